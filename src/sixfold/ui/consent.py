@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import oauth, rights
+from sixfold.core.accounts import oauth, redirects, rights
 from sixfold.core.accounts.oauth import Wish
 from sixfold.ui import forms
 from sixfold.ui.pages import POLICY, Pages
@@ -62,7 +62,7 @@ class Consent:
         )
         # the browser follows the form's answer to the program's address, which the policy has to allow
         page.headers["Content-Security-Policy"] = POLICY.replace(
-            "form-action 'self'", f"form-action 'self' {_source(wished.redirect_uri)}"
+            "form-action 'self'", f"form-action 'self' {redirects.parse(wished.redirect_uri).policy_source}"
         )
         return page
 
@@ -107,12 +107,6 @@ def _shown(uri: str) -> str:
     """Whither the answer goes, as a person should see it."""
     parts = urlsplit(uri)
     return parts.hostname or f"the program that opens {parts.scheme}: links"
-
-
-def _source(uri: str) -> str:
-    """The address as a policy names it."""
-    parts = urlsplit(uri)
-    return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else f"{parts.scheme}:"
 
 
 def routes(services: Services, pages: Pages) -> tuple[Route, ...]:

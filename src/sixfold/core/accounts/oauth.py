@@ -13,13 +13,12 @@ import hmac
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit, keys
+from sixfold.core.accounts import audit, keys, redirects
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
 
@@ -32,14 +31,9 @@ DEFAULT_SCOPE = "memory"
 KEY_LIFE_US, REFRESH_LIFE_US = HOUR_US, 30 * DAY_US
 _CODE_LIFE_US = 5 * MINUTE_US
 _CLIENT_LIFE_US = DAY_US  # of a program that nobody granted anything
-_MAX_URIS, _MAX_URI_CHARS, _MAX_NAME_CHARS = 10, 500, 80
+_MAX_URIS, _MAX_NAME_CHARS = 10, 80
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
-_NOT_OF_PROGRAMS = frozenset(
-    {"about", "blob", "data", "file", "filesystem", "ftp", "javascript", "vbscript", "ws", "wss"}
-)
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Refused(Exception):
@@ -106,17 +100,11 @@ def register(name: str, redirect_uris: Sequence[object]) -> Transaction[Client]:
 
 
 def _redirect(uri: object) -> str:
-    if not isinstance(uri, str) or len(uri) > _MAX_URI_CHARS or not uri.isascii() or not uri.isprintable():
-        raise Refused("invalid_redirect_uri", "A redirect address must be a short URI in ASCII")
-    parts = urlsplit(uri)
-    plain = parts.scheme == "http" and parts.hostname in _LOOPBACK
-    own = _SCHEME.fullmatch(parts.scheme) and parts.scheme not in _NOT_OF_PROGRAMS | {"http"}
-    if parts.fragment or "*" in uri or not (plain or own) or (parts.scheme == "https" and not parts.hostname):
-        raise Refused(
-            "invalid_redirect_uri",
-            "A redirect address is https, http on this machine, or of a scheme of the program's own",
-        )
-    return uri
+    try:
+        redirects.parse(uri)
+    except ValueError as error:
+        raise Refused("invalid_redirect_uri", str(error)) from error
+    return str(uri)
 
 
 def client(client_id: str) -> Transaction[Client]:
@@ -130,18 +118,7 @@ def client(client_id: str) -> Transaction[Client]:
 
 def may_return(client: Client, uri: str) -> bool:
     """Whether answers may go to `uri`: one that was registered; on this machine whatever its port."""
-    return any(uri == known or _portless(uri) == _portless(known) != "" for known in client.redirect_uris)
-
-
-def _portless(uri: str) -> str:
-    try:
-        parts = urlsplit(uri)
-        _ = parts.port
-    except ValueError:
-        return ""
-    if parts.scheme != "http" or parts.hostname not in _LOOPBACK or parts.username is not None:
-        return ""
-    return parts._replace(netloc=str(parts.hostname)).geturl()
+    return any(redirects.is_same(uri, known) for known in client.redirect_uris)
 
 
 def wish(client: Client, redirect_uri: str, asked: Mapping[str, str], resources: Sequence[str]) -> Wish:

@@ -1,0 +1,86 @@
+"""Redirect addresses of programs (RFC 8252): https, http on the program's own machine, or its own scheme."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+MAX_CHARS = 500
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+# RFC 3986 without `;`, `'` and `*`, which mean something in a Content-Security-Policy, and without fragments.
+_PLAIN = re.compile(r"(?:[A-Za-z0-9._~:/?\[\]@!$&()+,=-]|%[0-9A-Fa-f]{2})+")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
+_OWN_HOST = re.compile(r"[A-Za-z0-9._~-]*")
+_MAX_HOST_CHARS = 253
+_NOT_OF_PROGRAMS = frozenset(
+    {"about", "blob", "data", "file", "filesystem", "ftp", "http", "javascript", "vbscript", "ws", "wss"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """An address in its parts; `host` is "" for a scheme of the program's own."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it leads to the machine on which the browser runs."""
+        return self.scheme == "http"
+
+    @property
+    def policy_source(self) -> str:
+        """The address as a Content-Security-Policy names it, from the parts that were checked."""
+        if not self.host:
+            return f"{self.scheme}:"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + (f":{self.port}" if self.port is not None else "")
+
+
+def parse(uri: object) -> Redirect:
+    """Read an address; raises `ValueError` with a sentence for one to which no answer may be sent."""
+    if not isinstance(uri, str) or not 0 < len(uri) <= MAX_CHARS or _PLAIN.fullmatch(uri) is None:
+        raise ValueError(
+            f"A redirect address has 1 to {MAX_CHARS} characters of a URI, without fragment, blank, ; ' * \\"
+        )
+    parts = urlsplit(uri)
+    host, port = parts.hostname or "", parts.port
+    if "@" in parts.netloc:
+        raise ValueError("A redirect address has no user name before its host")
+    rest = uri[len(parts.scheme) + 3 + len(parts.netloc) :]
+    if parts.scheme == "https" and _is_host(host):
+        return Redirect("https", host, port, rest)
+    if parts.scheme == "http" and host in LOOPBACK:
+        return Redirect("http", host, port, rest)
+    own = _SCHEME.fullmatch(parts.scheme) and parts.scheme not in _NOT_OF_PROGRAMS | {"https"}
+    if own and port is None and _OWN_HOST.fullmatch(parts.netloc):
+        return Redirect(parts.scheme, "", None, uri)
+    raise ValueError("A redirect address is https, http on this machine, or of a scheme of the program's own")
+
+
+def is_same(uri: str, registered: str) -> bool:
+    """Whether an address is one that was registered; on the program's own machine its port may differ."""
+    try:
+        asked, known = parse(uri), parse(registered)
+    except ValueError:  # registered before addresses were checked so
+        return False
+    if asked.is_loopback and known.is_loopback:
+        return (asked.host, asked.path) == (known.host, known.path)
+    return uri == registered
+
+
+def _is_host(host: str) -> bool:
+    if ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            return False
+        return True
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= _MAX_HOST_CHARS and all(_LABEL.fullmatch(label) for label in labels)
