@@ -40,9 +40,12 @@ from sixfold.web.sessions import Sessions
 from sixfold.web.trusted_browsers import TrustedBrowsers
 
 
-def create_app(product: Product) -> ASGIApp:
-    """The application of a product that is running (`assembly.running`); it starts and stops nothing."""
-    services = build_services(product)
+def create_app(product: Product, local_token: str | None = None) -> ASGIApp:
+    """The application of a product that is running (`assembly.running`); it starts and stops nothing.
+
+    `local_token` is the credential of the local socket.
+    """
+    services = build_services(product, local_token)
     metrics = Metrics()
     metrics.watch(product.relaying.relay.counts)
     described = documents(product)
@@ -65,7 +68,8 @@ def create_app(product: Product) -> ASGIApp:
     if "workflows" in areas:
         faces += workflows.faces(services)
     faces.append(mcp.face(services))
-    app = App(faces, metrics, pages[0], services.admission, product.connections)
+    is_https = product.settings.public_url.startswith("https://")
+    app = App(faces, metrics, pages[0], services.admission, product.connections, is_https=is_https)
     tracing = product.relaying.tracing
     return app if tracing is None else tracing.serve(app)
 
@@ -88,7 +92,7 @@ def documents(product: Product) -> Documents:
     return Documents(builders)
 
 
-def build_services(product: Product) -> Services:
+def build_services(product: Product, local_token: str | None = None) -> Services:
     """What the faces are built from."""
     settings, database = product.settings, product.database
     origins = Origins(settings)
@@ -115,7 +119,7 @@ def build_services(product: Product) -> Services:
         live=product.live,
         origins=origins,
         admission=admission,
-        doors=Doors(database, settings, origins, admission.accounts),
+        doors=Doors(database, settings, origins, admission.accounts, local_token),
         sessions=Sessions(database, settings, origins),
         trusted_browsers=TrustedBrowsers(
             storage.server_secret(settings.data_dir, "server.key"),

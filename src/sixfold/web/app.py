@@ -27,6 +27,8 @@ from sixfold.web.routing import Face, Match, Table
 
 _LOG = logging.getLogger("sixfold.web")
 _ACCESS = logging.getLogger("sixfold.access")
+_HEADERS = ((b"x-content-type-options", b"nosniff"),)
+_HTTPS_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
 _LEFT = 499  # the client went away before there was an answer
 _REVOKED = b'event: error\ndata: {"error": {"message": "This credential was revoked", "code": "revoked"}}\n\n'
 _LONG = (StreamingResponse, LongResponse)
@@ -49,16 +51,20 @@ class App:
         lost: Face = FALLBACK,
         admission: Admission | None = None,
         connections: Connections | None = None,
+        *,
+        is_https: bool = False,
     ) -> None:
         """`lost` tells a browser that nothing is at a path which belongs to no face.
 
-        `connections` ends streams whose credential is revoked.
+        `connections` ends streams whose credential is revoked. Where others reach this server by an https URL
+        (`is_https`), browsers shall use no other.
         """
         self._admission = admission
         self._table = Table(faces, FALLBACK)
         self._lost = Match(lost, None)
         self._metrics = metrics
         self._connections = connections
+        self._headers = _HTTPS_HEADERS if is_https else _HEADERS
 
     @property
     def table(self) -> Table:
@@ -89,10 +95,7 @@ class App:
             response = await self._answer(scope, receive, match)
             if response is not None:
                 status = response.status_code
-                response.raw_headers += [
-                    (b"x-request-id", request_id.encode()),
-                    (b"x-content-type-options", b"nosniff"),
-                ]
+                response.raw_headers += [(b"x-request-id", request_id.encode()), *self._headers]
                 sending = send if scope["method"] != "HEAD" else _bodiless(send)
                 if self._connections is not None and isinstance(response, _LONG):
                     await _stream(self._connections, response, scope, receive, sending)

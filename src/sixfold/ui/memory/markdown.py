@@ -104,6 +104,9 @@ def _plain(body: str, reason: str) -> Rendered:
 # -- what a text may lead to ---------------------------------------------------------------------
 
 
+_DOT = re.compile("%2e", re.IGNORECASE)  # browsers resolve it as a dot in a path
+
+
 def may_lead(url: str) -> bool:
     """Whether a text may link to this, or show it as a picture."""
     plain = unquote(url)  # what comes in is percent-encoded already, and browsers read it in their own way
@@ -114,7 +117,7 @@ def may_lead(url: str) -> bool:
         return scheme[0].lower() in {"http:", "https:", "mailto:"} or _PICTURE.match(url) is not None
     if _SCHEME.match(plain) or ":" in url.partition("/")[0]:
         return False
-    place = urlsplit(urljoin("/memory/a/b", url)).path
+    place = urlsplit(urljoin("/memory/a/b", _DOT.sub(".", url))).path
     return url.startswith("#") or place.startswith(_OWN_LINKS)
 
 
