@@ -24,6 +24,7 @@ from PIL import Image
 
 from sixfold import assembly, faces, inventory
 from sixfold.core.accounts import idempotency
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many
 from sixfold.core.work.events import Moved
 from sixfold.core.work.manifest import embedding
@@ -204,8 +205,10 @@ async def test_a_picture_may_be_as_large_as_another_whose_size_only_the_run_know
     }
     _, found = await asyncio.to_thread(stage.script.pictures, graph)
     assert Image.open(io.BytesIO(found["9"][0])).size == (384, 256)
-    told = await asyncio.to_thread(stage.script.post, "/api/graph/validate", {"workflow": graph})
-    assert told["estimate"]["price_usd"] == "2.56"  # as many as there may be: none is made for nothing
+    told = await stage.home.client.post(
+        "/api/graph/validate", json={"workflow": graph}, headers=stage.home.bearer
+    )
+    assert told.json()["estimate"]["price_usd"] == "2.56"  # as many as there may be: none is made for nothing
 
 
 async def test_the_script_that_reads_the_socket_gets_its_picture(stage: Stage) -> None:
@@ -245,7 +248,7 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
     async with house(tmp_path, inventory.models_document(), **points) as home:
         client, hub = home.client, home.product.workshop.hub
-        with hub.open(home.operator.id, "me") as heard:
+        with hub.open(Tenant(home.operator.id, keyless=True), "me") as heard:
             taken = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
             prompt_id = taken.json()["prompt_id"]
             assert set(taken.json()) >= {"prompt_id", "number", "node_errors"}

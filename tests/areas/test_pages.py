@@ -83,15 +83,17 @@ async def test_the_typefaces_come_from_here_kept_for_ever_and_one_ahead_of_the_s
 
 
 async def test_the_box_makes_a_picture_with_its_receipt(home: House) -> None:
-    answer = await home.client.post(MAKE, json=PICTURE)
+    assert (await home.client.post(MAKE, json=PICTURE)).status_code == 401
+    headers = {"X-CSRF-Token": await signed_in(home)}
+    answer = await home.client.post(MAKE, json=PICTURE, headers=headers)
     made = answer.json()
     assert made["status"] == "succeeded"
     assert (await home.client.get(made["images"][0])).status_code == 200
     names = [station["name"] for station in made["receipt"]]
     assert names == ["priced", "held", "queued", "run", "stored", "captured"]
-    failed = (await home.client.post(MAKE, json={**PICTURE, "prompt": "FAIL"})).json()
+    failed = (await home.client.post(MAKE, json={**PICTURE, "prompt": "FAIL"}, headers=headers)).json()
     assert (failed["status"], failed["error"]) == ("failed", "The paint has run out")
-    bad = await home.client.post(MAKE, json={"model": "nope"})
+    bad = await home.client.post(MAKE, json={"model": "nope"}, headers=headers)
     assert (bad.status_code, bad.json()["error"]) == (400, "Unknown model")
 
 
@@ -250,6 +252,7 @@ def test_all_scripts_of_all_pages_together_are_small() -> None:
 
 
 async def test_the_start_page_shows_real_outputs_and_leads_to_the_areas(home: House) -> None:
+    await signed_in(home, home.operator)
     page = (await home.client.get("/", headers=HTML)).text
     assert page.count('class="sample') == 8
     for path in ("/memory", "/workflows", "/catalog", "/gallery", "/admin/engines"):

@@ -134,6 +134,29 @@ def link(arguments: argparse.Namespace) -> None:
         paint.line(paint.dim("  It signs in once, within the hour."))
 
 
+def open_pages(arguments: argparse.Namespace) -> None:
+    """`open`: sign the browser of this machine in as the operator."""
+    import webbrowser
+
+    configured = opening.settings_of(arguments)
+    running = locking.running(configured.data_dir)
+    if running is None or not running.url:
+        raise Refused(f"No server runs on {configured.data_dir}: start one with `sixfold serve`")
+    account = opening.read(configured, accounts.operator())
+    if account is None:
+        raise Refused(
+            "This server has no operator yet: create one with `sixfold account create EMAIL --operator`"
+        )
+    token = opening.write(configured, _link(account.email))
+    url = f"{configured.public_url or running.url}/signin?token={token}"
+    paint = Paint()
+    if not arguments.print and paint.is_terminal and webbrowser.open(url):
+        paint.line(f"  Signed in as {account.email} in the browser")
+        return
+    paint.line(f"  {paint.accent(url)}")
+    paint.line(paint.dim("  It signs in once, within the hour."))
+
+
 def _link(email: str) -> Transaction[str]:
     account = yield from accounts.by_email(email)
     return (yield from signins.new_link(account.id, (yield from now())))

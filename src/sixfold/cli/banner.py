@@ -23,8 +23,10 @@ _PROMPT = "a lighthouse at sunset over a calm sea"
 def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, price: str | None) -> None:
     """Say where the server is and, the first time, who its owner is.
 
-    `price` is that of an image, None where no engine makes any.
+    `price` is that of an image, None where no engine makes any. Secrets are shown to a terminal only:
+    elsewhere what is printed is kept, in a journal for example.
     """
+    shown = welcome if paint.is_terminal else None
     paint.line()
     paint.line(f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(__version__)}")
     paint.line()
@@ -32,11 +34,14 @@ def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, price:
     if configured.comfyui_port:
         rows.append(("ComfyUI's port", str(configured.comfyui_port)))
     if welcome is not None:
-        rows += _owner(paint, configured, welcome)
+        rows.append(("account", f"{welcome.email}, never refused for lack of credit"))
+    if shown is not None:
+        rows += _owner(paint, configured, shown)
     else:
         rows.append(("key", _where_the_key_is(configured)))
+        rows.append(("sign in", "`sixfold open` signs your browser in"))
     paint.rows(rows)
-    line = curl(configured, welcome, pictures=price is not None)
+    line = curl(configured, shown, pictures=price is not None)
     if line:
         paint.line()
         what = "to see the account" if price is None else f"for a picture ({price})"
@@ -49,11 +54,10 @@ def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, price:
 def _owner(paint: Paint, configured: Settings, welcome: Welcome) -> list[tuple[str, str]]:
     kept = configured.data_dir / local_key.FILE
     return [
-        ("account", f"{welcome.email}, never refused for lack of credit"),
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
         ("", paint.dim(f"kept in {kept}")),
         ("sign in", f"{configured.base_url}/signin?token={welcome.link_token}"),
-        ("", paint.dim("once, within the hour; `sixfold account link local@localhost` makes another")),
+        ("", paint.dim("once, within the hour; `sixfold open` makes another")),
     ]
 
 

@@ -6,7 +6,9 @@ import argparse
 import http.client
 import json
 import mimetypes
+import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from sixfold.cli.terminal import Counted, Refused, Waiting
 
 _TIMEOUT_SECONDS = 60
 _POLL_SECONDS = 0.25
+SOCKET = "sixfold.sock"  # as web/local_socket.py has it, which takes long to import
 TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 Document = dict[str, Any]
 
@@ -45,15 +48,34 @@ class Answer:
             return None
 
 
-class Client:
-    """One server and one key."""
+class _LocalConnection(http.client.HTTPConnection):
+    """A connection to the local socket in a data folder."""
 
-    def __init__(self, origin: str, api_key: str | None) -> None:
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket by its folder, whose path may be longer than a socket's address."""
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(f"/proc/self/fd/{folder}/{self._path.name}")
+        finally:
+            os.close(folder)
+
+
+class Client:
+    """One server and one key, or none on its local socket, where the operator needs none."""
+
+    def __init__(self, origin: str, api_key: str | None, local_socket: Path | None = None) -> None:
         parts = urlsplit(origin)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise Refused(f"{origin!r} is no server's URL, such as http://127.0.0.1:8600")
         self.origin = origin.rstrip("/")
         self._api_key = api_key
+        self._local_socket = local_socket
         self.patience_seconds = _TIMEOUT_SECONDS
 
     @classmethod
@@ -70,12 +92,22 @@ class Client:
             return cls(arguments.api_url, api_key)
         running = locking.running(configured.data_dir)
         origin = running.url if running is not None and running.url else configured.base_url
-        return cls(origin, api_key or local_key.kept(configured.data_dir))
+        api_key = api_key or local_key.kept(configured.data_dir)
+        path = configured.data_dir / SOCKET
+        return cls(origin, api_key, path if api_key is None and path.is_socket() else None)
 
     @property
     def api_key(self) -> str | None:
         """The key that requests carry."""
         return self._api_key
+
+    def connection(self, timeout: float) -> http.client.HTTPConnection:
+        """A new connection to the server."""
+        if self._local_socket is not None:
+            return _LocalConnection(self._local_socket, timeout)
+        parts = urlsplit(self.origin)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=timeout)
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -177,8 +209,7 @@ class Client:
         self, method: str, path: str, body: bytes | IO[bytes] | None, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
         parts = urlsplit(self.origin)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=self.patience_seconds)
+        connection = self.connection(self.patience_seconds)
         bearer = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         try:
             connection.request(method, parts.path + path, body, {**bearer, **headers, "Connection": "close"})

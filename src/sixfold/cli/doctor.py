@@ -41,6 +41,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         "server": None if running is None else {"pid": running.pid, "url": running.url},
         "source": current.source,
         "note": current.note,
+        "warnings": list(current.warnings),
         "database": database,
         "disk": {"free_bytes": disk},
         "prices": _prices(),
@@ -77,8 +78,8 @@ def list_engines(arguments: argparse.Namespace) -> None:
 
 
 def _print_note(current: Report) -> None:
-    if current.note:
-        sys.stderr.write(f"sixfold: {current.note}\n")
+    for sentence in filter(None, (current.note, *current.warnings)):
+        sys.stderr.write(f"sixfold: {sentence}\n")
 
 
 # -- what can be wrong -----------------------------------------------------------------------------

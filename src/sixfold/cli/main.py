@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and leave")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    serving = (_serve, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay)
+    serving = (_serve, _open, _worker, _run, _predictions, _workflow, _memory, _inspect, _replay)
     for add in (
         *serving,
         _mcp,
@@ -102,6 +102,17 @@ def _serve(commands: Group) -> None:
     parser.add_argument("--public-url", metavar="URL", help="the origin that clients see, behind a proxy")
     parser.add_argument("--comfyui-port", type=int, metavar="PORT", help="listen there too, as in 8188")
     parser.add_argument("--workers", type=int, metavar="N", help="runs at once (0: leave all to `worker`s)")
+
+
+def _open(commands: Group) -> None:
+    parser = _command(
+        commands,
+        "open",
+        "accounts:open_pages",
+        "open the pages in a browser, signed in as the operator",
+        "Without a browser or a terminal it prints a link that signs in once.",
+    )
+    parser.add_argument("--print", action="store_true", help="print the link instead of opening it")
 
 
 def _worker(commands: Group) -> None:

@@ -178,9 +178,7 @@ class Proxy:
         return self._local.connection
 
     def _connect(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self._client.origin)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        return kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
+        return self._client.connection(_TIMEOUT_SECONDS)
 
     def _forget(self) -> None:
         connection = getattr(self._local, "connection", None)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from sixfold import intake, inventory, settings
 from sixfold.cli import local_key
-from sixfold.cli.client import Client, KeyRefused
+from sixfold.cli.client import SOCKET, Client, KeyRefused
 from sixfold.cli.locking import Running
 from sixfold.cli.terminal import Refused
 from sixfold.core.work import availability
@@ -30,7 +30,8 @@ _FOUND_HERE = "; showing what this command found by itself"
 class Report:
     """Resources, engines and models, as `GET /api/engines` returns them.
 
-    `source` is who found that out. `note` says why a running server did not, or is empty.
+    `source` is who found that out. `note` says why a running server did not, or is empty. `warnings` are what
+    the server noticed of its network.
     """
 
     found: list[dict[str, Any]]
@@ -38,6 +39,7 @@ class Report:
     models: list[dict[str, Any]]
     source: Literal["server", "probe"]
     note: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class _Unanswered(Exception):
@@ -57,17 +59,20 @@ def read(configured: Settings, running: Running | None) -> Report:
 
 
 def _report(document: dict[str, Any], source: Literal["server", "probe"], note: str = "") -> Report:
-    return Report(document["found"], document["engines"], document["models"], source, note)
+    warnings = tuple(map(str, document.get("warnings", ())))
+    return Report(document["found"], document["engines"], document["models"], source, note, warnings)
 
 
 # -- the running server ----------------------------------------------------------------------------
 
 
 def _ask(configured: Settings, url: str) -> dict[str, Any]:
-    """Ask with the key in the environment, then with the one that the first start stored."""
+    """Ask with the key in the environment, the one that the first start stored, then by the local socket."""
     keys = [settings.api_key(), local_key.kept(configured.data_dir)]
-    for api_key in dict.fromkeys(key for key in keys if key):
-        status, document = _get(url, api_key)
+    path = configured.data_dir / SOCKET
+    clients = [Client(url, api_key) for api_key in dict.fromkeys(key for key in keys if key)]
+    for client in [*clients, *([Client(url, None, path)] if path.is_socket() else [])]:
+        status, document = _get(client, url)
         if status == http.client.OK and _is_report(document):
             return document
         if status not in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
@@ -76,8 +81,7 @@ def _ask(configured: Settings, url: str) -> dict[str, Any]:
     raise _Unanswered(f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one")
 
 
-def _get(url: str, api_key: str) -> tuple[int, Any]:
-    client = Client(url, api_key)
+def _get(client: Client, url: str) -> tuple[int, Any]:
     client.patience_seconds = SERVER_SECONDS
     try:
         answer = client.ask("GET", _PATH)

@@ -18,6 +18,7 @@ from typing import cast
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from sixfold import assembly, errors, open_files, settings, storage
 from sixfold.assembly import Product
@@ -25,16 +26,19 @@ from sixfold.cli import banner, first_start, locking, opening
 from sixfold.cli.locking import ServerLock
 from sixfold.cli.terminal import Paint, Refused
 from sixfold.config_reload import Source
+from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.faces import create_app
 from sixfold.settings import Settings
 from sixfold.upstreams import hosts
-from sixfold.web import logs
+from sixfold.web import local_socket, logs
+from sixfold.web.local_socket import LocalLine, LocalOperator
 from sixfold.web.peers import PeerLimits
 from sixfold.web.protocol import Line, Sweep
 from sixfold.web.websocket_protocol import WebSocketLine
 
+_LOG = logging.getLogger("sixfold.server")
 _BACKLOG = 2048
 _CLOSE_SECONDS = 5  # for connections that are still open once every run has ended
 _KEEP_ALIVE_SECONDS = 30
@@ -64,10 +68,11 @@ def serve(arguments: argparse.Namespace) -> int:
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(locking.hold(configured.data_dir))
         doors = [stack.enter_context(contextlib.closing(door)) for door in _bind_all(configured)]
+        local = _local_listener(configured, stack)
         ready = configured.replace(port=doors[0].getsockname()[1])
         stack.enter_context(opening.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_serve(ready, Source(load, configured), doors, lock))
+        runner.run(_serve(ready, Source(load, configured), doors, local, lock))
     return 0
 
 
@@ -109,6 +114,16 @@ def _refuse_exposure(configured: Settings) -> None:
             f"{where}, and there is no account but the local one: "
             "make one first with `sixfold account create EMAIL`"
         )
+
+
+def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket.socket | None:
+    """The local socket; None where the data folder's file system has no sockets."""
+    path = configured.data_dir / local_socket.FILE
+    try:
+        return stack.enter_context(local_socket.listening(path))
+    except OSError as error:
+        _LOG.warning("No local socket at %s (%s): commands here need a key", path, error.strerror)
+        return None
 
 
 def _bind_all(configured: Settings) -> Iterator[socket.socket]:
@@ -153,16 +168,29 @@ def _why_not(error: OSError, host: str, port: int, option: str) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers; `up` is set once requests are answered."""
+    """uvicorn without its own signal handlers; `up` is set once requests are answered.
 
-    def __init__(self, config: uvicorn.Config, sweep: Sweep) -> None:
+    `local` is the local socket, with how its connections are served.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, sweep: Sweep, local: tuple[socket.socket, uvicorn.Config] | None
+    ) -> None:
         super().__init__(config)
         self._sweep = sweep
+        self._local = local
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         await super().startup(sockets)
+        if self._local is not None:
+            listener, config = self._local
+            config.load()
+            serving = asyncio.get_running_loop().create_unix_server(
+                lambda: LocalLine(config, self.server_state, self.lifespan.state), sock=listener
+            )
+            self.servers.append(await serving)
         gc.freeze()
         gc.set_threshold(_GARBAGE_EVERY, 20, 20)
         self.up.set()
@@ -179,7 +207,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(configured: Settings, source: Source, doors: list[socket.socket], lock: ServerLock) -> None:
+async def _serve(
+    configured: Settings,
+    source: Source,
+    doors: list[socket.socket],
+    local: socket.socket | None,
+    lock: ServerLock,
+) -> None:
     paint = Paint()
     product = assembly.build(configured, source=source)
     async with assembly.running(product):
@@ -189,7 +223,11 @@ async def _serve(configured: Settings, source: Source, doors: list[socket.socket
             configured.body_bytes_per_second,
             configured.send_seconds,
         )
-        server = _Server(_config(product), sweep)
+        token = ids.secret("local")
+        app = create_app(product, token)
+        limited = functools.partial(Line, limits=PeerLimits.of(configured))
+        over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalLine))
+        server = _Server(_config(app, cast("type[Line]", limited)), sweep, over_local)
         welcome = None
         if configured.on_loopback:
             welcome = await first_start.prepare(product.database, configured.data_dir)
@@ -206,10 +244,10 @@ async def _serve(configured: Settings, source: Source, doors: list[socket.socket
             await ending.finished()
 
 
-def _config(product: Product) -> uvicorn.Config:
+def _config(app: ASGIApp, protocol: type[Line]) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(product),
-        http=cast("type[Line]", functools.partial(Line, limits=PeerLimits.of(product.settings))),
+        app,
+        http=protocol,
         ws=WebSocketLine,
         ws_ping_interval=10,
         ws_per_message_deflate=False,

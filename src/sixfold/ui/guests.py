@@ -1,4 +1,4 @@
-"""Who uses the pages: somebody signed in, or the operator on the server's machine, who needs no key."""
+"""Who uses the pages: somebody signed in."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.rights import Rights
 from sixfold.ui import forms
 from sixfold.web.routing import Handler
 from sixfold.web.services import Services
@@ -23,20 +21,15 @@ Work = Callable[[Request, "Guest"], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """Whose predictions these are. Without a session it is the operator, who is charged nothing."""
+    """Whose predictions these are."""
 
     principal: Principal
-    session: Session | None
+    session: Session
 
     @property
     def account_id(self) -> str:
         """The account."""
         return self.principal.account_id
-
-    @property
-    def charged(self) -> bool:
-        """Whether runs cost money."""
-        return self.session is not None
 
 
 class Guests:
@@ -47,14 +40,8 @@ class Guests:
 
     async def of(self, request: Request) -> Guest | None:
         """The guest of a request, None for a stranger; raises `Forbidden` for a Host that is not ours."""
-        origins = self._services.origins
         session = await self._services.sessions.admitted(request)
-        if session is not None:
-            return Guest(session.principal, session)
-        needed = rights.declared.get().right
-        if origins.is_own_machine(request) and not needed & ~Rights.RUN:
-            return Guest(await self._services.doors.operator(), None)
-        return None
+        return None if session is None else Guest(session.principal, session)
 
     def page(self, work: Work) -> Handler:
         """A handler for people: whoever is nobody yet is sent to sign in."""

@@ -104,7 +104,6 @@ class Origins:
             inputs=await read(lineage.again(found, origin)),
             face="pages",
             request_id=calls.request_id(request),
-            charged=guest.charged,
             hardware=found.hardware,
             sources=await read(lineage.stored(found)),
             extras=lineage.drawn(found),

@@ -102,34 +102,26 @@ class Site:
             areas=[(*area, area[0] in self._services.settings.areas) for area in _AREAS],
             engines=_engines(self._services),
             shown=_shown(self._services),
-            operator=session.account.is_operator
-            if session is not None
-            else self._services.origins.is_own_machine(request),
-            may_make=session is not None or self._services.origins.is_own_machine(request),
+            operator=session is not None and session.account.is_operator,
             base_url=self._services.settings.base_url,
         )
 
     async def make(self, request: Request) -> Response:
-        """Make a picture for whoever is signed in, or for the operator on his own machine."""
+        """Make a picture for the account that is signed in."""
         session = await self._services.sessions.of(request)
         self._services.sessions.guard(request, session, request.headers.get(CSRF_HEADER))
-        if session is not None:
-            principal, charged = session.principal, True
-        elif self._services.origins.is_own_machine(request):
-            principal, charged = await self._services.doors.operator(), False
-        else:
+        if session is None:
             raise errors.Unauthenticated("Sign in first")
         given = bodies.parse_object(await request.body())
         model = given.get("model")
         if model not in _MAKERS:
             raise errors.BadRequest("Unknown model")
         order = Order(
-            principal=principal,
+            principal=session.principal,
             model=str(model),
             inputs={"prompt": given.get("prompt")},
             face="pages",
             request_id=calls.request_id(request),
-            charged=charged,
         )
         prediction = await self._services.pipeline.submit(order)
         prediction = await self._services.pipeline.wait(prediction, _WAIT_SECONDS)

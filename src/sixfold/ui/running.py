@@ -67,10 +67,8 @@ class Running:
         told = samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
         calls_as_text = {sample.name: sample.text for sample in told}
         try:
-            await self._services.pipeline.prepare(wanted.model, wanted.inputs, charged=guest.charged)
-            quoted = self._services.pipeline.quote(
-                wanted.model, wanted.inputs, charged=guest.charged, hardware=wanted.hardware
-            )
+            await self._services.pipeline.prepare(wanted.model, wanted.inputs)
+            quoted = self._services.pipeline.quote(wanted.model, wanted.inputs, hardware=wanted.hardware)
         except (errors.InvalidInput, errors.EngineUnavailable) as error:  # half a form has no price yet
             return answers.json({"problem": error.message, "samples": calls_as_text})
         return answers.json({**await self._price(wanted.model, quoted), "samples": calls_as_text})
@@ -108,7 +106,6 @@ class Running:
             inputs=wanted.inputs,
             face="pages",
             request_id=calls.request_id(request),
-            charged=guest.charged,
             hardware=wanted.hardware,
             extras=wanted.extras,
         )

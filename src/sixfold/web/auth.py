@@ -1,11 +1,12 @@
-"""Who a request comes from: the holder of a key, or the operator on the server's own machine without one."""
+"""Who a request comes from: the holder of a key, or a program on the server's own machine without one."""
 
 from __future__ import annotations
 
+import hmac
 from contextlib import AbstractContextManager
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.types import Receive
 
 from sixfold import errors
@@ -13,6 +14,7 @@ from sixfold.core.accounts import accounts, connections, keys, limits, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Database
 from sixfold.settings import Settings
+from sixfold.web.keyless import KeylessAccess
 from sixfold.web.limits import BodyBudget
 from sixfold.web.origin import Origins
 from sixfold.web.rates import RequestRates
@@ -37,10 +39,18 @@ class Doors:
     """Turns what a request carries into a `Principal`; raises `Unauthenticated`."""
 
     def __init__(
-        self, database: Database, settings: Settings, origins: Origins, per_account: RequestRates
+        self,
+        database: Database,
+        settings: Settings,
+        origins: Origins,
+        per_account: RequestRates,
+        local_token: str | None = None,
     ) -> None:
+        """`local_token` stands for the operator on the local socket; no client knows it."""
         self._database = database
         self._per_account = per_account
+        self._local_token = None if local_token is None else keys.hash_of(local_token)
+        self.keyless = KeylessAccess(origins)
         self._open_image_service = settings.open_image_service
         self._origins = origins
         self._bodies = BodyBudget(settings.unauthenticated_body_bytes)
@@ -50,6 +60,8 @@ class Doors:
         """Whom a key speaks for; a missing one, or what is no text, is as invalid as an unknown one."""
         if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
             raise errors.Unauthenticated
+        if self._local_token is not None and hmac.compare_digest(keys.hash_of(api_key), self._local_token):
+            return await self.admit(await self._operator())
         principal = await self._database.read(keys.authenticate(api_key))
         return await self.admit(principal)
 
@@ -75,24 +87,25 @@ class Doors:
         return await self.key(bearer_token(request))
 
     async def image_kit(self, request: Request) -> Principal:
-        """For Area C: a key, else the operator on his loopback, or anyone where the service is open."""
+        """For Area C: a key, or none on this machine, and anywhere where the service is open."""
         token = bearer_token(request)
         if token is not None:
             return await self.key(token)
-        if self._open_image_service or self._origins.is_own_machine(request):
-            return await self.operator()
-        raise errors.Unauthenticated("This needs the header Authorization: Bearer <API_KEY>")
+        return await self.without_key(request, is_open=self._open_image_service)
 
-    async def operator(self) -> Principal:
-        """The operator without a key: booked on his account, never charged."""
+    async def without_key(self, connection: HTTPConnection, *, is_open: bool = False) -> Principal:
+        """For routes that need no key on this machine: booked on the operator's account, never charged.
+
+        Raises `Unauthenticated` for a request from elsewhere, unless the route `is_open` to all.
+        """
+        if not is_open:
+            self.keyless.require(connection)
+        return await self.admit((await self._operator()).without_key())
+
+    async def _operator(self) -> Principal:
         account = await self._database.read(accounts.operator())
         if account is None:
             raise errors.Unauthenticated(
-                "This server has no operator yet: `sixfold account create EMAIL --operator` makes his account"
+                "This server has no operator yet: create one with `sixfold account create EMAIL --operator`"
             )
-        granted = rights.Rights.RUN
-        return await self.admit(
-            Principal(
-                account.id, account.kind, account.email, keyless=True, rights=granted, authentication="local"
-            )
-        )
+        return account.owner

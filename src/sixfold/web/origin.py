@@ -84,6 +84,11 @@ class Origins:
         if public:
             self._hosts.add(public)
 
+    @property
+    def has_public_url(self) -> bool:
+        """Whether others reach this server by a public URL."""
+        return bool(self._public_url)
+
     def admit(self, request: HTTPConnection) -> None:
         """Raise `Forbidden` for a Host that is not ours."""
         if not self.trusts_host(request):
@@ -131,17 +136,3 @@ class Origins:
         caller = self.caller(request)
         is_peer = request.client is not None and caller == request.client.host
         return peers.limited(caller, behind_proxy=is_peer and bool(self._public_url))
-
-    def is_own_machine(self, request: HTTPConnection) -> bool:
-        """All conditions of the loopback exemption: peer, Host, no proxy, no public URL, no foreign page."""
-        peer = request.client
-        host = host_of(request)
-        return (
-            peer is not None
-            and is_loopback(peer.host)
-            and host is not None
-            and is_loopback(host)
-            and not self._public_url
-            and not is_forwarded(request)
-            and self.trusts_origin(request)
-        )

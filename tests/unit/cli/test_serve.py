@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import shlex
 import signal
 import socket
 import sqlite3
@@ -38,8 +37,6 @@ def local_key(server: Server) -> str:
 def test_a_second_start_tells_where_the_key_lies_and_not_the_key(start: Starter, tmp_path: Path) -> None:
     first = start(tmp_path / "data")
     key = local_key(first)
-    assert first.banner.count(key) == 2  # once by itself, once in the line to paste
-    assert "/signin?token=link_" in first.banner
     assert first.stop() == 0
     second = start(tmp_path / "data")
     assert key not in second.banner
@@ -162,7 +159,7 @@ def test_unserved_areas_are_not_there(start: Starter, tmp_path: Path) -> None:
     server = start(tmp_path / "data", "--areas", "imagekit")
     assert ask(f"{server.url}/api/containers/predictions", local_key(server)) == 404
     (line,) = [line for line in server.banner.splitlines() if line.startswith("curl ")]
-    shown = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True)
+    shown = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(shown.stdout)["email"] == "local@localhost"
     assert server.stop(signal.SIGINT) == 0
 

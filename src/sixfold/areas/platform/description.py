@@ -116,7 +116,10 @@ def _operation(summary: str, good: Node, *statuses: int) -> Node:
 def _engines() -> Node:
     rows = {"found": _RESOURCE, "engines": _ENGINE, "models": _MODEL}
     lists: Node = {name: {"type": "array", "items": _all_of(row)} for name, row in rows.items()}
-    good = openapi.answer("What the server uses now", _all_of({"version": _TEXT, **lists}))
+    good = openapi.answer(
+        "What the server uses now",
+        _all_of({"version": _TEXT, "warnings": {"type": "array", "items": _TEXT}, **lists}),
+    )
     refresh = openapi.query("refresh", {"type": "boolean", "default": False})
     operation = _operation("What engines run on, and which serves each model", good, 400, 401, 403)
     return operation | {"security": _SECURED, "parameters": [refresh]}

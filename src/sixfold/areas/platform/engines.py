@@ -29,4 +29,6 @@ class Engines:
             await self._services.survey.refresh()
         found = await self._services.survey.resources()
         document = availability.report(self._services.catalog, self._services.pipeline.terms, found)
-        return answers.json({"version": __version__, **document}, headers={"Cache-Control": "no-store"})
+        warnings = self._services.doors.keyless.warnings
+        document = {"version": __version__, "warnings": warnings, **document}
+        return answers.json(document, headers={"Cache-Control": "no-store"})

@@ -43,7 +43,7 @@ def dialect(error: errors.SixfoldError, _request_id: str) -> Response:
 
 
 class Doors:
-    """Identifies a ComfyUI client: by a bearer key, by `?token=`, or as the operator on the same machine."""
+    """Identifies a ComfyUI client: by a bearer key, by `?token=`, or without one on the same machine."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -53,9 +53,7 @@ class Doors:
         doors = self._services.doors
         token = auth.bearer_token(connection)  # pyright: ignore[reportArgumentType]  # only its headers are read
         token = token if token is not None else connection.query_params.get("token")
-        if token is None and self._services.origins.is_own_machine(connection):
-            return await doors.operator()
-        return await doors.key(token)
+        return await (doors.without_key(connection) if token is None else doors.key(token))
 
 
 class Comfy:
@@ -77,23 +75,23 @@ class Comfy:
             refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
             return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
 
-        return await self._services.repeats.run(request, Once(principal.account_id, raw, dialect), work)
+        return await self._services.repeats.run(request, Once(principal.tenant.id, raw, dialect), work)
 
     async def remaining(self, request: Request) -> Response:
         """How many are on their way."""
         principal = await self._doors.enter(request)
-        return answers.json(await self._runs.remaining(principal.account_id))
+        return answers.json(await self._runs.remaining(principal.tenant))
 
     async def queue(self, request: Request) -> Response:
         """What runs and what waits."""
         principal = await self._doors.enter(request)
-        return answers.json(await self._runs.queue(principal.account_id))
+        return answers.json(await self._runs.queue(principal.tenant))
 
     async def change_queue(self, request: Request) -> Response:
         """Take prompts out of the queue, or all of them."""
         principal = await self._doors.enter(request)
         body = bodies.parse_object(await request.body())
-        await self._runs.withdraw(principal.account_id, _ids(body), everything=body.get("clear") is True)
+        await self._runs.withdraw(principal.tenant, _ids(body), everything=body.get("clear") is True)
         return Response()
 
     async def history(self, request: Request) -> Response:
@@ -102,13 +100,13 @@ class Comfy:
         wanted = request.scope["path_params"].get("prompt_id")
         text = request.query_params.get("max_items", "")
         most = min(int(text), _MOST_HISTORY) if text.isascii() and text.isdigit() and len(text) < 9 else 64
-        return answers.json(await self._runs.history(principal.account_id, wanted, most))
+        return answers.json(await self._runs.history(principal.tenant, wanted, most))
 
     async def change_history(self, request: Request) -> Response:
         """Leave prompts out of the history from now on."""
         principal = await self._doors.enter(request)
         body = bodies.parse_object(await request.body())
-        await self._runs.forget(principal.account_id, _ids(body), everything=body.get("clear") is True)
+        await self._runs.forget(principal.tenant, _ids(body), everything=body.get("clear") is True)
         return Response()
 
     async def interrupt(self, request: Request) -> Response:
@@ -116,7 +114,7 @@ class Comfy:
         principal = await self._doors.enter(request)
         raw = await request.body()
         body = bodies.parse_object(raw) if raw.strip() else {}
-        await self._runs.interrupt(principal.account_id, str(body.get("prompt_id") or ""))
+        await self._runs.interrupt(principal.tenant, str(body.get("prompt_id") or ""))
         return Response()
 
     async def free(self, request: Request) -> Response:
@@ -125,7 +123,7 @@ class Comfy:
         raw = await request.body()
         body = bodies.parse_object(raw) if raw.strip() else {}
         if body.get("free_memory") is True:
-            await self._services.workshop.outcomes(principal.account_id).clear()
+            await self._services.workshop.outcomes(principal.tenant).clear()
         return Response()
 
     async def object_info(self, request: Request) -> Response:
@@ -201,11 +199,11 @@ class Comfy:
         except errors.SixfoldError:
             await websocket.close(UNAUTHORISED, "unauthorised")
             return
-        remaining = await self._runs.remaining(principal.account_id)
+        remaining = await self._runs.remaining(principal.tenant)
         talk = Talk(websocket, self._services.workshop.hub, self.flags)
         try:
             with self._services.connections.during(current()):
-                await talk.go_on(principal.account_id, remaining)
+                await talk.go_on(principal.tenant, remaining)
         except CredentialEnded:
             await websocket.close(UNAUTHORISED, "revoked")
 

@@ -23,7 +23,7 @@ from sixfold.core.graphs.limits import GraphLimits
 from sixfold.core.graphs.nodes import Graph
 from sixfold.core.graphs.spaces import PREFIX, Space
 from sixfold.core.graphs.validate import Verdict
-from sixfold.web import answers, auth, bodies, calls, multipart
+from sixfold.web import answers, bodies, calls, multipart
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
@@ -78,7 +78,7 @@ class Importing:
 
     async def validate(self, request: Request) -> Response:
         """Every fault of a workflow at once, and what it would cost."""
-        account_id = await self._guest(request)
+        account_id = (await self._enter(request)).account_id
         body = bodies.parse_object(await request.body(), json_limits.GRAPH)
         converted = await self._workshop.convert(_document(body, "workflow"))
         strict = body.get("strict_models") is True
@@ -96,7 +96,7 @@ class Importing:
 
     async def diff(self, request: Request) -> Response:
         """What is different between two workflows."""
-        await self._guest(request)
+        await self._enter(request)
         body = bodies.parse_object(await request.body(), json_limits.GRAPH)
         a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
         difference = await self._workshop.slices.run(diff.comparison(a, b))
@@ -104,13 +104,6 @@ class Importing:
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.doors.bearer(request)
-
-    async def _guest(self, request: Request) -> str:
-        """The account of a key; on the operator's own machine what is only looked at needs none."""
-        own = self._services.origins.is_own_machine(request)
-        if auth.bearer_token(request) is None and own:
-            return ""
-        return (await self._enter(request)).account_id
 
     async def _estimate(self, verdict: Verdict, account_id: str) -> dict[str, Any] | None:
         if not verdict.valid:

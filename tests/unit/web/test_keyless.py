@@ -1,0 +1,64 @@
+"""Requests without a key that look forwarded are counted, and named in the log once a minute."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import HTTPConnection
+
+from sixfold import errors
+from sixfold.settings import Settings
+from sixfold.web.keyless import KeylessAccess
+from sixfold.web.origin import Origins
+
+
+def asked(version: str = "1.1", peer: str = "127.0.0.1", **headers: str) -> HTTPConnection:
+    """A request as the server's protocol describes it."""
+    named = {"host": "127.0.0.1:8600", **headers}
+    scope: dict[str, Any] = {
+        "type": "http",
+        "http_version": version,
+        "client": (peer, 40000),
+        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
+    }
+    return HTTPConnection(scope)
+
+
+def refusal(access: KeylessAccess, connection: HTTPConnection) -> str:
+    with pytest.raises(errors.Unauthenticated) as refused:
+        access.require(connection)
+    return refused.value.message
+
+
+def test_what_was_forwarded_is_counted_and_logged_once_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    moment = 100.0
+    access = KeylessAccess(Origins(Settings(data_dir=tmp_path)), lambda: moment)
+    with caplog.at_level(logging.WARNING, "sixfold.server"):
+        access.require(asked())
+        assert access.warnings == ()
+        for _ in range(3):
+            assert "HTTP/1.0" in refusal(access, asked("1.0"))
+        assert "HTTP/1.0" not in refusal(access, asked("1.0", via="1.0 proxy"))
+        assert len(caplog.records) == 1
+        moment += 60
+        refusal(access, asked(forwarded="for=203.0.113.9"))
+    assert len(caplog.records) == 2
+    assert "HTTP/1.0: 4, a forwarding header: 2" in access.warnings[0]
+
+
+def test_a_stranger_is_refused_and_not_counted(tmp_path: Path) -> None:
+    access = KeylessAccess(Origins(Settings(data_dir=tmp_path)))
+    refusal(access, asked("1.0", peer="203.0.113.9"))
+    refusal(access, asked(host="evil.example"))
+    assert access.warnings == ()
+
+
+def test_a_public_url_shows_that_a_proxy_stands_in_front(tmp_path: Path) -> None:
+    access = KeylessAccess(Origins(Settings(data_dir=tmp_path, public_url="https://six.example")))
+    refusal(access, asked())
+    assert "a public URL: 1" in access.warnings[0]
