@@ -67,7 +67,7 @@ class Running:
         told = samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
         calls_as_text = {sample.name: sample.text for sample in told}
         try:
-            await self._services.pipeline.prepare(wanted.model, wanted.inputs)
+            await self._services.pipeline.prepare(wanted.model, wanted.inputs, charged=True)
             quoted = self._services.pipeline.quote(wanted.model, wanted.inputs, hardware=wanted.hardware)
         except (errors.InvalidInput, errors.EngineUnavailable) as error:  # half a form has no price yet
             return answers.json({"problem": error.message, "samples": calls_as_text})
