@@ -92,6 +92,9 @@ def test_links_lead_to_the_web_and_to_pages(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
+        "/media/%2e%2e/signout",
+        "/media/%2E./signout",
+        "/media/.%2e/signout",
         "javascript:1",
         "java%0Ascript:1",
         "//a.example",
