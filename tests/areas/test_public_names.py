@@ -73,7 +73,7 @@ async def test_urls_from_before_answer_their_owner_alone(either_home: House) -> 
         seen = await home.client.get(path, headers=owner)
         assert (seen.status_code, seen.headers["Cache-Control"]) == (200, "private, no-cache")
         for stranger in strangers:
-            assert (await home.client.get(path, headers=stranger)).status_code in (401, 404)
+            assert (await home.client.get(path, headers=stranger)).status_code == 404
     async with home.visitor() as nobody:
         for _, path in rows:
             assert (await nobody.get(path)).status_code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -93,8 +94,9 @@ class MediaFiles:
         """Whether an account asks, or the operator where no account is named."""
         asking: Principal | Account | None = None
         if auth.bearer_token(request) is not None:
-            principal = await self._services.doors.bearer(request)
-            asking = principal if principal.has(Rights.RUN) else None
+            with contextlib.suppress(errors.Unauthenticated):
+                principal = await self._services.doors.bearer(request)
+                asking = principal if principal.has(Rights.RUN) else None
         elif (session := await self._services.sessions.of(request)) is not None:
             asking = session.account
         if asking is None:
