@@ -114,6 +114,7 @@ _COLUMNS = {
     "page_link.origin": "'explicit'",
     "page_version.version": "1",
     "prediction.completed_at": "n",
+    "prediction.keyless": "0",
     "prediction.lease_until": "CASE WHEN n % 5000 = 1 THEN n END",
     "prediction.meter": "'fixed'",
     "prediction.parent_id": "CASE WHEN n % 100 = 0 THEN 'id-' || (100000 + n - 1) END",
@@ -125,11 +126,12 @@ _COLUMNS = {
     "timeline_entry.maker": "'body'",
     "transfer.credit": "CASE WHEN n % 2 = 0 THEN 'revenue' ELSE 'account-' || (n % 10000) END",
     "transfer.debit": "CASE WHEN n % 2 = 0 THEN 'account-' || (n % 10000) ELSE 'world' END",
+    "upload_folder.keyless": "0",
     "webhook_outbox.ended_at": "CASE WHEN n % 5000 <> 0 THEN n END",
     "webhook_outbox.event": "'completed'",
     "webhook_outbox.prediction_id": "'id-' || (100000 + n)",
 }
-_ONE_TO_AN_ACCOUNT = {"deposit_address", "memory_change", "memory_usage"}
+_ONE_TO_AN_ACCOUNT = {"deposit_address", "memory_change", "memory_usage", "upload_folder"}
 
 
 class Column(NamedTuple):
