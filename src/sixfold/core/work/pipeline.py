@@ -158,8 +158,7 @@ class Pipeline:
         pricing.refuse_beyond(order, quote)
         order = await backends.assign(order, model, quote, self._catalog, self._database)
         draft = self._draft(order, model, quote, sources)
-        priced_us = (time.perf_counter_ns() - began) // 1000
-        draft = dataclasses.replace(draft, priced_us=priced_us)
+        draft = dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - began) // 1000)
         self._failpoints.hit("accept.before")
         prediction = await self._database.write(predictions.accept(draft, self._policy.queue_limit))
         self._failpoints.hit("accept.after")
@@ -180,6 +179,9 @@ class Pipeline:
         task = TaskRecord(values, {**model.files, **{name: source.blob for name, source in sources.items()}})
         parent = order.parent
         prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
+        records = [
+            media_files.input_record(each, order.account_id, prediction_id) for each in sources.values()
+        ]
         return Draft(
             id=prediction_id,
             account_id=order.account_id,
@@ -202,10 +204,7 @@ class Pipeline:
             key_id=order.principal.key_id,
             webhook=order.webhook,
             upload_path=order.upload_path,
-            media=tuple(
-                media_files.input_record(source, order.account_id, prediction_id)
-                for source in sources.values()
-            ),
+            media=tuple(records),
             keyless=not order.charged,
         )
 
