@@ -121,10 +121,8 @@ class Pipeline:
         if model.price in self.appraisers and hardware is None:
             price = self.appraisers[model.price](model, values, charged=charged)
             return Quote(price, engine, quality, values)
-        if hire is None:
-            price = self._catalog.price(model, values)
-        else:
-            price = hire.price(self._policy.run_limit_seconds)
+        limit = self._policy.run_limit_seconds
+        price = self._catalog.price(model, values) if hire is None else hire.price(limit)
         hired = None if hire is None else hire.hardware
         return Quote(pricing.charged(price, engine, self._catalog.prices), engine, quality, values, hired)
 
@@ -179,9 +177,7 @@ class Pipeline:
         task = TaskRecord(values, {**model.files, **{name: source.blob for name, source in sources.items()}})
         parent = order.parent
         prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
-        records = [
-            media_files.input_record(each, order.account_id, prediction_id) for each in sources.values()
-        ]
+        media = [media_files.input_record(one, order.account_id, prediction_id) for one in sources.values()]
         return Draft(
             id=prediction_id,
             account_id=order.account_id,
@@ -204,7 +200,7 @@ class Pipeline:
             key_id=order.principal.key_id,
             webhook=order.webhook,
             upload_path=order.upload_path,
-            media=tuple(records),
+            media=tuple(media),
             keyless=not order.charged,
         )
 
