@@ -130,9 +130,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     places.tell(standings)
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     workers = Supervisor(database, places.driver, models.engines(), finisher, bus, places.policy)
-    if isinstance(database, Shared) and settings.driver != "ray":  # a cluster's machines have their own
-        workers.can = lambda engine: standings(engine).ready
-    _join(road, workers, standings)
+    _join(road, workers, standings, is_shared=isinstance(database, Shared) and settings.driver != "ray")
     outbox, finder = Outbox(database, fetcher, sealed), _finder(settings, database)
     bus.watchers += [outbox.heard, *relaying.watchers]
     return Product(
@@ -173,8 +171,10 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     )
 
 
-def _join(road: Pipeline, workers: Supervisor, standings: Standings) -> None:
-    """Let those who run things hear what is accepted, canceled and brought by accounts."""
+def _join(road: Pipeline, workers: Supervisor, standings: Standings, *, is_shared: bool) -> None:
+    """Connect the pipeline with the supervisor; one that shares its queue claims for its own engines only."""
+    if is_shared:  # the machines of a Ray cluster have engines of their own
+        workers.can = lambda engine: standings(engine).ready
 
     def admit(engines: Sequence[EngineSpec]) -> None:
         standings.admit(engines)

@@ -35,6 +35,7 @@ COMMON = {
     "class_type": "KSampler",
     "engine": "dot",
     "folder": "checkpoints",
+    "grant_id": "1",
     "model": "ra2",
     "model_id": "ra2",
     "name": "ra2",

@@ -21,7 +21,7 @@ from sixfold.core.accounts import accounts, batches, journal, ledger
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Database, Transaction, TransactionConflict, many
-from sixfold.core.work import predictions, reversals
+from sixfold.core.work import claims, predictions, reversals
 from sixfold.core.work.media import record
 from sixfold.core.work.predictions import Draft, Lease, Success, Trace
 from sixfold.core.work.records import Output, OutputFile, TaskRecord
@@ -231,7 +231,7 @@ class RefundMachine(LedgerMachine):
         )
         self.write(predictions.accept(draft, 1000))
         lease = Lease("boot", 60_000_000)
-        (claimed,) = self.write(predictions.claim("dot", lease, 1, warm=True))
+        (claimed,) = self.write(claims.claim("dot", lease, 1, warm=True))
         file = OutputFile(f"{name}.png", name, "image/png", 1)
         made = Success(
             Output((file,)), "full", "1", Trace(), (record(file, account_id, "output", prediction_id=name),)

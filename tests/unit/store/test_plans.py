@@ -27,6 +27,7 @@ UNATTENDED = {
         "ceremony_sweep",
         "signin_sweep",
         "oauth_sweep_grants",
+        "oauth_sweep_spent",
         "oauth_sweep_clients",
         "key_rate_sweep",
     ),
@@ -49,6 +50,7 @@ UNATTENDED = {
         "webhook_secret",
         "webhook_secret_first",
     ),
+    "assembly: reversals": ("predictions_refunded_in_place", "upload_paths_over"),
     "assembly: secrets of webhooks": ("webhook_secrets_open", "webhook_secret_seal"),
     "supervisor": (
         "clock",
@@ -96,6 +98,8 @@ WHOLE = {
     "deposit_addresses": "every address is sent to the chain's node, and only where [deposits] is set",
     "key_rate_sweep": "a row for each key that asked within the hour; an index would be written by each call",
     "memory_in_use": "reads one row",
+    "oauth_sweep_spent": "used refresh tokens of programs with access: one an hour for 30 days",
+    "predictions_refunded_in_place": "an index that holds refunds only, which are few beside transfers",
     "own_models_all": "every own model is kept in memory from the start on",
 }
 
@@ -106,6 +110,7 @@ ATTENDED = {
     "ledger_drift_posted": "sixfold ledger verify",
     "ledger_holds_without_transfer": "sixfold ledger verify",
     "ledger_overdrawn": "sixfold ledger verify",
+    "ledger_refunds_with_results": "sixfold ledger verify",
     "ledger_predictions_unsettled": "sixfold ledger verify",
     "ledger_sessions_unsettled": "sixfold ledger verify",
     "ledger_sum_posted": "sixfold ledger verify",

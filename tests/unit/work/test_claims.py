@@ -9,6 +9,7 @@ import pytest
 
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
+from sixfold.core.accounts.accounts import Account
 from sixfold.core.work import claims, predictions
 from sixfold.core.work.predictions import Failure, Lease
 from sixfold.core.work.records import Prediction
@@ -28,11 +29,13 @@ async def claimed(road_: Road, limit: int = 10, hardware: str | None = None) -> 
     return [each.id for each in await road_.database.write(claim)]
 
 
-async def ordered(road_: Road, count: int, *, charged: bool = False, account: str = "") -> list[Prediction]:
+async def ordered(
+    road_: Road, count: int, *, charged: bool = False, account: Account | None = None
+) -> list[Prediction]:
     found: list[Prediction] = []
     for _ in range(count):
         extras = {"n": ids.new("n")}
-        order = road_.order(charged=charged, extras=extras, account_id=account or road_.payer.id)
+        order = road_.order(charged=charged, extras=extras, principal=(account or road_.payer).owner)
         found.append(await road_.pipeline.submit(order))
     return found
 
@@ -41,7 +44,7 @@ async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(
     free = await ordered(still, 4)
     other = await still.database.write(accounts.create("other@example.com"))
     priced = await ordered(still, 3, charged=True)
-    others = await ordered(still, 1, account=other.id)
+    others = await ordered(still, 1, account=other)
     assert await claimed(still) == [each.id for each in (*free[:2], *priced, *others)]
     assert await claimed(still) == []
     ended = await still.database.read(predictions.fresh(free[0].id))
