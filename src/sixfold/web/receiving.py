@@ -24,6 +24,8 @@ class Received:
     """What has come in: where it lies, its size, its first bytes, the type it claimed.
 
     `digest` is the SHA-256 of the whole request, without a form's boundary: of all of the form's parts.
+    `filename` is the name that a form gives the file, `fields` are the form's other fields where they are
+    wanted.
     """
 
     path: Path
@@ -31,6 +33,8 @@ class Received:
     head: bytes = b""
     claimed: str = ""
     digest: bytes = b""
+    filename: str = ""
+    fields: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def content_type(self) -> str:
@@ -58,8 +62,12 @@ class _Sink:
             await asyncio.to_thread(self.file.write, block)
 
 
-async def receive(request: Request, path: Path, part: bytes = _FIELD) -> Received:
+async def receive(
+    request: Request, path: Path, part: bytes = _FIELD, *, max_fields: int | None = None
+) -> Received:
     """Write a request's upload to `path`: its body, or the form's `part`. The caller removes the file.
+
+    With `max_fields`, a form may have so many fields beside its one file, and they are returned.
 
     Raises `BadRequest` or `TooLarge`.
     """
@@ -70,9 +78,10 @@ async def receive(request: Request, path: Path, part: bytes = _FIELD) -> Receive
     file = await asyncio.to_thread(path.open, "xb")
     try:
         sink = _Sink(received, file)
-        upload = _Upload(sink, part, whole.update)
+        upload = _Upload(sink, part, whole.update, keep_fields=max_fields is not None)
+        limits = {} if max_fields is None else {"files": 1, "fields": max_fields}
         is_form = kind == multipart.TYPE
-        form = multipart.Splitter(content_type, upload) if is_form else None
+        form = multipart.Splitter(content_type, upload, **limits) if is_form else None
         async for chunk in request.stream():
             if form is None:
                 whole.update(chunk)
@@ -92,26 +101,40 @@ async def receive(request: Request, path: Path, part: bytes = _FIELD) -> Receive
 
 
 class _Upload(PartHandler):
-    """Takes one part of a form and passes over all others; `hear` is told of every part."""
+    """Writes one part of a form and hashes all with `hear`; the fields are kept where they are wanted."""
 
-    def __init__(self, sink: _Sink, part: bytes, hear: Callable[[bytes | memoryview], None]) -> None:
+    def __init__(
+        self, sink: _Sink, part: bytes, hear: Callable[[bytes | memoryview], None], *, keep_fields: bool
+    ) -> None:
         self._sink = sink
         self._part = part.decode()
         self._hear = hear
+        self._keep_fields = keep_fields
+        self._field: tuple[str, bytearray] | None = None
         self._wanted = False
         self._found = False
 
     def begin(self, head: Head) -> None:
         self._hear(b"--" + b"".join(name + b":" + value + b"\n" for name, value in head.headers))
-        self._wanted = head.name == self._part and not self._found
+        is_field = self._keep_fields and head.filename is None
+        self._field = (head.name, bytearray()) if is_field else None
+        self._wanted = head.name == self._part and not self._found and not is_field
         if self._wanted:
             self._found = True
+            self._sink.received.filename = head.filename or ""
             self._sink.received.claimed = head.content_type.partition(";")[0].strip()
 
     def take(self, data: memoryview) -> None:
         self._hear(data)
         if self._wanted:
             self._sink.take(data)
+        elif self._field is not None:
+            self._field[1].extend(data)
+
+    def end(self) -> None:
+        if self._field is not None:
+            name, data = self._field
+            self._sink.received.fields[name] = multipart.text(bytes(data))
 
     def finish(self, *, ended: bool) -> None:
         """Raise `BadRequest` for a form that breaks off or lacks the part."""

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
@@ -20,21 +20,24 @@ from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.keeping import KINDS, Found, Kind, Name, Run
 from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.media import Source
-from sixfold.web import answers, multipart, sniffing
+from sixfold.web import answers, bodies, multipart, receiving
 from sixfold.web.services import Services
 
 _SHOWN = ("image/", "video/", "audio/")
 _MEDIA = (*_SHOWN, "model/", "text/plain")
 _DRAWN = "image/svg+xml"
+_PART = b"image"
+_MAX_FIELDS = 20
+_NO_IMAGE = "The form has no part named image"
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A file by its name, its bytes, the type that it claims, and the other fields beside it."""
+    """A file by its name, the path that its bytes are staged at, its type, and the other fields beside it."""
 
     name: Name
-    data: bytes
-    claimed: str
+    path: Path
+    content_type: str
     told: Mapping[str, str]
 
 
@@ -49,49 +52,49 @@ class Files:
     async def upload(self, request: Request) -> Response:
         """Keep a picture, a sound or a film under its name, or one near it."""
         principal = await self._enter(request)
-        return await self._keep(principal.tenant, await _form(request))
+        async with self._staged() as path:
+            return await self._keep(principal.tenant, await _form(request, path))
 
     async def upload_mask(self, request: Request) -> Response:
         """Keep the picture that `original_ref` names with the alpha of the one that is sent."""
         principal = await self._enter(request)
-        form = await _form(request)
-        original = await self._names.find(principal.tenant, _original(form.told.get("original_ref", "")))
-        if original is None:
-            raise errors.BadRequest("There is no picture that original_ref names")
-        picture = await self._services.blobs.get(original.blob)
+        async with self._staged() as path, self._staged() as result:
+            form = await _form(request, path)
+            original = await self._names.find(principal.tenant, _original(form.told.get("original_ref", "")))
+            if original is None:
+                raise errors.BadRequest("There is no picture that original_ref names")
+            picture = await self._services.blobs.local_path(original.blob)
+            try:
+                await asyncio.to_thread(self._services.workshop.masked, picture, path, result)
+            except UnusableInput as error:
+                raise errors.BadRequest(str(error)) from error
+            return await self._keep(principal.tenant, replace(form, path=result, content_type="image/png"))
+
+    @contextlib.asynccontextmanager
+    async def _staged(self) -> AsyncGenerator[Path]:
+        """The path of a file that is removed at the end."""
+        folder = self._services.settings.data_dir / "tmp"
+        path = folder / f"upload-{secrets.token_hex(16)}"
         try:
-            data = await asyncio.to_thread(self._services.workshop.masked, picture, form.data)
-        except UnusableInput as error:
-            raise errors.BadRequest(str(error)) from error
-        return await self._keep(principal.tenant, replace(form, data=data, claimed="image/png"))
+            await asyncio.to_thread(folder.mkdir, 0o700, parents=True, exist_ok=True)
+            yield path
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _keep(self, tenant: Tenant, form: _Form) -> Response:
-        name, data = form.name, form.data
-        content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES], form.claimed)
-        if not content_type.startswith(_SHOWN):
+        """Keep a file as an upload, counted against the account's quota, and under its name."""
+        name = form.name
+        if not form.content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("What is uploaded here is a picture, a sound or a film")
-        source = await self._kept(tenant.account_id, data, content_type)
+        upload = await self._services.media.upload(tenant.account_id, form.path, form.content_type)
+        found = await self._services.media.find(upload.name)
+        source = Source(found.blob, form.content_type, upload.size)
         if form.told.get("overwrite", "").lower() not in ("true", "1"):
             name = await self._free(tenant, name, source.blob)
         await self._names.put(Run(tenant), name, source)
         return answers.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
-
-    async def _kept(self, account_id: str, data: bytes, content_type: str) -> Source:
-        """The bytes as an upload, counted against the account's quota."""
-        folder = self._services.settings.data_dir / "tmp"
-        path = folder / f"upload-{secrets.token_hex(16)}"
-
-        def write() -> None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.write_bytes(data)
-
-        await asyncio.to_thread(write)
-        try:
-            upload = await self._services.media.upload(account_id, path, content_type)
-        finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
-        found = await self._services.media.find(upload.name)
-        return Source(found.blob, content_type, len(data))
 
     async def _free(self, tenant: Tenant, name: Name, blob: str) -> Name:
         """The name, or the first with a number that no other file has."""
@@ -133,15 +136,16 @@ class Files:
         return data, found.content_type
 
 
-async def _form(request: Request) -> _Form:
-    """A form with a file; raises `BadRequest`."""
-    async with multipart.form(request, max_files=1, max_fields=20) as form:
-        told = {name: value for name, value in form.items() if isinstance(value, str)}
-        file = form.get("image")
-        if file is None or isinstance(file, str) or not file.filename:
-            raise errors.BadRequest("The form has no part named image")
-        name = _named(told.get("subfolder", ""), file.filename, told.get("type", "input"))
-        return _Form(name, await file.read(), file.content_type or "", told)
+async def _form(request: Request, path: Path) -> _Form:
+    """A form whose file is written to `path`; raises `BadRequest`."""
+    if bodies.media_type(request) != multipart.TYPE:
+        raise errors.BadRequest(_NO_IMAGE)
+    received = await receiving.receive(request, path, _PART, max_fields=_MAX_FIELDS)
+    if not received.filename:
+        raise errors.BadRequest(_NO_IMAGE)
+    told = received.fields
+    name = _named(told.get("subfolder", ""), received.filename, told.get("type", "input"))
+    return _Form(name, path, received.content_type, told)
 
 
 def _original(text: str) -> Name:

@@ -119,13 +119,14 @@ def _money(micros: int, listed: int) -> dict[str, str]:
 class Craft:
     """What is known of nodes: all classes (read when first asked for), and how values become bytes.
 
-    `masked` gives a picture as PNG with the alpha of another, `viewed` one as a preview or by its channels,
-    with its type; both raise `UnusableInput`. `unlock` says how classes come to run that nothing here has.
+    `masked` writes a picture as PNG with the alpha of another, `viewed` gives one as a preview or by its
+    channels, with its type; both raise `UnusableInput`. `unlock` says how classes come to run that nothing
+    here has.
     """
 
     registry: Callable[[], Registry]
     packer: Callable[[Path], Packer]
-    masked: Callable[[bytes, bytes], bytes]
+    masked: Callable[[Path, Path, Path], None]
     viewed: Callable[[bytes, str | None, str], tuple[bytes, str]]
     unlock: str = UNLOCK
     limits: GraphLimits = DEFAULT_LIMITS
@@ -174,6 +175,8 @@ class Workshop:
         self.elsewhere = elsewhere
         self._found: _Theirs | None = None
         self._prepared: _Prepared | None = None
+        self._loaded = False
+        self._loading = asyncio.Lock()
         self.slices = Slices()
         self.hub = Hub()
 

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import io
+from pathlib import Path
 
 from PIL import Image, PngImagePlugin
 
 from sixfold.core.work.engines import UnusableInput
 
 _LEVEL = 4  # ComfyUI's own
+_MOST_PIXELS = 40_000_000  # of one picture take 160 MB, three times
 
 
-def masked(picture: bytes, mask: bytes) -> bytes:
-    """The picture as PNG with the mask's alpha, its text chunks kept; raises `UnusableInput`."""
+def masked(picture: Path, mask: Path, result: Path) -> None:
+    """Write the picture as PNG with the mask's alpha, its text chunks kept; raises `UnusableInput`."""
     try:
-        with Image.open(io.BytesIO(picture)) as original, Image.open(io.BytesIO(mask)) as drawn:
-            alpha = drawn.convert("RGBA").getchannel("A")
-            if alpha.size != original.size:
-                sizes = ["×".join(map(str, each)) for each in (alpha.size, original.size)]
+        with Image.open(picture) as original, Image.open(mask) as drawn:
+            if drawn.size != original.size:
+                sizes = ["×".join(map(str, each)) for each in (drawn.size, original.size)]
                 raise UnusableInput(f"The mask has {sizes[0]} pixels, the picture {sizes[1]}")
+            if drawn.width * drawn.height > _MOST_PIXELS:
+                raise UnusableInput(
+                    f"A picture with a mask may have at most {_MOST_PIXELS:,} pixels; "
+                    f"this one has {drawn.width}×{drawn.height}"
+                )
+            alpha = drawn.convert("RGBA").getchannel("A")
             told = PngImagePlugin.PngInfo()
             for name, text in getattr(original, "text", {}).items():
                 told.add_text(name, text)
@@ -26,6 +32,4 @@ def masked(picture: bytes, mask: bytes) -> bytes:
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise UnusableInput("The picture or its mask cannot be read") from error
     whole.putalpha(alpha)
-    out = io.BytesIO()
-    whole.save(out, "PNG", compress_level=_LEVEL, pnginfo=told)
-    return out.getvalue()
+    whole.save(result, "PNG", compress_level=_LEVEL, pnginfo=told)

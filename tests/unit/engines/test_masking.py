@@ -1,0 +1,25 @@
+"""Masks over pictures."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.nodes.masking import masked
+
+
+def test_a_large_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    large = tmp_path / "large.png"
+    Image.new("1", (8_000, 8_000)).save(large)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnusableInput, match="at most 40,000,000 pixels; this one has 8000×8000"):
+            masked(large, large, tmp_path / "result.png")
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert not (tmp_path / "result.png").exists()
