@@ -8,6 +8,7 @@ from typing import Any, Final
 from sixfold import errors
 from sixfold.core.graphs import outcomes, slices
 from sixfold.core.graphs.limits import count_text
+from sixfold.core.graphs.node_sessions import SMALL_TEXT
 from sixfold.core.graphs.ports import Asked, Many, NodeContext
 from sixfold.core.graphs.slices import Steps
 from sixfold.core.graphs.validate import Node, Verdict
@@ -59,7 +60,10 @@ def ordering(
         if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
             values[node_id] = (None,) * len(spec.outputs)  # no file is named
         elif spec.where == "inline" and spec.run is not None and not spec.output_node and left > 0:
-            left -= count_text(inputs.values())
+            characters = count_text(inputs.values())
+            if characters > SMALL_TEXT:  # a node worker runs it
+                continue
+            left -= characters
             values[node_id] = _tried(node, context, inputs) or values[node_id]
             left -= count_text(values[node_id])
     return tuple(found)
