@@ -59,7 +59,7 @@ class ComfyWorkflows:
             try:
                 server = self._server(_LOOK)
                 await server.stats()  # another Sixfold, or what is none, says so here
-                self._known = schema.read(await server.object_info())
+                self._known = await asyncio.to_thread(schema.read, await server.object_info())
             except faults.Slow:
                 pass  # it loads a model, and has what it had
             except faults.ComfyError:

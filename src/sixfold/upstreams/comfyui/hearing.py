@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection
 
-from sixfold.upstreams.comfyui import faults
+from sixfold.upstreams.comfyui import decoding, faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Run:
     missed: int = 0
     submitted: bool = False
 
-    def hear(self, message: str | bytes) -> None:
+    async def hear(self, message: str | bytes) -> None:
         """Take in one message of the socket; raises what ended the run badly."""
         if isinstance(message, bytes):
             # Event type (1: preview), then the picture's type; both four bytes.
@@ -81,8 +80,8 @@ class Run:
                 self.watch(Previewed(message[8:]))
             return
         try:
-            said: Any = json.loads(message)
-        except ValueError:
+            said: Any = await decoding.decoded(message.encode())
+        except (ValueError, RecursionError):
             return
         if isinstance(said, dict) and isinstance(said.get("data"), dict):
             self.take(str(said.get("type")), said["data"])

@@ -22,7 +22,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sixfold.core.quantities import seconds_text
-from sixfold.upstreams.comfyui import faults
+from sixfold.upstreams.comfyui import decoding, faults
 from sixfold.upstreams.comfyui.faults import ComfyError, Unreachable
 from sixfold.upstreams.comfyui.hearing import Run, Watch
 
@@ -97,14 +97,14 @@ class Server:
     async def models(self, folder: str) -> tuple[str, ...]:
         """The files of one folder of models (`checkpoints`, `upscale_models`, …)."""
         status, body = await self._exchange("GET", f"/models/{quote(folder, safe='')}")
-        names = _decoded(body) if status == 200 else []
+        names = await _decoded(body) if status == 200 else []
         return tuple(str(name) for name in names) if isinstance(names, list) else ()
 
     async def metadata(self, folder: str, filename: str) -> dict[str, Any]:
         """What a safetensors file says of itself; empty where it says nothing."""
         path = f"/view_metadata/{quote(folder, safe='')}?filename={quote(filename, safe='')}"
         status, body = await self._exchange("GET", path)
-        found = _decoded(body) if status == 200 else {}
+        found = await _decoded(body) if status == 200 else {}
         return found if isinstance(found, dict) else {}
 
     async def stats(self) -> Stats:
@@ -112,7 +112,7 @@ class Server:
         status, body = await self._exchange("GET", "/system_stats")
         if status == 403:  # what a Sixfold says to another, or to itself
             raise ComfyError("ComfyUI refused /system_stats (403).")
-        said = _decoded(body) if status == 200 else {}
+        said = await _decoded(body) if status == 200 else {}
         system = said.get("system") if isinstance(said, dict) else None
         if not isinstance(system, dict) or "comfyui_version" not in system:
             raise ComfyError("What answers at this address is not ComfyUI.")
@@ -199,9 +199,10 @@ class Server:
         status, answer = await self._exchange("POST", "/prompt", json=body)
         if status == 400:
             run.over = True
+            refusal = await _decoded(answer)
             with faults.understood():
-                raise faults.refusal(_decoded(answer))
-        said = _decoded(answer) if status == 200 else None
+                raise faults.refusal(refusal)
+        said = await _decoded(answer) if status == 200 else None
         if not isinstance(said, dict) or "prompt_id" not in said:
             raise ComfyError(f"ComfyUI did not take the prompt ({status}).")
         run.prompt_id = str(said["prompt_id"])  # older servers choose their own
@@ -223,7 +224,7 @@ class Server:
             except ConnectionClosed:
                 run.socket, pauses = None, _pauses()
             else:
-                run.hear(message)
+                await run.hear(message)
                 if run.ended and not run.over:
                     await self._look(run)
 
@@ -285,7 +286,7 @@ class Server:
         status, body = await self._exchange("POST" if request else "GET", path, **request)
         if status != 200:
             raise ComfyError(f"ComfyUI refused {path.partition('?')[0]} ({status}).")
-        said = _decoded(body)
+        said = await _decoded(body)
         if not isinstance(said, dict):
             raise ComfyError("ComfyUI answered something that is not understood.")
         return said
@@ -331,10 +332,10 @@ def _as_sentences(limits: Limits) -> Iterator[None]:
         raise Unreachable("The connection to ComfyUI broke.") from error
 
 
-def _decoded(body: bytes) -> Any:
+async def _decoded(body: bytes) -> Any:
     try:
-        return json.loads(body)  # and not a strict reader: ComfyUI writes NaN where a node gives it
-    except ValueError as error:
+        return await decoding.decoded(body)
+    except (ValueError, RecursionError) as error:
         raise ComfyError("ComfyUI answered something that is not JSON.") from error
 
 
