@@ -67,6 +67,7 @@ class Workflows:
     async def show(self, request: Request) -> Response:
         """All of them."""
         guest = await self._guests.of(request)
+        await self._services.workshop.load()
         found = await self._spaces.all(_account(guest))
         built_in = self._services.workshop.spaces
         return self._pages.render(
@@ -82,6 +83,7 @@ class Workflows:
         """One graph with its form."""
         guest = await self._guests.of(request)
         space = await self._found(request, guest)
+        await self._services.workshop.load()
         model = (
             self._services.catalog[space.model]
             if guest is None
@@ -113,6 +115,7 @@ class Workflows:
     async def picture(self, request: Request) -> Response:
         """One graph's picture, for a card."""
         space = await self._found(request, await self._guests.of(request))
+        await self._services.workshop.load()
         return Response(self._spaces.drawn(space), 200, _PICTURE, "image/svg+xml")
 
     async def download(self, request: Request) -> Response:

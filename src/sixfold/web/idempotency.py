@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import weakref
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,7 @@ from sixfold.web.routing import Dialect
 
 Work = Callable[[str | None], Awaitable[Response]]
 _KEPT_HEADERS = ("content-type", "location", "x-sixfold-engine", "x-sixfold-quality", "retry-after")
+_LOOP_BYTES = 2**20  # of a body take 1 ms to hash
 _LOOK_AGAIN_SECONDS = 1.0  # for a first request that another server runs
 
 
@@ -65,7 +67,9 @@ class Repeats:
             return await work(None)
         scope = idempotency.scope_id(once.account_id, request.method, request.scope["path"], key)
         query = request.scope.get("query_string", b"")
-        said = hashlib.sha256(query + b"\0" + _unbounded(request, once.said)).digest()
+        content_type = request.headers.get("content-type")
+        hashing = functools.partial(_hash, query, content_type, once.said)
+        said = await asyncio.to_thread(hashing) if len(once.said) > _LOOP_BYTES else hashing()
         deadline = asyncio.get_running_loop().time() + self._wait_seconds
         crowd = self._crowds.setdefault(scope, _Crowd())
         crowd.size += 1
@@ -124,9 +128,13 @@ def _key(request: Request) -> str | None:
     return values[0]
 
 
-def _unbounded(request: Request, said: bytes) -> bytes:
+def _hash(query: bytes, content_type: str | None, said: bytes) -> bytes:
+    return hashlib.sha256(query + b"\0" + _unbounded(content_type, said)).digest()
+
+
+def _unbounded(content_type: str | None, said: bytes) -> bytes:
     """What a request said, without its form's boundary: clients draw another when they send a form again."""
-    _, options = parse_options_header(request.headers.get("content-type"))
+    _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     return said.replace(b"--" + boundary, b"--") if boundary else said
 

@@ -57,7 +57,9 @@ class Catalogue:
 
     async def picture(self, request: Request) -> Response:
         """The graph, drawn."""
-        drawn = self.drawn(await self._asked(request))
+        space = await self._asked(request)
+        await self._services.workshop.load()
+        drawn = self.drawn(space)
         return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
     def drawn(self, space: Space) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import re
 from collections.abc import Mapping
@@ -71,7 +72,7 @@ class Comfy:
         raw = await request.body()
 
         async def work(idempotency_id: str | None) -> Response:
-            body = bodies.parse_object(_without_nul(raw), json_limits.GRAPH)
+            body = await bodies.parsed(_parse_prompt, raw)
             refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
             return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
 
@@ -90,7 +91,7 @@ class Comfy:
     async def change_queue(self, request: Request) -> Response:
         """Take prompts out of the queue, or all of them."""
         principal = await self._doors.enter(request)
-        body = bodies.parse_object(await request.body())
+        body = await bodies.parsed(bodies.parse_object, await request.body())
         await self._runs.withdraw(principal.tenant, _ids(body), everything=body.get("clear") is True)
         return Response()
 
@@ -105,7 +106,7 @@ class Comfy:
     async def change_history(self, request: Request) -> Response:
         """Leave prompts out of the history from now on."""
         principal = await self._doors.enter(request)
-        body = bodies.parse_object(await request.body())
+        body = await bodies.parsed(bodies.parse_object, await request.body())
         await self._runs.forget(principal.tenant, _ids(body), everything=body.get("clear") is True)
         return Response()
 
@@ -113,7 +114,7 @@ class Comfy:
         """Stop what runs, or the prompt that is named."""
         principal = await self._doors.enter(request)
         raw = await request.body()
-        body = bodies.parse_object(raw) if raw.strip() else {}
+        body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
         await self._runs.interrupt(principal.tenant, str(body.get("prompt_id") or ""))
         return Response()
 
@@ -121,7 +122,7 @@ class Comfy:
         """Forget the outcomes of the account's nodes, where that is asked for."""
         principal = await self._doors.enter(request)
         raw = await request.body()
-        body = bodies.parse_object(raw) if raw.strip() else {}
+        body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
         if body.get("free_memory") is True:
             await self._services.workshop.outcomes(principal.tenant).clear()
         return Response()
@@ -130,9 +131,10 @@ class Comfy:
         """The schemas of all classes, or of one."""
         await self._doors.enter(request)
         wanted = request.scope["path_params"].get("class_type")
+        await self._services.workshop.load()
         classes = self._services.workshop.classes
         if self._classes is None or self._classes[0] is not classes:
-            self._classes = classes, schema.write(classes)
+            self._classes = classes, await asyncio.to_thread(schema.write, classes)
         known = self._classes[1]
         return answers.json(known if wanted is None else {wanted: known[wanted]} if wanted in known else {})
 
@@ -211,6 +213,10 @@ class Comfy:
 def _without_nul(raw: bytes) -> bytes:
     """JSON whose texts have U+FFFD for NUL: PostgreSQL finds nothing by a document that holds one."""
     return _NUL.sub(rb"\1\\ufffd", raw) if rb"\u0000" in raw else raw
+
+
+def _parse_prompt(raw: bytes) -> dict[str, Any]:
+    return bodies.parse_object(_without_nul(raw), json_limits.GRAPH)
 
 
 def _ids(body: Mapping[str, Any]) -> list[str]:

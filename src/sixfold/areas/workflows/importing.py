@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ _MOST_NAME = 80
 _PICTURES = {b"\x89PNG": "image/png", b"RIFF": "image/webp", b"\xff\xd8\xff": "image/jpeg"}
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
 _SHAPES = "3d"  # a kind whose output has another name
+_parse_graph = functools.partial(bodies.parse_object, limits=json_limits.GRAPH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Importing:
         async def work(_idempotency_id: str | None) -> Response:
             brought = await _brought(request, raw, self._workshop.limits)
             space = await self._import(principal.account_id, brought)
+            await asyncio.sleep(0)
             return answers.json({**self._catalogue.record(space), "success": True}, 201)
 
         return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
@@ -79,7 +82,7 @@ class Importing:
     async def validate(self, request: Request) -> Response:
         """Every fault of a workflow at once, and what it would cost."""
         account_id = (await self._enter(request)).account_id
-        body = bodies.parse_object(await request.body(), json_limits.GRAPH)
+        body = await bodies.parsed(_parse_graph, await request.body())
         converted = await self._workshop.convert(_document(body, "workflow"))
         strict = body.get("strict_models") is True
         await self._workshop.look(converted.graph, account_id)
@@ -97,7 +100,7 @@ class Importing:
     async def diff(self, request: Request) -> Response:
         """What is different between two workflows."""
         await self._enter(request)
-        body = bodies.parse_object(await request.body(), json_limits.GRAPH)
+        body = await bodies.parsed(_parse_graph, await request.body())
         a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
         difference = await self._workshop.slices.run(diff.comparison(a, b))
         return answers.json(difference.record)
@@ -139,6 +142,7 @@ class Importing:
         registry, graph = self._workshop.classes, converted.graph
         verdict = await self._workshop.verdict(graph)
         inputs = await self._workshop.slices.run(interface.inference(graph, registry))
+        await asyncio.sleep(0)
         found = models.named(graph, registry, converted.models)
         await asyncio.sleep(0)
         kind = self._kind(graph)
@@ -220,13 +224,14 @@ async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought
         name, file = await _form(request, name)
     elif raw.lstrip()[:1] == b"{":
         limits.check_document(raw)
-        body = bodies.parse_object(raw, json_limits.GRAPH)
+        body = await bodies.parsed(_parse_graph, raw)
         if isinstance(body.get("workflow"), dict):
             document = mapping(body["workflow"])
             given = body.get("name") or name
             if not isinstance(given, str):
                 raise errors.InvalidInput.of("name", "name must be a string")
-            return Brought(document, answers.encode(document), "application/json", _name(given))
+            content = await asyncio.to_thread(answers.encode, document)
+            return Brought(document, content, "application/json", _name(given))
     return await _of_file(file, name, limits)
 
 
