@@ -15,7 +15,7 @@ from tests.areas.house import house
 from tests.areas.test_comfyui_face import node
 from tests.areas.test_graph_limits import BODIES, flat
 
-MOST_SECONDS = 0.1
+MOST_SECONDS = 0.06
 SAMPLER = {"steps": 12, "cfg": 5.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
 Document = dict[str, Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from sixfold.web.predictions import Teller
 from sixfold.web.services import Services
 
 _WAIT, _MAX_WAIT = 60.0, 600.0
+_BATCH_INPUTS = 500  # looked at between two turns of the event loop
 
 
 class Running:
@@ -79,8 +81,11 @@ class Running:
         """The files that inputs name; raises `InvalidInput` with every one that is not there."""
         found: dict[str, Source] = {}
         problems: list[errors.Problem] = []
-        for each in space.inputs or ():
-            kind, value = upload(space, each, self._services.workshop.classes), values.get(each.name)
+        registry = self._services.workshop.classes
+        for at, each in enumerate(space.inputs or (), 1):
+            if at % _BATCH_INPUTS == 0:
+                await asyncio.sleep(0)
+            kind, value = upload(space, each, registry), values.get(each.name)
             if not kind or not isinstance(value, str) or not value:
                 continue
             try:

@@ -7,6 +7,7 @@ name over while what was ordered before still runs on its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from sixfold.core.work.records import Prediction
 Admit = Callable[[Sequence[EngineSpec]], None]
 _ACCOUNT = "acct_"  # how the id of an account begins
 _MAX_MODELS = 1000  # of one account
+_LOOP_CHARS = 64 * 1024  # of a document that is read within a few milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class OwnModels:
     async def load(self) -> None:
         """At a start: know the engines of all that is there."""
         for row in await self._database.read(many("own_models_all")):
-            self._of(row)
+            await self._of(row)
 
     async def find(self, name: str, account_id: str) -> OwnModel:
         """An account's model by its name; raises `NotFound`, for another account's too."""
@@ -70,7 +72,7 @@ class OwnModels:
         row = await self._database.read(one("own_model_newest", account_id=account_id, name=name))
         if row is None:
             raise catalogs.unknown(name)
-        return self._of(row)
+        return await self._of(row)
 
     def known(self, name: str, account_id: str) -> Model | None:
         """An account's model as this server last met it, without a look into the store."""
@@ -82,7 +84,7 @@ class OwnModels:
         if kind in ("", trained.KIND):
             await self._adopt(account_id)
         rows = await self._database.read(many("own_models_of", account_id=account_id, kind=kind))
-        return tuple(self._of(row) for row in rows)
+        return tuple([await self._of(row) for row in rows])
 
     async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> OwnModel:
         """A new model, or a new version of one.
@@ -92,8 +94,8 @@ class OwnModels:
         """
         if name in self._catalog:
             raise errors.Conflict(f"{name} is a built-in name")
-        catalogs.own(document, self._catalog, name)
-        return self._of(await self._database.write(_put(account_id, kind, name, document)))
+        text = await asyncio.to_thread(self._checked, name, document)
+        return await self._of(await self._database.write(_put(account_id, kind, name, text)))
 
     async def remove(self, account_id: str, name: str) -> None:
         """Forget a model; raises `NotFound`."""
@@ -107,21 +109,31 @@ class OwnModels:
             with suppress(errors.BadRequest):  # it waits until the account has room for one more
                 await self.put(account_id, trained.KIND, name, document)
 
-    def _of(self, row: Row) -> OwnModel:
+    def _checked(self, name: str, document: Mapping[str, Any]) -> str:
+        catalogs.own(document, self._catalog, name)
+        return msgspec.json.encode(document).decode()
+
+    async def _of(self, row: Row) -> OwnModel:
         key = (str(row["account_id"]), str(row["name"]), int(row["version"]))
         if key not in self._built:
-            document = json_decoding.decode_whole(str(row["document"]))
-            model = catalogs.own(_apart(document, key), self._catalog, key[1])
-            self._built[key] = OwnModel(*key, row["kind"], document, model, row["created_at"])
-            self.admit([engine for engine in model.engines if engine.name not in self._catalog.engines()])
+            is_long = len(str(row["document"])) > _LOOP_CHARS
+            found = await asyncio.to_thread(self._read, key, row) if is_long else self._read(key, row)
+            if key not in self._built:  # nobody else has read it meanwhile
+                self._built[key] = found
+                known = self._catalog.engines()
+                self.admit([engine for engine in found.model.engines if engine.name not in known])
         return self._built[key]
 
+    def _read(self, key: tuple[str, str, int], row: Row) -> OwnModel:
+        document = json_decoding.decode_whole(str(row["document"]))
+        model = catalogs.own(_apart(document, key), self._catalog, key[1])
+        return OwnModel(*key, row["kind"], document, model, row["created_at"])
 
-def _put(account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> Transaction[Row]:
+
+def _put(account_id: str, kind: str, name: str, text: str) -> Transaction[Row]:
     owned = yield Query("own_models_of", {"account_id": account_id, "kind": ""})
     if len(owned) >= _MAX_MODELS and all(row["name"] != name for row in owned):
         raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models")
-    text = msgspec.json.encode(document).decode()
     rows = yield Query(
         "own_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
     )
