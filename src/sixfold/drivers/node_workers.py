@@ -273,7 +273,10 @@ class _ProcessSession:
         del self._open[number]
         if came.told["kind"] == "failed":
             raise self._failure(came.told)
-        return await asyncio.to_thread(node_frames.read_worked, came.told["worked"], came, self._scratch)
+        row = came.told["worked"]
+        if node_frames.has_file(row):
+            return await asyncio.to_thread(node_frames.read_worked, row, came, self._scratch)
+        return node_frames.read_worked(row, came, self._scratch)
 
     # -- what the worker says ------------------------------------------------------------------------
 

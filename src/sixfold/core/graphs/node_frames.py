@@ -194,6 +194,16 @@ def worked_row(worked: Worked, frame: Frame, scratch: Path) -> Row:
     }
 
 
+def needs_file(worked: Worked) -> bool:
+    """Whether `worked_row` writes a file."""
+    return any(len(data) > _IN_FRAME for data in (worked.packed or b"", *(each.data for each in worked.made)))
+
+
+def has_file(row: Row) -> bool:
+    """Whether `read_worked` reads a file."""
+    return isinstance(row["packed"], str)
+
+
 def read_worked(row: Row, frame: Frame, scratch: Path) -> Worked:
     """What a row says that a node gave."""
     packed = row["packed"]

@@ -109,7 +109,10 @@ class _Run:
         frame = Frame({"kind": "done", "number": number})
         try:
             worked: Worked = await work
-            row = await asyncio.to_thread(node_frames.worked_row, worked, frame, self._scratch)
+            if node_frames.needs_file(worked):
+                row = await asyncio.to_thread(node_frames.worked_row, worked, frame, self._scratch)
+            else:
+                row = node_frames.worked_row(worked, frame, self._scratch)
             frame.told["worked"] = row
             self._send(frame)
         except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever a node raises ends it
