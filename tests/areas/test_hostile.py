@@ -16,6 +16,7 @@ import pytest
 from sixfold.web.logs import JsonFormatter
 from tests import databases
 from tests.areas.house import House, bearer, house
+from tests.areas.test_pages import signed_in
 from tests.unit.net import corpus
 
 SMALL = {"prompt": "x", "width": "64", "height": "64"}
@@ -202,8 +203,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_no_body_breaks_a_parser(home: House, name: str) -> None:
+    browser = {"X-CSRF-Token": await signed_in(home)}
     for path in ("/api/ra1", "/api/anime", "/api/style-transfer", "/api/containers/run", "/pages/make"):
-        answer = await home.client.post(path, content=HOSTILE[name], headers=home.bearer)
+        headers = browser if path == "/pages/make" else home.bearer
+        answer = await home.client.post(path, content=HOSTILE[name], headers=headers)
         too_large = path == "/pages/make" and len(HOSTILE[name]) > 16_384
         assert answer.status_code in ({413} if too_large else {400, 422}), (path, answer.text)
     assert await home.standing() == ("5.00", "0.00")
