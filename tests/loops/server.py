@@ -50,7 +50,9 @@ class MeteredServer:
         found = re.search(r"/signin\?token=\S+", text)
         assert found is not None, text
         answer = await self.server.call("GET", found[0])
-        cookie = answer.headers["set-cookie"].partition(";")[0]
+        session = re.search(r"sixfold_session=[^;]+", answer.headers["set-cookie"])
+        assert session is not None
+        cookie = session[0]
         page = await self.server.call("GET", "/account", Cookie=cookie)
         token = _CSRF.search(page.body.decode())
         assert token is not None

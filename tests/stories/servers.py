@@ -60,7 +60,8 @@ class Server:
             sent = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, data, {"Content-Type": "application/json", **sent})
             answer = connection.getresponse()
-            received = {name.lower(): value for name, value in answer.getheaders()}
+            names = {name.lower() for name in answer.headers}
+            received = {name: ", ".join(answer.headers.get_all(name, [])) for name in names}
             return Reply(answer.status, received, answer.read())
         finally:
             connection.close()
