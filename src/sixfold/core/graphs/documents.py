@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from typing import Any, cast
+
+from sixfold.core.normalization import normalized
 
 Json = Mapping[str, Any]
 _ACCENTS = re.compile("[\u0300-\u036f]+")
@@ -24,5 +25,5 @@ def listed(value: object) -> list[Any]:
 
 def plain_name(text: str, joint: str) -> str:
     """A title as a name in addresses and arguments: its Latin letters, bare, and digits; "" without any."""
-    bare = _ACCENTS.sub("", unicodedata.normalize("NFKD", text)).casefold()
+    bare = _ACCENTS.sub("", normalized("NFKD", text)).casefold()
     return _JOINTS.sub(joint, bare).strip(joint)

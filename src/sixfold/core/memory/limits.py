@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sixfold import errors
+from sixfold.core.normalization import MAX_DECOMPOSED, normalized
 
 TITLE_CHARS = 500
 TYPE_CHARS = 64
@@ -61,7 +62,9 @@ def text(name: str, value: str) -> str:
 
 def line(name: str, value: str, most: int) -> str:
     """A text of one line in NFC without space around it, 1 to `most` characters."""
-    found = unicodedata.normalize("NFC", text(name, value)).strip()
+    found = text(name, value).strip()
+    if len(found) <= most * MAX_DECOMPOSED:
+        found = normalized("NFC", found).strip()
     if not found:
         raise errors.BadRequest(f"{name} is empty")
     if len(found) > most:
@@ -76,8 +79,9 @@ def loose_line(value: str, most: int) -> str:
     """What of a text in a file can be such a line; "" when nothing can."""
     if value.isascii() and value.isprintable():
         return value.strip()[:most].strip()
-    kept = "".join(" " if unicodedata.category(char) in {"Cc", "Cs"} else char for char in value[: most * 4])
-    return unicodedata.normalize("NFC", kept).strip()[:most].strip()
+    begin = value[: most * MAX_DECOMPOSED]
+    kept = "".join(" " if unicodedata.category(char) in {"Cc", "Cs"} else char for char in begin)
+    return normalized("NFC", kept).strip()[:most].strip()
 
 
 def long_text(name: str, value: str, most: int) -> str:
@@ -89,10 +93,10 @@ def long_text(name: str, value: str, most: int) -> str:
 
 def names(name: str, values: Sequence[str]) -> tuple[str, ...]:
     """Tags or collections: each once, in their order, without a leading `#`."""
-    found = dict.fromkeys(line(name, value.strip().lstrip("# "), TAG_CHARS) for value in values)
-    if len(found) > TAGS:
-        raise errors.BadRequest(f"{name} has {len(found)} entries; {TAGS} are the most")
-    return tuple(found)
+    sent = dict.fromkeys(value.strip().lstrip("# ") for value in values)
+    if len(sent) > TAGS:
+        raise errors.BadRequest(f"{name} has {len(sent)} entries; {TAGS} are the most")
+    return tuple(dict.fromkeys(line(name, value, TAG_CHARS) for value in sent))
 
 
 def loose_names(values: Sequence[str]) -> tuple[str, ...]:
@@ -117,10 +121,14 @@ def loose_link_type(value: str) -> str:
 
 def body(value: str, most_bytes: int) -> str:
     """A page's text."""
-    size = len(text("body", value).encode())
+    check_size(len(text("body", value).encode()), most_bytes)
+    return value
+
+
+def check_size(size: int, most_bytes: int) -> None:
+    """Check the bytes of a page's text; raises `TooLarge`."""
     if size > most_bytes:
         raise errors.TooLarge(f"The page would have {size} bytes; {most_bytes} are the most")
-    return value
 
 
 def date(value: str) -> str:

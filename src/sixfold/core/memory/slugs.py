@@ -9,6 +9,7 @@ import re
 import unicodedata
 
 from sixfold import errors
+from sixfold.core.normalization import MAX_DECOMPOSED, normalized
 
 MAX_CHARS = 200
 _PLAIN = re.compile(r"[a-z0-9_-](?:[a-z0-9_./-]*[a-z0-9_-])?")
@@ -21,6 +22,8 @@ _KINDS = frozenset("LNM")  # letters, numbers, and the marks that many scripts w
 
 def normalize(text: str) -> str:
     """The slug that `text` spells; raises `BadRequest`, which names the character that no slug has."""
+    if len(text) > MAX_CHARS * MAX_DECOMPOSED:
+        raise errors.BadRequest(f"slug has {len(text)} characters; {MAX_CHARS} are the most")
     slug = _folded(text)
     for char in slug:
         if char not in _MARKS and unicodedata.category(char)[0] not in _KINDS:
@@ -56,7 +59,7 @@ def _folded(text: str) -> str:
     """NFC, lower case, and a `-` for each space; the same again when it is given back."""
     if text.isascii():
         return text.lower().replace(" ", "-")
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
+    folded = normalized("NFC", normalized("NFC", text).lower())
     return "".join("-" if unicodedata.category(char) == "Zs" else char for char in folded)
 
 
@@ -86,8 +89,7 @@ def _segment(part: str) -> str:
         return f"{day[3]}-{_MONTHS.index(day[1]) + 1:02}-{int(day[2]):02}"
     kept = "".join(char if _may_stand(char) else "-" for char in part)
     kept = _DASHES.sub("-", kept).rstrip("-")
-    while kept and (kept[0] == "-" or _is_mark(kept[0])):
-        kept = kept[1:]
+    kept = kept[next((at for at, char in enumerate(kept) if char != "-" and not _is_mark(char)), len(kept)) :]
     return kept if kept.strip(".") else ""
 
 

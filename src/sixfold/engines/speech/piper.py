@@ -7,7 +7,6 @@ voices share the files and speakers of their language that are there.
 from __future__ import annotations
 
 import json
-import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.normalization import normalized
 from sixfold.core.work.engines import Context, EngineError, Result, Task
 from sixfold.engines.speech import espeak, networks, speaking, voices
 from sixfold.engines.speech.voices import Voice
@@ -97,7 +97,7 @@ class _File:
     def ids(self, phonemes: str) -> list[int]:
         """The network's numbers for phonemes: begun, padded between, ended; unknown ones are left out."""
         found = [*self._ids[_START], *self._ids[_PAD]]
-        for phoneme in unicodedata.normalize("NFD", phonemes):
+        for phoneme in normalized("NFD", phonemes):
             if phoneme in self._ids:
                 found += [*self._ids[phoneme], *self._ids[_PAD]]
         return [*found, *self._ids[_END]]

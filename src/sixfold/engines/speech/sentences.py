@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from sixfold.core.normalization import normalized
+
 MOST = 400  # characters of one piece
 _ENDS = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+|\n\s*\n+")
 _PAUSES = re.compile(r"(?<=[,;:–—])\s+")
@@ -19,7 +21,7 @@ def split(text: str) -> list[str]:
 
 
 def _clean(text: str) -> str:
-    normal = unicodedata.normalize("NFC", text)
+    normal = normalized("NFC", text)
     return "".join(
         char if unicodedata.category(char)[0] != "C" or char in "\n\t" else " "
         for char in _MARKUP.sub(" ", normal)

@@ -11,6 +11,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.normalization import normalized
 from sixfold.core.work.engines import Context, Result, Task
 from sixfold.engines.text import embedding
 
@@ -73,7 +74,7 @@ def _features(text: str) -> Iterator[tuple[str, float]]:
 
 def _plain(text: str) -> str:
     """Lower case, without accents."""
-    split = unicodedata.normalize("NFKD", text.casefold())
+    split = normalized("NFKD", text.casefold())
     return "".join(char for char in split if not unicodedata.combining(char))
 
 

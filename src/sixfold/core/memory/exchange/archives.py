@@ -23,7 +23,6 @@ from sixfold.core.memory.exchange import paths
 from sixfold.core.memory.limits import Limits
 
 MAX_ERRORS = 1_000
-MAX_PATH = 1_000
 _MAX_DIRECTORY = 48 * 2**20  # bytes of a zip's list of members, which must be held in memory
 _MAX_HEADERS = 2**20  # bytes of the headers of one member of a tar
 _FREE_BYTES = 64 * 2**20  # unpacked bytes that an archive of any size may have
@@ -62,7 +61,7 @@ class Report:
     def refuse(self, path: str, why: str) -> None:
         """Note a file that could not be taken."""
         if len(self.errors) < MAX_ERRORS:
-            self.errors.append((path[:MAX_PATH], why))
+            self.errors.append((path[: paths.MAX_CHARS], why))
         elif len(self.errors) == MAX_ERRORS:
             self.errors.append(("", f"More files were not taken: the first {MAX_ERRORS} are told here"))
 
@@ -377,7 +376,7 @@ def is_page(path: str) -> bool:
 def file(path: str, data: bytes, limits: Limits) -> File:
     """A page's file; one that cannot be a page says why."""
     parts = PurePosixPath(path).parts
-    if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > MAX_PATH:
+    if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > paths.MAX_CHARS:
         return File(path, error="has a path that leads out of the archive, or is too long")
     if parts[-1].startswith("."):  # somebody's text may be in it, so it does not go without a word
         return File(path, error="is hidden: its name begins with a dot")

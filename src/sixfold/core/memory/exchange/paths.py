@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from sixfold.core.memory import slugs
 
 ENDINGS = (".md", ".markdown")
+MAX_CHARS = 1_000  # of a path
 SETTINGS = "logseq/config.edn"  # tells that a folder is an outliner's
 _SETTINGS = re.compile(rf"([^/]+/)?{re.escape(SETTINGS)}")
 _FILE_OF_DAY = re.compile(r"journals/(\d{4})_(\d{2})_(\d{2})")
@@ -27,7 +28,9 @@ def outliner(paths: Iterable[str]) -> str | None:
 
 
 def slug(path: str, outliner: str | None = None) -> str | None:
-    """The slug of a file; None where its path spells none."""
+    """The slug of a file; None where its path spells none, or is too long to be a page's."""
+    if len(path) > MAX_CHARS:
+        return None
     name = next((path[: -len(end)] for end in ENDINGS if path.lower().endswith(end)), path)
     if outliner is not None and name.startswith(outliner):
         name = outliner + _outlined(name.removeprefix(outliner))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import threading
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import Any
 import Stemmer
 
 from sixfold.core.memory.indexing.english import BASE_FORMS, STOP_WORDS
+from sixfold.core.normalization import normalized
 
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u30ff\u3130-\u318f"
@@ -109,9 +109,9 @@ def fold(text: str) -> str:
     """Lower case, one form of every character, Latin, Greek and Arabic without accents and vowel marks."""
     if text.isascii():
         return text.lower()
-    text = unicodedata.normalize("NFKD", text.translate(_LETTERS))
+    text = normalized("NFKD", text.translate(_LETTERS))
     text = _ARABIC_MARKS.sub("", _ACCENT.sub("", text))
-    return unicodedata.normalize("NFC", text).casefold()
+    return normalized("NFC", text).casefold()
 
 
 @lru_cache(_STEMS_KEPT)

@@ -7,12 +7,12 @@ its mention, every date another, so that a pattern sees `<name> works at <name>`
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from sixfold.core.memory.inference import dates
+from sixfold.core.normalization import normalized
 
 NAME_0, NAME_END = 0xE000, 0xEFFF  # private characters: what a mention is masked with
 DATE_0, DATE_END = 0xF000, 0xF7FF
@@ -119,7 +119,7 @@ class Vocabulary:
 @lru_cache(maxsize=8192)
 def key(name: str) -> str:
     """The key that spellings of one name share: case, hyphens, honorifics and legal forms left out."""
-    text = unicodedata.normalize("NFKC", name).casefold()
+    text = normalized("NFKC", name).casefold()
     text = _DROPPED.sub(lambda found: "" if found[0].strip(",()") else " ", text)
     words = [word for word in _SPLIT.split(text) if word]
     while len(words) > 1 and words[0] in _BEFORE_NAMES:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
+from sixfold.core.normalization import normalized
 from sixfold.engines.image.scene import binding, shapes
 
 _KINDS = ("time", "weather", "season", "place", "colour", "style", "frame", "backdrop")
@@ -83,7 +83,7 @@ class _Hit:
 
 
 def _fold(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text).casefold()
+    folded = normalized("NFKC", text).casefold()
     return folded.replace("\u2019", "'")
 
 

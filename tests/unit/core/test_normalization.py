@@ -1,0 +1,36 @@
+"""Normalization of texts with long runs of combining characters."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from collections import Counter
+from typing import get_args
+
+import pytest
+
+from sixfold.core.normalization import MAX_RUN, Form, normalized
+
+FORMS = get_args(Form)
+TEXTS = ["größe 日本語 текст हिन्दी 한국어 😀 ", "e\u0301\u0316", "ﬁ①ﾊﾞ"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_without_long_runs_are_normalized_as_the_standard_library_does(form: Form, text: str) -> None:
+    text *= 500
+    assert len(text) > 1_000
+    assert normalized(form, text) == unicodedata.normalize(form, text)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("marks", ["\u0316\u0301", "\u0f73", "\uff9e", "\u0344\u0316", "\U0001e94a\u0316"])
+def test_long_runs_are_normalized_in_linear_time_and_keep_every_mark(form: Form, marks: str) -> None:
+    text = "a" + marks * 200_000
+    before = time.thread_time()
+    found = normalized(form, text)
+    assert time.thread_time() - before < 2  # in quadratic time: minutes
+    runs = [unicodedata.normalize("NFD", run) for run in found.split("\u034f")]
+    assert max(map(len, runs)) <= 1 + 2 * MAX_RUN  # two of them are decomposed into two each
+    decomposed = unicodedata.normalize("NFKD" if "K" in form else "NFD", marks)
+    assert Counter("".join(runs)) == Counter(a=1) + Counter(decomposed * 200_000)

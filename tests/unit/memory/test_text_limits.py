@@ -1,0 +1,120 @@
+"""Texts with long runs of combining characters: refused early or read fast."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.graphs import documents
+from sixfold.core.memory import drafts, limits, slugs
+from sixfold.core.memory.exchange import archives, paths, transfer
+from sixfold.core.memory.exchange.archives import Report
+from sixfold.core.memory.indexing import chunks, tokens
+from sixfold.core.memory.inference import entities
+from sixfold.core.memory.limits import Limits
+from sixfold.engines.speech import sentences
+from sixfold.engines.text import hashed
+
+MOST_SECONDS = 2.0  # normalization in quadratic time takes from 5 seconds to minutes of these
+
+
+def marked(chars: int) -> str:
+    """A letter with about so many combining characters, none in its canonical place."""
+    return "a" + "\u0316\u0301" * (chars // 2)
+
+
+TEXT = marked(400_000)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """CPU time of this thread."""
+    before = time.thread_time()
+    work()
+    return time.thread_time() - before
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: limits.line("title", TEXT, limits.TITLE_CHARS),
+        lambda: limits.names("tags", [TEXT]),
+        lambda: limits.names("tags", [marked(390) + str(number) for number in range(50_000)]),
+        lambda: limits.link_type(TEXT),
+        lambda: slugs.normalize(TEXT),
+        lambda: drafts.texts("tags", [TEXT]),
+        lambda: drafts.texts("collections", TEXT),
+    ],
+)
+def test_names_are_counted_before_they_are_normalized(refused: Callable[[], object]) -> None:
+    def work() -> None:
+        with pytest.raises(errors.BadRequest, match=r"(characters|entries); \d+ are the most"):
+            refused()
+
+    assert seconds(work) < MOST_SECONDS
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: limits.loose_line(TEXT, limits.TITLE_CHARS),
+        lambda: limits.loose_names([TEXT]),
+        lambda: slugs.loosely(TEXT),
+        lambda: slugs.loosely(TEXT[1:]),
+        lambda: slugs.beginning(TEXT),
+        lambda: paths.slug(TEXT + ".md"),
+        lambda: transfer.origin(TEXT + ".md", "x"),
+        lambda: tokens.terms(TEXT),
+        lambda: tokens.fold(TEXT),
+        lambda: [tokens.terms(TEXT[start:end]) for start, end in chunks.split(TEXT)],
+        lambda: entities.key(TEXT),
+        lambda: documents.plain_name(TEXT, "-"),
+        lambda: sentences.split(TEXT[:100_000]),
+        lambda: hashed.vector(TEXT),
+    ],
+)
+def test_other_texts_are_read_in_linear_time(read: Callable[[], object]) -> None:
+    assert seconds(read) < MOST_SECONDS
+
+
+def test_decomposed_names_of_full_length_are_accepted() -> None:
+    letter, composed = "ᾂ", "α\u0313\u0300\u0345"
+    assert limits.line("tags", composed * limits.TAG_CHARS, limits.TAG_CHARS) == letter * limits.TAG_CHARS
+    assert slugs.normalize(composed * slugs.MAX_CHARS) == letter * slugs.MAX_CHARS
+    assert limits.names("tags", [*["work", "#work", " work "] * 100]) == ("work",)
+
+
+def test_a_slug_loses_dashes_and_marks_before_its_first_letter() -> None:
+    assert slugs.loosely("?\u0301?b\u0301") == "b\u0301"
+    assert slugs.loosely("\u0301\u0316") is None
+
+
+def tarred(path: Path, name: str) -> None:
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as opened:
+        opened.addfile(tarfile.TarInfo(name), io.BytesIO())
+
+
+def zipped(path: Path, name: str) -> None:
+    with zipfile.ZipFile(path, "w") as opened:
+        opened.writestr(name, "")
+
+
+@pytest.mark.parametrize(("pack", "chars"), [(tarred, 200_000), (zipped, 30_000)])
+def test_long_paths_in_archives_are_refused_before_they_are_normalized(
+    pack: Callable[[Path, str], None], chars: int, tmp_path: Path
+) -> None:
+    pack(tmp_path / "archive", marked(chars) + ".md")
+
+    def work() -> None:
+        naming = transfer.Naming(archives.outliner(tmp_path / "archive", Limits()))
+        for file in archives.files(tmp_path / "archive", Limits(), Report()):
+            assert file.error == "has a path that leads out of the archive, or is too long"
+            assert naming.slug(file.path) is None
+
+    assert seconds(work) < 0.5
