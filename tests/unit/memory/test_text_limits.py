@@ -1,10 +1,11 @@
-"""Texts with long runs of combining characters: refused early or read fast."""
+"""Texts with long runs of combining characters, and edits that grow a page: refused early or read fast."""
 
 from __future__ import annotations
 
 import io
 import tarfile
 import time
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,13 @@ import pytest
 from sixfold import errors
 from sixfold.core.graphs import documents
 from sixfold.core.memory import drafts, limits, slugs
+from sixfold.core.memory.drafts import Edit
 from sixfold.core.memory.exchange import archives, paths, transfer
 from sixfold.core.memory.exchange.archives import Report
 from sixfold.core.memory.indexing import chunks, tokens
 from sixfold.core.memory.inference import entities
 from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.model import Page
 from sixfold.engines.speech import sentences
 from sixfold.engines.text import hashed
 
@@ -118,3 +121,27 @@ def test_long_paths_in_archives_are_refused_before_they_are_normalized(
             assert naming.slug(file.path) is None
 
     assert seconds(work) < 0.5
+
+
+def page(body: str) -> Page:
+    """A page with a body."""
+    return Page("id", "ann", "log", "Log", body, "note", (), (), 1, 0, 0, "ann")
+
+
+def test_a_replacement_is_counted_before_it_is_built() -> None:
+    edit = Edit("replace_text", "é" * 1_000, find="ä", every=True)
+    tracemalloc.start()
+    try:
+        with pytest.raises(errors.TooLarge, match=r"would have 100000000 bytes; 1048576 are the most"):
+            drafts.edited(page("ä" * 50_000), edit, Limits())
+        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_replacement_may_fill_a_page_to_its_limit() -> None:
+    edit = Edit("replace_text", "日本", find="ä", every=True)
+    allowed = Limits(page_bytes=6 * 1_000)
+    assert drafts.edited(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
+    with pytest.raises(errors.TooLarge, match="would have 6006 bytes"):
+        drafts.edited(page("ä" * 1_001), edit, allowed)

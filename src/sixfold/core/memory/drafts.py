@@ -163,7 +163,7 @@ def edited(page: Page, edit: Edit, allowed: Limits) -> Draft:
         case "prepend":
             return _with_body(page, _joined(edit.content, page.body), allowed)
         case "replace_text":
-            return _with_body(page, _replaced(page.body, edit), allowed)
+            return _with_body(page, _replaced(page, edit, allowed), allowed)
         case "replace_section":
             return _with_body(page, _resectioned(page.body, edit.section, edit.content), allowed)
         case "set_fields":
@@ -179,7 +179,8 @@ def _joined(first: str, second: str) -> str:
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second
 
 
-def _replaced(body: str, edit: Edit) -> str:
+def _replaced(page: Page, edit: Edit, allowed: Limits) -> str:
+    body = page.body
     if not edit.find:
         raise errors.BadRequest("find is empty: send the text that is to be replaced")
     count = body.count(edit.find)
@@ -191,7 +192,12 @@ def _replaced(body: str, edit: Edit) -> str:
         raise errors.BadRequest(
             f"The text to find is in the page {count} times: send more of it, or all: true to replace each"
         )
+    limits.check_size(_size(body) + count * (_size(edit.content) - _size(edit.find)), allowed.page_bytes)
     return body.replace(edit.find, edit.content)
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _resectioned(body: str, section: str, content: str) -> str:
