@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from urllib.parse import SplitResult, urlsplit
 
 import blake3
 import msgspec
@@ -208,6 +209,24 @@ def test_links_lose_their_credentials() -> None:
     assert cleaned["account"] == [{"url": "http://example.org:8080/b.png", "withheld": "part"}]
     assert cleaned["prose"] == "https://example.org?x is a page"
     assert inputs.replaced(cleaned) == ["account.0", "signed"]
+
+
+def test_long_links_beyond_ascii_become_digests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed: list[str] = []
+
+    def split(url: str) -> SplitResult:
+        parsed.append(url)
+        return urlsplit(url)
+
+    monkeypatch.setattr(inputs, "urlsplit", split)
+    host = "http://a" + "\u0316\u0301" * 2_000
+    path = f"http://a/{'b' * 3_000}?c"
+    cleaned = inputs.clean({"long": host, "short": "http://müller.example/?a", "path": path})
+    assert cleaned["long"]["bytes"] == len(host.encode())
+    assert cleaned["short"]["withheld"] == cleaned["path"]["withheld"] == "query"
+    assert host not in parsed
 
 
 def test_inputs_that_are_many_still_fit() -> None:

@@ -17,6 +17,7 @@ WAYS = ("remote", "container", "process")
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9])?"
 _FOLDER = re.compile(r"([a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?)-[0-9a-f]{16}")
 _ID = re.compile(rf"({_PART})/({_PART})")
+_MAX_URL = 2_048  # characters; `urlsplit` normalizes a host in quadratic time
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Spaces(Protocol):
 def parse(text: str) -> SpaceId:
     """`owner/name`, or a URL that has it behind `spaces/`, or at its end; raises `BadRequest`."""
     found = text.strip()
+    if len(found) > _MAX_URL:
+        raise errors.BadRequest(f"space has {len(found)} characters; {_MAX_URL} are the most")
     if re.match(r"https?://", found, re.I):
         try:
             parts = [part for part in urlsplit(found).path.split("/") if part]

@@ -23,6 +23,7 @@ from sixfold.core.work.manifest import record
 MAX_BYTES = 192 * 1024
 MAX_DEPTH = 64
 _STRING_LIMITS = (16_384, 2_048, 256, 64)
+_MAX_URL = 2_048  # characters where some are not ASCII: `urlsplit` normalizes a host in quadratic time
 _MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 _DIGEST = frozenset({"blake3", "bytes"})
 _SHAPES = (_DIGEST, _DIGEST | {"media_type"}, frozenset({"url", "withheld"}))
@@ -109,7 +110,9 @@ def _string(value: str, limit: int, depth: int) -> Any:
         return _data_uri(value.strip())
     if len(value) > limit:
         return digest(value.encode())
-    return _url(value) if head.startswith("http") and len(value.split()) == 1 else value
+    if not head.startswith("http") or len(value.split()) != 1:
+        return value
+    return _url(value) if value.isascii() or len(value) <= _MAX_URL else digest(value.encode())
 
 
 _Handler = Callable[[Any, int, int], Any]
