@@ -145,3 +145,15 @@ def test_a_replacement_may_fill_a_page_to_its_limit() -> None:
     assert drafts.edited(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
     with pytest.raises(errors.TooLarge, match="would have 6006 bytes"):
         drafts.edited(page("ä" * 1_001), edit, allowed)
+
+
+def test_caches_hold_no_long_words() -> None:
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            long = f"{number}" + "b" * 500_000
+            assert tokens.words(f"{long} é") == [long[:48], "e"]
+            assert tokens.word(long) == long[:48]
+        assert tracemalloc.get_traced_memory()[0] < 2 * 2**20
+    finally:
+        tracemalloc.stop()

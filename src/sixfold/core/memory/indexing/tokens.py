@@ -114,9 +114,12 @@ def fold(text: str) -> str:
     return normalized("NFC", text).casefold()
 
 
-@lru_cache(_STEMS_KEPT)
 def word(text: str) -> str | None:
     """One word of a text as it is compared; None for characters of a script without spaces."""
+    return _cached_word(text) if len(text) <= _LONGEST else _word(text)
+
+
+def _word(text: str) -> str | None:
     return None if UNSPACED.search(text) else stem(fold(text).replace("’", "'"))
 
 
@@ -128,10 +131,9 @@ def initials(stems: frozenset[str]) -> frozenset[str]:
     return frozenset(first | {letter.upper() for letter in first})
 
 
-@lru_cache(_STEMS_KEPT)
 def stem(word: str) -> str:
     """The stem of one folded word, '' for a word that says nothing; by its script, English for Latin."""
-    return stem_once(word)
+    return _cached_stem(word) if len(word) <= _LONGEST else stem_once(word)
 
 
 def stem_once(word: str) -> str:
@@ -149,6 +151,9 @@ def stem_once(word: str) -> str:
                 return str(_STEMMERS[language].stemWord(word))
     return word
 
+
+_cached_word = lru_cache(_STEMS_KEPT)(_word)  # of short words only, or the caches would hold gigabytes
+_cached_stem = lru_cache(_STEMS_KEPT)(stem_once)
 
 _FORMS: dict[str, list[str]] = {}  # went, gone and goes of go
 for _form, _base in BASE_FORMS.items():
