@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
 from sixfold.mcp import messages
 from sixfold.mcp.tools import paged
-from tests.areas.house import House
+from tests.areas.house import House, house
 from tests.mcp.agent import MAKING, MEMORY, Agent
 
 # -- the protocol ----------------------------------------------------------------------------------
@@ -94,6 +96,36 @@ async def test_a_batch_is_answered_in_its_order_without_its_notifications(agent:
     assert (await agent.post([note])).status_code == 202
     assert (await agent.post([])).status_code == 400
     assert (await agent.post([one(1)] * 51)).status_code == 400
+
+
+async def test_each_request_of_a_batch_counts_against_the_rate_of_the_account(tmp_path: Path) -> None:
+    async with house(tmp_path, requests_per_second_per_account=1) as home:
+        batch = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(12)]
+        found = (await Agent(home).post(batch)).json()
+        assert ["result" in answer for answer in found] == [True] * 10 + [False] * 2
+        assert found[-1]["error"]["data"] == {"code": "rate_limited", "status": 429}
+
+
+async def test_a_batch_lets_other_tasks_run_between_its_messages(agent: Agent) -> None:
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def count(messages: int) -> int:
+        nonlocal turns
+        turns = 0
+        task = asyncio.create_task(other())
+        batch = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(messages)]
+        assert len((await agent.post(batch)).json()) == messages
+        task.cancel()
+        return turns
+
+    await count(1)
+    assert await count(50) - await count(1) >= 49
 
 
 NO_MESSAGES = [

@@ -111,12 +111,18 @@ class Endpoint:
         return _whole(answer, [answer], status)
 
     async def _batch(self, documents: list[Any], call: Call) -> Response:
-        """Several messages, answered one after the other in their order."""
+        """Several messages, answered one after the other in their order.
+
+        Each message after the first counts as a request of its own: the POST is the first.
+        """
         if not 0 < len(documents) <= _MAX_BATCH:
-            failure = RpcError(messages.INVALID_REQUEST, f"A batch has 1 to {_MAX_BATCH} messages")
+            text = f"A batch has 1 to {_MAX_BATCH} messages, not {len(documents):,}: send several batches"
+            failure = RpcError(messages.INVALID_REQUEST, text)
             return _failed(None, failure, 400)
         found: list[Plain] = []
-        for document in documents:
+        for number, document in enumerate(documents):
+            if number:
+                await asyncio.sleep(0)  # most methods never suspend, and other requests wait
             try:
                 message = messages.read(document)
             except RpcError as failure:
@@ -125,13 +131,16 @@ class Endpoint:
             if not message.method:
                 self._server.settle(message, call.principal)
             elif message.has_id:  # the id of the whole would make one run of several
-                found.append(await self._answer(message, replace(call, idempotency_id=None)))
+                part = replace(call, idempotency_id=None)
+                found.append(await self._answer(message, part, counted=not number))
         if not found:
             return Response(status_code=202, headers=_HEADERS)
         return _whole(found, found)
 
-    async def _answer(self, message: Message, call: Call) -> Plain:
+    async def _answer(self, message: Message, call: Call, *, counted: bool = True) -> Plain:
         try:
+            if not counted:
+                await self._services.doors.count_request(call.principal)
             return messages.result(message.id, await self._server.answer(message, call))
         except RpcError as failure:
             return messages.error(message.id, failure)

@@ -71,12 +71,16 @@ class Doors:
         Every request that shows a credential passes here.
         """
         principal.require(rights.declared.get())
+        await self.count_request(principal)
+        connections.authenticated.set(principal)
+        return principal
+
+    async def count_request(self, principal: Principal) -> None:
+        """Count a request against the limits of its account and its key; raises `TooManyRequests`."""
         if principal.kind != "operator":
             self._per_account.spend(principal.account_id)
         if principal.scope.rpm is not None and principal.key_id is not None:
             await self._rates.spend(principal.key_id, principal.scope.rpm)
-        connections.authenticated.set(principal)
-        return principal
 
     def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:
         """A way to read the body before its key is known, within the budget for such bodies."""
