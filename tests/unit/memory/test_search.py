@@ -16,12 +16,13 @@ from sixfold.core.database import many
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Search
-from sixfold.core.memory.search import renewal
+from sixfold.core.memory.search import renewal, shelf
 from sixfold.core.memory.search.finder import Finder
 from sixfold.core.memory.search.shelf import Shelf
+from sixfold.core.memory.search.signals import Index
 from sixfold.core.memory.writing import FREELY, Terms
 from sixfold.store.search.index import PageIndex
-from tests import databases
+from tests import databases, loop_time
 from tests.unit.memory.grounds import Ground, ground
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
@@ -44,6 +45,9 @@ QUERIES = (
     "ab " * 3_333,
     "x" * 10_000,
 )
+
+
+MOST_SECONDS = 0.1  # of CPU that the event loop is held
 
 
 @pytest.fixture
@@ -241,6 +245,50 @@ async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: Gro
         await put(place, f"hay/{number}", "hay")
     await put(place, "last", "needle")
     assert set(await slugs(place, "needle")) == {"first", "last"}
+
+
+@pytest.mark.parametrize("pages", [1, 12])
+async def test_large_changes_are_read_in_a_thread(
+    place: Ground, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    await put(place, "first", "needle")
+    assert await slugs(place, "needle") == ["first"]
+    applied: list[tuple[bool, int]] = []
+    apply = shelf._apply
+
+    def recorded(index: Index, batch: shelf._Batch) -> None:
+        applied.append((threading.current_thread() is threading.main_thread(), len(batch.pages)))
+        apply(index, batch)
+
+    monkeypatch.setattr(shelf, "_apply", recorded)
+    body = "needle " + " ".join(f"w{number}" for number in range(30_000))
+    for number in range(pages):
+        await put(place, f"large/{number}", body)
+    async with loop_time.watched() as seen:
+        found = await slugs(place, "needle", limit=100)
+    assert set(found) == {"first", *(f"large/{number}" for number in range(pages))}
+    assert not any(on_loop for on_loop, _ in applied)
+    assert sum(count for _, count in applied) == pages
+    assert max(count for _, count in applied) <= 2**20 // len(body)
+    assert seen.longest < MOST_SECONDS
+
+
+async def test_small_changes_are_taken_in_by_the_search(
+    place: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(place, "first", "needle")
+    await slugs(place, "needle")
+    threads: list[bool] = []
+    apply = shelf._apply
+
+    def recorded(index: Index, batch: shelf._Batch) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        apply(index, batch)
+
+    monkeypatch.setattr(shelf, "_apply", recorded)
+    await put(place, "second", "needle")
+    assert len(await slugs(place, "needle")) == 2
+    assert threads == [True]
 
 
 async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(back: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ changes, so an index that another request has brought further is never set back.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,9 +17,20 @@ from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.indexing.entries import Entry
 from sixfold.core.memory.search.signals import Index
 
-_BATCH = 1_000  # changes that are read at once when an index is built
 _UNREAD = -1
-_AT_ONCE = 100  # changes that a search takes in itself; more are read beside it
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """How much is read at once: changes, and characters of the pages that they are of."""
+
+    changes: int
+    chars: int
+    least: int = 0  # changes that are read however many characters they have
+
+
+_BATCH = _Limit(1_000, 2**20, least=1)  # when an index is built, in a thread
+_IN_SEARCH = _Limit(100, 2**15)  # by a search on the event loop, some 10 ms; more is read in a thread
 
 
 class Behind(Exception):
@@ -86,7 +98,7 @@ class Shelf:
         row = yield from one("memory_change_last", account_id=account_id)
         last = row["change"] if row is not None else 0
         if last > place.change:
-            batch = yield from self._changed(account_id, place.index, _AT_ONCE)
+            batch = yield from self._changed(account_id, place.index, _IN_SEARCH)
             if batch.full:
                 place.change = _UNREAD
                 raise Behind
@@ -103,22 +115,28 @@ class Shelf:
             row = await self._database.read(one("memory_change_last", account_id=account_id))
             batch = await self._database.read(self._changed(account_id, place.index, _BATCH))
             await asyncio.to_thread(_apply, place.index, batch)
-            place.change = row["change"] if row is not None else 0
             full = batch.full
+            if not full:
+                place.change = row["change"] if row is not None else 0
 
-    def _changed(self, account_id: str, index: Index, limit: int) -> Transaction[_Batch]:
-        """The next changes; vectors once all pages are read that they may be of."""
+    def _changed(self, account_id: str, index: Index, limit: _Limit) -> Transaction[_Batch]:
+        """The next changes that fit; vectors once all pages are read that they may be of."""
         since = index.position
         params = {"account_id": account_id, "change": since[0], "page_id": since[1]}
-        pages = yield Query("memory_index_changed", {**params, "limit": limit})
+        sizes = yield Query("memory_index_sizes", {**params, "limit": limit.changes})
+        fitting = _fitting(sizes, limit)
+        pages: Rows = ()
+        if fitting:
+            pages = yield Query("memory_index_changed", {**params, "limit": fitting})
         links: Rows = ()
         if pages:
             last = {"last_change": pages[-1]["change"], "last_page_id": pages[-1]["page_id"]}
             links = yield Query("memory_links_changed", {**params, **last})
         vectors: Rows = ()
-        if self._model and len(pages) < limit:
-            vectors = yield from self._vectors(account_id, index, limit)
-        return _Batch(since, pages, links, vectors, full=limit in (len(pages), len(vectors)))
+        more = fitting < len(sizes) or len(sizes) == limit.changes
+        if self._model and not more:
+            vectors = yield from self._vectors(account_id, index, limit.changes)
+        return _Batch(since, pages, links, vectors, full=more or len(vectors) == limit.changes)
 
     def _vectors(self, account_id: str, index: Index, limit: int) -> Transaction[Rows]:
         change, page_id = index.vectors_position
@@ -142,6 +160,13 @@ class Shelf:
             if total <= self._most_bytes or other == account_id:
                 return
             total -= self._places.pop(other).index.size
+
+
+def _fitting(sizes: Rows, limit: _Limit) -> int:
+    """How many of the changes fit into a batch."""
+    totals = itertools.accumulate(int(row["chars"]) for row in sizes)
+    fitting = sum(total <= limit.chars for total in totals)
+    return min(len(sizes), max(limit.least, fitting))
 
 
 def _apply(index: Index, batch: _Batch) -> None:

@@ -27,6 +27,14 @@ SELECT page_id, change, entry FROM memory_index
 WHERE account_id = :account_id AND (change, page_id) > (:change, :page_id)
 ORDER BY change, page_id LIMIT :limit;
 
+-- name: memory_index_sizes | The next changes of an account without their entries, with the size of each page's body.
+SELECT i.page_id, i.change, COALESCE(
+    (SELECT v.chars FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+     WHERE p.id = i.page_id), 0) AS chars
+FROM memory_index i
+WHERE i.account_id = :account_id AND (i.change, i.page_id) > (:change, :page_id)
+ORDER BY i.change, i.page_id LIMIT :limit;
+
 -- name: memory_index_batch | The last page of the next batch of entries; NULL after the last entry.
 SELECT MAX(page_id) AS last FROM (
     SELECT page_id FROM memory_index WHERE page_id > :after ORDER BY page_id LIMIT :limit) AS batch;
