@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from sixfold.core.database import many
 from sixfold.core.memory.drafts import Wanted
 from sixfold.core.memory.model import Caller
 from sixfold.core.memory.ports import Answer, Search
-from sixfold.core.memory.search import renewal, shelf
+from sixfold.core.memory.search import renewal, shelf, snippets
 from sixfold.core.memory.search.finder import Finder
 from sixfold.core.memory.search.shelf import Shelf
 from sixfold.core.memory.search.signals import Index
@@ -271,6 +271,24 @@ async def test_large_changes_are_read_in_a_thread(
     assert sum(count for _, count in applied) == pages
     assert max(count for _, count in applied) <= 2**20 // len(body)
     assert seen.longest < MOST_SECONDS
+
+
+@pytest.mark.parametrize(("words", "on_loop"), [(20, True), (20_000, False)])
+async def test_snippets_of_large_pages_are_cut_in_a_thread(
+    place: Ground, monkeypatch: pytest.MonkeyPatch, words: int, on_loop: bool
+) -> None:
+    for number in range(4):
+        await put(place, f"p{number}", "needle " + " ".join(f"w{word}" for word in range(words)))
+    threads: list[bool] = []
+    of_body = snippets.of_body
+
+    def recorded(body: str, passage: int, words: Collection[str], chars: int) -> str:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return of_body(body, passage, words, chars)
+
+    monkeypatch.setattr(snippets, "of_body", recorded)
+    assert len(await slugs(place, "needle")) == 4
+    assert threads == [on_loop] * 4
 
 
 async def test_small_changes_are_taken_in_by_the_search(

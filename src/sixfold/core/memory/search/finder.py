@@ -40,6 +40,7 @@ _MOST_GUESSED, _CANDIDATES = 4, 3  # words of a query that stand nowhere, and wh
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _SAYS_NOTHING = tokens.terms("happened changed wrote written new")  # beside a time
 _LOOK_SECONDS = 10.0
+_LOOP_CHARS = 2**16  # of the pages found, from which snippets are cut on the event loop; of more, in a thread
 UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -108,15 +109,19 @@ class Finder:
             vector = await self._questions.vector(wanted.query)
         while True:
             try:
-                hits, mode = await self._database.read(self._hits(caller, wanted, vector))
+                found, mode = await self._database.read(self._results(caller, wanted, vector))
                 break
             except Behind:
                 await self._shelf.index(caller.account_id)
+        if sum(len(row["body"]) for row, _ in found) > _LOOP_CHARS:
+            hits = await asyncio.to_thread(_hits, found, wanted)
+        else:
+            hits = _hits(found, wanted)
         return Answer(hits, mode, round((time.perf_counter() - began) * 1000, 3))
 
-    def _hits(
+    def _results(
         self, caller: Caller, wanted: Search, vector: bytes | None
-    ) -> Transaction[tuple[tuple[Hit, ...], Mode]]:
+    ) -> Transaction[tuple[Sequence[tuple[Row, _Place]], Mode]]:
         """Bring the index up to date, rank, and fetch what is shown; all of one snapshot."""
         related: dict[str, float] = {}
         if wanted.mode != "semantic":
@@ -139,8 +144,7 @@ class Finder:
             },
         )
         by_id = {row["id"]: row for row in rows}
-        known = (place for place in places if place.page_id in by_id)
-        return tuple(_hit(by_id[place.page_id], place, wanted) for place in known), mode
+        return [(by_id[place.page_id], place) for place in places if place.page_id in by_id], mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,10 @@ def _check(wanted: Search) -> None:
         if not least <= value <= most:
             unit = " characters" if name == "query" else ""
             raise errors.BadRequest(f"{name} must be {least} to {most:,}{unit}, not {value:,}")
+
+
+def _hits(found: Sequence[tuple[Row, _Place]], wanted: Search) -> tuple[Hit, ...]:
+    return tuple(_hit(row, place, wanted) for row, place in found)
 
 
 def _hit(row: Row, place: _Place, wanted: Search) -> Hit:
