@@ -15,8 +15,9 @@ import httpx
 import pytest
 from PIL import Image
 
-from sixfold.core.accounts import accounts, keys, rights
+from sixfold.core.accounts import accounts, audit, keys, rights
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.belongings import export
 from sixfold.core.database import Query, Transaction
 from tests.areas.house import House, bearer, house
 from tests.areas.test_pages import signed_in
@@ -55,6 +56,26 @@ def opened(answer: httpx.Response) -> zipfile.ZipFile:
 def lines(found: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
     """The objects of one file."""
     return [json.loads(line) for line in found.read(f"{name}.jsonl").splitlines()]
+
+
+async def test_large_rows_are_read_in_small_batches(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    many = export.many
+
+    def recorded(query: str, **params: Any) -> Transaction[Any]:
+        rows = yield from many(query, **params)
+        sizes.append(sum(len(row["detail"]) for row in rows) if query == "mine_audit" else 0)
+        return rows
+
+    monkeypatch.setattr(export, "many", recorded)
+    text = "x" * 400_000
+    for _ in range(20):
+        await home.product.database.write(audit.note(home.account.id, "test", text))
+    found = opened(await home.client.get(EXPORT, headers=home.bearer))
+    assert [row["detail"] for row in lines(found, "audit") if row["action"] == "test"] == [text] * 20
+    read = [size for size in sizes if size]
+    assert read[0] <= 8 * len(text)
+    assert max(read[1:]) <= 2 * export._READ_BYTES
 
 
 async def test_the_export_has_all_of_it_and_nothing_of_others(either_home: House) -> None:

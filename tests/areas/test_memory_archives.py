@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import tarfile
 import warnings
 import zipfile
@@ -12,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.memory.exchange import transfer
+from sixfold.core.memory.model import Caller
+from tests import loop_time
 from tests.areas.house import House, bearer, house
 from tests.areas.test_memory import get, taken_in, taken_out, zipped
 
@@ -45,6 +49,36 @@ async def test_archives_come_back_byte_for_byte(home: House) -> None:
     assert {link["to"] for link in (await get(home, "/api/pages/people/ann"))["links"]} == {
         "projects/big-plan"
     }
+
+
+@pytest.mark.parametrize("path", ["/api/export", "/api/account/export"])
+async def test_an_export_of_large_pages_holds_the_loop_for_a_short_time(home: House, path: str) -> None:
+    files = {
+        f"p{number:02}.md": f"# Page {number}\n\n" + random.Random(number).randbytes(400_000).hex()  # noqa: S311 - a fixed text
+        for number in range(12)
+    }
+    files |= {"q.md": "short"}
+    assert (await taken_in(home, zipped(files.items())))["created"] == 13
+    async with loop_time.watched() as seen:
+        answer = await home.client.get(path, headers=home.bearer)
+    assert answer.status_code == 200
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        pages = {name.removeprefix("memory/"): name for name in archive.namelist() if name.endswith(".md")}
+        assert {name: archive.read(found).decode() for name, found in pages.items()} == files
+    assert seen.longest < 0.1, seen.longest
+
+
+async def test_pages_are_exported_in_batches_of_a_bounded_size(home: House) -> None:
+    large = "x" * (transfer.EXPORT_CHARS * 2 // 5)
+    files = {f"a{number}.md": large for number in range(5)} | {
+        f"b{number:03}.md": "y" for number in range(120)
+    }
+    await taken_in(home, zipped(files.items()))
+    caller, after, counts = Caller(home.account.id, "ada"), "", list[int]()
+    while batch := await home.product.database.read(transfer.exported(caller, after)):
+        after = batch[-1].page.slug
+        counts.append(len(batch))
+    assert counts == [2, 2, 50, 50, 21]
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])

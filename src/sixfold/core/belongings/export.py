@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import zipfile
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import IO, Any, cast
@@ -28,7 +28,9 @@ from sixfold.core.memory.exchange.packing import Sink
 from sixfold.core.memory.model import Caller
 from sixfold.core.work.ports import BlobStore
 
-_ROWS = 200
+_ROWS = 200  # of the ledger in one read
+_MOST_ROWS, _FIRST_ROWS = 32, 8  # of a table in one read: fewer where rows are large
+_READ_BYTES = 2**20  # that a read aims at
 _TABLES = {
     "predictions": "mine_predictions",
     "calls": "mine_calls",
@@ -87,8 +89,9 @@ async def take_out(database: Database, blobs: BlobStore, account_id: str) -> Asy
     """The zip, in pieces; that it was taken is noted first."""
     await database.write(audit.note(account_id, "account.export"))
     pack = Pack(await database.read(now()))
-    pack.put("README.txt", _README.encode())
-    pack.put("account.json", _json(await database.read(_account(account_id)), indent=2))
+    account = await database.read(_account(account_id))
+    await asyncio.to_thread(pack.put, "README.txt", _README.encode())
+    await asyncio.to_thread(pack.put, "account.json", _json(account, indent=2))
     yield pack.taken()
     async for piece in _ledger(database, account_id, pack):
         yield piece
@@ -99,7 +102,7 @@ async def take_out(database: Database, blobs: BlobStore, account_id: str) -> Asy
         yield piece
     async for piece in _pages(database, account_id, pack):
         yield piece
-    pack.close()
+    await asyncio.to_thread(pack.close)
     yield pack.taken()
 
 
@@ -143,27 +146,36 @@ async def _files(database: Database, blobs: BlobStore, account_id: str, pack: Pa
                     yield pack.taken()
             yield pack.taken()
     if missing:
-        pack.put("missing.txt", "\n".join([*missing, ""]).encode())
+        await asyncio.to_thread(pack.put, "missing.txt", "\n".join([*missing, ""]).encode())
 
 
 async def _pages(database: Database, account_id: str, pack: Pack) -> AsyncIterator[bytes]:
     caller, paths, after = Caller(account_id, ""), transfer.Paths(), ""
     while batch := await database.read(transfer.exported(caller, after)):
-        after = batch[-1][0].slug
-        for page, text in batch:
-            pack.put(f"memory/{paths.of(page)}", text.encode())
+        after = batch[-1].page.slug
+        await asyncio.to_thread(_write_pages, pack, paths, batch)
         yield pack.taken()
 
 
+def _write_pages(pack: Pack, paths: transfer.Paths, batch: Sequence[transfer.ExportedPage]) -> None:
+    for exported in batch:
+        pack.put(f"memory/{paths.of(exported.page)}", exported.text().encode())
+
+
 async def _batches(database: Database, account_id: str, query: str) -> AsyncIterator[tuple[Row, ...]]:
-    after = ""
+    """All rows of a query in batches, whose number of rows follows the size of the rows before."""
+    after, limit = "", _FIRST_ROWS
     while True:
-        rows = await database.read(many(query, account_id=account_id, after=after, limit=_ROWS))
+        rows = await database.read(many(query, account_id=account_id, after=after, limit=limit))
         if rows:
             yield tuple(rows)
             after = str(rows[-1]["id"])
-        if len(rows) < _ROWS:
+        if len(rows) < limit:
             return
+        size = sum(
+            len(value) for row in rows for value in dict(row).values() if isinstance(value, str | bytes)
+        )
+        limit = max(1, min(_MOST_ROWS, 2 * limit, limit * _READ_BYTES // max(1, size)))
 
 
 def _account(account_id: str) -> Transaction[Mapping[str, Any]]:

@@ -14,7 +14,7 @@ from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
 from sixfold.core.memory.exchange import archives, transfer
 from sixfold.core.memory.exchange.archives import File, Report
-from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.model import Caller
 from sixfold.core.memory.writing import Writer
 
 _OLDEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no earlier time
@@ -77,17 +77,17 @@ async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
     sink, paths, after = Sink(), transfer.Paths(), ""
     archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
     while batch := await database.read(transfer.exported(caller, after)):
-        after = batch[-1][0].slug
-        await asyncio.to_thread(_write, archive, [(paths.of(page), page, text) for page, text in batch])
+        after = batch[-1].page.slug
+        await asyncio.to_thread(_write, archive, paths, batch)
         yield sink.taken()
-    archive.close()
+    await asyncio.to_thread(archive.close)
     yield sink.taken()
 
 
-def _write(archive: zipfile.ZipFile, files: Sequence[tuple[str, Page, str]]) -> None:
-    for path, page, text in files:
-        moment = datetime.fromtimestamp(page.updated_at / SECOND_US, UTC).timetuple()[:6]
-        info = zipfile.ZipInfo(path, max(_OLDEST, moment))
+def _write(archive: zipfile.ZipFile, paths: transfer.Paths, batch: Sequence[transfer.ExportedPage]) -> None:
+    for exported in batch:
+        moment = datetime.fromtimestamp(exported.page.updated_at / SECOND_US, UTC).timetuple()[:6]
+        info = zipfile.ZipInfo(paths.of(exported.page), max(_OLDEST, moment))
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = _PLAIN_FILE
-        archive.writestr(info, text.encode())
+        archive.writestr(info, exported.text().encode())

@@ -6,6 +6,7 @@ were changed since: then its front matter says so, and all else in it stays.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,7 +25,8 @@ from sixfold.core.memory.writing import Writer, check_slug, differs
 
 BATCH_FILES = 100  # in one transaction: other writers wait for it, some 60 ms
 BATCH_CHARS = 2**19  # of large pages less: 1 MiB of text takes a third of a second
-EXPORT_PAGES = 200
+EXPORT_PAGES = 50  # in one read; each has up to 64 Ki characters of front matter beside its body
+EXPORT_CHARS = 2**20  # of their bodies; a larger page is read alone
 _PLAIN = Limits(page_bytes=2**40)
 
 
@@ -112,14 +114,9 @@ def _wanted(batch: Sequence[File], naming: Naming, report: Report) -> dict[str, 
 
 def text(page: Page) -> Transaction[str]:
     """A page as a file: its text, and in its front matter whatever the text alone does not say."""
-    return (yield from texts((page,)))[0]
-
-
-def texts(some: Sequence[Page]) -> Transaction[tuple[str, ...]]:
-    """The same of some pages of one account."""
-    kept = yield from links.all_of_calls(some)
-    told = yield from timeline.all_of_calls(some)
-    return tuple(_text(page, kept.get(page.id, ()), told.get(page.id, ())) for page in some)
+    kept = yield from links.all_of_calls((page,))
+    told = yield from timeline.all_of_calls((page,))
+    return _text(page, kept.get(page.id, ()), told.get(page.id, ()))
 
 
 def _text(page: Page, kept: Sequence[tuple[str, str, str]], told: Sequence[Entry]) -> str:
@@ -165,22 +162,42 @@ def _without_empty(**texts: str) -> Mapping[str, str]:
     return {name: value for name, value in texts.items() if value}
 
 
-def exported(caller: Caller, after: str) -> Transaction[tuple[tuple[Page, str], ...]]:
-    """Some pages with their texts as files, in the order of slugs, from behind one on."""
-    rows = yield Query(
-        "pages_exported",
-        {
-            "account_id": caller.account_id,
-            "after": after,
-            "scope": pages.scope_of(caller),
-            "sep": pages.SEPARATOR,
-            "limit": EXPORT_PAGES,
-        },
-    )
+@dataclass(frozen=True, slots=True)
+class ExportedPage:
+    """A page with the records that its file holds beside its text."""
+
+    page: Page
+    links: Sequence[tuple[str, str, str]]
+    entries: Sequence[Entry]
+    old_slugs: tuple[str, ...]
+
+    def text(self) -> str:
+        """The page as a file; large pages take milliseconds, so an export calls this in a thread."""
+        return _leading(_text(self.page, self.links, self.entries), self.old_slugs)
+
+
+def exported(caller: Caller, after: str) -> Transaction[tuple[ExportedPage, ...]]:
+    """The next pages after a slug, in the order of slugs, bounded by number and size."""
+    params = {
+        "account_id": caller.account_id,
+        "after": after,
+        "scope": pages.scope_of(caller),
+        "sep": pages.SEPARATOR,
+    }
+    sizes = yield Query("pages_exported_sizes", {**params, "limit": EXPORT_PAGES})
+    if not sizes:
+        return ()
+    totals = itertools.accumulate(int(row["chars"]) for row in sizes)
+    fitting = max(1, sum(total <= EXPORT_CHARS for total in totals))
+    rows = yield Query("pages_exported", {**params, "limit": fitting})
     found = [pages.of(row) for row in rows]
     old = yield from pages.old_slugs(found)
-    said = yield from texts(found)
-    return tuple((page, _leading(text, old.get(page.id, ()))) for page, text in zip(found, said, strict=True))
+    kept = yield from links.all_of_calls(found)
+    told = yield from timeline.all_of_calls(found)
+    return tuple(
+        ExportedPage(page, kept.get(page.id, ()), told.get(page.id, ()), old.get(page.id, ()))
+        for page in found
+    )
 
 
 def _leading(text: str, old: tuple[str, ...]) -> str:

@@ -345,6 +345,13 @@ WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
        AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
 ORDER BY p.slug LIMIT :limit;
 
+-- name: pages_exported_sizes | The sizes of the next pages' bodies, in the order of their slugs.
+SELECT v.chars FROM page p JOIN page_version v ON v.page_id = p.id AND v.version = p.version
+WHERE p.account_id = :account_id AND p.deleted_at IS NULL AND p.slug > :after
+  AND (:scope = '' OR EXISTS (SELECT 1 FROM page_collection s WHERE s.page_id = p.id
+       AND REPLACE(:scope, :sep || s.collection || :sep, '') <> :scope))
+ORDER BY p.slug LIMIT :limit;
+
 -- name: folders_changed | Some folders have so many pages more, or less.
 INSERT INTO memory_folder (account_id, parent, name, pages)
 SELECT :account_id, value ->> 0, value ->> 1, value ->> 2 FROM json_each(:rows) WHERE 1
