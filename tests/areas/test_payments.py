@@ -126,7 +126,7 @@ async def test_a_plan_is_paid_on_a_page_of_the_processors(shop: tuple[House, Pro
     assert asked["subscription_data[metadata][plan]"] == "yearly"
 
 
-@pytest.mark.parametrize("amount", [0, -1, "x", None, True, "1.005", 10_001, 0.99, "1e400", [1]])
+@pytest.mark.parametrize("amount", [0, -1, "x", None, True, "1.005", 10_001, 0.99, "1e400", "1e999999", [1]])
 async def test_an_amount_that_cannot_be_paid_is_refused(shop: tuple[House, Processor], amount: Any) -> None:
     home, processor = shop
     answer = await home.client.post(CHECKOUT, json={"amount_usd": amount}, headers=home.bearer)

@@ -56,8 +56,8 @@ Told = Paid | Refunded | Disputed | Subscription
 
 def amount(value: object) -> int:
     """Micro-dollars of an amount to be paid, a text or a number in USD; raises `InvalidInput`."""
-    text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     try:
+        text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
         micros = money.parse_usd(text)
     except ValueError:
         raise _refused('must be an amount in USD, such as 20 or "19.50"') from None

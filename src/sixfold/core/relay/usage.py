@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, cast
 
 import msgspec
@@ -189,10 +189,10 @@ def rates(row: Mapping[str, Any]) -> Rates:
 
 def _micros(key: str, value: Any) -> int:
     try:
-        amount = Decimal(str(value)) * money.MICROS_PER_USD
-    except InvalidOperation:
+        amount = money.scale_usd(str(value))
+    except ValueError:
         amount = Decimal(-1)
-    if not amount.is_finite() or amount < 0:
+    if amount < 0:
         raise ValueError(f"{key} must be an amount in USD, not {value!r}")
     return int(amount.to_integral_value())
 
