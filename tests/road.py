@@ -142,6 +142,7 @@ class Options:
     credit: int = 1_000_000
     slots: int = 2
     queue_limit: int = 1000
+    free_queue_limit: int = 0
     max_attempts: int = 3
     lease_seconds: float = 30
     run_limit_seconds: float = 30
@@ -184,7 +185,9 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     rates = FlatRates(Hire(HARDWARE, HOUR))
     known = catalog.build(wanted.models or models(), prices, {}, rates)
-    terms = orders.Policy(wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds)
+    terms = orders.Policy(
+        wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds, wanted.free_queue_limit
+    )
     line = Pipeline(database, known, media, bus, terms, failpoints)
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)

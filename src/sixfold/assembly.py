@@ -111,7 +111,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     standings = inventory.standings(settings, models, clients, address)
     terms = Terms(settings.previews_allowed, standing=standings)
     offer = Offer(models, templates, terms, settings.session_limit)
-    rules = orders.Policy(settings.queue_limit, terms, settings.run_limit_seconds)
+    rules = orders.Policy(settings.queue_limit, terms, settings.run_limit_seconds, settings.free_queue_limit)
     road = Pipeline(database, models, media, bus, rules, failpoints)
     theirs = workshops.comfyui(settings, clients, address)
     graphs = workshops.build(settings, database, media, signer, road, theirs)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.prices import FREE
 from sixfold.core.work import predictions
 from sixfold.core.work.events import Moved, Progressed
 from sixfold.core.work.manifest import embedding
@@ -80,6 +82,22 @@ async def test_a_full_queue_refuses_with_a_time_to_come_back(tmp_path: Path) -> 
             await built.pipeline.submit(built.order())
         assert refusal.value.retry_after >= 1
         assert (await built.account()).held == 3 * PRICE
+
+
+async def test_an_account_fills_its_share_of_the_queue_with_free_requests_only(tmp_path: Path) -> None:
+    async with road(tmp_path, Options(start=False, queue_limit=6, free_queue_limit=2)) as built:
+        free = built.order(hold=FREE)
+        first, _ = [await built.pipeline.submit(free) for _ in range(2)]
+        with pytest.raises(errors.QueueFull, match="2 free requests of this account are waiting for echo"):
+            await built.pipeline.submit(free)
+        await built.pipeline.submit(built.order())  # a request with a price
+        other = await built.database.write(accounts.create("other@example.com"))
+        await built.pipeline.submit(replace(free, principal=other.owner))
+        operator = replace(built.payer.owner, kind="operator")
+        await built.pipeline.submit(replace(free, principal=operator))
+        await built.pipeline.cancel(first.id, built.payer.id)
+        with pytest.raises(errors.QueueFull):  # the operator's counts for its account
+            await built.pipeline.submit(free)
 
 
 async def test_the_same_idempotency_id_is_one_prediction_however_often_it_is_raced(open_road: Road) -> None:

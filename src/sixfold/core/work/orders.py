@@ -70,8 +70,13 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The limits of the queue and of a run, and which engines may serve."""
+    """The limits of the queue and of a run, and which engines may serve.
+
+    `free_queue_limit` is how many free predictions of one model an account may have in the queue; 0 is no
+    limit, and the operator has none.
+    """
 
     queue_limit: int
     terms: Terms
     run_limit_seconds: float = 600.0
+    free_queue_limit: int = 0

@@ -158,7 +158,9 @@ class Pipeline:
         draft = self._draft(order, model, quote, sources)
         draft = dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - began) // 1000)
         self._failpoints.hit("accept.before")
-        prediction = await self._database.write(predictions.accept(draft, self._policy.queue_limit))
+        policy = self._policy
+        free_limit = 0 if order.principal.is_operator else policy.free_queue_limit
+        prediction = await self._database.write(predictions.accept(draft, policy.queue_limit, free_limit))
         self._failpoints.hit("accept.after")
         self.quotes.keep(prediction)
         self._bus.publish(prediction.id, Moved(prediction))

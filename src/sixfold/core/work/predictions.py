@@ -71,10 +71,11 @@ class Draft:
     keyless: bool = False
 
 
-def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
+def accept(draft: Draft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:
     """Write the prediction and its hold; raises `QueueFull`, `Conflict` or `InsufficientCredits`.
 
-    A draft whose idempotency id was accepted before gives that prediction and changes nothing.
+    A draft whose idempotency id was accepted before gives that prediction and changes nothing. Where
+    `free_queue_limit` is not 0, the account may have so many free predictions of a model in the queue.
     """
     earlier = yield from _accepted_before(draft)
     if earlier is not None:
@@ -82,6 +83,8 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
     counted = yield from one("prediction_waiting", model=draft.model, limit=queue_limit)
     if counted is not None and counted["waiting"] >= queue_limit:
         raise errors.QueueFull(f"{queue_limit} requests are waiting for {draft.model} already")
+    if free_queue_limit and not draft.price.micros and draft.parent_id is None:
+        yield from _refuse_free(draft, free_queue_limit)
     first = yield from one("prediction_origin", account_id=draft.account_id, fingerprint=draft.fingerprint)
     yield Query("prediction_insert", _row(draft, first["origin_id"] if first is not None else draft.id))
     for record in draft.media:
@@ -90,6 +93,18 @@ def accept(draft: Draft, queue_limit: int) -> Transaction[Prediction]:
     if draft.parent_id is None:
         yield from settlement.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
     return (yield from fresh(draft.id))
+
+
+def _refuse_free(draft: Draft, limit: int) -> Transaction[None]:
+    """Raise `QueueFull` where the account's free predictions of the model reach the limit."""
+    counted = yield from one(
+        "prediction_waiting_free", model=draft.model, account_id=draft.account_id, limit=limit
+    )
+    if counted is not None and counted["waiting"] >= limit:
+        raise errors.QueueFull(
+            f"{limit} free requests of this account are waiting for {draft.model}, which is the limit of an "
+            "account; send more when some of them have ended"
+        )
 
 
 def _accepted_before(draft: Draft) -> Transaction[Row | None]:

@@ -40,6 +40,11 @@ ORDER BY id DESC LIMIT :limit;
 SELECT COUNT(*) AS waiting FROM (
     SELECT 1 FROM prediction WHERE state = 'queued' AND model = :model LIMIT :limit) AS q;
 
+-- name: prediction_waiting_free | How many free predictions of an account wait for a model, counted up to a limit.
+SELECT COUNT(*) AS waiting FROM (
+    SELECT 1 FROM prediction WHERE state = 'queued' AND model = :model AND account_id = :account_id
+      AND price = 0 AND parent_id IS NULL LIMIT :limit) AS q;
+
 -- name: prediction_position | How many stand before one in its queue.
 SELECT COUNT(*) AS ahead FROM prediction
 WHERE state = 'queued' AND engine = :engine
