@@ -14,6 +14,7 @@ from sixfold.core.graphs import spaces
 from sixfold.core.graphs.keeping import Names
 from sixfold.core.graphs.limits import GraphLimits
 from sixfold.core.graphs.nodes import Registry
+from sixfold.core.graphs.pictures import PictureCodecs
 from sixfold.core.graphs.spaces import Space
 from sixfold.core.graphs.workshop import PUBLIC, UNLOCK, Craft, Workshop
 from sixfold.core.work.manifest.signing import Signer
@@ -68,8 +69,12 @@ def build(
     craft = Craft(
         node_classes,
         packer=imports.deferred("sixfold.engines.nodes.packing:Packer"),
-        masked=imports.deferred("sixfold.engines.nodes.masking:masked"),
-        viewed=imports.deferred("sixfold.engines.nodes.viewing:viewed"),
+        pictures=PictureCodecs(
+            viewed=imports.deferred("sixfold.engines.nodes.viewing:viewed"),
+            viewed_bytes=imports.deferred("sixfold.engines.nodes.viewing:viewed_bytes"),
+            masked=imports.deferred("sixfold.engines.nodes.masking:masked"),
+            masked_bytes=imports.deferred("sixfold.engines.nodes.masking:masked_bytes"),
+        ),
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
         limits=GraphLimits(settings.graph_nodes, settings.graph_values, settings.json_body_bytes),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -65,7 +66,7 @@ class Files:
                 raise errors.BadRequest("There is no picture that original_ref names")
             picture = await self._services.blobs.local_path(original.blob)
             try:
-                await asyncio.to_thread(self._services.workshop.masked, picture, path, result)
+                await self._services.workshop.pictures.masked(picture, path, result)
             except UnusableInput as error:
                 raise errors.BadRequest(str(error)) from error
             return await self._keep(principal.tenant, replace(form, path=result, content_type="image/png"))
@@ -127,13 +128,12 @@ class Files:
 
     async def _seen(self, found: Found, query: Mapping[str, str]) -> tuple[bytes, str]:
         """The file as it is; where the query asks for less of a picture, that."""
-        data, channel = await self._services.blobs.get(found.blob), query.get("channel", "")
+        load, channel = functools.partial(self._services.blobs.get, found.blob), query.get("channel", "")
         less = "preview" in query or channel in ("rgb", "a")
         if less and found.content_type.startswith("image/") and found.content_type != _DRAWN:
             with contextlib.suppress(UnusableInput):
-                viewed = self._services.workshop.viewed
-                return await asyncio.to_thread(viewed, data, query.get("preview"), channel)
-        return data, found.content_type
+                return await self._services.workshop.pictures.viewed(load, query.get("preview"), channel)
+        return await load(), found.content_type
 
 
 async def _form(request: Request, path: Path) -> _Form:

@@ -28,6 +28,7 @@ from sixfold.core.graphs.interface import ApiInput
 from sixfold.core.graphs.keeping import Names, Outcomes
 from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits
 from sixfold.core.graphs.nodes import Registry
+from sixfold.core.graphs.pictures import PictureCodecs, PictureEditor
 from sixfold.core.graphs.ports import Asked, Packer
 from sixfold.core.graphs.slices import Slices, Steps
 from sixfold.core.graphs.spaces import Space
@@ -120,15 +121,12 @@ def _money(micros: int, listed: int) -> dict[str, str]:
 class Craft:
     """What is known of nodes: all classes (read when first asked for), and how values become bytes.
 
-    `masked` writes a picture as PNG with the alpha of another, `viewed` gives one as a preview or by its
-    channels, with its type; both raise `UnusableInput`. `unlock` says how classes come to run that nothing
-    here has.
+    `pictures` decodes and encodes pictures. `unlock` says how classes come to run that nothing here has.
     """
 
     registry: Callable[[], Registry]
     packer: Callable[[Path], Packer]
-    masked: Callable[[Path, Path, Path], None]
-    viewed: Callable[[bytes, str | None, str], tuple[bytes, str]]
+    pictures: PictureCodecs
     unlock: str = UNLOCK
     limits: GraphLimits = DEFAULT_LIMITS
 
@@ -170,7 +168,7 @@ class Workshop:
         self.spaces = built_in
         self.names = names
         self.packer = craft.packer
-        self.masked, self.viewed = craft.masked, craft.viewed
+        self.pictures = PictureEditor(craft.pictures)
         self.limits = craft.limits
         self.media = names.media
         self.elsewhere = elsewhere

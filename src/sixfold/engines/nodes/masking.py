@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from PIL import Image, PngImagePlugin
 
 from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.nodes import viewing
 
 _LEVEL = 4  # ComfyUI's own
 _MOST_PIXELS = 40_000_000  # of one picture take 160 MB, three times
+
+_PIXEL_BYTES = 10  # of memory for each pixel of the picture and of its mask
+
+
+def masked_bytes(picture: Path, mask: Path) -> int:
+    """The most bytes of memory that `masked` takes; raises `UnusableInput`."""
+    return sum(math.prod(viewing.size(each)) for each in (picture, mask)) * _PIXEL_BYTES
 
 
 def masked(picture: Path, mask: Path, result: Path) -> None:

@@ -1,0 +1,133 @@
+"""Pictures that the server decodes: their memory is counted before, and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sixfold.core.graphs.pictures import PictureCodecs, PictureEditor
+from sixfold.core.work.engines import UnusableInput
+from sixfold.engines.nodes import masking, viewing
+
+_MIB = 2**20
+_PEAK = """
+import resource, sys
+from sixfold.engines.nodes import viewing
+from PIL import Image, WebPImagePlugin, PngImagePlugin
+Image.init()
+picture = open(sys.argv[1], "rb").read()
+needed = viewing.viewed_bytes(picture, "webp;90")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+viewing.viewed(picture, "webp;90", "")
+print(needed, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def _png(width: int, height: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGBA", (width, height), (1, 2, 3, 4)).save(out, "PNG")
+    return out.getvalue()
+
+
+class _Counted:
+    """The real codecs, with the most bytes that were decoded at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = self._count = 0
+        self.most = self.most_at_once = 0
+        self.codecs = PictureCodecs(self._viewed, viewing.viewed_bytes, masking.masked, masking.masked_bytes)
+
+    def _viewed(self, picture: bytes, preview: str | None, channel: str) -> tuple[bytes, str]:
+        needed = viewing.viewed_bytes(picture, preview)
+        self._add(needed, 1)
+        try:
+            return viewing.viewed(picture, preview, channel)
+        finally:
+            self._add(-needed, -1)
+
+    def _add(self, needed: int, count: int) -> None:
+        with self._lock:
+            self._now += needed
+            self._count += count
+            self.most = max(self.most, self._now)
+            self.most_at_once = max(self.most_at_once, self._count)
+
+
+@pytest.mark.parametrize(("size", "limit", "at_once"), [(400, 64 * _MIB, 2), (400, 6 * _MIB, 1), (400, 1, 1)])
+async def test_pictures_are_decoded_within_the_limit_or_alone(size: int, limit: int, at_once: int) -> None:
+    counted, picture = _Counted(), _png(size, size)
+    editor = PictureEditor(counted.codecs, limit)
+
+    async def load() -> bytes:
+        return picture
+
+    seen = await asyncio.gather(*(editor.viewed(load, "webp;90", "") for _ in range(12)))
+    assert {kind for _, kind in seen} == {"image/webp"}
+    assert counted.most_at_once <= at_once
+    assert counted.most <= max(limit, viewing.viewed_bytes(picture, "webp;90"))
+
+
+async def test_no_more_pictures_are_read_than_are_decoded() -> None:
+    counted, picture = _Counted(), _png(40, 30)
+    editor = PictureEditor(counted.codecs)
+    reading, is_open = 0, asyncio.Event()
+
+    async def load() -> bytes:
+        nonlocal reading
+        reading += 1
+        await is_open.wait()
+        return picture
+
+    tasks = [asyncio.create_task(editor.viewed(load, None, "a")) for _ in range(10)]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert reading == 2
+    is_open.set()
+    assert len(await asyncio.gather(*tasks)) == 10
+
+
+def test_a_preview_of_many_pixels_takes_the_memory_that_was_counted(tmp_path: Path) -> None:
+    path = tmp_path / "large.png"
+    path.write_bytes(_png(6300, 6300))
+    child = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(path)], capture_output=True, check=True, text=True
+    )
+    needed, grown = map(int, child.stdout.split())
+    assert grown <= needed <= 700 * _MIB
+    data, _ = viewing.viewed(path.read_bytes(), "webp;90", "")
+    assert Image.open(io.BytesIO(data)).size == (3150, 3150)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "GIF"])
+def test_a_preview_is_reduced_in_every_mode(kind: str) -> None:
+    out = io.BytesIO()
+    Image.new("RGB" if kind == "JPEG" else "P", (8000, 2001)).save(out, kind)
+    data, content_type = viewing.viewed(out.getvalue(), "jpeg;50", "")
+    assert (Image.open(io.BytesIO(data)).size, content_type) == ((4000, 1001), "image/jpeg")
+
+
+def test_a_picture_of_too_many_pixels_is_not_decoded() -> None:
+    out = io.BytesIO()
+    Image.new("1", (6400, 6400)).save(out, "PNG")
+    with pytest.raises(UnusableInput, match="40 megapixels are allowed"):
+        viewing.viewed(out.getvalue(), "webp;90", "")
+
+
+async def test_a_mask_is_counted_by_both_pictures(tmp_path: Path) -> None:
+    picture, mask, result = (tmp_path / name for name in ("picture.png", "mask.png", "result.png"))
+    for path in (picture, mask):
+        path.write_bytes(_png(300, 200))
+    assert masking.masked_bytes(picture, mask) == 2 * 300 * 200 * 10
+    await PictureEditor(_Counted().codecs, 1).masked(picture, mask, result)
+    assert viewing.size(result) == (300, 200)
+    mask.write_bytes(b"no picture")
+    with pytest.raises(UnusableInput, match="cannot be read"):
+        await PictureEditor(_Counted().codecs).masked(picture, mask, result)
