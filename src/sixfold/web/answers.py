@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -23,6 +24,15 @@ def encode(content: Any) -> bytes:
 def json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """`content` as a JSON answer."""
     return Response(_encode(content), status, headers, "application/json")
+
+
+async def encode_each(rows: Iterable[Any]) -> list[msgspec.Raw]:
+    """Rows of a list as JSON, one by one, so that a long list does not hold up the event loop."""
+    encoded: list[msgspec.Raw] = []
+    for row in rows:
+        encoded.append(msgspec.Raw(_encode(row)))
+        await asyncio.sleep(0)
+    return encoded
 
 
 def result_headers(prediction: Prediction) -> dict[str, str]:

@@ -131,7 +131,7 @@ class Replicate:
         cursor = request.query_params.get("cursor") or None
         found, following = await self._services.pipeline.page(principal.account_id, Filter(), _PAGE, cursor)
         more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': following})}"
-        rows = [self._shown(prediction) for prediction in found]
+        rows = await answers.encode_each(self._shown(prediction) for prediction in found)
         return answers.json({"next": more if following else None, "previous": None, "results": rows})
 
     async def show(self, request: Request) -> Response:

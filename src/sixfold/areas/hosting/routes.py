@@ -90,7 +90,8 @@ class Predictions:
         found, following = await self._services.pipeline.page(
             principal.account_id, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
         )
-        rows = [await self._teller.told(prediction) for prediction in found]
+        told = [await self._teller.told(prediction) for prediction in found]
+        rows = await answers.encode_each(told)
         return answers.json({"predictions": rows, "next_cursor": following})
 
     async def show(self, request: Request) -> Response:

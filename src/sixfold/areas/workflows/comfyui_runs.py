@@ -19,6 +19,7 @@ from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
+from sixfold.web import answers
 from sixfold.web.services import Services
 
 _FACE = "comfyui"
@@ -128,25 +129,28 @@ class Runs:
 
     async def remaining(self, tenant: Tenant) -> Told:
         """How many are on their way."""
-        return _remaining(len(await self._under_way(tenant)))
+        return _remaining(await self._services.database.read(prompts.remaining(tenant)))
 
     async def queue(self, tenant: Tenant) -> Told:
-        """What runs, and what waits, both by their numbers."""
-        found = sorted(await self._under_way(tenant), key=_number)
+        """What runs, and what waits, both by their numbers: the oldest, as far as they fit into a page."""
+        found = sorted(await self._services.database.read(prompts.first(tenant)), key=_number)
+        items = await answers.encode_each(_item(each) for each in found)
+        waits = [each.state is State.QUEUED for each in found]
         return {
-            "queue_running": [_item(each) for each in found if each.state is not State.QUEUED],
-            "queue_pending": [_item(each) for each in found if each.state is State.QUEUED],
+            "queue_running": [item for item, is_queued in zip(items, waits, strict=True) if not is_queued],
+            "queue_pending": [item for item, is_queued in zip(items, waits, strict=True) if is_queued],
         }
 
     async def history(self, tenant: Tenant, prompt_id: str | None, most: int) -> Told:
-        """What has ended, oldest first, or the one that is named."""
+        """What has ended, the newest that fit into a page, oldest first, or the one that is named."""
         database = self._services.database
         if prompt_id is None:
             found = await database.read(prompts.ended(tenant, most))
         else:
             one = await database.read(prompts.named(tenant, prompt_id))
             found = (one,) if one is not None and one.is_terminal else ()
-        return {_prompt_id(each): self._entry(each) for each in found}
+        entries = await answers.encode_each(self._entry(each) for each in found)
+        return {_prompt_id(each): entry for each, entry in zip(found, entries, strict=True)}
 
     def _entry(self, prediction: Prediction) -> Told:
         data = prediction.output.data if prediction.output is not None else {}

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Transaction, many, one
+from sixfold.core.database import Query, Transaction, Value, many, one
 from sixfold.core.graphs.spaces import PROMPT
+from sixfold.core.work import paging
 from sixfold.core.work.records import Prediction
 
 _MOST = 200
@@ -20,9 +21,22 @@ def under_way(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
     return tuple(Prediction.of(row) for row in rows)
 
 
+def remaining(tenant: Tenant) -> Transaction[int]:
+    """How many have not ended."""
+    return (yield from paging.fitting("prompts_under_way_sizes", _of(tenant), _MOST))[1]
+
+
+def first(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
+    """Those that have not ended, oldest first, as far as they fit into a page."""
+    count, _ = yield from paging.fitting("prompts_under_way_sizes", _of(tenant), _MOST)
+    rows = yield from many("prompts_under_way", **_of(tenant), limit=count)
+    return tuple(Prediction.of(row) for row in rows)
+
+
 def ended(tenant: Tenant, most: int) -> Transaction[tuple[Prediction, ...]]:
-    """The last ones that have ended, oldest first."""
-    rows = yield from many("prompts_ended", **_of(tenant), limit=most)
+    """The last ones that have ended, as far as they fit into a page, oldest first."""
+    count, _ = yield from paging.fitting("prompts_ended_sizes", _of(tenant), most)
+    rows = yield from many("prompts_ended", **_of(tenant), limit=count)
     return tuple(Prediction.of(row) for row in reversed(rows))
 
 
@@ -39,5 +53,5 @@ def forget(tenant: Tenant, prompt_ids: Iterable[str], *, everything: bool) -> Tr
     yield Query("prompts_forget", row)
 
 
-def _of(tenant: Tenant) -> dict[str, str | int]:
+def _of(tenant: Tenant) -> dict[str, Value]:
     return {"account_id": tenant.account_id, "keyless": int(tenant.keyless), "model": PROMPT}

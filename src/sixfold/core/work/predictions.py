@@ -17,8 +17,8 @@ from sixfold import errors
 from sixfold.core.accounts import charges, ledger, settlement
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
-from sixfold.core.database import Query, Row, Rows, Transaction, now, one
-from sixfold.core.work import outbox, receipt, reversals, upload_paths
+from sixfold.core.database import Query, Row, Rows, Transaction, Value, now, one
+from sixfold.core.work import outbox, paging, receipt, reversals, upload_paths
 from sixfold.core.work.metering import Charge
 from sixfold.core.work.records import Output, Prediction, TaskRecord, Webhook
 from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
@@ -194,16 +194,19 @@ class Filter:
 def page(
     account_id: str, wanted: Filter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
-    """An account's predictions, newest first, and the cursor of the next page.
+    """An account's predictions, newest first, as far as a page may be, and the cursor of the next page.
 
     `cursor` is what the page before gave; raises `BadRequest` on another text.
     """
     if cursor and not _CURSOR.fullmatch(cursor):
         raise errors.BadRequest("Invalid cursor")
-    about = {"account_id": account_id, "model": wanted.model, "state": wanted.state}
-    rows = yield Query("prediction_page", {**about, "before": cursor or _LAST_ID, "limit": limit + 1})
-    found = tuple(Prediction.of(row) for row in rows[:limit])
-    return found, found[-1].id if len(rows) > limit else None
+    about: dict[str, Value] = {"account_id": account_id, "model": wanted.model, "state": wanted.state}
+    about["before"] = cursor or _LAST_ID
+    fitting, there = yield from paging.fitting("prediction_page_sizes", about, limit + 1)
+    most = min(fitting, limit)
+    rows = yield Query("prediction_page", {**about, "limit": most})
+    found = tuple(Prediction.of(row) for row in rows)
+    return found, found[-1].id if there > most else None
 
 
 def children(parent_id: str) -> Transaction[tuple[Prediction, ...]]:

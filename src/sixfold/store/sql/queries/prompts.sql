@@ -3,8 +3,19 @@ SELECT * FROM prediction
 WHERE account_id = :account_id AND keyless = :keyless AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
 ORDER BY id LIMIT :limit;
 
+-- name: prompts_under_way_sizes | The characters of what has not ended.
+SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+WHERE account_id = :account_id AND keyless = :keyless AND model = :model AND state IN ('queued', 'starting', 'running', 'canceling')
+ORDER BY id LIMIT :limit;
+
 -- name: prompts_ended | What has ended and is not forgotten, newest first.
 SELECT * FROM prediction AS p
+WHERE account_id = :account_id AND keyless = :keyless AND model = :model AND completed_at IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: prompts_ended_sizes | The characters of what has ended, newest first.
+SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction AS p
 WHERE account_id = :account_id AND keyless = :keyless AND model = :model AND completed_at IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM graph_forgotten f WHERE f.account_id = p.account_id AND f.prediction_id = p.id)
 ORDER BY id DESC LIMIT :limit;

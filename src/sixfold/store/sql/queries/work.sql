@@ -36,6 +36,12 @@ WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
+-- name: prediction_page_sizes | The characters of an account's predictions, newest first.
+SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+WHERE account_id = :account_id AND id < :before
+  AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
+ORDER BY id DESC LIMIT :limit;
+
 -- name: prediction_waiting | How many of a model are waiting, counted up to a limit.
 SELECT COUNT(*) AS waiting FROM (
     SELECT 1 FROM prediction WHERE state = 'queued' AND model = :model LIMIT :limit) AS q;
