@@ -52,6 +52,24 @@ async def test_a_new_version_takes_the_name_over(line: Road) -> None:
     assert (await line.run("mine")).state is State.SUCCEEDED
 
 
+async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
+    own, size = line.pipeline.own, 3 * 2**20
+    texts = [f"{number}" + "x" * size for number in range(7)]
+    for number, text in enumerate(texts):
+        made = document(description=text)
+        made["models"] = {f"mine-{number}": made["models"]["mine"]}
+        await own.put(line.payer.id, "model", f"mine-{number}", made)
+    assert size < own.large_size <= 16 * 2**20
+    met = [own.known(f"mine-{number}", line.payer.id) for number in range(7)]
+    assert [model is not None for model in met] == [False, False, True, True, True, True, True]
+    listed = await own.of(line.payer.id)
+    assert [one.model.description for one in listed] == texts
+    assert own.large_size <= 16 * 2**20
+    assert (await line.run("mine-0")).state is State.SUCCEEDED
+    assert await own.names(line.payer.id, "model") == tuple(f"mine-{number}" for number in range(7))
+    assert await own.names(line.payer.id, "workflow") == ()
+
+
 async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:
     own = line.pipeline.own
     await own.put(line.payer.id, "model", "mine", document())

@@ -98,6 +98,21 @@ async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
     assert [number for number, _ in history.since(1998) or ()] == [2000, 2002]
 
 
+async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: Path) -> None:
+    async with road(tmp_path, Options(start=False)) as built:
+        queued = await built.pipeline.submit(built.order(extras={"graph": "x" * 2**20}))
+    assert 2**20 < queued.size < 2**20 + 1000
+    histories = Histories(lambda: queued.created_at, max_bytes=4 * 2**20)
+    for number in range(9):
+        histories.note(f"pred_{number}", Moved(queued))
+    assert [number for number in range(9) if histories.of(f"pred_{number}") is not None] == [6, 7, 8]
+    assert histories.size == 3 * queued.size
+    for line in range(1200):
+        histories.note("pred_7", Logged("y" * 10_000 if line < 200 else ""))
+    assert histories.size == queued.size  # of pred_8: the long lines of pred_7 were forgotten first
+    assert [number for number in range(9) if histories.of(f"pred_{number}") is not None] == [7, 8]
+
+
 async def test_the_end_of_a_history_is_noted_once_and_numbered_by_the_record_alone(tmp_path: Path) -> None:
     async with road(tmp_path, Options(start=False)) as built:
         queued = await built.pipeline.submit(built.order())

@@ -193,8 +193,8 @@ class Importing:
         return ""
 
     async def _free(self, account_id: str, slug: str) -> str:
-        own = await self._services.pipeline.own.of(account_id, KIND)
-        taken = {each.name.removeprefix(PREFIX) for each in own} | set(self._workshop.spaces)
+        names = await self._services.pipeline.own.names(account_id, KIND)
+        taken = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
         numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(taken) + 2))
         return next(each for each in numbered if each not in taken)
 

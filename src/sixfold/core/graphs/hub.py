@@ -8,11 +8,14 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from sixfold.core.accounts.tenants import Tenant
 
 Message = Mapping[str, Any] | bytes
 _MOST_WAITING = 2000
 _MOST_REMEMBERED = 1000
+_MOST_BYTES = 8 * 2**20  # of the messages of all runs, as JSON
 _JPEG, _PNG = 1, 2
 _PREVIEW = 1
 # What a history tells of a run; the rest was of use while it ran.
@@ -41,6 +44,8 @@ class Hub:
     def __init__(self) -> None:
         self._clients: defaultdict[Tenant, list[Client]] = defaultdict(list)
         self._said: OrderedDict[str, list[list[Any]]] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self.size = 0
 
     @contextmanager
     def open(self, tenant: Tenant, client_id: str) -> Generator[Client]:
@@ -69,8 +74,12 @@ class Hub:
             messages = self._said.setdefault(prediction_id, [])
             messages[:] = [each for each in messages if each[0] != kind]
             messages.append([kind, dict(data)])
-            while len(self._said) > _MOST_REMEMBERED:
-                self._said.popitem(last=False)
+            size = len(msgspec.json.encode(messages, enc_hook=str))
+            self.size += size - self._sizes.get(prediction_id, 0)
+            self._sizes[prediction_id] = size
+            while len(self._said) > 1 and (len(self._said) > _MOST_REMEMBERED or self.size > _MOST_BYTES):
+                oldest, _ = self._said.popitem(last=False)
+                self.size -= self._sizes.pop(oldest)
 
     def messages(self, prediction_id: str) -> list[list[Any]]:
         """What was said of a run, as far as it is remembered."""

@@ -11,12 +11,13 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from sixfold.core.clock import Clock, steady_clock
-from sixfold.core.work.events import Event, Moved
+from sixfold.core.work.events import Event, Logged, Moved
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.reversals import REFUNDED
 
 _MAX_EVENTS = 1000  # of one prediction
 _MAX_HISTORIES = 2000  # those that were told of last
+_MAX_BYTES = 16 * 2**20  # of the documents and lines in all histories
 _MS_US = 1000
 
 
@@ -42,16 +43,27 @@ def has_seen_end(prediction: Prediction, seen: int) -> bool:
     return seen >= number(_end_of(prediction), prediction.created_at, end=True)
 
 
+def _size(event: Event) -> int:
+    match event:
+        case Moved(prediction):
+            return prediction.size
+        case Logged(line):
+            return len(line)
+        case _:
+            return 0
+
+
 def _end_of(prediction: Prediction) -> int:
     return prediction.completed_at or prediction.created_at
 
 
 @dataclass(slots=True)
 class History:
-    """Recent events of one prediction. `whole` while none of them is missing."""
+    """Recent events of one prediction. `whole` while none of them is missing; `size` in bytes."""
 
     created_at: int
     whole: bool
+    size: int = 0
     events: deque[tuple[int, Event]] = field(default_factory=deque[tuple[int, Event]])
 
     @property
@@ -72,8 +84,9 @@ class History:
         if isinstance(event, Moved) and end:
             moment = _end_of(event.prediction)
         self.events.append((number(moment, self.created_at, after=self.last, end=end), event))
+        self.size += _size(event)
         if len(self.events) > _MAX_EVENTS:
-            self.events.popleft()
+            self.size -= _size(self.events.popleft()[1])
             self.whole = False
 
     def since(self, seen: int) -> tuple[tuple[int, Event], ...] | None:
@@ -84,10 +97,12 @@ class History:
 
 
 class Histories:
-    """The histories of the predictions that were told of last."""
+    """The histories of the predictions that had events last, as far as they fit into `max_bytes`."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, max_bytes: int = _MAX_BYTES) -> None:
         self._clock = clock or steady_clock()
+        self._max_bytes = max_bytes
+        self.size = 0
         self._histories: OrderedDict[str, History] = OrderedDict()
 
     def note(self, prediction_id: str, event: Event) -> None:
@@ -98,10 +113,15 @@ class Histories:
                 return
             first = event.prediction.attempt == 0 and not event.prediction.is_terminal
             history = self._histories[prediction_id] = History(event.prediction.created_at, first)
-            if len(self._histories) > _MAX_HISTORIES:
-                self._histories.popitem(last=False)
+        self.size -= history.size
         history.add(self._clock(), event)
+        self.size += history.size
         self._histories.move_to_end(prediction_id)
+        while len(self._histories) > 1 and (
+            len(self._histories) > _MAX_HISTORIES or self.size > self._max_bytes
+        ):
+            _, oldest = self._histories.popitem(last=False)
+            self.size -= oldest.size
 
     def of(self, prediction_id: str) -> History | None:
         """What was told of a prediction; None where that was long ago, or never here."""

@@ -8,6 +8,7 @@ name over while what was ordered before still runs on its own.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,10 +25,12 @@ from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.metering import Rates
 from sixfold.core.work.records import Prediction
 
+_Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
 _ACCOUNT = "acct_"  # how the id of an account begins
 _MAX_MODELS = 1000  # of one account
-_LOOP_CHARS = 64 * 1024  # of a document that is read within a few milliseconds
+_LARGE = 64 * 1024  # characters; a smaller document is read within a few milliseconds, and stays in memory
+_MAX_LARGE = 16 * 2**20  # characters of the large documents that are in memory, decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,9 @@ class OwnModels:
     def __init__(self, database: Database, catalog: Catalog) -> None:
         self._database = database
         self._catalog = catalog
-        self._built: dict[tuple[str, str, int], OwnModel] = {}
+        self._built: dict[_Key, OwnModel] = {}
+        self._large: OrderedDict[_Key, int] = OrderedDict()  # their sizes, those used last at the end
+        self.large_size = 0
         self.admit: Admit = lambda _engines: None
 
     @property
@@ -86,6 +91,11 @@ class OwnModels:
         rows = await self._database.read(many("own_models_of", account_id=account_id, kind=kind))
         return tuple([await self._of(row) for row in rows])
 
+    async def names(self, account_id: str, kind: str) -> tuple[str, ...]:
+        """The names of an account's models of one kind, without their documents."""
+        rows = await self._database.read(many("own_model_names", account_id=account_id, kind=kind))
+        return tuple(str(row["name"]) for row in rows)
+
     async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> OwnModel:
         """A new model, or a new version of one.
 
@@ -115,16 +125,30 @@ class OwnModels:
 
     async def _of(self, row: Row) -> OwnModel:
         key = (str(row["account_id"]), str(row["name"]), int(row["version"]))
+        size = len(str(row["document"]))
         if key not in self._built:
-            is_long = len(str(row["document"])) > _LOOP_CHARS
-            found = await asyncio.to_thread(self._read, key, row) if is_long else self._read(key, row)
+            found = await asyncio.to_thread(self._read, key, row) if size > _LARGE else self._read(key, row)
             if key not in self._built:  # nobody else has read it meanwhile
                 self._built[key] = found
                 known = self._catalog.engines()
                 self.admit([engine for engine in found.model.engines if engine.name not in known])
-        return self._built[key]
+        own = self._built[key]
+        if size > _LARGE:
+            self._note(key, size)
+        return own
 
-    def _read(self, key: tuple[str, str, int], row: Row) -> OwnModel:
+    def _note(self, key: _Key, size: int) -> None:
+        """Count a large document as used, and forget those that were used longest ago."""
+        if key not in self._large:
+            self._large[key] = size
+            self.large_size += size
+        self._large.move_to_end(key)
+        while self.large_size > _MAX_LARGE and len(self._large) > 1:
+            oldest, freed = self._large.popitem(last=False)
+            self.large_size -= freed
+            del self._built[oldest]
+
+    def _read(self, key: _Key, row: Row) -> OwnModel:
         document = json_decoding.decode_whole(str(row["document"]))
         model = catalogs.own(_apart(document, key), self._catalog, key[1])
         return OwnModel(*key, row["kind"], document, model, row["created_at"])

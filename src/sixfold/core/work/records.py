@@ -63,7 +63,7 @@ class Prediction:
     """One prediction as it stands. Times are epoch µs, money is micro-dollars.
 
     `output` is there once it succeeded, `error` and `error_kind` once it failed; `charge` itemizes the price,
-    `list_price` is there where free.
+    `list_price` is there where free. `size` is the length of its documents as the store has them.
     """
 
     id: str
@@ -101,6 +101,7 @@ class Prediction:
     list_price: int | None = None
     key_id: str | None = None
     keyless: bool = False
+    size: int = 0
 
     @property
     def is_terminal(self) -> bool:
@@ -155,9 +156,11 @@ class Prediction:
             list_price=row["list_price"],
             key_id=row["key_id"],
             keyless=bool(row["keyless"]),
+            size=sum(len(row[name] or "") for name in _DOCUMENTS),
         )
 
 
+_DOCUMENTS = ("inputs", "task", "output", "logs")
 _decode_object = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
 _decode_task = msgspec.json.Decoder(TaskRecord, float_hook=json_decoding.number).decode
 _decode_webhook = msgspec.json.Decoder(Webhook).decode

@@ -9,6 +9,10 @@ SELECT * FROM own_model
 WHERE account_id = :account_id AND name = :name AND removed_at IS NULL
 ORDER BY version DESC LIMIT 1;
 
+-- name: own_model_names | The names of an account's models of a kind.
+SELECT DISTINCT name FROM own_model
+WHERE account_id = :account_id AND removed_at IS NULL AND kind = :kind ORDER BY name;
+
 -- name: own_models_of | The newest version of every model of an account.
 SELECT m.* FROM own_model m
 WHERE m.account_id = :account_id AND m.removed_at IS NULL AND (:kind = '' OR m.kind = :kind)
