@@ -11,10 +11,7 @@ _MAX_TEXT = 100  # characters of an amount that an error repeats
 
 
 def parse_usd(text: str) -> int:
-    """Micro-dollars of a decimal text such as `0.007`.
-
-    Raises `ValueError` beyond six decimals, and for an amount that 64 bits do not hold.
-    """
+    """Micro-dollars of a decimal text such as `0.007`; raises `ValueError` beyond six decimals or 64 bits."""
     micros = scale_usd(text)
     if micros != micros.to_integral_value():
         raise ValueError(f"{text[:_MAX_TEXT]!r} is not an amount in USD with at most six decimals")
