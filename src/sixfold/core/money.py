@@ -6,27 +6,17 @@ from decimal import Decimal, DecimalException
 
 MICROS_PER_USD = 1_000_000
 MICROS_PER_CREDIT = 10_000
-_MAX_MICROS = 2**63 - 1  # what a column of the database holds
-_MAX_TEXT = 100  # characters of an amount that an error repeats
 
 
 def parse_usd(text: str) -> int:
     """Micro-dollars of a decimal text such as `0.007`; raises `ValueError` beyond six decimals or 64 bits."""
-    micros = scale_usd(text)
-    if micros != micros.to_integral_value():
-        raise ValueError(f"{text[:_MAX_TEXT]!r} is not an amount in USD with at most six decimals")
-    return int(micros)
-
-
-def scale_usd(text: str) -> Decimal:
-    """Micro-dollars of a decimal text, with a fraction; raises `ValueError`, also beyond 64 bits."""
     try:
         micros = Decimal(text) * MICROS_PER_USD
-    except DecimalException:  # an overflow is no `InvalidOperation`
-        raise ValueError(f"{text[:_MAX_TEXT]!r} is not an amount in USD") from None
-    if not micros.is_finite() or abs(micros) > _MAX_MICROS:
-        raise ValueError(f"{text[:_MAX_TEXT]!r} is not an amount in USD")
-    return micros
+    except DecimalException:
+        raise ValueError(f"{text[:100]!r} is not an amount in USD") from None
+    if not micros.is_finite() or abs(micros) >= 2**63 or micros != micros.to_integral_value():
+        raise ValueError(f"{text[:100]!r} is not an amount in USD with at most six decimals")
+    return int(micros)
 
 
 def format_usd(micros: int) -> str:

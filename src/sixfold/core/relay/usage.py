@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from decimal import Decimal
+from decimal import Decimal, DecimalException
 from typing import Any, cast
 
 import msgspec
@@ -189,10 +189,10 @@ def rates(row: Mapping[str, Any]) -> Rates:
 
 def _micros(key: str, value: Any) -> int:
     try:
-        amount = money.scale_usd(str(value))
-    except ValueError:
+        amount = Decimal(str(value)) * money.MICROS_PER_USD
+    except DecimalException:
         amount = Decimal(-1)
-    if amount < 0:
+    if not amount.is_finite() or not 0 <= amount < 2**63:
         raise ValueError(f"{key} must be an amount in USD, not {value!r}")
     return int(amount.to_integral_value())
 

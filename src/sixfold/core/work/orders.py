@@ -70,11 +70,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The limits of the queue and of a run, and which engines may serve.
-
-    `free_queue_limit` is how many free predictions of one model an account may have in the queue; 0 is no
-    limit, and the operator has none.
-    """
+    """The limits of the queue (`free_queue_limit` of one account, 0 is none) and of a run, and engines."""
 
     queue_limit: int
     terms: Terms

@@ -84,8 +84,6 @@ class Pipeline:
         """Whether the server is on its way out and accepts nothing more."""
         return self.waiters.draining
 
-    # -- taking orders ---------------------------------------------------------------------------
-
     @property
     def terms(self) -> Terms:
         """What may serve a charged order here."""
@@ -205,8 +203,6 @@ class Pipeline:
             media=tuple(media),
             keyless=not order.charged,
         )
-
-    # -- answering -------------------------------------------------------------------------------
 
     async def get(self, prediction_id: str, account_id: str) -> Prediction:
         """An account's prediction; raises `NotFound`."""

@@ -111,8 +111,7 @@ class Prediction:
     @classmethod
     def of(cls, row: Row) -> Prediction:
         """The prediction that a row describes."""
-        started, created = row["started_at"], row["created_at"]
-        output = row["output"]
+        started, created, output = row["started_at"], row["created_at"], row["output"]
         return cls(
             id=row["id"],
             account_id=row["account_id"],
@@ -156,11 +155,10 @@ class Prediction:
             list_price=row["list_price"],
             key_id=row["key_id"],
             keyless=bool(row["keyless"]),
-            size=sum(len(row[name] or "") for name in _DOCUMENTS),
+            size=sum(len(row[name] or "") for name in ("inputs", "task", "output", "logs")),
         )
 
 
-_DOCUMENTS = ("inputs", "task", "output", "logs")
 _decode_object = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
 _decode_task = msgspec.json.Decoder(TaskRecord, float_hook=json_decoding.number).decode
 _decode_webhook = msgspec.json.Decoder(Webhook).decode
