@@ -2,7 +2,7 @@
 # ARGS goes through to the program, as in `make test ARGS="-k ledger"`; PYTHON picks the interpreter.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test quick nightly check lint format types docs bench gallery weights cluster spaces lock packages release setup laws soak assurance images
+.PHONY: help serve test quick nightly check lint format types docs bench gallery weights cluster spaces lock packages release setup laws soak assurance images vocabulary
 export PYTHON
 
 VENV ?= .venv
@@ -46,6 +46,9 @@ types: $(STAMP)-dev $(STAMP)-weights ## pyright: strict where it matters most; r
 
 laws: $(STAMP)-dev # the laws that are tests; `make test` runs them too
 	@$(BIN)/python -m pytest -q tests/tidy
+
+vocabulary: $(STAMP)-dev # lower the numbers of names that break a law, in tests/tidy/vocabulary.toml
+	@$(BIN)/python -m tests.tidy.vocabulary $(ARGS)
 
 docs: $(STAMP)-dev ## build the documentation into docs/_build/html
 	@$(BIN)/python -m sphinx -W -n -q --keep-going -b html docs docs/_build/html $(ARGS)
