@@ -1,0 +1,52 @@
+"""Replace text where no name is seen: imports by f-strings, paths from `__file__`, import contracts.
+
+A table has `[[replace]]` with `file`, `old` and `new`; `[[create]]` with `file`, for the marker of a package;
+and `[[relative]]` with `folder`, `package` and `table`: strings `"module:attribute"` in that folder leave the
+name of the package out, and follow the moves of that table.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from tools.renames.tree import SourceTree, rows
+
+
+def apply(root: Path, table: Path) -> list[str]:
+    """Apply a table of replacements, and return what was not found."""
+    steps = tomllib.loads(table.read_text(encoding="utf-8"))
+    report = []
+    for each in steps.get("create", []):
+        path = root / each["file"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for each in steps.get("replace", []):
+        path = root / each["file"]
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if each["old"] not in text:
+            report.append(f"not found: {each['file']}: {each['old'].strip().splitlines()[0]}")
+        else:
+            path.write_text(text.replace(each["old"], each["new"]), encoding="utf-8")
+    for each in steps.get("relative", []):
+        rename_relative(
+            SourceTree(root), root / each["folder"], each["package"] + ".", table.parent / each["table"]
+        )
+    return report
+
+
+def rename_relative(tree: SourceTree, folder: Path, package: str, moves: Path) -> None:
+    """Rewrite strings `"module:attribute"` whose module is written without its package."""
+    names = {
+        old.removeprefix(package): new.partition(" as ")[0].strip().removeprefix(package)
+        for old, new in rows(moves)
+        if old.startswith(package)
+    }
+    reference = re.compile(r'"([\w.]+)(?=:\w+")')
+    for path in tree.files():
+        if path.is_relative_to(folder):
+            text = path.read_text(encoding="utf-8")
+            new = reference.sub(lambda found: f'"{names.get(found[1], found[1])}', text)
+            if new != text:
+                path.write_text(new, encoding="utf-8")
