@@ -149,6 +149,9 @@ def open_pages(arguments: argparse.Namespace) -> None:
         )
     token = opening.write(configured, _link(account.email))
     url = f"{configured.public_url or running.url}/signin?token={token}"
+    if arguments.json:
+        put_json({"url": url, "email": account.email})
+        return
     paint = Paint()
     if not arguments.print and paint.is_terminal and webbrowser.open(url):
         paint.line(f"  Signed in as {account.email} in the browser")

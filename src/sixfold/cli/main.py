@@ -105,7 +105,7 @@ def _serve(commands: Group) -> None:
 
 
 def _open(commands: Group) -> None:
-    parser = _command(
+    parser = _asking(
         commands,
         "open",
         "accounts:open_pages",

@@ -112,7 +112,6 @@ def test_serve_with_all_connections_taken_answers_503_until_one_is_free(
             status, retry = ask(port)
         assert (status, retry) == (503, "5")
         assert len(held) > 20
-        assert "Refused a connection" in (tmp_path / "log").read_text()
         held.pop().close()
         while ask(port)[0] == 503:
             pass
