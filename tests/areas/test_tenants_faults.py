@@ -33,11 +33,12 @@ async def furnish(home: House) -> None:
 
 
 def forget(database: Any, name: str) -> None:
-    """One statement takes everybody's rows for the caller's."""
-    query = database._queries[name]
-    sql, changed = OWN.subn(r"(\1 = :account_id OR \1 <> :account_id)", query.sql)
-    assert changed
-    database._queries = {**database._queries, name: replace(query, sql=sql)}
+    """Let a statement, and the one that counts its rows, take all rows for the caller's."""
+    for each in (name, f"{name}_sizes"):
+        if (query := database._queries.get(each)) is not None:
+            sql, changed = OWN.subn(r"(\1 = :account_id OR \1 <> :account_id)", query.sql)
+            assert changed
+            database._queries = {**database._queries, each: replace(query, sql=sql)}
 
 
 async def shown(home: House, name: str) -> bool:
