@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from sixfold.core.accounts import signins
+from sixfold.core.accounts import keys, rights, signins
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import one
 from sixfold.core.work import authorization
@@ -175,3 +175,24 @@ async def test_a_webhook_secret_is_for_keys_that_manage_and_sealed_at_rest(home:
     row = await home.product.database.read(one("account_by_id", id=home.account.id))
     assert row is not None
     assert whole["webhook_secret"] not in str(row)
+
+
+async def test_a_key_limited_to_services_neither_imports_nor_removes_models(home: House) -> None:
+    headers = bearer(await home.limited_key(Scope(services=("space:mine",))))
+    graph = {"workflow": {"1": {"class_type": "EmptyImage", "inputs": {}}}, "name": "mine"}
+    answers = [
+        await home.client.post("/api/graph/spaces", json=graph, headers=headers),
+        await home.client.delete("/api/graph/spaces/mine", headers=headers),
+        await home.client.post("/api/containers/spaces/import", json={"space": "a/b"}, headers=headers),
+    ]
+    assert [answer.status_code for answer in answers] == [403] * 3
+    assert all("limited to space:mine" in answer.text for answer in answers)
+
+
+async def test_an_operators_key_without_operate_starts_no_program_here(home: House) -> None:
+    made = keys.create(home.operator.id, granted=rights.STANDARD)
+    headers = bearer((await home.product.database.write(made)).api_key)
+    body = {"space": "evil/x", "run": "container"}
+    refused = await home.client.post("/api/containers/spaces/import", json=body, headers=headers)
+    customer = await home.client.post("/api/containers/spaces/import", json=body, headers=home.bearer)
+    assert (refused.status_code, refused.json()["error"]) == (customer.status_code, customer.json()["error"])

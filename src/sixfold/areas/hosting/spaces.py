@@ -12,6 +12,7 @@ from sixfold import errors
 from sixfold.areas.hosting import catalogue
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.rights import Rights
 from sixfold.core.work import spaces
 from sixfold.core.work.spaces import SpaceId
 from sixfold.web import answers, bodies
@@ -41,6 +42,7 @@ class SpaceImport:
 
     async def _imported(self, principal: Principal, body: dict[str, Any]) -> Response:
         services = self._services
+        principal.require_all_models()
         given = {name: _text(body, name) for name in ("space", "folder", "run", "hardware")}
         space = _space(given)
         if given["run"] and given["run"] not in spaces.WAYS:
@@ -50,7 +52,8 @@ class SpaceImport:
             raise errors.Conflict(f"{space.model} is a built-in name")
         way = self._way(principal, given)
         if way == "remote":
-            found = await services.spaces.read(space, hardware=hire.hardware, private=principal.is_operator)
+            private = principal.has(Rights.OPERATE)
+            found = await services.spaces.read(space, hardware=hire.hardware, private=private)
         else:
             found = await services.spaces_here.bring(
                 space, run=way, folder=given["folder"], hardware=hire.hardware
@@ -62,11 +65,11 @@ class SpaceImport:
         return answers.json(shown, 201)
 
     def _way(self, principal: Principal, given: Mapping[str, str]) -> str:
-        """Where it is to run; only the operator may have a program of others start on this machine.
+        """Where it is to run; starting a program of others on this machine needs the right `operate`.
 
         What nobody chose is the endpoint that he named, else a container where one can be started for him.
         """
-        run, folder = given["run"], given["folder"]
+        run, folder, operates = given["run"], given["folder"], principal.has(Rights.OPERATE)
         here = self._services.spaces_here
         if folder and run == "remote":
             raise errors.InvalidInput.of("run", "run must be container or process for a folder")
@@ -74,8 +77,8 @@ class SpaceImport:
             raise errors.InvalidInput.of("run", "run must be remote or container for a space of the hub")
         if not run and not folder:
             served = bool(self._services.settings.space_endpoint)
-            run = "container" if principal.is_operator and not served and here.containers else "remote"
-        if run != "remote" and not principal.is_operator:
+            run = "container" if operates and not served and here.containers else "remote"
+        if run != "remote" and not operates:
             if not here.containers and not folder:
                 raise errors.EngineUnavailable(_NONE_HERE)
             raise errors.Forbidden("Only the operator may have spaces started on this machine")

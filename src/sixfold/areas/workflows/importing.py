@@ -56,6 +56,7 @@ class Importing:
     async def take(self, request: Request) -> Response:
         """Import a workflow as a space of the account's own."""
         principal = await self._enter(request)
+        principal.require_all_models()
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
@@ -73,6 +74,7 @@ class Importing:
     async def remove(self, request: Request) -> Response:
         """Forget one of the account's own spaces."""
         principal = await self._enter(request)
+        principal.require_all_models()
         slug = calls.path_value(request, "slug")
         if slug in self._workshop.spaces:
             raise errors.Forbidden(f"{slug} comes with the program")

@@ -130,6 +130,13 @@ class Principal:
         if needed & _MANAGE and self.authentication == "session" and not self.is_fresh:
             raise errors.SignInAgain
 
+    def require_all_models(self) -> None:
+        """Raise `Forbidden` for a key limited to services: a model that it replaced would pass its limit."""
+        if self.scope.services:
+            raise errors.Forbidden(
+                f"This key may not import or remove models: it is limited to {shown(self.scope.services)}"
+            )
+
     def permit(self, model: str, *others: str) -> None:
         """Raise `Forbidden` where a limit on services covers neither `model` nor any of `others`."""
         allowed = self.scope.services
