@@ -27,6 +27,7 @@ from websockets.asyncio.client import connect
 
 from bench.table import Row, calibration, of_samples
 from sixfold import inventory, settings
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.engines import Task
 from sixfold.core.work.remote import Outside
 from sixfold.engines.remote import comfyui_graphs, comfyui_stock
@@ -89,7 +90,7 @@ def _through(home: House, stock: Stock) -> One:
     async def one(seed: int) -> None:
         graph = _foreign(stock, seed).nodes
         hub, me = home.product.workshop.hub, uuid.uuid4().hex
-        with hub.open(home.account.id, me) as heard:
+        with hub.open(Tenant(home.account.id), me) as heard:
             body = {"prompt": graph, "client_id": me}
             sent = await home.client.post("/prompt", json=body, headers=home.bearer)
             assert sent.status_code == 200, sent.text

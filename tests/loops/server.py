@@ -95,7 +95,7 @@ async def metered(folder: Path, *, is_metered: bool = True) -> AsyncIterator[Met
     path = folder / "meter"
     path.write_bytes(bytes(LAYOUT.size))
     program = (sys.executable, child.__file__, str(path)) if is_metered else servers.PROGRAM
-    async with servers.serving(folder / "data", program=program) as server:
+    async with servers.running(folder / "data", program) as server:
         with path.open("r+b") as file, mmap.mmap(file.fileno(), LAYOUT.size) as meter:
             found = MeteredServer(server, meter)
             try:

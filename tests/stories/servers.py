@@ -7,7 +7,7 @@ import http.client
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,9 +147,18 @@ async def _drain(stream: asyncio.StreamReader) -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path, program: tuple[str, ...] = PROGRAM, **environ: str) -> AsyncIterator[Server]:
+async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
     """A server for the length of a test."""
-    server = await start(folder, environ=environ, program=program)
+    async with running(folder, PROGRAM, environ) as server:
+        yield server
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, program: tuple[str, ...], environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Server]:
+    """A server that another program starts, for the length of a test."""
+    server = await start(folder, environ=dict(environ or {}), program=program)
     try:
         yield server
     finally:
