@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -196,3 +197,9 @@ async def test_an_operators_key_without_operate_starts_no_program_here(home: Hou
     refused = await home.client.post("/api/containers/spaces/import", json=body, headers=headers)
     customer = await home.client.post("/api/containers/spaces/import", json=body, headers=home.bearer)
     assert (refused.status_code, refused.json()["error"]) == (customer.status_code, customer.json()["error"])
+
+
+async def test_only_a_customer_in_debt_is_below_zero(home: House) -> None:
+    assert not home.account.owner.below_zero
+    assert replace(home.account, posted=-1).owner.below_zero
+    assert not replace(home.operator, posted=-1).owner.below_zero

@@ -52,7 +52,10 @@ class Account:
     def owner(self) -> Principal:
         """The principal of the account's owner, as at the command line of this machine."""
         granted = rights.ALL if self.is_operator else rights.STANDARD
-        return Principal(self.id, self.kind, self.email, rights=granted, authentication="local")
+        below_zero = self.kind == "customer" and self.posted - self.held < 0
+        return Principal(
+            self.id, self.kind, self.email, rights=granted, authentication="local", below_zero=below_zero
+        )
 
     @property
     def is_never_refused(self) -> bool:

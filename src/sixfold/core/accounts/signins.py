@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit, keys, rights
+from sixfold.core.accounts import audit, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
@@ -67,11 +67,8 @@ def session(token: str) -> Transaction[SignedIn | None]:
     account = Account.of(row)
     return SignedIn(
         account,
-        Principal(
-            account.id,
-            account.kind,
-            account.email,
-            rights=rights.ALL if account.is_operator else rights.STANDARD,
+        replace(
+            account.owner,
             authentication="session",
             signed_in_at=row["signed_in_at"],
             is_fresh=bool(row["is_fresh"]),
