@@ -23,7 +23,7 @@ import pytest
 from tests import postgres, s3
 
 if TYPE_CHECKING:
-    from sixfold.core.work.ports import BlobStore
+    from sixfold.core.media.ports import BlobStore
 
 DATABASES, BLOBS = ("sqlite", "postgres"), ("files", "s3")
 EACH_DATABASE = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]

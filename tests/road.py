@@ -13,6 +13,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
+from sixfold.core.media.ports import BlobStore
 from sixfold.core.work import catalog, orders, workers
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus
@@ -24,7 +25,7 @@ from sixfold.core.work.metering import FlatRates, Hire
 from sixfold.core.work.neighbours import Neighbours, Shared
 from sixfold.core.work.orders import Order
 from sixfold.core.work.pipeline import Pipeline
-from sixfold.core.work.ports import BlobStore, Driver
+from sixfold.core.work.ports import Driver
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.runs import Finisher
 from sixfold.core.work.supervisor import Supervisor

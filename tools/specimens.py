@@ -26,8 +26,9 @@ import numpy as np
 from sixfold import assembly
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.work.orders import Order
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.settings import Settings
 from sixfold.ui import specimens
 from tools import thumbs

@@ -20,6 +20,7 @@ from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
 from sixfold.core.graphs.workshop import Workshop
+from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.search.finder import Finder
@@ -36,7 +37,6 @@ from sixfold.core.work.media import Media
 from sixfold.core.work.neighbours import Neighbours, Shared
 from sixfold.core.work.outbox import Outbox
 from sixfold.core.work.pipeline import Pipeline
-from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.runs import Finisher
 from sixfold.core.work.sessions_host import LiveSessions, Offer
 from sixfold.core.work.spaces import SpacesHere

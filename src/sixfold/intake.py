@@ -7,9 +7,9 @@ from pathlib import Path
 from sixfold import errors
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
+from sixfold.core.media.ports import BlobStore
 from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.media import Limits, Media
-from sixfold.core.work.ports import BlobStore
 from sixfold.engines.image import endings, headers
 from sixfold.engines.video import endings as film_endings
 from sixfold.engines.video import headers as film_headers

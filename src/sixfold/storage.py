@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from sixfold.core.database import Database
-from sixfold.core.work.ports import BlobStore
+from sixfold.core.media.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store import databases
 from sixfold.store.archive import TableReader

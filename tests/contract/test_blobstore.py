@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.work.ports import BlobStore, ObjectInfo
+from sixfold.core.media.ports import BlobStore, ObjectInfo
 from sixfold.store.files import FileStore
 from tests import buckets, s3
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors, storage
-from sixfold.core.work.ports import BlobStore
+from sixfold.core.media.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
 
 _SECONDS = 5  # a person waits for it

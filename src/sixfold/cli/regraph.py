@@ -18,10 +18,11 @@ from sixfold.core.accounts import accounts
 from sixfold.core.graphs import embedded, spaces
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.keeping import GIVEN
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.work import predictions
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.orders import Order
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.settings import PROVIDER_KEYS, Settings
 

@@ -21,6 +21,7 @@ from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.graphs import spaces
+from sixfold.core.media.ports import BlobStore
 from sixfold.core.quantities import size
 from sixfold.core.work import timeline, workers
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
@@ -31,7 +32,7 @@ from sixfold.core.work.manifest import embedding
 from sixfold.core.work.manifest import inputs as manifest_inputs
 from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.media import key_of
-from sixfold.core.work.ports import BlobStore, Completed, Failed, Lost, Reports, Stopped
+from sixfold.core.work.ports import Completed, Failed, Lost, Reports, Stopped
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
 from sixfold.settings import Settings
 

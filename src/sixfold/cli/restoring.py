@@ -17,7 +17,7 @@ from sixfold import storage
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Refused
 from sixfold.core.accounts import journal
-from sixfold.core.work.ports import BlobStore
+from sixfold.core.media.ports import BlobStore
 from sixfold.settings import Settings
 from sixfold.store import archive, durable, sql
 from sixfold.store.archive import Archive, Damaged, StoredFile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sixfold.core.media import ports as media_ports
 from sixfold.core.work import ports
 from sixfold.worker import protocol
 
@@ -34,10 +35,10 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
             return ports.Stopped()
 
 
-def _staged(file: protocol.Staged, scratch: Path, prefix: str) -> ports.StagedFile:
+def _staged(file: protocol.Staged, scratch: Path, prefix: str) -> media_ports.StagedFile:
     if not file.name.startswith(f"{prefix}-") or "/" in file.name:
         raise ForeignFile(f"a worker named {file.name!r} as its file")
-    return ports.StagedFile(scratch / file.name, file.content_type, file.info)
+    return media_ports.StagedFile(scratch / file.name, file.content_type, file.info)
 
 
 def remove_staged(scratch: Path, prefix: str) -> None:

@@ -13,6 +13,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.clock import rfc3339
 from sixfold.core.graphs import spaces
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.memory.operations import Field, Operation
 from sixfold.core.work import inputs, outputs, pricing, receipt
 from sixfold.core.work.catalog import Model
@@ -21,7 +22,7 @@ from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.orders import Order
 from sixfold.core.work.own import engine_name
 from sixfold.core.work.predictions import Filter
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.mcp.messages import Plain
 from sixfold.mcp.server import Call

@@ -22,7 +22,7 @@ import certifi
 import httpcore
 
 from sixfold.core import quantities
-from sixfold.core.work import ports
+from sixfold.core.media import ports as media_ports
 from sixfold.errors import FetchFailed, TooLarge
 from sixfold.net import data_uris, urls
 from sixfold.net.addresses import AllowList
@@ -158,13 +158,15 @@ class Fetcher:
             f"This URL could not be fetched: it redirects more than {self._limits.redirects} times."
         )
 
-    async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> ports.Fetched:
+    async def fetch_bytes(
+        self, url: str, *, max_bytes: int, timeout_seconds: float
+    ) -> media_ports.FetchedFile:
         """GET a URL into memory, or decode a `data:` URI, in the shape that core asks for."""
         if data_uris.is_data_uri(url):
             inline = await asyncio.to_thread(data_uris.parse_data_uri, url, max_bytes)
-            return ports.Fetched(inline.body, inline.content_type, "")
+            return media_ports.FetchedFile(inline.body, inline.content_type, "")
         got = await self.fetch(url, max_bytes=max_bytes, timeout_seconds=timeout_seconds)
-        return ports.Fetched(got.body, got.content_type, got.final_url)
+        return media_ports.FetchedFile(got.body, got.content_type, got.final_url)
 
     async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
         """GET a URL, or decode a `data:` URI, into a file; gives the type that was claimed."""

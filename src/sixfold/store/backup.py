@@ -20,7 +20,7 @@ import blake3
 import msgspec
 
 from sixfold import __version__
-from sixfold.core.work.ports import BlobStore
+from sixfold.core.media.ports import BlobStore
 from sixfold.store import archive, durable
 from sixfold.store.archive import BlobLine, Manifest, Table, TableReader
 

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from sixfold.core.work.ports import ObjectInfo
+from sixfold.core.media.ports import ObjectInfo
 
 MAX_KEY_CHARACTERS = 1024
 MAX_SEGMENT_CHARACTERS = 255

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold.core import quantities
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.work import outputs
 from sixfold.core.work.media import MEDIA_PATH
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.ui.pages import Pages
 

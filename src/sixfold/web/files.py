@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.core.work.ports import BlobStore
+from sixfold.core.media.ports import BlobStore
 from sixfold.web import ranges, sniffing
 
 FOREVER = "public, max-age=31536000, immutable"

@@ -9,11 +9,12 @@ from typing import Any, cast
 from sixfold.core import money
 from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.clock import rfc3339
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.work import outputs as several
 from sixfold.core.work import receipt
 from sixfold.core.work.outputs import OUTPUT_NAME
 from sixfold.core.work.own import engine_name
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web.services import Services
 

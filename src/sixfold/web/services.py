@@ -13,6 +13,7 @@ from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
 from sixfold.core.graphs.workshop import Workshop
+from sixfold.core.media.ports import BlobStore, OutputFile
 from sixfold.core.memory.memory import Memory
 from sixfold.core.relay.kept import Shelf as KeptResponses
 from sixfold.core.relay.relay import Relay
@@ -24,9 +25,7 @@ from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import MEDIA_PATH, Media
 from sixfold.core.work.outbox import Outbox
 from sixfold.core.work.pipeline import Pipeline
-from sixfold.core.work.ports import BlobStore
 from sixfold.core.work.quotes import Times
-from sixfold.core.work.records import OutputFile
 from sixfold.core.work.sessions_host import LiveSessions
 from sixfold.core.work.spaces import Spaces, SpacesHere
 from sixfold.core.work.supervisor import Supervisor

@@ -21,10 +21,12 @@ from sixfold.core.accounts import accounts, batches, journal, ledger
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Database, Transaction, TransactionConflict, many
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.work import claims, predictions, reversals
+from sixfold.core.work.engines import TaskRecord
 from sixfold.core.work.media import record
 from sixfold.core.work.predictions import Draft, Lease, Success, Trace
-from sixfold.core.work.records import Output, OutputFile, TaskRecord
+from sixfold.core.work.records import Output
 from sixfold.core.work.states import State
 from tests import databases, ground
 

@@ -18,6 +18,7 @@ from PIL import Image
 
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task, UnusableInput
 from sixfold.core.work.remote import Outside
+from sixfold.engines.image import png_cleaning
 from sixfold.engines.image.headers import UnreadableImage
 from sixfold.engines.remote import comfyui_pictures as pictures
 from sixfold.engines.remote.comfyui import ComfyEngine, probe
@@ -473,7 +474,7 @@ def png(image: Image.Image, **options: Any) -> bytes:
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1"])
 def test_a_sound_png_keeps_its_pixels_without_its_texts(mode: str) -> None:
     image = halves((50, 30)).convert(mode)
-    bare = pictures.stripped(png(image, dpi=(72, 72)))
+    bare = png_cleaning.strip_metadata(png(image, dpi=(72, 72)))
     assert bare is not None
     assert Image.open(io.BytesIO(bare)).convert("RGBA").tobytes() == image.convert("RGBA").tobytes()
     assert b"pHYs" not in bare
@@ -481,13 +482,13 @@ def test_a_sound_png_keeps_its_pixels_without_its_texts(mode: str) -> None:
 
 @pytest.mark.parametrize("cut", [1, 12, 20, 60])
 def test_a_png_that_breaks_off_is_not_passed_on(cut: int) -> None:
-    assert pictures.stripped(png(halves((50, 30)))[:-cut]) is None
+    assert png_cleaning.strip_metadata(png(halves((50, 30)))[:-cut]) is None
 
 
 def test_a_png_that_was_changed_on_the_way_is_not_passed_on() -> None:
     whole = bytearray(png(halves((50, 30))))
     whole[whole.index(b"IDAT") + 10] ^= 1
-    assert pictures.stripped(bytes(whole)) is None
+    assert png_cleaning.strip_metadata(bytes(whole)) is None
     with pytest.raises(EngineError, match="cannot be read"):
         pictures.finished(bytes(whole), Finish(50, 30))
 

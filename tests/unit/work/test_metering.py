@@ -15,7 +15,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import charges, journal
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
-from sixfold.core.work import metering, receipt
+from sixfold.core.work import pricing, receipt
 from sixfold.core.work.children import PipelineChildren
 from sixfold.core.work.metering import run_time
 from sixfold.core.work.orders import Parent
@@ -114,14 +114,14 @@ async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_am
         ((LineItem("x", 1, 9),) * 101, (LineItem("run", 1, 6500),)),
         ((*right, LineItem("x", 1, 1)), (LineItem("run", 1, 6500),)),
     ):
-        charge = metering.charge(ended, 0, 6500.0, lines)
+        charge = pricing.final_charge(ended, 0, 6500.0, lines)
         assert charge is not None
         assert (charge.micros, charge.breakdown.lines) == (6500, shown)
 
 
 async def test_a_run_that_owes_nothing_is_not_charged_the_lines_beside_it(line: Road) -> None:
     ended = dataclasses.replace(await line.run("metered"), rate=1, charge=None)
-    charge = metering.charge(ended, 0, 0, (LineItem("input_tokens", 1000, 5),))
+    charge = pricing.final_charge(ended, 0, 0, (LineItem("input_tokens", 1000, 5),))
     assert charge is not None
     assert (charge.micros, charge.breakdown.amount) == (0, 0)
 

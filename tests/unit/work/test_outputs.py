@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.media.ports import ObjectInfo, StagedFile
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.media import Media
-from sixfold.core.work.ports import ObjectInfo, StagedFile
 from sixfold.store.files import FileStore
 
 NOBODY: Any = None  # what storing an output asks nothing of

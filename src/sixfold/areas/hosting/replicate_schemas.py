@@ -15,8 +15,9 @@ from sixfold import errors
 from sixfold.areas.hosting import schemas
 from sixfold.areas.hosting.schemas import RunRequest
 from sixfold.core.clock import SECOND_US, rfc3339
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.work.catalog import Model
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web import answers, openapi, predictions
 

@@ -17,10 +17,10 @@ from sixfold.areas.imagekit import schemas
 from sixfold.core.accounts import rights, upload_folders
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.media.ports import BlobStore, OutputFile
 from sixfold.core.work import predictions, savepaths, upload_paths
 from sixfold.core.work.orders import Order
-from sixfold.core.work.ports import BlobStore
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.savepaths import Place
 from sixfold.core.work.states import State
 from sixfold.errors import Problem

@@ -8,7 +8,8 @@ from typing import Any
 
 from sixfold.areas.media import films, schemas
 from sixfold.areas.media.errors import Ra1Failed, VideoFailed
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.media.ports import OutputFile
+from sixfold.core.work.records import Prediction
 from sixfold.errors import BadRequest, EngineFailed, InvalidInput
 
 Presenter = Callable[[Prediction, tuple[str, ...]], Mapping[str, Any]]

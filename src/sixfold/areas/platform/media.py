@@ -13,9 +13,9 @@ from sixfold.core.accounts import upload_folders
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.media.ports import BlobStore
 from sixfold.core.work import savepaths
 from sixfold.core.work.media import digest_of
-from sixfold.core.work.ports import BlobStore
 from sixfold.web import auth, calls, files, sniffing
 from sixfold.web.services import Services
 

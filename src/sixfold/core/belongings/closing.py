@@ -17,7 +17,7 @@ from sixfold.core.accounts import accounts, audit, credentials, payments
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Transaction, many, now
-from sixfold.core.work.ports import BlobStore
+from sixfold.core.media.ports import BlobStore
 
 _AT_ONCE = 20
 _LOG = logging.getLogger("sixfold.leaving")

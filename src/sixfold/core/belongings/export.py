@@ -23,10 +23,10 @@ from sixfold.core import money
 from sixfold.core.accounts import accounts, audit, charges, identities, journal, keys, passkeys, signins
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
+from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.exchange import transfer
 from sixfold.core.memory.exchange.packing import Sink
 from sixfold.core.memory.model import Caller
-from sixfold.core.work.ports import BlobStore
 
 _ROWS = 200  # of the ledger in one read
 _MOST_ROWS, _FIRST_ROWS = 32, 8  # of a table in one read: fewer where rows are large

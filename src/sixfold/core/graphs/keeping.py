@@ -18,13 +18,13 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.graphs.ports import File, Stored
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.work import media as media_files
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media, Source
-from sixfold.core.work.records import OutputFile
 
 Kind = Literal["input", "output", "temp"]
 GIVEN = "given:"  # how inputs name files that came with an order, in a picture's own graph as well

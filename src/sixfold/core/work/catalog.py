@@ -17,9 +17,8 @@ from sixfold.core.accounts.own_prices import WrongPrice
 from sixfold.core.accounts.prices import FREE, Price, PriceTable
 from sixfold.core.work import choosing, inputs, metering, timeline
 from sixfold.core.work.choosing import Terms
-from sixfold.core.work.engines import Quality
+from sixfold.core.work.engines import Quality, TaskRecord
 from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.records import TaskRecord
 
 REMOTE_KINDS = frozenset({"comfyui", "provider", "graph", "relay", "space"})
 _OWN_KINDS = frozenset({"embedded", "weights", "comfyui", "own", "sandbox", "container"})

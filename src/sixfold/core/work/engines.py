@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import msgspec
+
 from sixfold.core.accounts.charges import LineItem
 
 Quality = Literal["full", "preview"]
@@ -38,6 +40,13 @@ class Task:
     model: str
     inputs: Mapping[str, Any]
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
+
+
+class TaskRecord(msgspec.Struct, frozen=True):
+    """A task as it is stored: its inputs, and the blob key of each media input."""
+
+    inputs: dict[str, Any]
+    files: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)

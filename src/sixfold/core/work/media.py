@@ -25,10 +25,9 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, now, one
+from sixfold.core.media.ports import BlobStore, FetcherPort, OutputFile, StagedFile
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest import embedding
-from sixfold.core.work.ports import BlobStore, Fetcher, StagedFile
-from sixfold.core.work.records import OutputFile
 
 EXTENSIONS = {
     "image/png": "png",
@@ -175,7 +174,7 @@ class Media:
         self,
         database: Database,
         blobs: BlobStore,
-        fetcher: Fetcher,
+        fetcher: FetcherPort,
         probe: Probe,
         limits: Limits,
         measure: Measure = unmeasured,

@@ -1,8 +1,8 @@
-"""What a run costs in the end: never more than was held for it."""
+"""Prices of time on hardware, and the charge of a run: never more than the hold."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -13,13 +13,10 @@ from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
 from sixfold.core.clock import HOUR_US
 from sixfold.core.database import Rows
-from sixfold.core.work.records import Prediction
 
 CONTAINER_TIME = "container-time"  # the price row of what is paid by the time of its run
 CHILDREN = "children"  # that of what is paid by the runs that it orders
 TOKENS = "tokens"  # that of what is paid by what a language model read and wrote
-_RUN = "run"  # the unit of what is told as an amount
-_PARTS = 1_000_000  # of a priced unit, which may be as long as a minute
 
 
 def run_time(us: int, hour_micros: int) -> LineItem:
@@ -93,51 +90,6 @@ class Charge:
         costs = [row["cost"] if row["list_price"] is None else row["list_price"] for row in ran]
         listed = sum(cost * row["runs"] for cost, row in zip(costs, ran, strict=True))
         return replace(charged, list_micros=min(listed, rows[0]["parent_list_price"]))
-
-
-def charge(
-    prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem] = ()
-) -> Charge | None:
-    """What a successful run costs by its own meter; None where that is its price, or its children's sum.
-
-    `billed` are the units that the engine told; a run that tells none costs what was held for it. `lines` add
-    up to it where it is an amount, in micro-dollars.
-    """
-    metered = _metered(prediction, run_us, billed, lines)
-    if metered is None:
-        return None
-    if prediction.list_price is None:
-        return Charge.of(metered, prediction.price)
-    listed = charges.of(metered, prediction.list_price)
-    return Charge(0, 0, charges.of(charges.waived(listed.lines)), listed.amount)
-
-
-def _metered(
-    prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem]
-) -> Sequence[LineItem] | None:
-    """The lines of what a run took; None where its price, or that of its children, is charged."""
-    match prediction.meter:
-        case "time":
-            return (run_time(run_us, prediction.rate),)
-        case "units" if billed is not None:
-            metered = LineItem(_unit(prediction), round(billed * _PARTS), prediction.rate, _PARTS)
-            return _itemized(metered, lines)
-        case "children" if billed is not None:  # micro-dollars of what no child did
-            return _itemized(LineItem(_RUN, 1, round(billed)), lines)
-        case _:
-            return None
-
-
-def _unit(prediction: Prediction) -> str:
-    """The unit that a prediction is priced by, from what was quoted for it."""
-    quoted = prediction.charge.lines if prediction.charge is not None else ()
-    return quoted[0].unit if quoted else _RUN
-
-
-def _itemized(metered: LineItem, lines: Sequence[LineItem]) -> Sequence[LineItem]:
-    """The lines of an amount that the engine told, or that amount where they do not add up to it."""
-    told = 0 < len(lines) <= charges.MOST_LINES and all(line.rate >= 0 <= line.quantity for line in lines)
-    return lines if told and charges.total(lines) == charges.total((metered,)) else (metered,)
 
 
 class Appraiser(Protocol):

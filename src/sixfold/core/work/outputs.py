@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sixfold.core.work.records import Output, OutputFile
+from sixfold.core.media.ports import OutputFile
+from sixfold.core.work.records import Output
 
 OUTPUT_NAME: Final = "output"
 

@@ -23,7 +23,6 @@ from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import trained
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.metering import Rates
-from sixfold.core.work.records import Prediction
 
 _Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
@@ -115,7 +114,7 @@ class OwnModels:
     async def _adopt(self, account_id: str) -> None:
         """Make services of the trainings that succeeded since; a stop in between loses none."""
         for row in await self._database.read(many("trainings_to_adopt", account_id=account_id)):
-            name, document = trained.document(Prediction.of(row))
+            name, document = trained.document(row)
             with suppress(errors.BadRequest):  # it waits until the account has room for one more
                 await self.put(account_id, trained.KIND, name, document)
 

@@ -22,6 +22,7 @@ from sixfold.core.work import catalog as catalogs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.catalog import Catalog, Model
 from sixfold.core.work.choosing import Terms
+from sixfold.core.work.engines import TaskRecord
 from sixfold.core.work.events import Bus, Event, Moved
 from sixfold.core.work.failpoints import Failpoints
 from sixfold.core.work.manifest import inputs as manifest_inputs
@@ -29,7 +30,7 @@ from sixfold.core.work.media import Media, Source
 from sixfold.core.work.orders import Order, Policy, Quote
 from sixfold.core.work.own import OwnModels
 from sixfold.core.work.predictions import Draft
-from sixfold.core.work.records import Prediction, TaskRecord
+from sixfold.core.work.records import Prediction
 from sixfold.core.work.sources import sources_of
 from sixfold.core.work.waiting import Waiters
 

@@ -1,97 +1,15 @@
-"""What the work needs from outside: a place for bytes, a guarded way out, and somewhere to run."""
+"""Ports of the scheduler: workers, the drivers that start them, and the outcomes of runs."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from sixfold.core.accounts.charges import LineItem
+from sixfold.core.media.ports import StagedFile
 from sixfold.core.work.engines import Quality, Task
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """One stored object: its key, its size in bytes and when it was last written (epoch µs).
-
-    `tag` names the version of its bytes, where the store has a name for it.
-    """
-
-    key: str
-    size: int
-    modified_at: int
-    tag: str = ""
-
-
-class BlobStore(Protocol):
-    """Bytes under keys (`/`-separated, no empty, `.` or `..` segment).
-
-    Files, S3, GCS and Azure run one suite.
-
-    A `put` is atomic and durable when it returns: readers see the old object or the new one,
-    whole, and a power cut after it loses nothing.
-    """
-
-    async def put(self, key: str, data: bytes, *, content_type: str | None = None) -> ObjectInfo:
-        """Store `data` under `key`, replacing what is there."""
-        ...
-
-    async def put_file(self, key: str, path: Path, *, content_type: str | None = None) -> ObjectInfo:
-        """Store the file at `path` under `key`; the file may be moved away by this."""
-        ...
-
-    async def stat(self, key: str) -> ObjectInfo | None:
-        """What is known of `key`, or None."""
-        ...
-
-    async def get(self, key: str) -> bytes:
-        """The whole object; raises `KeyError` when it is not there."""
-        ...
-
-    def stream(self, key: str, start: int = 0, length: int | None = None) -> AsyncIterator[bytes]:
-        """The object's bytes from `start`, in pieces; raises `KeyError` at the first piece."""
-        ...
-
-    async def local_path(self, key: str) -> Path:
-        """A readable local file with the object's bytes (for workers); raises `KeyError`."""
-        ...
-
-    async def delete(self, key: str) -> bool:
-        """Remove the object; False when it was not there."""
-        ...
-
-    def list(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """Every object whose key starts with `prefix`, in key order."""
-        ...
-
-    async def link(self, key: str) -> str | None:
-        """A URL from which anybody may read the object for a while; None where there is no such thing."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """What a URL gave: the bytes, the type that the server claimed, and the final URL."""
-
-    data: bytes
-    content_type: str
-    url: str
-
-
-class Fetcher(Protocol):
-    """The guarded way out: refuses what a user's URL may not reach (`FetchRefused`)."""
-
-    async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> Fetched:
-        """GET `url`; raises `FetchRefused`, `FetchFailed` or `TooLarge`."""
-        ...
-
-    async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
-        """GET `url` into a new file; gives the type that was claimed. Raises the same, and leaves no file."""
-        ...
-
-
-# -- where workers run ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +34,6 @@ class WorkerSpec:
     holder: str = ""  # the server that hires it, by its name among those of the database
     resident: bool = False  # whoever makes the workers may import its module, so that they are born with it
     watched: bool = False  # somebody watches each of its steps: it does not step aside as others do
-
-
-@dataclass(frozen=True, slots=True)
-class StagedFile:
-    """One output that a worker left in its scratch folder; whoever takes it removes it."""
-
-    path: Path
-    content_type: str
-    info: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
 from sixfold.core.database import Query, Row, Rows, Transaction, Value, now, one
 from sixfold.core.work import outbox, paging, receipt, reversals, upload_paths
+from sixfold.core.work.engines import TaskRecord
 from sixfold.core.work.metering import Charge
-from sixfold.core.work.records import Output, Prediction, TaskRecord, Webhook
+from sixfold.core.work.records import Output, Prediction, Webhook
 from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
 
 LOST = "lost"

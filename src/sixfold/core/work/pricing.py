@@ -1,22 +1,27 @@
-"""Rules of prices beyond the table: what own hardware waives, and what a graph keeps of its quote."""
+"""Rules of prices beyond the table: what own hardware waives, quotes of graphs, and the charge of a run."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from sixfold import errors
 from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import Price, PriceTable
 from sixfold.core.work import metering
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Terms
 from sixfold.core.work.events import Bus, Event, Moved
 from sixfold.core.work.media import Source
+from sixfold.core.work.metering import Charge
 from sixfold.core.work.orders import Order, Quote
 from sixfold.core.work.records import Prediction
 
+_RUN = "run"  # the unit of an amount that the engine reports
+_PARTS = 1_000_000  # of a priced unit, which may be as long as a minute
 _MAX_KEPT = 10_000  # graphs of which the prices that they were quoted are remembered
 
 
@@ -74,3 +79,45 @@ class KeptQuotes:
     def _forget(self, prediction_id: str, event: Event) -> None:
         if isinstance(event, Moved) and event.prediction.is_terminal:
             self._tables.pop(prediction_id, None)
+
+
+def final_charge(
+    prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem] = ()
+) -> Charge | None:
+    """Return the charge of a successful run by its own meter; None if its price or its children's is charged.
+
+    `billed` is the number of units that the engine reports; without it the hold is charged. `lines` add up to
+    `billed` where that is an amount in micro-dollars.
+    """
+    metered = _metered(prediction, run_us, billed, lines)
+    if metered is None:
+        return None
+    if prediction.list_price is None:
+        return Charge.of(metered, prediction.price)
+    listed = charges.of(metered, prediction.list_price)
+    return Charge(0, 0, charges.of(charges.waived(listed.lines)), listed.amount)
+
+
+def _metered(
+    prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem]
+) -> Sequence[LineItem] | None:
+    match prediction.meter:
+        case "time":
+            return (metering.run_time(run_us, prediction.rate),)
+        case "units" if billed is not None:
+            metered = LineItem(_unit(prediction), round(billed * _PARTS), prediction.rate, _PARTS)
+            return _itemized(metered, lines)
+        case "children" if billed is not None:  # micro-dollars of what no child did
+            return _itemized(LineItem(_RUN, 1, round(billed)), lines)
+        case _:
+            return None
+
+
+def _unit(prediction: Prediction) -> str:
+    quoted = prediction.charge.lines if prediction.charge is not None else ()
+    return quoted[0].unit if quoted else _RUN
+
+
+def _itemized(metered: LineItem, lines: Sequence[LineItem]) -> Sequence[LineItem]:
+    valid = 0 < len(lines) <= charges.MOST_LINES and all(line.rate >= 0 <= line.quantity for line in lines)
+    return lines if valid and charges.total(lines) == charges.total((metered,)) else (metered,)

@@ -11,17 +11,9 @@ from sixfold.core import json_decoding
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.prices import Meter
 from sixfold.core.database import Row
+from sixfold.core.media.ports import OutputFile
+from sixfold.core.work.engines import TaskRecord
 from sixfold.core.work.states import TERMINAL, State
-
-
-class OutputFile(msgspec.Struct, frozen=True):
-    """One stored result: its public name, its blob, and what it is."""
-
-    name: str
-    blob: str
-    content_type: str
-    size: int
-    info: dict[str, Any] = {}
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -30,13 +22,6 @@ class Output(msgspec.Struct, frozen=True):
     files: tuple[OutputFile, ...] = ()
     data: dict[str, Any] = {}
     others: dict[str, Any] = {}
-
-
-class TaskRecord(msgspec.Struct, frozen=True):
-    """What the engine is given: its inputs, and the blob behind each media input."""
-
-    inputs: dict[str, Any]
-    files: dict[str, str] = {}
 
 
 class Webhook(msgspec.Struct, frozen=True):

@@ -14,14 +14,15 @@ from typing import assert_never
 
 from sixfold import errors
 from sixfold.core.database import Database, Transaction
-from sixfold.core.work import lineage, metering, predictions
+from sixfold.core.media.ports import StagedFile
+from sixfold.core.work import lineage, predictions, pricing
 from sixfold.core.work import media as media_files
 from sixfold.core.work.engines import Task
 from sixfold.core.work.events import Bus, Logged, Moved, Progressed
 from sixfold.core.work.failpoints import FailpointHit, Failpoints
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media, Stored
-from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, StagedFile, Stopped, Worker
+from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, Worker
 from sixfold.core.work.predictions import Failure, StaleAttempt, Success, Trace
 from sixfold.core.work.records import Output, Prediction
 
@@ -222,7 +223,7 @@ class Run:
             trace=trace,
             media=stored.records,
             upstream_cost_micros=done.upstream_cost_micros,
-            charge=metering.charge(self.prediction, trace.run_us, done.billed, done.lines),
+            charge=pricing.final_charge(self.prediction, trace.run_us, done.billed, done.lines),
         )
         self._hit("capture.before")
         by_children = self.prediction.meter == "children" and success.charge is None

@@ -1,10 +1,14 @@
-"""What a training that succeeded becomes: the service `custom:<name>`, which draws with what was learnt."""
+"""Register the model produced by a finished training run as `custom:<name>`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sixfold.core.work.records import Prediction
+import msgspec
+
+from sixfold.core import json_decoding
+from sixfold.core.database import Row
+from sixfold.core.work.engines import TaskRecord
 
 MODEL = "training"
 KIND = "custom"
@@ -30,19 +34,30 @@ _INPUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def document(training: Prediction) -> tuple[str, dict[str, Any]]:
-    """The name and the document of what this training made; `training` in it says which one that was."""
-    assert training.output is not None  # noqa: S101 - it succeeded
-    given = training.task.inputs
-    name = PREFIX + str(given["name"])
-    row: dict[str, Any] = {
-        "title": f"Pictures of {given['name']}",
-        "description": f"Pictures by weights that were taught {given['name']}.",
+class _Weights(msgspec.Struct):
+    blob: str
+
+
+class _Output(msgspec.Struct):
+    files: tuple[_Weights, ...]
+
+
+_decode_task = msgspec.json.Decoder(TaskRecord, float_hook=json_decoding.number).decode
+_decode_output = msgspec.json.Decoder(_Output).decode
+
+
+def document(row: Row) -> tuple[str, dict[str, Any]]:
+    """Return the name and the document of the model of a training; `training` in it is the training's id."""
+    inputs = _decode_task(row["task"]).inputs
+    name = PREFIX + str(inputs["name"])
+    model: dict[str, Any] = {
+        "title": f"Pictures of {inputs['name']}",
+        "description": f"Pictures by weights that were taught {inputs['name']}.",
         "output_kind": "image",
         "price": "custom",
         "engines": ["weights-image"],
-        "fixed": {"format": "png", "base": given["base"], "loras": [{"file": _ADAPTER}]},
-        "files": {_ADAPTER: training.output.files[0].blob},
+        "fixed": {"format": "png", "base": inputs["base"], "loras": [{"file": _ADAPTER}]},
+        "files": {_ADAPTER: _decode_output(row["output"]).files[0].blob},
         "inputs": _INPUTS,
     }
-    return name, {"training": training.id, "models": {name: row}}
+    return name, {"training": row["id"], "models": {name: model}}

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +17,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from sixfold.core.work.engines import Artifact, EngineError, UnusableInput
-from sixfold.engines.image import decode, encode, headers
+from sixfold.engines.image import decode, encode, headers, png_cleaning
 
 Pixels = NDArray[np.uint8]
 
 MAX_BYTES = decode.MAX_BYTES
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_KEPT = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"})
-_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _TURNED = frozenset({5, 6, 7, 8})
 # One at a time: the pixels of one picture are enough to hold, and decoding sets the process's warnings.
 _DECODING = threading.Lock()
@@ -96,31 +91,13 @@ def finished(data: bytes, finish: Finish) -> Artifact:
     content_type = encode.CONTENT_TYPES[finish.format]
     info = {"width": finish.width, "height": finish.height}
     try:
-        bare = stripped(data) if _is_right(data, finish) else None
+        bare = png_cleaning.strip_metadata(data) if _is_right(data, finish) else None
         if bare is not None:
             return Artifact(content_type, bare, info)
         with _DECODING:
             return Artifact(content_type, _encoded(decode.decode(data), finish), info)
     except headers.UnreadableImage as error:
         raise EngineError("ComfyUI gave a picture that cannot be read.") from error
-
-
-def stripped(data: bytes) -> bytes | None:
-    """A whole and sound PNG without texts and other extras; None for one that is interlaced or unsound."""
-    kept = [_SIGNATURE]
-    rows: list[bytes] = []
-    kind, header = b"", b""
-    for kind, start, end in _chunks(data):
-        if zlib.crc32(data[start + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
-            return None
-        if kind in _KEPT:
-            kept.append(data[start:end])
-        if kind == b"IHDR":
-            header = data[start + 8 : end - 4]
-        elif kind == b"IDAT":
-            rows.append(data[start + 8 : end - 4])
-    whole = kind == b"IEND" and len(header) == 13 and header[12] == 0
-    return b"".join(kept) if whole and _inflates(header, b"".join(rows)) else None
 
 
 def _is_right(data: bytes, finish: Finish) -> bool:
@@ -133,32 +110,6 @@ def _encoded(picture: decode.Picture, finish: Finish) -> bytes:
     alpha = None if opaque or picture.alpha is None else _fitted(picture.alpha, finish)
     rgb = _fitted(picture.rgb, finish)
     return encode.encode(rgb, alpha, format=finish.format, quality=finish.quality)
-
-
-def _inflates(header: bytes, rows: bytes) -> bool:
-    """Whether the compressed rows are all there: as long as the header says, with their checksum right."""
-    width, height = int.from_bytes(header[:4]), int.from_bytes(header[4:8])
-    bits = header[8] * _CHANNELS.get(header[9], 0)
-    expected = height * (1 + (width * bits + 7) // 8)
-    if not bits or width * height > headers.MAX_PIXELS:
-        return False
-    stream = zlib.decompressobj()
-    try:
-        length = len(stream.decompress(rows, expected + 1))
-    except zlib.error:
-        return False
-    return length == expected and stream.eof
-
-
-def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """Type, start and end of each whole chunk."""
-    at = len(_SIGNATURE)
-    while at + 12 <= len(data):
-        end = at + 12 + int.from_bytes(data[at : at + 4])
-        if end > len(data):
-            return
-        yield data[at + 4 : at + 8], at, end
-        at = end
 
 
 def _fitted(pixels: Pixels, finish: Finish) -> Pixels:

@@ -16,9 +16,8 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.work.engines import Artifact, EngineError
-from sixfold.engines.image import decode, encode
+from sixfold.engines.image import decode, encode, png_cleaning
 from sixfold.engines.image.decode import Picture, Pixels, UnreadableImage
-from sixfold.engines.remote.comfyui_pictures import stripped
 
 LONGEST = 2048  # pixels of a source's longer side: more than any of these models looks at
 MAX_SIDE = 4096
@@ -93,7 +92,7 @@ def _kept(made: bytes | Path, size: tuple[int, int] | None, format_: str) -> Art
         return None
     if kind != "PNG" or max(width, height) > MAX_SIDE or size not in {None, (width, height)}:
         return None
-    bare = stripped(data)
+    bare = png_cleaning.strip_metadata(data)
     return None if bare is None else Artifact("image/png", bare, {"width": width, "height": height})
 
 

@@ -20,9 +20,10 @@ from sixfold.areas.gateway.openai.elsewhere import EVENTS, Elsewhere, Passed
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.areas.gateway.openai.making import Asked, Maker
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.media.ports import OutputFile
 from sixfold.core.relay.chat import tokens_of
 from sixfold.core.relay.usage import Units, Usage
-from sixfold.core.work.records import OutputFile, Prediction
+from sixfold.core.work.records import Prediction
 from sixfold.web import answers, bodies
 from sixfold.web.services import Services
 
