@@ -210,4 +210,4 @@ async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -
         gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
         assert await asyncio.to_thread(main.main, gone) == 0
         await home.product.shelf.look()
-        assert await home.product.pipeline.own.of(home.operator.id) == ()
+        assert await home.product.pipeline.own.page(home.operator.id) == ((), None)

@@ -18,7 +18,12 @@ _FILES = frozenset({"image", "video"})
 
 def list_spaces(arguments: argparse.Namespace) -> int:
     """`workflow list`."""
-    document = Client.of(arguments).get(_PATH)
+    client = Client.of(arguments)
+    document = client.get(_PATH)
+    while cursor := document.pop("next_cursor", None):
+        page = client.get(f"{_PATH}?cursor={quote(cursor, safe='')}")
+        document["spaces"] += page["spaces"]
+        document["next_cursor"] = page["next_cursor"]
     if arguments.json:
         put_json(document)
         return 0

@@ -36,7 +36,10 @@ _MAX_WAIT, _WAIT = 600, 45  # many clients give a call 60 s
 
 MODEL = Field("model", "string", "A model's name, from models", required=True, max_chars=100)
 INPUT = Field("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)
-MODELS = (Field("model", "string", "Tell one model's inputs in full", max_chars=100),)
+MODELS = (
+    Field("model", "string", "Tell one model's inputs in full", max_chars=100),
+    Field("cursor", "string", "next_cursor of the page before", default="", max_chars=200),
+)
 HARDWARE = Field("hardware", "string", "Other hardware than a template's own, paid by its time", max_chars=60)
 QUOTE = (MODEL, INPUT, HARDWARE)
 RUN = (
@@ -138,9 +141,10 @@ class Making:
         account_id, name = call.principal.account_id, given["model"]
         if name is not None:
             return Outcome(self._model(await self._pipeline.find(name, account_id), whole=True))
-        own = [each.model for each in await self._pipeline.own.of(account_id)]
-        models = [self._model(model, whole=False) for model in (*self._services.catalog.models(), *own)]
-        return Outcome({"models": models})
+        own, following = await self._pipeline.own.page(account_id, cursor=given["cursor"])
+        built_in = () if given["cursor"] else self._services.catalog.models()
+        models = [self._model(model, whole=False) for model in (*built_in, *(each.model for each in own))]
+        return Outcome({"models": models, **({"next_cursor": following} if following else {})})
 
     async def do_quote(self, call: Call, given: Plain) -> Outcome:
         """The price of a run."""

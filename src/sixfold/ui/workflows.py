@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import defaultdict
 from typing import Protocol
@@ -32,8 +33,8 @@ _PICTURE = {
 class Spaces(Protocol):
     """What the pages need of the graphs; `account_id` is None for nobody."""
 
-    async def all(self, account_id: str | None) -> list[Space]:
-        """Every one that an account sees."""
+    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Space], str | None]:
+        """The page that is asked for, and the cursor of the next one."""
         ...
 
     async def find(self, slug: str, account_id: str | None) -> Space:
@@ -68,14 +69,15 @@ class Workflows:
         """All of them."""
         guest = await self._guests.of(request)
         await self._services.workshop.load()
-        found = await self._spaces.all(_account(guest))
+        found, following = await self._spaces.listed(request, _account(guest))
         built_in = self._services.workshop.spaces
         return self._pages.render(
             "workflows.html",
             _session(guest),
             own=[space for space in found if space.slug not in built_in],
             spaces=[space for space in found if space.slug in built_in],
-            sketched=self._sketched,
+            sketches=await self._sketches(found),
+            next_cursor=following,
             guest=guest,
         )
 
@@ -109,8 +111,12 @@ class Workflows:
             base=PATH,
         )
 
-    def _sketched(self, space: Space) -> Markup:
-        return Markup(self._spaces.sketched(space))  # noqa: S704 - escaped by `sketch`
+    async def _sketches(self, found: list[Space]) -> dict[str, Markup]:
+        sketches: dict[str, Markup] = {}
+        for space in found:
+            sketches[space.slug] = Markup(self._spaces.sketched(space))  # noqa: S704 - escaped by `sketch`
+            await asyncio.sleep(0)
+        return sketches
 
     async def picture(self, request: Request) -> Response:
         """One graph's picture, for a card."""

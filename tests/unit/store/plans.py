@@ -66,6 +66,7 @@ _VALUES: Mapping[str, Value] = {
     "life": 0,
     "lease": 1,
     "limit": 200,
+    "version": 1,
     "free_runs": 2,
     "length": 3,
     "delay": 1,

@@ -87,7 +87,7 @@ UNATTENDED = {
         "memory_embedded",
         "memory_vector_put",
     ),
-    "own models": ("own_models_all", "account_operator", "own_models_of"),
+    "own models": ("own_models_after", "own_models_sizes", "account_operator", "own_models_page"),
     "deposits": ("deposit_addresses", "deposit_scan", "deposit_scan_set"),
     "/metrics": ("prediction_states", "ledger_held"),
 }
@@ -100,7 +100,6 @@ WHOLE = {
     "memory_in_use": "reads one row",
     "oauth_sweep_spent": "used refresh tokens of programs with access: one an hour for 30 days",
     "predictions_refunded_in_place": "an index that holds refunds only, which are few beside transfers",
-    "own_models_all": "every own model is kept in memory from the start on",
 }
 
 # Statements that read a whole table and run only when a person asks.

@@ -11,6 +11,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts
+from sixfold.core.work.own import OwnModels
 from sixfold.core.work.states import State
 from tests.road import PRICE, Options, Road, models, road
 
@@ -40,7 +41,7 @@ async def test_another_account_has_no_such_model(line: Road) -> None:
     other = await line.database.write(accounts.create("other@example.com", credit=1_000_000))
     with pytest.raises(errors.NotFound):
         await line.pipeline.submit(replace(line.order("mine"), principal=other.owner))
-    assert await line.pipeline.own.of(other.id) == ()
+    assert await line.pipeline.own.page(other.id) == ((), None)
 
 
 async def test_a_new_version_takes_the_name_over(line: Road) -> None:
@@ -48,7 +49,7 @@ async def test_a_new_version_takes_the_name_over(line: Road) -> None:
     await own.put(line.payer.id, "model", "mine", document("CrashEngine"))
     second = await own.put(line.payer.id, "model", "mine", document(title="better"))
     assert second.version == 2
-    assert [one.model.title for one in await own.of(line.payer.id)] == ["better"]
+    assert [one.model.title async for one in own.each(line.payer.id)] == ["better"]
     assert (await line.run("mine")).state is State.SUCCEEDED
 
 
@@ -62,12 +63,31 @@ async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
     assert size < own.large_size <= 16 * 2**20
     met = [own.known(f"mine-{number}", line.payer.id) for number in range(7)]
     assert [model is not None for model in met] == [False, False, True, True, True, True, True]
-    listed = await own.of(line.payer.id)
+    listed = [one async for one in own.each(line.payer.id)]
     assert [one.model.description for one in listed] == texts
     assert own.large_size <= 16 * 2**20
     assert (await line.run("mine-0")).state is State.SUCCEEDED
     assert await own.names(line.payer.id, "model") == tuple(f"mine-{number}" for number in range(7))
     assert await own.names(line.payer.id, "workflow") == ()
+
+
+async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
+    own = line.pipeline.own
+    for number in range(5):
+        made = document(description="x" * (3 * 2**20 if number < 3 else 1))
+        made["models"] = {f"mine-{number}": made["models"]["mine"]}
+        await own.put(line.payer.id, "model", f"mine-{number}", made)
+    pages: list[list[str]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        found, cursor = await own.page(line.payer.id, "", 2, cursor)
+        pages.append([one.name for one in found])
+    assert pages == [["mine-0", "mine-1"], ["mine-2", "mine-3"], ["mine-4"]]
+    found, cursor = await own.page(line.payer.id)
+    assert ([one.name for one in found], cursor) == (["mine-0", "mine-1"], "mine-1")
+    again = OwnModels(line.database, line.pipeline.catalog)
+    await again.load()
+    assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5
 
 
 async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:
@@ -87,7 +107,7 @@ async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(
         await own.put(line.payer.id, "model", "echo", models())
     with pytest.raises(ValueError, match="no price row"):
         await own.put(line.payer.id, "model", "mine", document(price="nothing"))
-    assert await own.of(line.payer.id) == ()
+    assert await own.page(line.payer.id) == ((), None)
 
 
 async def test_a_restart_knows_the_own_engines_of_what_waits(tmp_path: Path) -> None:

@@ -135,7 +135,10 @@ def _services() -> dict[str, Node]:
     taught = openapi.answer("Begun", openapi.ref("Begun"))
     train = _operation("Teach a service of one's own", {"202": taught}, "Error")
     train |= {"requestBody": openapi.json_body(_TAUGHT), "parameters": [openapi.IDEMPOTENCY]}
-    listed = openapi.answer("Every service", _listed("services", openapi.ref("Service")))
+    services: Node = {"type": "array", "items": openapi.ref("Service")}
+    listed = openapi.answer(
+        "Every service", _with({"services": services}, {"next_cursor": {"type": ["string", "null"]}})
+    )
     call: Node = {"type": "object", "properties": {"charge": openapi.CHARGE}}
     calls = openapi.answer("Newest first", _listed("calls", call))
     log = _operation("The log of calls", {"200": calls}, "Error")

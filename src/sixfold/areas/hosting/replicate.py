@@ -21,7 +21,7 @@ from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.outbox import Tell
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
-from sixfold.web import answers, bodies, calls, receiving
+from sixfold.web import answers, bodies, calls, own_models, receiving
 from sixfold.web.idempotency import Once
 from sixfold.web.receiving import Received
 from sixfold.web.routing import Face, Route
@@ -45,11 +45,14 @@ class Replicate:
     # -- models ------------------------------------------------------------------------------------
 
     async def models(self, request: Request) -> Response:
-        """Every model, the account's own behind the built-in ones."""
+        """Every model, the account's own behind the built-in ones, a page at a time."""
         principal = await self._enter(request)
-        own = [found.model for found in await self._services.pipeline.own.of(principal.account_id)]
-        rows = [self._model(model) for model in (*self._services.catalog.models(), *own)]
-        return answers.json({"next": None, "previous": None, "results": rows})
+        found, following = await own_models.page(self._services, request, principal.account_id)
+        built_in = () if own_models.cursor(request) else self._services.catalog.models()
+        models = (*built_in, *(own.model for own in found))
+        rows = await answers.encode_each(self._model(model) for model in models)
+        more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': following})}"
+        return answers.json({"next": more if following else None, "previous": None, "results": rows})
 
     async def model(self, request: Request) -> Response:
         """One model."""
@@ -119,7 +122,7 @@ class Replicate:
             model = await self._find(owner, name, principal)
             if version in ("", schemas.version_of(model)):
                 return model
-        for own in await self._services.pipeline.own.of(principal.account_id):
+        async for own in self._services.pipeline.own.each(principal.account_id):
             if schemas.version_of(own.model) == given:
                 return own.model
         sentence = "There is no such version here"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from starlette.requests import Request
@@ -14,7 +15,7 @@ from sixfold.core.graphs import drawing, sketching, spaces
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.spaces import PREFIX, Space
 from sixfold.core.work.own import OwnModel
-from sixfold.web import answers, auth, calls
+from sixfold.web import answers, auth, calls, own_models
 from sixfold.web.services import Services
 
 KIND = "workflow"  # of the own models that imported graphs are
@@ -29,19 +30,20 @@ class Catalogue:
         self._base = services.settings.base_url
 
     async def page(self, request: Request) -> Response:
-        """All of them; with a key, the account's own too."""
+        """All of them; with a key, the account's own too, a page at a time."""
         principal = await self._known(request)
-        found = await self.all(principal.account_id if principal is not None else None)
-        rows = [self.record(space) for space in found]
-        return answers.json({"spaces": rows, "success": True}, headers=_FRESH)
+        found, following = await self.listed(request, principal.account_id if principal is not None else None)
+        rows = await answers.encode_each(self.record(space) for space in found)
+        more = {} if principal is None else {"next_cursor": following}
+        return answers.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
 
-    async def all(self, account_id: str | None) -> list[Space]:
-        """The built-in spaces, then those of an account."""
-        found = list(self._built_in.values())
-        if account_id is not None:
-            own = await self._services.pipeline.own.of(account_id, KIND)
-            found += [await self._of(each) for each in own]
-        return found
+    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Space], str | None]:
+        """The page that is asked for, without stored bytes: first the built-in spaces, then an account's."""
+        found = [] if own_models.cursor(request) else list(self._built_in.values())
+        if account_id is None:
+            return found, None
+        own, following = await own_models.page(self._services, request, account_id, KIND)
+        return [*found, *(_space(each) for each in own)], following
 
     async def show(self, request: Request) -> Response:
         """One space."""
@@ -104,27 +106,31 @@ class Catalogue:
         return principal if principal.has(rights.Rights.RUN) else None
 
     async def _of(self, own: OwnModel) -> Space:
-        """An own model as the space that it was imported as."""
-        facts = mapping(own.document.get("space"))
-        row = mapping(mapping(own.document["models"]).get(own.name))
-        fixed = mapping(row.get("fixed"))
-        file = await self._services.media.find(str(facts["media"]))
-        inputs = spaces.api_inputs(fixed.get("api_inputs", ()))
-        return Space(
-            slug=own.name.removeprefix(PREFIX),
-            name=str(row["title"]),
-            description=str(row["description"]),
-            kind=str(facts["kind"]),
-            output_kind=str(row["output_kind"]),
-            graph=fixed["graph"],
-            content=await self._services.blobs.get(file.blob),
-            inputs=inputs or None,
-            content_type=file.content_type,
-            models=tuple(cast("list[dict[str, Any]]", facts.get("models", []))),
-            source=mapping(facts.get("source")),
-            verification=mapping(facts.get("verification")),
-            custom_nodes=tuple(cast("list[str]", facts.get("custom_nodes", []))),
-        )
+        file = await self._services.media.find(str(mapping(own.document.get("space"))["media"]))
+        content = await self._services.blobs.get(file.blob)
+        return replace(_space(own), content=content, content_type=file.content_type)
+
+
+def _space(own: OwnModel) -> Space:
+    """An own model as the space that it was imported as, without the bytes that are stored."""
+    facts = mapping(own.document.get("space"))
+    row = mapping(mapping(own.document["models"]).get(own.name))
+    fixed = mapping(row.get("fixed"))
+    inputs = spaces.api_inputs(fixed.get("api_inputs", ()))
+    return Space(
+        slug=own.name.removeprefix(PREFIX),
+        name=str(row["title"]),
+        description=str(row["description"]),
+        kind=str(facts["kind"]),
+        output_kind=str(row["output_kind"]),
+        graph=fixed["graph"],
+        content=b"",
+        inputs=inputs or None,
+        models=tuple(cast("list[dict[str, Any]]", facts.get("models", []))),
+        source=mapping(facts.get("source")),
+        verification=mapping(facts.get("verification")),
+        custom_nodes=tuple(cast("list[str]", facts.get("custom_nodes", []))),
+    )
 
 
 _FRESH = {"Cache-Control": "no-cache", "Vary": "Authorization"}

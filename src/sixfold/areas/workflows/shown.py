@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from starlette.requests import Request
+
 from sixfold.areas.workflows.catalogue import Catalogue
 from sixfold.areas.workflows.importing import Importing
 from sixfold.core.graphs.spaces import Space
@@ -15,9 +17,9 @@ class Shown:
         self._catalogue = Catalogue(services)
         self._importing = Importing(services, self._catalogue)
 
-    async def all(self, account_id: str | None) -> list[Space]:
-        """Every one of them, the built-in first."""
-        return await self._catalogue.all(account_id)
+    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Space], str | None]:
+        """The page that is asked for, the built-in first, and the cursor of the next one."""
+        return await self._catalogue.listed(request, account_id)
 
     async def find(self, slug: str, account_id: str | None) -> Space:
         """One of them; raises `NotFound`."""

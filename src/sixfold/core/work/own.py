@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,9 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import json_decoding
-from sixfold.core.database import Database, Query, Row, Transaction, many, one
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, many, one
 from sixfold.core.work import catalog as catalogs
-from sixfold.core.work import trained
+from sixfold.core.work import paging, trained
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.metering import Rates
 
@@ -28,6 +28,7 @@ _Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
 _ACCOUNT = "acct_"  # how the id of an account begins
 _MAX_MODELS = 1000  # of one account
+PAGE = 100
 _LARGE = 64 * 1024  # characters; a smaller document is read within a few milliseconds, and stays in memory
 _MAX_LARGE = 16 * 2**20  # characters of the large documents that are in memory, decoded
 
@@ -66,8 +67,11 @@ class OwnModels:
 
     async def load(self) -> None:
         """At a start: know the engines of all that is there."""
-        for row in await self._database.read(many("own_models_all")):
-            await self._of(row)
+        key: _Key = ("", "", 0)
+        while rows := await self._database.read(_after(key)):
+            for row in rows:
+                await self._of(row)
+            key = _key(rows[-1])
 
     async def find(self, name: str, account_id: str) -> OwnModel:
         """An account's model by its name; raises `NotFound`, for another account's too."""
@@ -83,12 +87,25 @@ class OwnModels:
         met = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
         return max(met, key=lambda own: own.version).model if met else None
 
-    async def of(self, account_id: str, kind: str = "") -> tuple[OwnModel, ...]:
-        """Every model of an account (of one kind, where it is given), by name."""
-        if kind in ("", trained.KIND):
+    async def page(
+        self, account_id: str, kind: str = "", limit: int = PAGE, cursor: str = ""
+    ) -> tuple[tuple[OwnModel, ...], str | None]:
+        """Models of an account (of one kind, where it is given), by name, and the cursor of the next page.
+
+        A page ends after `limit` models or `paging.PAGE_BYTES` of documents.
+        """
+        if kind in ("", trained.KIND) and not cursor:
             await self._adopt(account_id)
-        rows = await self._database.read(many("own_models_of", account_id=account_id, kind=kind))
-        return tuple([await self._of(row) for row in rows])
+        rows, following = await self._database.read(_page(account_id, kind, limit, cursor))
+        return tuple([await self._of(row) for row in rows]), following
+
+    async def each(self, account_id: str, kind: str = "") -> AsyncIterator[OwnModel]:
+        """Every model of an account (of one kind, where it is given), by name, a page at a time."""
+        cursor: str | None = ""
+        while cursor is not None:
+            found, cursor = await self.page(account_id, kind, PAGE, cursor)
+            for own in found:
+                yield own
 
     async def names(self, account_id: str, kind: str) -> tuple[str, ...]:
         """The names of an account's models of one kind, without their documents."""
@@ -123,7 +140,7 @@ class OwnModels:
         return msgspec.json.encode(document).decode()
 
     async def _of(self, row: Row) -> OwnModel:
-        key = (str(row["account_id"]), str(row["name"]), int(row["version"]))
+        key = _key(row)
         size = len(str(row["document"]))
         if key not in self._built:
             found = await asyncio.to_thread(self._read, key, row) if size > _LARGE else self._read(key, row)
@@ -153,9 +170,28 @@ class OwnModels:
         return OwnModel(*key, row["kind"], document, model, row["created_at"])
 
 
+def _key(row: Row) -> _Key:
+    return str(row["account_id"]), str(row["name"]), int(row["version"])
+
+
+def _after(key: _Key) -> Transaction[Rows]:
+    account_id, name, version = key
+    about: dict[str, Value] = {"account_id": account_id, "name": name, "version": version}
+    count, _ = yield from paging.fitting("own_models_sizes", about, PAGE)
+    return (yield Query("own_models_after", {**about, "limit": count}))
+
+
+def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tuple[Rows, str | None]]:
+    about: dict[str, Value] = {"account_id": account_id, "kind": kind, "after": cursor}
+    fitting, there = yield from paging.fitting("own_models_page_sizes", about, limit + 1)
+    most = min(fitting, limit)
+    rows = yield Query("own_models_page", {**about, "limit": most})
+    return rows, str(rows[-1]["name"]) if there > most else None
+
+
 def _put(account_id: str, kind: str, name: str, text: str) -> Transaction[Row]:
-    owned = yield Query("own_models_of", {"account_id": account_id, "kind": ""})
-    if len(owned) >= _MAX_MODELS and all(row["name"] != name for row in owned):
+    others = yield from one("own_models_beside", account_id=account_id, name=name)
+    if others is not None and others["count"] >= _MAX_MODELS:
         raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models")
     rows = yield Query(
         "own_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}

@@ -166,7 +166,7 @@ class Shelf:
 
     async def _remember(self, account_id: str) -> None:
         """Which files the models that are known came from; those whose file went meanwhile are forgotten."""
-        for model in await self._own.of(account_id, KIND):
+        async for model in self._own.each(account_id, KIND):
             file = model.document.get("file")
             if isinstance(file, str):
                 path = self._folder / file
