@@ -265,8 +265,9 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
             assert (await client.post("/interrupt")).status_code == 200
             kinds: list[str] = []
             while "executing" not in kinds:
-                message = await heard.queue.get()
-                assert not isinstance(message, bytes)
+                text = await heard.next()
+                assert isinstance(text, str)
+                message = json.loads(text)
                 kinds.append(message["type"])
         assert "execution_interrupted" in kinds
         entry = (await client.get("/history")).json()[prompt_id]
@@ -349,6 +350,10 @@ async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
     assert over.json() == {"name": "tea l.png", "subfolder": "a/b", "type": "input"}
     seen = await client.get("/view", params={"filename": "tea l.png", "subfolder": "a/b", "type": "input"})
     assert (seen.content, seen.headers["content-type"]) == (out.getvalue(), "image/png")
+    part = await client.get("/view", params=dict(seen.request.url.params), headers={"Range": "bytes=8-15"})
+    assert (part.status_code, part.content) == (206, out.getvalue()[8:16])
+    again = {"If-None-Match": seen.headers["etag"]}
+    assert (await client.get(seen.request.url, headers=again)).status_code == 304
     for name in ("../x.png", "/etc/passwd", "a\\b.png", ""):
         assert (await client.get("/view", params={"filename": name})).status_code == 400
     assert (await client.get("/view", params={"filename": "no.png"})).status_code == 404

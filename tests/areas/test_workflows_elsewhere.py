@@ -132,10 +132,11 @@ async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: Both) -> None:
         prompt_id, kinds, pictures = taken.json()["prompt_id"], [], []
         async with asyncio.timeout(60):
             while not kinds or kinds[-1] != ("executing", None):
-                message = await heard.queue.get()
-                if isinstance(message, bytes):
-                    pictures.append(message)
+                heard_next = await heard.next()
+                if isinstance(heard_next, bytes):
+                    pictures.append(heard_next)
                 else:
+                    message = json.loads(heard_next)
                     kinds.append((message["type"], message["data"].get("node")))
     assert ("progress", "3") in kinds
     assert ("executing", "10") in kinds

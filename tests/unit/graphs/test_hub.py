@@ -1,8 +1,17 @@
-"""Messages of runs that a history repeats: bounded by their bytes."""
+"""Messages of runs: those that a history repeats and those that wait for a client are bounded by bytes."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+from starlette.websockets import WebSocket
+
+from sixfold.areas.workflows.comfyui_socket import Talk
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs.hub import Hub
+
+TENANT = Tenant("acct_1")
 
 
 def test_messages_of_runs_are_bounded_by_their_bytes() -> None:
@@ -15,3 +24,42 @@ def test_messages_of_runs_are_bounded_by_their_bytes() -> None:
     hub.said("pred_large", "execution_error", {"traceback": "x" * 9 * 2**20})
     assert [each[0] for each in hub.messages("pred_large")] == ["execution_error"]
     assert hub.messages("pred_11") == []
+
+
+async def test_messages_that_wait_are_bounded_by_their_bytes() -> None:
+    hub, picture = Hub(), bytes(16 * 2**20)
+    with hub.open(TENANT, "a") as slow, hub.open(TENANT, "b") as other:
+        for _ in range(4):
+            hub.tell(TENANT, "a", picture)
+        assert (slow.size, slow.behind.is_set()) == (64 * 2**20, False)
+        assert await slow.next() == picture
+        hub.tell(TENANT, None, {"type": "status"})
+        assert (await other.next(), slow.behind.is_set()) == ('{"type":"status"}', False)
+        hub.tell(TENANT, "a", picture)
+        assert (slow.size, slow.behind.is_set(), other.behind.is_set()) == (0, True, False)
+        hub.tell(TENANT, "b", bytes(65 * 2**20))
+        assert other.size == 65 * 2**20
+
+
+async def test_a_client_that_reads_too_slowly_is_disconnected() -> None:
+    sent: list[Any] = []
+    is_stuck = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if message["type"] == "websocket.send":
+            is_stuck.set()
+            await asyncio.Event().wait()
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"} if not sent else await asyncio.Event().wait()
+
+    hub = Hub()
+    websocket = WebSocket({"type": "websocket", "query_string": b"clientId=a", "headers": []}, receive, send)
+    await websocket.accept()
+    talking = asyncio.create_task(Talk(websocket, hub, {}).go_on(TENANT, {}))
+    await is_stuck.wait()
+    for number in range(2001):
+        hub.tell(TENANT, "a", {"number": number})
+    await asyncio.wait_for(talking, 30)
+    assert sent[-1] == {"type": "websocket.close", "code": 4008, "reason": "too_slow"}

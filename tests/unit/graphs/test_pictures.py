@@ -22,12 +22,17 @@ import resource, sys
 from sixfold.engines.nodes import viewing
 from PIL import Image, WebPImagePlugin, PngImagePlugin
 Image.init()
-picture = open(sys.argv[1], "rb").read()
+picture = sys.argv[1]
 needed = viewing.viewed_bytes(picture, "webp;90")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 viewing.viewed(picture, "webp;90", "")
 print(needed, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
+
+
+def _put(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
 
 
 def _png(width: int, height: int) -> bytes:
@@ -45,7 +50,7 @@ class _Counted:
         self.most = self.most_at_once = 0
         self.codecs = PictureCodecs(self._viewed, viewing.viewed_bytes, masking.masked, masking.masked_bytes)
 
-    def _viewed(self, picture: bytes, preview: str | None, channel: str) -> tuple[bytes, str]:
+    def _viewed(self, picture: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
         needed = viewing.viewed_bytes(picture, preview)
         self._add(needed, 1)
         try:
@@ -62,11 +67,13 @@ class _Counted:
 
 
 @pytest.mark.parametrize(("size", "limit", "at_once"), [(400, 64 * _MIB, 2), (400, 6 * _MIB, 1), (400, 1, 1)])
-async def test_pictures_are_decoded_within_the_limit_or_alone(size: int, limit: int, at_once: int) -> None:
-    counted, picture = _Counted(), _png(size, size)
+async def test_pictures_are_decoded_within_the_limit_or_alone(
+    tmp_path: Path, size: int, limit: int, at_once: int
+) -> None:
+    counted, picture = _Counted(), _put(tmp_path / "a.png", _png(size, size))
     editor = PictureEditor(counted.codecs, limit)
 
-    async def load() -> bytes:
+    async def load() -> Path:
         return picture
 
     seen = await asyncio.gather(*(editor.viewed(load, "webp;90", "") for _ in range(12)))
@@ -75,12 +82,12 @@ async def test_pictures_are_decoded_within_the_limit_or_alone(size: int, limit: 
     assert counted.most <= max(limit, viewing.viewed_bytes(picture, "webp;90"))
 
 
-async def test_no_more_pictures_are_read_than_are_decoded() -> None:
-    counted, picture = _Counted(), _png(40, 30)
+async def test_no_more_pictures_are_read_than_are_decoded(tmp_path: Path) -> None:
+    counted, picture = _Counted(), _put(tmp_path / "a.png", _png(40, 30))
     editor = PictureEditor(counted.codecs)
     reading, is_open = 0, asyncio.Event()
 
-    async def load() -> bytes:
+    async def load() -> Path:
         nonlocal reading
         reading += 1
         await is_open.wait()
@@ -102,23 +109,23 @@ def test_a_preview_of_many_pixels_takes_the_memory_that_was_counted(tmp_path: Pa
     )
     needed, grown = map(int, child.stdout.split())
     assert grown <= needed <= 700 * _MIB
-    data, _ = viewing.viewed(path.read_bytes(), "webp;90", "")
+    data, _ = viewing.viewed(path, "webp;90", "")
     assert Image.open(io.BytesIO(data)).size == (3150, 3150)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "GIF"])
-def test_a_preview_is_reduced_in_every_mode(kind: str) -> None:
+def test_a_preview_is_reduced_in_every_mode(tmp_path: Path, kind: str) -> None:
     out = io.BytesIO()
     Image.new("RGB" if kind == "JPEG" else "P", (8000, 2001)).save(out, kind)
-    data, content_type = viewing.viewed(out.getvalue(), "jpeg;50", "")
+    data, content_type = viewing.viewed(_put(tmp_path / "a", out.getvalue()), "jpeg;50", "")
     assert (Image.open(io.BytesIO(data)).size, content_type) == ((4000, 1001), "image/jpeg")
 
 
-def test_a_picture_of_too_many_pixels_is_not_decoded() -> None:
+def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
     out = io.BytesIO()
     Image.new("1", (6400, 6400)).save(out, "PNG")
     with pytest.raises(UnusableInput, match="40 megapixels are allowed"):
-        viewing.viewed(out.getvalue(), "webp;90", "")
+        viewing.viewed(_put(tmp_path / "a.png", out.getvalue()), "webp;90", "")
 
 
 async def test_a_mask_is_counted_by_both_pictures(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.keeping import KINDS, Found, Kind, Name, Run
 from sixfold.core.work.engines import UnusableInput
-from sixfold.core.work.media import Source
-from sixfold.web import answers, bodies, multipart, receiving
+from sixfold.core.work.media import Source, digest_of
+from sixfold.web import answers, bodies, files, multipart, receiving
 from sixfold.web.services import Services
 
 _SHOWN = ("image/", "video/", "audio/")
@@ -29,6 +29,7 @@ _MEDIA = (*_SHOWN, "model/", "text/plain")
 _DRAWN = "image/svg+xml"
 _PART = b"image"
 _MAX_FIELDS = 20
+_TAG_CHARS = 32
 _NO_IMAGE = "The form has no part named image"
 
 
@@ -116,24 +117,35 @@ class Files:
         found = await self._names.find(principal.tenant, name)
         if found is None:
             return Response(status_code=404)
-        data, content_type = await self._seen(found, query)
+        response = await self._reduced(found, query) or await self._whole(request, found)
+        content_type = response.media_type or ""
         shown = content_type.startswith(_MEDIA) and content_type != _DRAWN
         way = "inline" if shown else "attachment"
-        headers = {
-            "Content-Disposition": f'{way}; filename="{_ascii(name.name)}"',
-            "Content-Security-Policy": "sandbox",
-            "Cache-Control": "no-cache",
-        }
-        return Response(data, 200, headers, content_type)
+        response.headers["Content-Disposition"] = f'{way}; filename="{_ascii(name.name)}"'
+        response.headers["Content-Security-Policy"] = "sandbox"
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
-    async def _seen(self, found: Found, query: Mapping[str, str]) -> tuple[bytes, str]:
-        """The file as it is; where the query asks for less of a picture, that."""
-        load, channel = functools.partial(self._services.blobs.get, found.blob), query.get("channel", "")
+    async def _reduced(self, found: Found, query: Mapping[str, str]) -> Response | None:
+        """A picture as a preview or by its channels; None where the query does not ask for it."""
+        channel = query.get("channel", "")
         less = "preview" in query or channel in ("rgb", "a")
-        if less and found.content_type.startswith("image/") and found.content_type != _DRAWN:
-            with contextlib.suppress(UnusableInput):
-                return await self._services.workshop.pictures.viewed(load, query.get("preview"), channel)
-        return await load(), found.content_type
+        if not less or not found.content_type.startswith("image/") or found.content_type == _DRAWN:
+            return None
+        load = functools.partial(self._services.blobs.local_path, found.blob)
+        try:
+            seen = await self._services.workshop.pictures.viewed(load, query.get("preview"), channel)
+        except UnusableInput:
+            return None
+        return Response(seen[0], 200, media_type=seen[1])
+
+    async def _whole(self, request: Request, found: Found) -> Response:
+        """The file as it is, or a range of it, a piece at a time."""
+        tag = digest_of(found.blob)[:_TAG_CHARS]
+        shown = files.Shown(
+            self._services.blobs, found.blob, found.size, found.content_type, tag, files.REVALIDATE
+        )
+        return await files.answer(request, shown)
 
 
 async def _form(request: Request, path: Path) -> _Form:

@@ -8,14 +8,14 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs.hub import Client, Hub
 
 _MOST_CHARS = 65_536
-_encode = msgspec.json.Encoder().encode
+TOO_SLOW = 4008
+_CLOSE_SECONDS = 5.0
 
 
 class Talk:
@@ -33,21 +33,27 @@ class Talk:
             client.tell({"type": "status", "data": {"status": status, "sid": client_id}})
             hearing = asyncio.create_task(self._hear(client))
             speaking = asyncio.create_task(self._speak(client))
+            behind = asyncio.create_task(client.behind.wait())
+            tasks = (hearing, speaking, behind)
             try:
-                await asyncio.wait({hearing, speaking}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (hearing, speaking):
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(hearing, speaking, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
+            if client.behind.is_set():
+                with contextlib.suppress(RuntimeError, OSError, TimeoutError):
+                    async with asyncio.timeout(_CLOSE_SECONDS):
+                        await self._websocket.close(TOO_SLOW, "too_slow")
 
     async def _speak(self, client: Client) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
             while True:
-                message = await client.queue.get()
-                if isinstance(message, bytes):
-                    await self._websocket.send_bytes(message)
+                content = await client.next()
+                if isinstance(content, bytes):
+                    await self._websocket.send_bytes(content)
                 else:
-                    await self._websocket.send_text(_encode(message).decode())
+                    await self._websocket.send_text(content)
 
     async def _hear(self, client: Client) -> None:
         while (heard := await self._websocket.receive())["type"] != "websocket.disconnect":

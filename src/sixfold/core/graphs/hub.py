@@ -14,8 +14,10 @@ from sixfold.core.accounts.tenants import Tenant
 
 Message = Mapping[str, Any] | bytes
 _MOST_WAITING = 2000
+_MOST_WAITING_BYTES = 64 * 2**20
 _MOST_REMEMBERED = 1000
 _MOST_BYTES = 8 * 2**20  # of the messages of all runs, as JSON
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 _JPEG, _PNG = 1, 2
 _PREVIEW = 1
 # What a history tells of a run; the rest was of use while it ran.
@@ -25,17 +27,35 @@ _TOLD = frozenset(
 
 
 class Client:
-    """One open socket; a queue of what it is told. Whoever is far behind loses the oldest."""
+    """One open socket, and the messages that it has not sent yet, as JSON or pictures; `size` in bytes.
+
+    A client that reads too slowly for their number or size is `behind`: it gets nothing more.
+    """
 
     def __init__(self, client_id: str) -> None:
         self.id = client_id
-        self.queue: asyncio.Queue[Message] = asyncio.Queue(_MOST_WAITING)
+        self.size = 0
+        self.behind = asyncio.Event()
+        self._queue: asyncio.Queue[str | bytes] = asyncio.Queue()
 
     def tell(self, message: Message) -> None:
-        """Say something, as soon as it is heard."""
-        if self.queue.full():
-            self.queue.get_nowait()
-        self.queue.put_nowait(message)
+        """Queue a message, unless the client is behind; one alone may be of any size."""
+        if self.behind.is_set():
+            return
+        content = message if isinstance(message, bytes) else _encode(message).decode()
+        waiting = self._queue.qsize()
+        if waiting >= _MOST_WAITING or (waiting and self.size + len(content) > _MOST_WAITING_BYTES):
+            self.behind.set()
+            self._queue, self.size = asyncio.Queue(), 0
+            return
+        self._queue.put_nowait(content)
+        self.size += len(content)
+
+    async def next(self) -> str | bytes:
+        """The oldest message that was not sent."""
+        content = await self._queue.get()
+        self.size -= len(content)
+        return content
 
 
 class Hub:
@@ -74,7 +94,7 @@ class Hub:
             messages = self._said.setdefault(prediction_id, [])
             messages[:] = [each for each in messages if each[0] != kind]
             messages.append([kind, dict(data)])
-            size = len(msgspec.json.encode(messages, enc_hook=str))
+            size = len(_encode(messages))
             self.size += size - self._sizes.get(prediction_id, 0)
             self._sizes[prediction_id] = size
             while len(self._said) > 1 and (len(self._said) > _MOST_REMEMBERED or self.size > _MOST_BYTES):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sixfold.core.graphs.admission import GraphMemory
 
-Load = Callable[[], Awaitable[bytes]]
+Load = Callable[[], Awaitable[Path]]
 _MEMORY_BYTES = 512 * 2**20
 _AT_ONCE = 2
 
@@ -22,8 +22,8 @@ class PictureCodecs:
     with the alpha of another.
     """
 
-    viewed: Callable[[bytes, str | None, str], tuple[bytes, str]]
-    viewed_bytes: Callable[[bytes, str | None], int]
+    viewed: Callable[[Path, str | None, str], tuple[bytes, str]]
+    viewed_bytes: Callable[[Path, str | None], int]
     masked: Callable[[Path, Path, Path], None]
     masked_bytes: Callable[[Path, Path], int]
 

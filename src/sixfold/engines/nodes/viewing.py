@@ -16,7 +16,7 @@ _LEVEL, _QUALITY = 4, 90  # ComfyUI's own
 _DECODED, _ENCODED = 12, 24  # bytes of memory for each pixel
 
 
-def viewed_bytes(picture: bytes, preview: str | None) -> int:
+def viewed_bytes(picture: Path, preview: str | None) -> int:
     """The most bytes of memory that `viewed` takes; raises `UnusableInput`."""
     width, height = _checked(picture)
     factor = 1 if preview is None else _factor(width, height)
@@ -24,27 +24,27 @@ def viewed_bytes(picture: bytes, preview: str | None) -> int:
     return width * height * _DECODED + shown * _ENCODED
 
 
-def size(picture: bytes | Path) -> tuple[int, int]:
+def size(picture: Path) -> tuple[int, int]:
     """The width and height by the header; raises `UnusableInput`."""
     try:
-        with Image.open(io.BytesIO(picture) if isinstance(picture, bytes) else picture) as image:
+        with Image.open(picture) as image:
             return image.size
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UnusableInput("The picture cannot be read") from error
 
 
-def _checked(picture: bytes) -> tuple[int, int]:
+def _checked(picture: Path) -> tuple[int, int]:
     width, height = size(picture)
     check_pixels(width, height, width * height, MAX_PIXELS)
     return width, height
 
 
-def viewed(picture: bytes, preview: str | None, channel: str) -> tuple[bytes, str]:
+def viewed(picture: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
     """The picture as `preview` says ("webp;90"), else its `channel`, and its type; raises `UnusableInput`."""
     _checked(picture)
     out = io.BytesIO()
     try:
-        with Image.open(io.BytesIO(picture)) as image:
+        with Image.open(picture) as image:
             if preview is None:
                 _channels(image, channel).save(out, "PNG", compress_level=_LEVEL)
                 return out.getvalue(), "image/png"
