@@ -191,6 +191,8 @@ def _memory(settings: Settings, database: Database, finder: Finder) -> Memory:
         page_bytes=settings.memory_page_bytes,
         import_files=settings.memory_import_files,
         import_bytes=settings.memory_import_bytes,
+        account_pages=settings.memory_account_pages,
+        account_bytes=settings.memory_account_bytes,
         plans_enforced=settings.memory_plans == "enforced",
     )
     return Memory(database, allowed, settings.base_url, finder)

@@ -152,6 +152,8 @@ class Settings:
     memory_page_bytes: int = MIB
     memory_import_files: int = 200_000
     memory_import_bytes: int = 2 * GIB
+    memory_account_pages: int = 250_000
+    memory_account_bytes: int = 10 * GIB
 
     # what would serve better than the embedded engines
     hub_url: str = "https://huggingface.co"

@@ -22,7 +22,7 @@ from sixfold.ui import samples, specimens
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
 from sixfold.ui.specimens import Specimen
-from sixfold.web import calls, own_models
+from sixfold.web import calls, queries
 from sixfold.web.services import Services
 
 # Where a model stands on the page, by its template's category or by what comes of it; each with its hue.
@@ -127,10 +127,10 @@ class Catalogue:
         guest = await self._guests.of(request)
         wanted = request.query_params.get("q", "")[:100].strip().lower()
         shelf = request.query_params.get("shelf", "")
-        models = [] if own_models.cursor(request) else [*self._services.catalog.models()]
+        models = [] if queries.cursor(request) else [*self._services.catalog.models()]
         following: str | None = None
         if guest is not None:
-            own, following = await own_models.page(self._services, request, guest.account_id)
+            own, following = await queries.own_models(self._services.pipeline.own, request, guest.account_id)
             models += [each.model for each in own]
         pictures = await self._pictures(guest)
         cards = [self._card(model, pictures.get(model.name, "")) for model in models if is_shown(model)]

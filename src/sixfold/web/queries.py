@@ -1,4 +1,4 @@
-"""The query parameters of a list: a text, one of some words, a number of rows."""
+"""The query parameters of a list: a text, one of some words, a number of rows, a page of own models."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Collection
 from starlette.requests import Request
 
 from sixfold import errors
+from sixfold.core.work.own import PAGE, OwnModel, OwnModels
+
+_MAX_OWN_PAGE, _MAX_CURSOR = 200, 200
 
 
 def text(request: Request, name: str, most: int) -> str:
@@ -31,3 +34,19 @@ def page_size(request: Request, usual: int, largest: int, most: int) -> int:
     if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= largest):
         raise errors.BadRequest(f"limit must be from 1 to {largest}")
     return int(value)
+
+
+async def own_models(
+    models: OwnModels, request: Request, account_id: str, kind: str = ""
+) -> tuple[tuple[OwnModel, ...], str | None]:
+    """An account's models behind `cursor`, at most `limit`, and the cursor of the next page.
+
+    Raises `BadRequest`.
+    """
+    limit = page_size(request, PAGE, _MAX_OWN_PAGE, _MAX_CURSOR)
+    return await models.page(account_id, kind, limit, cursor(request))
+
+
+def cursor(request: Request) -> str:
+    """Where a page begins; empty for the first."""
+    return text(request, "cursor", _MAX_CURSOR)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sixfold import errors
-from sixfold.core.database import now
+from sixfold.core.database import now, one
 from sixfold.core.memory import folders
 from sixfold.core.memory.drafts import Edit, Wanted
 from sixfold.core.memory.pages import Filter
@@ -236,6 +236,16 @@ class PagesMachine(RuleBasedStateMachine):
             target = self.pages[lead[0]] if lead is not None else None
             shown.add((name, False) if target is None else (target.slug, not target.deleted))
         return {(slug, ok) for slug, ok in shown if ok or (slug, True) not in shown}
+
+    @invariant()
+    def pages_and_bytes_are_counted(self) -> None:
+        row = self.run_(
+            self.place.memory.database.read(one("memory_used", account_id=self.place.ann.account_id))
+        )
+        assert row is not None
+        versions = [version for page in self.pages for version in page.versions]
+        assert row["pages"] == sum(not page.deleted for page in self.pages)
+        assert row["bytes"] >= 512 * len(versions)
 
     @invariant()
     def old_slugs_lead_to_their_pages(self) -> None:

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.work import pricing
 from sixfold.core.work.catalog import Model
-from sixfold.web import answers, auth, own_models
+from sixfold.web import answers, auth, queries
 from sixfold.web.descriptors import descriptor
 from sixfold.web.services import Services
 
@@ -52,11 +52,13 @@ class Catalogue:
 
     async def page(self, request: Request) -> Response:
         """All of them; with a key, the account's own models too, a page at a time."""
-        document: dict[str, Any] = {"services": [] if own_models.cursor(request) else [*self._built_in()]}
+        document: dict[str, Any] = {"services": [] if queries.cursor(request) else [*self._built_in()]}
         if auth.bearer_token(request) is not None:
             principal = await self._services.doors.bearer(request)
             if principal.has(Rights.RUN):
-                own, following = await own_models.page(self._services, request, principal.account_id)
+                own, following = await queries.own_models(
+                    self._services.pipeline.own, request, principal.account_id
+                )
                 rows = (self._row(each.model, _service_name(each.kind, each.name)) for each in own)
                 document["services"] += await answers.encode_each(rows)
                 document["next_cursor"] = following

@@ -16,7 +16,7 @@ from sixfold.core.work.catalog import Model
 from sixfold.core.work.hardware import Hardware
 from sixfold.core.work.own import OwnModel
 from sixfold.core.work.templates import Template, Templates
-from sixfold.web import answers, auth, calls, own_models, predictions
+from sixfold.web import answers, auth, calls, predictions, queries
 from sixfold.web.descriptors import descriptor
 from sixfold.web.encoded import Encoded
 from sixfold.web.routing import Handler, Route
@@ -183,9 +183,9 @@ class Catalogue:
         account_id = await self._account(request)
         if account_id is None:
             return self._list.answer(request)
-        found, following = await own_models.page(self._services, request, account_id)
+        found, following = await queries.own_models(self._services.pipeline.own, request, account_id)
         own = await answers.encode_each(self._own(each) for each in found)
-        built_in = [] if own_models.cursor(request) else self._templates
+        built_in = [] if queries.cursor(request) else self._templates
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
         return answers.json({"templates": [*built_in, *own], "next_cursor": following}, 200, headers)
 

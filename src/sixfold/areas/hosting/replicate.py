@@ -21,7 +21,7 @@ from sixfold.core.work.media import MEDIA_PATH
 from sixfold.core.work.outbox import Tell
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
-from sixfold.web import answers, bodies, calls, own_models, receiving
+from sixfold.web import answers, bodies, calls, queries, receiving
 from sixfold.web.idempotency import Once
 from sixfold.web.receiving import Received
 from sixfold.web.routing import Face, Route
@@ -47,8 +47,10 @@ class Replicate:
     async def models(self, request: Request) -> Response:
         """Every model, the account's own behind the built-in ones, a page at a time."""
         principal = await self._enter(request)
-        found, following = await own_models.page(self._services, request, principal.account_id)
-        built_in = () if own_models.cursor(request) else self._services.catalog.models()
+        found, following = await queries.own_models(
+            self._services.pipeline.own, request, principal.account_id
+        )
+        built_in = () if queries.cursor(request) else self._services.catalog.models()
         models = (*built_in, *(own.model for own in found))
         rows = await answers.encode_each(self._model(model) for model in models)
         more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': following})}"

@@ -15,7 +15,7 @@ from sixfold.core.graphs import drawing, sketching, spaces
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.spaces import PREFIX, Space
 from sixfold.core.work.own import OwnModel
-from sixfold.web import answers, auth, calls, own_models
+from sixfold.web import answers, auth, calls, queries
 from sixfold.web.services import Services
 
 KIND = "workflow"  # of the own models that imported graphs are
@@ -39,10 +39,10 @@ class Catalogue:
 
     async def listed(self, request: Request, account_id: str | None) -> tuple[list[Space], str | None]:
         """The page that is asked for, without stored bytes: first the built-in spaces, then an account's."""
-        found = [] if own_models.cursor(request) else list(self._built_in.values())
+        found = [] if queries.cursor(request) else list(self._built_in.values())
         if account_id is None:
             return found, None
-        own, following = await own_models.page(self._services, request, account_id, KIND)
+        own, following = await queries.own_models(self._services.pipeline.own, request, account_id, KIND)
         return [*found, *(_space(each) for each in own)], following
 
     async def show(self, request: Request) -> Response:

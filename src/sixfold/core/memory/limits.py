@@ -43,6 +43,8 @@ class Limits:
     page_bytes: int = 2**20
     import_files: int = 200_000
     import_bytes: int = 2**31
+    account_pages: int = 250_000
+    account_bytes: int = 10 * 2**30
     plans_enforced: bool = False
 
 

@@ -14,7 +14,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, now, one
-from sixfold.core.memory import links, slugs, timeline
+from sixfold.core.memory import links, slugs, timeline, usage
 from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.inference import inferring as inference
 from sixfold.core.memory.inference import statements
@@ -210,6 +210,13 @@ def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[t
     return saved
 
 
+def growth(plan: Plan) -> usage.Growth:
+    """What writing a plan adds to the account's memory: a version, and a page where there was none."""
+    draft = plan.draft
+    texts = (draft.body, draft.head, draft.title, draft.slug, draft.path, *draft.tags, *draft.collections)
+    return usage.Growth.of_texts(texts, int(plan.current is None or plan.deleted))
+
+
 def reindex(page: Page) -> Transaction[None]:
     """Tell search of links that came or went beside the text."""
     yield from _reindex((page,))
@@ -338,6 +345,7 @@ def _write_names(account_id: str, batch: Iterable[tuple[Plan, Page]]) -> Transac
 def delete(page: Page) -> Transaction[None]:
     """Take a page out of sight; its versions stay, and its slug too."""
     moment = max((yield from now()), page.updated_at)
+    yield Query("memory_page_left", {"account_id": page.account_id})
     yield Query("page_delete", {"account_id": page.account_id, "id": page.id, "deleted_at": moment})
     yield Query("versions_end", {"ids": encode([page.id]), "ended_at": moment})
     yield Query("page_tags_clear", {"ids": encode([page.id])})

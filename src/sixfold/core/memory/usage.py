@@ -1,7 +1,8 @@
-"""The memory plan: a counter beside the money, of pages created and edited."""
+"""The memory plan and the quota: counters beside the money, of edits, pages, and bytes of all versions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sixfold import errors
@@ -9,11 +10,29 @@ from sixfold.core.database import Transaction, one
 from sixfold.core.memory.limits import Limits
 
 FREE_CREDITS = 100
-UNCOUNTED_PLANS = frozenset({"monthly", "yearly", "unlimited"})  # the last is the operator's own
+_OPERATOR = "unlimited"
+UNCOUNTED_PLANS = frozenset({"monthly", "yearly", _OPERATOR})
+ROW_BYTES = 512  # that a version or an entry takes beside its texts
 USED_UP = (
     f"The {FREE_CREDITS} free memory credits are used up: "
     "the memory plan is 8 USD per month or 80 USD per year"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What a change adds to an account's memory: pages that are there, and bytes of versions or entries."""
+
+    pages: int = 0
+    bytes: int = 0
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str], pages: int = 0) -> Growth:
+        """One row of these texts."""
+        return cls(pages, ROW_BYTES + sum(len(text.encode()) for text in texts))
+
+    def __add__(self, other: Growth) -> Growth:
+        return Growth(self.pages + other.pages, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +48,30 @@ class Usage:
         return None if self.plan in UNCOUNTED_PLANS else max(0, FREE_CREDITS - self.used)
 
 
-def spend(account_id: str, limits: Limits, pages: int = 1) -> Transaction[None]:
-    """Count pages that this transaction creates or edits.
+def spend(account_id: str, limits: Limits, growth: Growth, edits: int = 1) -> Transaction[None]:
+    """Count pages that this transaction creates or edits, and what the memory grows by.
 
-    Raises `InsufficientCredits` where plans are enforced, credits are used up and no plan is paid; never
-    for the operator's account.
+    Raises `InsufficientCredits` where plans are enforced, credits are used up and no plan is paid, and
+    `TooLarge` beyond the quota; neither for the operator's account.
     """
-    row = yield from one("memory_spend", account_id=account_id, cost=pages)
+    row = yield from one(
+        "memory_spend", account_id=account_id, cost=edits, pages=growth.pages, bytes=growth.bytes
+    )
     if row is None or row["plan"] is None:
         raise errors.NotFound("There is no such account")
     if limits.plans_enforced and row["plan"] not in UNCOUNTED_PLANS and row["used"] > FREE_CREDITS:
         raise errors.InsufficientCredits(USED_UP)
+    if row["plan"] != _OPERATOR:
+        _check("pages", row["pages"], growth.pages, limits.account_pages)
+        _check("bytes of pages and their versions", row["bytes"], growth.bytes, limits.account_bytes)
+
+
+def _check(noun: str, found: int, added: int, most: int) -> None:
+    if added > 0 and found > most:
+        raise errors.TooLarge(
+            f"The memory of this account would have {found:,} {noun}; {most:,} are the most: "
+            "the server's operator can raise it"
+        )
 
 
 def of(account_id: str) -> Transaction[Usage]:

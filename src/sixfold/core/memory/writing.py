@@ -193,7 +193,7 @@ def restore(writer: Writer, slug: str, version: int, terms: Terms) -> Transactio
 def link(writer: Writer, slug: str, wanted: tuple[str, str, str], terms: Terms) -> Transaction[Page]:
     """Keep a typed link (target, type, context) of a page; one that inference drew is confirmed by it."""
     found = yield from _open(writer, slug, terms)
-    yield from usage.spend(writer.caller.account_id, writer.limits)
+    yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(wanted))
     moment = max((yield from now()), found.page.updated_at)
     yield from links.add(found.page, wanted, moment)
     yield from pages.reindex(found.page)
@@ -222,7 +222,8 @@ def judge(
 def note(writer: Writer, slug: str, entry: Entry, terms: Terms) -> Transaction[Page]:
     """Add an entry to a page's timeline."""
     found = yield from _open(writer, slug, terms)
-    yield from usage.spend(writer.caller.account_id, writer.limits)
+    texts = (entry.date, entry.summary, entry.detail, entry.source)
+    yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(texts))
     moment = max((yield from now()), found.page.updated_at)
     yield from timeline.add(writer.caller, found.page, [entry], moment)
     return found.page
@@ -277,5 +278,5 @@ def _changed(writer: Writer, operation: str, page: Page, draft: Draft) -> Transa
 
 
 def _save(writer: Writer, operation: str, plan: Plan) -> Transaction[Page]:
-    yield from usage.spend(writer.caller.account_id, writer.limits)
+    yield from usage.spend(writer.caller.account_id, writer.limits, pages.growth(plan))
     return (yield from pages.save(writer.caller, operation, [plan]))[0]

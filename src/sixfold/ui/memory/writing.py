@@ -176,7 +176,12 @@ class Writing:
         slug, to = slug_of(request), form.get("to", "").strip()[: limits.LONG_SLUG]
         try:
             saved = await self._memory.rename(visitor.caller, slug, to, FREELY)
-        except (errors.BadRequest, errors.Conflict, errors.InsufficientCredits) as error:
+        except (
+            errors.BadRequest,
+            errors.Conflict,
+            errors.InsufficientCredits,
+            errors.TooLarge,
+        ) as error:
             view = await self._memory.read(visitor.caller, slug)
             return self._place(visitor, {"page": view.page, "to": to, "problem": error.message}, error.status)
         return _to(saved.page.slug)

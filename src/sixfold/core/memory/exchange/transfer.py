@@ -88,7 +88,8 @@ def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Re
         report.updated += current is not None and not deleted
         plans.append(Plan(current, draft, deleted))
     if plans:
-        yield from usage.spend(writer.caller.account_id, writer.limits, len(plans))
+        growth = sum((pages.growth(plan) for plan in plans), usage.Growth())
+        yield from usage.spend(writer.caller.account_id, writer.limits, growth, len(plans))
         yield from pages.save(writer.caller, "import", plans)
     return report
 

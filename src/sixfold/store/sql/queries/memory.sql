@@ -1,12 +1,17 @@
--- name: memory_spend | Count pages that an account creates or edits.
-INSERT INTO memory_usage (account_id, used) VALUES (:account_id, :cost)
-ON CONFLICT (account_id) DO UPDATE SET used = memory_usage.used + :cost
-RETURNING used, (SELECT CASE WHEN kind <> 'customer' THEN 'unlimited' ELSE plan END
+-- name: memory_spend | Count pages that an account creates or edits, and what its memory grows by.
+INSERT INTO memory_usage (account_id, used, pages, bytes) VALUES (:account_id, :cost, :pages, :bytes)
+ON CONFLICT (account_id) DO UPDATE SET
+    used = memory_usage.used + :cost, pages = memory_usage.pages + :pages, bytes = memory_usage.bytes + :bytes
+RETURNING used, pages, bytes, (SELECT CASE WHEN kind <> 'customer' THEN 'unlimited' ELSE plan END
                  FROM account WHERE id = :account_id) AS plan;
 
+-- name: memory_page_left | An account has one page less.
+UPDATE memory_usage SET pages = pages - 1 WHERE account_id = :account_id;
+
 -- name: memory_used | What an account has written, and its plan.
-SELECT CASE WHEN a.kind <> 'customer' THEN 'unlimited' ELSE a.plan END AS plan, COALESCE((SELECT used FROM memory_usage WHERE account_id = a.id), 0) AS used
-FROM account a WHERE a.id = :account_id;
+SELECT CASE WHEN a.kind <> 'customer' THEN 'unlimited' ELSE a.plan END AS plan, COALESCE(u.used, 0) AS used,
+       COALESCE(u.pages, 0) AS pages, COALESCE(u.bytes, 0) AS bytes
+FROM account a LEFT JOIN memory_usage u ON u.account_id = a.id WHERE a.id = :account_id;
 
 -- name: page_by_slug | One page, deleted or not, as its newest version has it.
 SELECT p.*, v.head, v.body, v.path FROM page p

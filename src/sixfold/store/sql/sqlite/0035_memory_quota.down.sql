@@ -1,0 +1,2 @@
+ALTER TABLE memory_usage DROP COLUMN bytes;
+ALTER TABLE memory_usage DROP COLUMN pages;
