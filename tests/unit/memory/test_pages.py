@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts
 from sixfold.core.database import now as clock
 from sixfold.core.memory import folders, reading, tools
 from sixfold.core.memory.drafts import Edit, Wanted
@@ -481,35 +480,6 @@ async def test_credits_are_counted_and_enforced_where_that_is_set(back: str) -> 
         usage = await place.memory.usage(place.ann)
         assert (usage.used, usage.left) == (100, 0)
         assert (await place.memory.usage(place.ben)).left == 100
-
-
-async def test_the_pages_of_an_account_are_limited(back: str) -> None:
-    async with ground(back, limits=Limits(account_pages=3)) as place:
-        for number in range(3):
-            await put(place, f"n{number}")
-        with pytest.raises(errors.TooLarge, match="would have 4 pages; 3 are the most"):
-            await put(place, "one-more")
-        await place.memory.edit(place.ann, "n1", Edit("append", "x"), Terms())
-        await place.memory.delete(place.ann, "n1", Terms())
-        await put(place, "one-more")
-        with pytest.raises(errors.TooLarge):
-            await place.memory.restore(place.ann, "n1", 1, Terms())
-        operator = await place.memory.database.write(accounts.create("root@example.com", operator=True))
-        for number in range(4):
-            await place.memory.write(Caller(operator.id, "root"), Wanted(f"n{number}", "x"), Terms())
-
-
-async def test_the_bytes_of_an_account_are_limited_with_all_versions(back: str) -> None:
-    async with ground(back, limits=Limits(account_bytes=20_000)) as place:
-        await put(place, "a", "x" * 9_000)
-        with pytest.raises(errors.TooLarge, match="bytes of pages and their versions; 20,000 are the most"):
-            await put(place, "b", "é" * 5_000)
-        await place.memory.edit(place.ann, "a", Edit("append", "x"), Terms())
-        with pytest.raises(errors.TooLarge):
-            await place.memory.edit(place.ann, "a", Edit("append", "x"), Terms())
-        with pytest.raises(errors.TooLarge):
-            await place.memory.note(place.ann, "a", Entry("2026-11-22", "s", "d" * 9_000, ""), Terms())
-        await place.memory.delete(place.ann, "a", Terms())
 
 
 async def test_a_page_has_its_limits(back: str) -> None:

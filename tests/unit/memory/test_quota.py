@@ -1,0 +1,50 @@
+"""What the memory of one account may hold: pages, and bytes with all versions."""
+
+from __future__ import annotations
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts
+from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.model import Caller, Entry
+from sixfold.core.memory.writing import FREELY, Terms
+from tests import databases
+from tests.unit.memory.grounds import Ground, ground
+
+pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
+
+
+async def put(place: Ground, slug: str, body: str = "") -> None:
+    """Write a page."""
+    await place.memory.write(place.ann, Wanted(slug, body), FREELY)
+
+
+async def test_the_pages_of_an_account_are_limited(back: str) -> None:
+    async with ground(back, limits=Limits(account_pages=3)) as place:
+        for number in range(3):
+            await put(place, f"n{number}")
+        with pytest.raises(errors.TooLarge, match="would have 4 pages; 3 are the most"):
+            await put(place, "one-more")
+        await place.memory.edit(place.ann, "n1", Edit("append", "x"), Terms())
+        await place.memory.delete(place.ann, "n1", Terms())
+        await put(place, "one-more")
+        with pytest.raises(errors.TooLarge):
+            await place.memory.restore(place.ann, "n1", 1, Terms())
+        operator = await place.memory.database.write(accounts.create("root@example.com", operator=True))
+        for number in range(4):
+            await place.memory.write(Caller(operator.id, "root"), Wanted(f"n{number}", "x"), Terms())
+
+
+async def test_the_bytes_of_an_account_are_limited_with_all_versions(back: str) -> None:
+    async with ground(back, limits=Limits(account_bytes=20_000)) as place:
+        await put(place, "a", "x" * 9_000)
+        with pytest.raises(errors.TooLarge, match="bytes of pages and their versions; 20,000 are the most"):
+            await put(place, "b", "é" * 5_000)
+        await place.memory.edit(place.ann, "a", Edit("append", "x"), Terms())
+        with pytest.raises(errors.TooLarge):
+            await place.memory.edit(place.ann, "a", Edit("append", "x"), Terms())
+        with pytest.raises(errors.TooLarge):
+            await place.memory.note(place.ann, "a", Entry("2026-11-22", "s", "d" * 9_000, ""), Terms())
+        await place.memory.delete(place.ann, "a", Terms())
