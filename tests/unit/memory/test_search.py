@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -271,6 +272,20 @@ async def test_large_changes_are_read_in_a_thread(
     assert sum(count for _, count in applied) == pages
     assert max(count for _, count in applied) <= 2**20 // len(body)
     assert seen.longest < MOST_SECONDS
+
+
+async def test_a_list_of_large_pages_holds_neither_the_loop_nor_all_texts(place: Ground) -> None:
+    body = "needle " + "a line of a long page\n" * 40_000
+    for number in range(20):
+        await put(place, f"p{number}", body)
+    await slugs(place, "needle", limit=100)
+    tracemalloc.start()
+    async with loop_time.watched() as seen:
+        found = await slugs(place, "needle", limit=100)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(found), seen.longest < MOST_SECONDS) == (20, True)
+    assert peak < 10 * len(body)
 
 
 @pytest.mark.parametrize(("words", "on_loop"), [(20, True), (20_000, False)])

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from sixfold import errors
+from sixfold.settings import Settings
 from sixfold.web import slots
+from sixfold.web.admission import Admission
+from sixfold.web.origin import Origins
 from sixfold.web.slots import Slots
 
 
@@ -27,6 +30,15 @@ def test_slots_of_an_account_and_of_the_server_come_back_with_their_requests() -
     for scope in (*scopes, scopes[0]):
         slots.release(scope)
     assert (made.open, made.holders) == (0, {})
+
+
+def test_each_server_counts_for_itself() -> None:
+    settings = Settings(database_url="sqlite:", websockets_per_account=1)
+    for _ in range(2):
+        server = Admission(settings, Origins(settings))
+        server.websockets.hold({}, "ada")
+        with pytest.raises(errors.TooManyRequests):
+            server.websockets.hold({}, "ada")
 
 
 def test_ten_thousand_streams_leave_nothing_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -51,6 +52,15 @@ async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(
     await still.database.write(predictions.fail(ended.id, ended.attempt, Failure("no", "engine")))
     assert await claimed(still) == [free[2].id]
     assert await claimed(still) == []
+
+
+async def test_the_share_of_free_runs_is_one_for_all_servers(still: Road) -> None:
+    await ordered(still, 6)
+    leases = [Lease(f"boot_{number}", 30_000_000) for number in range(3)]
+    found = await asyncio.gather(
+        *(still.database.write(claims.claim("echo", lease, 2, warm=True, free_runs=2)) for lease in leases)
+    )
+    assert sum(map(len, found)) == 2
 
 
 async def test_the_share_holds_for_what_wants_one_hardware_too(still: Road) -> None:

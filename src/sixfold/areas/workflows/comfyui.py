@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
@@ -64,7 +65,7 @@ class Comfy:
         self._services = services
         self._doors = doors
         self._runs = Runs(services)
-        self._classes: tuple[Registry, dict[str, Any]] | None = None
+        self._classes: tuple[Registry, Mapping[str, Any], bytes] | None = None
 
     async def prompt(self, request: Request) -> Response:
         """Queue a graph."""
@@ -134,9 +135,11 @@ class Comfy:
         await self._services.workshop.load()
         classes = self._services.workshop.classes
         if self._classes is None or self._classes[0] is not classes:
-            self._classes = classes, await asyncio.to_thread(schema.write, classes)
-        known = self._classes[1]
-        return answers.json(known if wanted is None else {wanted: known[wanted]} if wanted in known else {})
+            self._classes = classes, *await asyncio.to_thread(_written, classes)
+        _, known, whole = self._classes
+        if wanted is None:
+            return Response(whole, media_type="application/json")
+        return answers.json({wanted: known[wanted]} if wanted in known else {})
 
     async def models(self, request: Request) -> Response:
         """The folders of models, or the names that one of them is known to have."""
@@ -258,3 +261,9 @@ def face(services: Services) -> Face:
         for path in ("/ws", "/api/ws")
     )
     return Face("comfyui", dialect, routes, sockets=sockets)
+
+
+def _written(classes: Registry) -> tuple[Mapping[str, Any], bytes]:
+    """The schema of each class as JSON, one by one so that threads take turns, and of all of them."""
+    known = {name: msgspec.Raw(answers.encode(each)) for name, each in schema.write(classes).items()}
+    return known, answers.encode(known)

@@ -55,8 +55,7 @@ def conversion(
     known = mapping(known.get("prompt")) or known
     if sheet.is_editor(known):
         return (yield from _of_editor(known, registry, limits))
-    limits.check(known)
-    yield
+    yield from limits.checking(known)
     if not known or not all(_is_node(node) for node in known.values()):
         raise NotAWorkflow
     graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in known.items()}
@@ -81,8 +80,7 @@ def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLim
         if not node.passes and node.mode not in (NEVER, BYPASS) and node.type not in _VIRTUAL:
             graph[node.id] = _exported(node, follower, registry.get(node.type))
             models += node.models
-    yield
-    limits.check(graph)
+    yield from limits.checking(graph)
     yield
     _drop_dangling(graph)
     return Converted(graph, _unknown(graph, registry), tuple(models))

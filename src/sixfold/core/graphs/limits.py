@@ -8,9 +8,12 @@ from typing import Any, cast
 
 from sixfold import errors
 from sixfold.core import json_limits
+from sixfold.core.graphs import slices
 from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.slices import Steps
 from sixfold.core.input_budget import InputBudget, Limit
 
+_WALKED = 1_000  # lists and objects between two steps
 _MOST = "A graph may have at most {:,} "
 
 
@@ -49,18 +52,23 @@ class GraphLimits:
             text_bytes=Limit(self.json_bytes, _MOST + f"bytes of text {opened}", GraphTooLarge),
         )
 
-    def check(self, graph: object) -> None:
-        """Raise `GraphTooLarge` for a graph in API format with too many nodes or values."""
+    def checking(self, graph: object) -> Steps[None]:
+        """Raise `GraphTooLarge` for a graph in API format with too many nodes or values; in steps."""
         nodes = mapping(graph)
         budget = self.budget()
         budget.spend(nodes=len(nodes))
         count = 0
-        for node in nodes.values():
+        for at, node in enumerate(nodes.values()):
+            if at % slices.ITEMS == 0:
+                yield
             inputs = mapping(mapping(node).get("inputs"))
             count += len(inputs)
-            for value in inputs.values():
+            for number, value in enumerate(inputs.values(), 1):
+                if number % _WALKED == 0:
+                    yield
                 if isinstance(value, list | dict):
-                    count += _members(cast("list[Any]", value), self.values)
+                    held = cast("list[Any] | dict[str, Any]", value)
+                    count += 2 if _is_plain_link(held) else (yield from _counting(held, self.values - count))
             if count > self.values:
                 break
         budget.spend(values=count)
@@ -80,24 +88,23 @@ def count_text(values: Iterable[object]) -> int:
     return count
 
 
-def _members(value: list[Any] | dict[str, Any], limit: int) -> int:
-    # Nearly all of them are links, which need no walk.
-    if type(value) is list and len(value) == 2 and type(value[0]) is str and type(value[1]) is int:
-        return 2
-    return count_values(value, limit)
+def _is_plain_link(value: list[Any] | dict[str, Any]) -> bool:
+    # Nearly all values are links, which need no walk.
+    return type(value) is list and len(value) == 2 and type(value[0]) is str and type(value[1]) is int
 
 
-def count_values(value: object, limit: int) -> int:
-    """Count a value with all members of its lists and objects, stopping above `limit`."""
-    if not isinstance(value, list | Mapping):
-        return 1
-    count = 0
-    pending: list[Any] = [value]
+def _counting(value: list[Any] | dict[str, Any], limit: int) -> Steps[int]:
+    """Count the members of a value and of all its lists and objects, stopping above `limit`."""
+    count = walked = 0
+    pending: list[list[Any] | dict[str, Any]] = [value]
     while pending and count <= limit:
-        held: Any = pending.pop()
-        members = cast("list[Any]", list(held.values()) if isinstance(held, Mapping) else held)
+        held = pending.pop()
+        members = list(held.values()) if isinstance(held, dict) else held
         count += len(members)
         pending += [each for each in members if isinstance(each, list | dict)]
+        walked += 1
+        if walked % _WALKED == 0:
+            yield
     return count
 
 

@@ -137,6 +137,10 @@ class Registry:
         """These classes and `others`, which win where both have one."""
         return Registry([*self._specs.values(), *others])
 
+    def index(self) -> None:
+        """Build now what `nearest` would build at its first call."""
+        _ = self._by_pair
+
     def nearest(self, class_type: str) -> str:
         """The class whose name is most like this one; empty when none is near."""
         mine = _letter_pairs(class_type[:_MOST_LETTERS])

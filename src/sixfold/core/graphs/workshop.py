@@ -9,7 +9,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from sixfold import errors
 from sixfold.core import money
@@ -218,6 +218,8 @@ class Workshop:
         foreign = {name for name in classes if not self._runs(name)}
         if self.elsewhere is not None and (foreign or graph is None):
             await self.elsewhere.look(foreign)
+            if self._is_stale(known := self.elsewhere.known):
+                self._found = await asyncio.to_thread(self._joined, known)
         named = {str(mapping(node.get("inputs")).get("template", "")) for node in nodes} if account_id else ()
         for name in {each.removeprefix(TEMPLATE) for each in named} - {""}:
             if name not in self._pipeline.catalog:
@@ -252,7 +254,7 @@ class Workshop:
     def _checking(
         self, graph: object, targets: Collection[str] | None = None, *, strict_models: bool = False
     ) -> Steps[Verdict]:
-        self.limits.check(graph)
+        yield from self.limits.checking(graph)
         yield
         theirs = self._theirs()
         named = {str(mapping(node).get("class_type")) for node in mapping(graph).values()}
@@ -277,10 +279,20 @@ class Workshop:
         known = self.elsewhere.known if self.elsewhere is not None else None
         if known is None:
             self._found = None
-        elif self._found is None or self._found.known is not known:
-            own = Registry(adopted(known, self.registry))
-            self._found = _Theirs(known, own, Registry([*own, *self.registry]))
+        elif self._is_stale(known):
+            self._found = self._joined(known)
         return self._found
+
+    def _is_stale(self, known: Registry | None) -> TypeGuard[Registry]:
+        return known is not None and (self._found is None or self._found.known is not known)
+
+    def _joined(self, known: Registry) -> _Theirs:
+        """Their classes beside ours, of which there may be tens of thousands."""
+        own = Registry(adopted(known, self.registry))
+        joined = Registry([*own, *self.registry])
+        for registry in (own, joined):
+            registry.index()
+        return _Theirs(known, own, joined)
 
     def estimate(
         self, verdict: Verdict, account_id: str = "", *, charged: bool = True, without: Collection[str] = ()

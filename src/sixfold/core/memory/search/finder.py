@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core.database import Database, Query, Row, Transaction, now, one
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
 from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.inference import inferring as inference
 from sixfold.core.memory.model import Caller
@@ -40,6 +40,7 @@ _MOST_GUESSED, _CANDIDATES = 4, 3  # words of a query that stand nowhere, and wh
 _NAME = re.compile(r"[^\W\d_][\w'’-]*")
 _SAYS_NOTHING = tokens.terms("happened changed wrote written new")  # beside a time
 _LOOK_SECONDS = 10.0
+_ANY_CHARS = 2**53
 _LOOP_CHARS = 2**16  # of the pages found, from which snippets are cut on the event loop; of more, in a thread
 UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add embeddings`."
 
@@ -113,11 +114,26 @@ class Finder:
                 break
             except Behind:
                 await self._shelf.index(caller.account_id)
-        if sum(len(row["body"]) for row, _ in found) > _LOOP_CHARS:
-            hits = await asyncio.to_thread(_hits, found, wanted)
-        else:
-            hits = _hits(found, wanted)
+        chars = sum(row["chars"] for row, _ in found)
+        hits = _hits(found, wanted) if chars <= _LOOP_CHARS else await self._large(caller, found, wanted)
         return Answer(hits, mode, round((time.perf_counter() - began) * 1000, 3))
+
+    async def _large(
+        self, caller: Caller, found: Sequence[tuple[Row, _Place]], wanted: Search
+    ) -> tuple[Hit, ...]:
+        """Cut snippets in a thread; pages that were found without their long texts are read in turn."""
+        hits: list[Hit] = []
+        short: list[tuple[Row, _Place]] = []
+        for row, place in found:
+            if row["body"] is not None:
+                short.append((row, place))
+                continue
+            hits += await asyncio.to_thread(_hits, short, wanted)
+            short.clear()
+            rows = await self._database.read(_pages(caller, [place], _ANY_CHARS))
+            if rows and caller.sees(_texts(rows[0]["collections"])):  # it may have changed since
+                hits += await asyncio.to_thread(_hits, [(rows[0], place)], wanted)
+        return (*hits, *await asyncio.to_thread(_hits, short, wanted))
 
     def _results(
         self, caller: Caller, wanted: Search, vector: bytes | None
@@ -136,15 +152,15 @@ class Finder:
         )  # no other request comes in between
         if not places:
             return (), mode
-        rows = yield Query(
-            "memory_results",
-            {
-                "account_id": caller.account_id,
-                "ids": msgspec.json.encode([place.page_id for place in places]).decode(),
-            },
-        )
+        rows = yield from _pages(caller, places, _LOOP_CHARS)
         by_id = {row["id"]: row for row in rows}
         return [(by_id[place.page_id], place) for place in places if place.page_id in by_id], mode
+
+
+def _pages(caller: Caller, places: Sequence[_Place], most: int) -> Transaction[Rows]:
+    """The pages, and the texts of those that have at most so many characters."""
+    ids = msgspec.json.encode([place.page_id for place in places]).decode()
+    return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": most}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
@@ -31,6 +31,9 @@ class _Limit:
 
 _BATCH = _Limit(1_000, 2**20, least=1)  # when an index is built, in a thread
 _IN_SEARCH = _Limit(100, 2**15)  # by a search on the event loop, some 10 ms; more is read in a thread
+
+
+_VECTOR_BYTES = 16  # that are read for each character of a limit
 
 
 class Behind(Exception):
@@ -135,23 +138,19 @@ class Shelf:
         vectors: Rows = ()
         more = fitting < len(sizes) or len(sizes) == limit.changes
         if self._model and not more:
-            vectors = yield from self._vectors(account_id, index, limit.changes)
-        return _Batch(since, pages, links, vectors, full=more or len(vectors) == limit.changes)
+            vectors, more = yield from self._vectors(account_id, index, limit)
+        return _Batch(since, pages, links, vectors, full=more)
 
-    def _vectors(self, account_id: str, index: Index, limit: int) -> Transaction[Rows]:
+    def _vectors(self, account_id: str, index: Index, limit: _Limit) -> Transaction[tuple[Rows, bool]]:
+        """The next vectors that fit, and whether there may be more of them."""
         change, page_id = index.vectors_position
-        return (
-            yield Query(
-                "memory_vectors_changed",
-                {
-                    "account_id": account_id,
-                    "model": self._model,
-                    "change": change,
-                    "page_id": page_id,
-                    "limit": limit,
-                },
-            )
-        )
+        params = {"account_id": account_id, "model": self._model, "change": change, "page_id": page_id}
+        sizes = yield Query("memory_vectors_sizes", {**params, "limit": limit.changes})
+        fitting = _fitting(sizes, replace(limit, chars=limit.chars * _VECTOR_BYTES))
+        vectors: Rows = ()
+        if fitting:
+            vectors = yield Query("memory_vectors_changed", {**params, "limit": fitting})
+        return vectors, fitting < len(sizes) or len(sizes) == limit.changes
 
     def _make_room(self, account_id: str) -> None:
         """Let go of what was not asked for the longest; never of what is asked for now."""

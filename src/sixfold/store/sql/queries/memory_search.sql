@@ -59,14 +59,21 @@ WHERE i.account_id = :account_id AND (i.change, i.page_id) > (:change, :page_id)
   AND (i.change, i.page_id) <= (:last_change, :last_page_id)
   AND l.ended_at IS NULL AND l.origin <> 'dismissed';
 
+-- name: memory_vectors_sizes | The bytes of the vectors that `memory_vectors_changed` gives.
+SELECT LENGTH(v.vectors) AS chars FROM memory_vector v
+JOIN memory_index i ON i.page_id = v.page_id AND i.change = v.of_change
+WHERE v.account_id = :account_id AND v.model = :model AND (v.change, v.page_id) > (:change, :page_id)
+ORDER BY v.change, v.page_id LIMIT :limit;
+
 -- name: memory_vectors_changed | Vectors of one model that came since a change and a page, unless the page has moved on.
 SELECT v.page_id, v.change, v.vectors FROM memory_vector v
 JOIN memory_index i ON i.page_id = v.page_id AND i.change = v.of_change
 WHERE v.account_id = :account_id AND v.model = :model AND (v.change, v.page_id) > (:change, :page_id)
 ORDER BY v.change, v.page_id LIMIT :limit;
 
--- name: memory_results | The pages of a result list, with their text; CROSS JOIN: the ids first, never the account.
-SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.body
+-- name: memory_results | The pages of a result list, with texts of at most so many characters; CROSS JOIN: the ids first, never the account.
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.chars,
+       CASE WHEN v.chars <= :most THEN v.body END AS body
 FROM json_each(:ids) AS wanted CROSS JOIN page p ON p.id = wanted.value
 JOIN page_version v ON v.page_id = p.id AND v.version = p.version
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;

@@ -4,11 +4,11 @@ SELECT value ->> 0, :account_id, :change, value ->> 1 FROM json_array_elements(:
 ON CONFLICT (page_id) DO UPDATE SET
     change = excluded.change, entry = excluded.entry, embedded = '';
 
--- name: memory_results | The pages of a result list, with their text; OFFSET 0: the ids first, never the account.
-SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.body
+-- name: memory_results | The pages of a result list, with texts of at most so many characters; OFFSET 0: the ids first, never the account.
+SELECT p.id, p.slug, p.title, p.type, p.tags, p.collections, p.updated_at, v.chars, v.body
 FROM json_array_elements_text(:ids::json) AS wanted (id)
 CROSS JOIN LATERAL (SELECT * FROM page WHERE page.id = wanted.id OFFSET 0) AS p
-CROSS JOIN LATERAL (SELECT body FROM page_version v
+CROSS JOIN LATERAL (SELECT chars, CASE WHEN chars <= :most THEN body END AS body FROM page_version v
     WHERE v.page_id = p.id AND v.version = p.version OFFSET 0) AS v
 WHERE p.account_id = :account_id AND p.deleted_at IS NULL;
 

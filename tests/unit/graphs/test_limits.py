@@ -1,0 +1,40 @@
+"""Limits of graphs are checked in short steps."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from sixfold.core.graphs import slices
+from sixfold.core.graphs.limits import GraphLimits, GraphTooLarge
+
+MOST_SECONDS = 0.02  # of CPU for one step
+GRAPHS: dict[str, dict[str, Any]] = {
+    "nodes": {str(at): {"inputs": {f"a{n}": [[]] for n in range(8)}} for at in range(5_000)},
+    "one list": {"1": {"inputs": {"a": [[]] * 99_000}}},
+    "one node": {"1": {"inputs": {f"a{at}": [[]] for at in range(45_000)}}},
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_largest_graphs_are_checked_in_short_steps(name: str) -> None:
+    longest: list[float] = []
+    for _ in range(3):  # the machine has other work
+        steps, seconds = GraphLimits().checking(GRAPHS[name]), [0.0]
+        ended = False
+        while not ended:
+            begun = time.thread_time()
+            ended = next(steps, True) is True
+            seconds.append(time.thread_time() - begun)
+        longest.append(max(seconds))
+    assert min(longest) < MOST_SECONDS
+
+
+def test_a_value_too_many_is_refused_wherever_it_stands() -> None:
+    limits = GraphLimits(nodes=2, values=10)
+    slices.complete(limits.checking({"1": {"inputs": {"a": [1] * 9}}}))
+    for inputs in ({"a": [1] * 10}, {"a": [[[1]]] * 4}, {f"a{at}": 1 for at in range(11)}):
+        with pytest.raises(GraphTooLarge, match="10 values"):
+            slices.complete(limits.checking({"1": {"inputs": inputs}}))
