@@ -15,7 +15,6 @@ from sixfold import errors
 from sixfold.core.database import now as clock
 from sixfold.core.memory import folders, reading, tools
 from sixfold.core.memory.drafts import Edit, Wanted
-from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.links import Route
 from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.model import Caller, Entry, Link
@@ -466,28 +465,3 @@ async def test_a_read_only_key_writes_by_no_operation(place: Ground) -> None:
                 await operations[name](caller, given)
         assert (await operations["read"](caller, {"slug": "a"}))["version"] == 1
         assert (await operations["tag"](caller, {"slug": "a"}))["tags"] == []
-
-
-async def test_credits_are_counted_and_enforced_where_that_is_set(back: str) -> None:
-    async with ground(back, limits=Limits(plans_enforced=True)) as place:
-        for number in range(100):
-            await put(place, f"n{number}")
-        with pytest.raises(errors.InsufficientCredits, match="8 USD per month"):
-            await put(place, "one-more")
-        with pytest.raises(errors.InsufficientCredits):
-            await place.memory.edit(place.ann, "n1", Edit("append", "x"), Terms())
-        await place.memory.delete(place.ann, "n1", Terms())
-        usage = await place.memory.usage(place.ann)
-        assert (usage.used, usage.left) == (100, 0)
-        assert (await place.memory.usage(place.ben)).left == 100
-
-
-async def test_a_page_has_its_limits(back: str) -> None:
-    async with ground(back, limits=Limits(page_bytes=100)) as place:
-        await put(place, "a", "x" * 100)
-        with pytest.raises(errors.TooLarge, match="102 bytes; 100"):
-            await place.memory.edit(place.ann, "a", Edit("append", "x"), Terms())
-        with pytest.raises(errors.BadRequest, match="101 entries"):
-            await tools.operations(place.memory)["write"](
-                place.ann, {"slug": "b", "body": "", "tags": [f"tag{n}" for n in range(101)]}
-            )
