@@ -111,26 +111,18 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     standings = inventory.standings(settings, models, clients, address)
     terms = Terms(settings.previews_allowed, standing=standings)
     offer = Offer(models, templates, terms, settings.session_limit)
-    rules = orders.Policy(settings.queue_limit, terms, settings.run_limit_seconds, settings.free_queue_limit)
-    road = Pipeline(database, models, media, bus, rules, failpoints)
+    road = Pipeline(database, models, media, bus, _admission(settings, terms), failpoints)
     theirs = workshops.comfyui(settings, clients, address)
     graphs = workshops.build(settings, database, media, signer, road, theirs)
     relaying = relays.build(settings, database, media)
     standings.told |= {"relay": relaying.standing, "relay-vision": relaying.vision_standing}
-    outside = ServerOutside(
-        clients,
-        lambda name: provider_key(settings, name),
-        children=PipelineChildren(road, database),
-        workshop=graphs,
-        relay=relaying.relay,
-        conversation=talks.join(relaying.relay, road),
-    )
-    outside.comfyui = address
+    outside = _outside(settings, clients, database, road, graphs, relaying)
     places = workplaces.build(settings, failpoints, outside, templates)
     places.tell(standings)
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     workers = Supervisor(database, places.driver, models.engines(), finisher, bus, places.policy)
-    _join(road, workers, standings, is_shared=isinstance(database, Shared) and settings.driver != "ray")
+    is_shared = isinstance(database, Shared) and settings.driver != "ray"
+    _join(road, workers, standings, is_shared=is_shared)
     outbox, finder = Outbox(database, fetcher, sealed), _finder(settings, database)
     bus.watchers += [outbox.heard, *relaying.watchers]
     return Product(
@@ -156,7 +148,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         signer=signer,
         bus=bus,
         memory=_memory(settings, database, finder),
-        neighbours=Neighbours(database, bus, workers) if isinstance(database, Shared) else None,
+        neighbours=_neighbours(database, bus, workers),
         finder=finder,
         relaying=relaying,
         checkout=Stripe(clients.upstream, settings),
@@ -169,6 +161,34 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         ),
         config_reloader=ConfigReloader(source, models, relaying),
     )
+
+
+def _admission(settings: Settings, terms: Terms) -> orders.Policy:
+    return orders.Policy(settings.queue_limit, terms, settings.run_limit_seconds, settings.free_queue_limit)
+
+
+def _outside(
+    settings: Settings,
+    clients: Clients,
+    database: Database,
+    road: Pipeline,
+    graphs: Workshop,
+    relaying: Relaying,
+) -> ServerOutside:
+    outside = ServerOutside(
+        clients,
+        lambda name: provider_key(settings, name),
+        children=PipelineChildren(road, database),
+        workshop=graphs,
+        relay=relaying.relay,
+        conversation=talks.join(relaying.relay, road),
+    )
+    outside.comfyui = workshops.comfyui_address(settings)
+    return outside
+
+
+def _neighbours(database: Database, bus: Bus, workers: Supervisor) -> Neighbours | None:
+    return Neighbours(database, bus, workers) if isinstance(database, Shared) else None
 
 
 def _join(road: Pipeline, workers: Supervisor, standings: Standings, *, is_shared: bool) -> None:
