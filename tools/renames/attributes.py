@@ -44,6 +44,7 @@ class LanguageServer:
         here = {"processId": os.getpid(), "rootUri": root.as_uri(), "workspaceFolders": [folder]}
         self.ask("initialize", {**here, "capabilities": capabilities})
         self.notify("initialized", {})
+        self._wait_for_files()
 
     def close(self) -> None:
         """End the server."""
@@ -69,6 +70,20 @@ class LanguageServer:
             raise RuntimeError(f"the language server ended with status {self.process.wait()}")
         return json.loads(self.process.stdout.read(size))
 
+    def _answer(self, message: Message) -> None:
+        asks = message["method"] == "workspace/configuration"
+        result = [{} for _ in message["params"]["items"]] if asks else None
+        self._send({"id": message["id"], "result": result})
+
+    def _wait_for_files(self) -> None:
+        """Wait until the server has listed the source files: a rename before that misses uses."""
+        while True:
+            message = self._read()
+            if "method" in message and "id" in message:
+                self._answer(message)
+            elif re.search(r"[Ff]ound \d+ source file", str(message.get("params", {}).get("message", ""))):
+                return
+
     def ask(self, method: str, params: Message) -> Message:
         """Send a request and return its response; the server's own requests are answered meanwhile."""
         self.number += 1
@@ -78,9 +93,7 @@ class LanguageServer:
             if "method" not in message and message.get("id") == self.number:
                 return message
             if "method" in message and "id" in message:
-                asks = message["method"] == "workspace/configuration"
-                result = [{} for _ in message["params"]["items"]] if asks else None
-                self._send({"id": message["id"], "result": result})
+                self._answer(message)
 
     def notify(self, method: str, params: Message) -> None:
         """Send a message that has no response."""

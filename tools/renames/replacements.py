@@ -2,15 +2,19 @@
 
 A table has `[[replace]]` with `file`, `old` and `new`; `[[create]]` with `file`, for the marker of a package;
 and `[[relative]]` with `folder`, `package` and `table`: strings `"module:attribute"` in that folder leave the
-name of the package out, and follow the moves of that table.
+name of the package out, and follow the moves of that table. `wrap = true` breaks lines of docstrings and
+comments that have become too long, and `[[run]]` with `command` runs a Python module in the checkout.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+from tools.renames import wrapping
 from tools.renames.tree import SourceTree, rows
 
 
@@ -33,6 +37,14 @@ def apply(root: Path, table: Path) -> list[str]:
         rename_relative(
             SourceTree(root), root / each["folder"], each["package"] + ".", table.parent / each["table"]
         )
+    if steps.get("wrap"):
+        report += wrapping.wrap(root)
+    for each in steps.get("run", []):
+        done = subprocess.run(
+            [sys.executable, "-m", *each["command"]], cwd=root, text=True, capture_output=True
+        )
+        if done.returncode:
+            report.append(f"{' '.join(each['command'])}: {done.stdout}{done.stderr}".strip())
     return report
 
 
