@@ -2,8 +2,10 @@
 
 A table has `[[replace]]` with `file`, `old` and `new`; `[[create]]` with `file`, for the marker of a package;
 and `[[relative]]` with `folder`, `package` and `table`: strings `"module:attribute"` in that folder leave the
-name of the package out, and follow the moves of that table. `wrap = true` breaks lines of docstrings and
-comments that have become too long, and `[[run]]` with `command` runs a Python module in the checkout.
+name of the package out, and follow the moves of that table. `[[query]]` with `old` and `new` renames an SQL
+query, or all of a prefix where both end in `_`; `[[move]]` with `old` and `new` moves another file.
+`wrap = true` breaks lines of docstrings and comments that have become too long; `[[run]]` with `command` runs
+a Python module in the checkout.
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ def apply(root: Path, table: Path) -> list[str]:
         rename_relative(
             SourceTree(root), root / each["folder"], each["package"] + ".", table.parent / each["table"]
         )
+    if queries := {each["old"]: each["new"] for each in steps.get("query", [])}:
+        report += rename_queries(root, queries)
+    for each in steps.get("move", []):
+        report += move(root, each["old"], each["new"])
     if steps.get("wrap"):
         report += wrapping.wrap(root)
     for each in steps.get("run", []):
@@ -62,3 +68,33 @@ def rename_relative(tree: SourceTree, folder: Path, package: str, moves: Path) -
             new = reference.sub(lambda found: f'"{names.get(found[1], found[1])}', text)
             if new != text:
                 path.write_text(new, encoding="utf-8")
+
+
+def move(root: Path, old: str, new: str) -> list[str]:
+    """Move a file that is no module."""
+    if not (root / old).is_file():
+        return [f"not found: {old}"]
+    (root / new).parent.mkdir(parents=True, exist_ok=True)
+    (root / old).rename(root / new)
+    return []
+
+
+def rename_queries(root: Path, queries: dict[str, str]) -> list[str]:
+    """Rename SQL queries where they are written, and where a quoted name means them."""
+    folder = root / "src" / "sixfold" / "store" / "sql" / "queries"
+    heading = re.compile(r"^-- name: (\w+)", re.MULTILINE)
+    names: dict[str, str] = {}
+    for path in folder.rglob("*.sql"):
+        for name in heading.findall(path.read_text(encoding="utf-8")):
+            prefix = next((old for old in queries if old.endswith("_") and name.startswith(old)), "")
+            if name in queries or prefix:
+                names[name] = queries.get(name) or queries[prefix] + name[len(prefix) :]
+    quoted = re.compile(rf"(?<=[\"`])({'|'.join(sorted(names))})(?=[\"`])")
+    paths = [*folder.rglob("*.sql"), *SourceTree(root).files(), *(root / "docs").rglob("*.md")]
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        new = heading.sub(lambda found: f"-- name: {names.get(found[1], found[1])}", text)
+        new = quoted.sub(lambda found: names[found[1]], new)
+        if new != text:
+            path.write_text(new, encoding="utf-8")
+    return [f"not found: {old}" for old in queries if not old.endswith("_") and old not in names]
