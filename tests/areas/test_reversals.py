@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.work import outbox
+from sixfold.core.work.predictions import Filter
 from sixfold.core.work.reversals import REFUNDED
 from sixfold.core.work.states import State
+from tests.areas.engines import DotEngine
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import node
 from tests.areas.test_workflows_money import dots, ran
@@ -239,6 +242,60 @@ async def test_a_group_without_money_for_all_costs_nothing_and_gives_nothing(hom
     assert all(each["output"] is None for each in listed)
     assert (await images(home, 2, "FAIL")).status_code == 502
     assert await home.standing() == ("5.00", "0.00")
+
+
+def hang_behind_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    obey, turns = DotEngine._obey, itertools.count()
+    monkeypatch.setattr(
+        DotEngine, "_obey", lambda self, _, context: obey(self, "SLOW" if next(turns) else "", context)
+    )
+
+
+@pytest.mark.parametrize("end", ["time", "shutdown"])
+async def test_a_group_that_ends_early_keeps_pays_and_gives_what_was_made(
+    either_home: House, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    home, over = either_home, asyncio.Event()
+    hang_behind_the_first(monkeypatch)
+    pipeline = home.product.pipeline
+
+    async def ending(_events: Any, look: Any, _seconds: float, **_more: Any) -> Any:
+        await over.wait()
+        return await look()
+
+    if end == "time":
+        monkeypatch.setattr(pipeline.waiters, "ending", ending)
+    asked = asyncio.create_task(images(home, 3, "a fox"))
+    await home.until("4.96", "0.08")
+    listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+    readable = next(each["output"]["url"] for each in listed if each["status"] == "succeeded")
+    over.set()
+    if end == "shutdown":
+        pipeline.drain()
+        pipeline.waiters.let_go()
+    answer = await asked
+    told = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert [image["url"] for image in told["data"]] == [readable]
+    assert (await home.client.get(readable)).status_code == 200
+    assert (told["incomplete"]["requested"], told["incomplete"]["returned"]) == (3, 1)
+    assert "2 of 3 images were not made and are not charged" in told["incomplete"]["message"]
+    await home.until("4.96", "0.00")
+    assert await home.faults() == ()
+
+
+async def test_a_group_is_accepted_whole_or_not_at_all(either_home: House) -> None:
+    home = either_home
+
+    async def accepted() -> int:
+        return len((await home.product.pipeline.page(home.account.id, Filter(), 1000, None))[0])
+
+    for _ in range(12):
+        assert (await images(home, 10, "a fox")).status_code == 200
+    assert await accepted() == 120
+    assert (await images(home, 6, "a fox")).status_code == 402
+    assert (await accepted(), await home.standing()) == (120, ("0.20", "0.00"))
+    assert (await images(home, 5, "a fox")).status_code == 200
 
 
 def painting(prompt: str) -> dict[str, Any]:

@@ -181,7 +181,7 @@ async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp
     waits = await line.pipeline.submit(
         line.order("slow", parent=Parent(whole.id, "2", whole.model), extras={"seconds": 60})
     )
-    await line.pipeline.cancel_children(whole.id)
+    await line.pipeline.cancel(waits.id, waits.account_id)
     assert (await line.pipeline.wait(waits, 60)).state is State.CANCELED
     await line.pipeline.cancel(whole.id, whole.account_id)
     assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.database import Database, Query, Transaction, one
 from sixfold.core.work.catalog import Catalog, Model
 from sixfold.core.work.orders import Order, Quote
+from sixfold.core.work.records import Prediction
 
 BUSY = 8  # waiting predictions: from here on the lighter service of a kind is taken
 _HEARD = re.compile(
@@ -49,3 +50,14 @@ def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, A
     if not pictured:
         return "video-c", lighter
     return ("video-b" if busy else "video-a"), {}
+
+
+def position(prediction: Prediction) -> Transaction[int]:
+    """How many stand before a queued prediction."""
+    row = yield from one(
+        "prediction_position",
+        engine=prediction.engine,
+        created_at=prediction.created_at,
+        id=prediction.id,
+    )
+    return int(row["ahead"]) if row is not None else 0

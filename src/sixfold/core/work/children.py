@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core.database import Database
-from sixfold.core.work import authorization
+from sixfold.core.work import authorization, predictions
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.media import Source
 from sixfold.core.work.metering import CHILDREN
@@ -72,7 +72,8 @@ class PipelineChildren:
     async def _cancel_of(self, parent_id: str) -> None:
         """Once the parent has ended none is accepted any more, so none is missed."""
         with contextlib.suppress(errors.StoreFailed):  # they end by themselves, and cost nothing
-            await self._pipeline.cancel_children(parent_id)
+            for child in await self._database.read(predictions.children(parent_id)):
+                await self._pipeline.cancel(child.id, child.account_id)
 
     async def parent(self, prediction_id: str) -> Prediction:
         """The prediction that runs."""

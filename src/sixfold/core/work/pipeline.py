@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sixfold import errors
@@ -130,13 +130,28 @@ class Pipeline:
 
         Raises `Forbidden`, what `quote` raises, `QueueFull` or `InsufficientCredits`, and changes nothing.
         """
-        authorization.check(order)
+        return (await self.submit_all((order,)))[0]
+
+    async def submit_all(self, orders: Sequence[Order]) -> list[Prediction]:
+        """Accept orders of one account, all or none; raises what `submit` raises."""
+        for order in orders:
+            authorization.check(order)
         if self.draining:
             raise errors.ShuttingDown
         with self._catalog.at(self._catalog.prices):  # prices may be reloaded before it is accepted
-            return await self._submit(order)
+            drafts = [await self._prepared(order) for order in orders]
+        self._failpoints.hit("accept.before")
+        free = 0 if orders[0].principal.is_operator else self._policy.free_queue_limit
+        accepting = predictions.accept_all(drafts, self._policy.queue_limit, free)
+        accepted = await self._database.write(accepting)
+        self._failpoints.hit("accept.after")
+        for prediction in accepted:
+            self.quotes.keep(prediction)
+            self._bus.publish(prediction.id, Moved(prediction))
+            self.on_accepted(prediction)
+        return accepted
 
-    async def _submit(self, order: Order) -> Prediction:
+    async def _prepared(self, order: Order) -> Draft:
         began = time.perf_counter_ns()
         model = await self.find(order.model, order.account_id if order.charged else "")
         await self.prepare(model, order.inputs, charged=order.charged)
@@ -155,16 +170,7 @@ class Pipeline:
         pricing.refuse_beyond(order, quote)
         order = await backends.assign(order, model, quote, self._catalog, self._database)
         draft = self._draft(order, model, quote, sources)
-        draft = dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - began) // 1000)
-        self._failpoints.hit("accept.before")
-        policy = self._policy
-        free_limit = 0 if order.principal.is_operator else policy.free_queue_limit
-        prediction = await self._database.write(predictions.accept(draft, policy.queue_limit, free_limit))
-        self._failpoints.hit("accept.after")
-        self.quotes.keep(prediction)
-        self._bus.publish(prediction.id, Moved(prediction))
-        self.on_accepted(prediction)
-        return prediction
+        return dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - began) // 1000)
 
     def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
         values = {**model.for_engine(quote.values), **order.extras}
@@ -219,7 +225,7 @@ class Pipeline:
 
     async def position(self, prediction: Prediction) -> int:
         """How many stand before a queued prediction."""
-        return await self._database.read(predictions.position(prediction))
+        return await self._database.read(backends.position(prediction))
 
     async def waiting(self, engine: str) -> int:
         """How many wait for an engine."""
@@ -263,11 +269,6 @@ class Pipeline:
         if not prediction.is_terminal:
             self.on_cancel(prediction)
         return prediction
-
-    async def cancel_children(self, parent_id: str) -> None:
-        """Cancel what was ordered for a prediction and has not ended."""
-        for child in await self._database.read(predictions.children(parent_id)):
-            await self.cancel(child.id, child.account_id)
 
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
         """Withdraw a success that cannot be delivered because of `reason`, and give its money back."""

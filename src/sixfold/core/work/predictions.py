@@ -7,7 +7,7 @@ it belongs to, so a worker that comes back from the dead writes nothing (`StaleA
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -94,6 +94,16 @@ def accept(draft: Draft, queue_limit: int, free_queue_limit: int = 0) -> Transac
     if draft.parent_id is None:
         yield from settlement.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
     return (yield from fresh(draft.id))
+
+
+def accept_all(
+    drafts: Sequence[Draft], queue_limit: int, free_queue_limit: int = 0
+) -> Transaction[list[Prediction]]:
+    """Accept several predictions, all or none; raises what `accept` raises."""
+    accepted: list[Prediction] = []
+    for draft in drafts:
+        accepted.append((yield from accept(draft, queue_limit, free_queue_limit)))
+    return accepted
 
 
 def _refuse_free(draft: Draft, limit: int) -> Transaction[None]:
@@ -214,17 +224,6 @@ def children(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
     """What was ordered for another prediction and has not ended."""
     rows = yield Query("prediction_children", {"parent_id": parent_id})
     return tuple(Prediction.of(row) for row in rows)
-
-
-def position(prediction: Prediction) -> Transaction[int]:
-    """How many stand before a queued prediction."""
-    row = yield from one(
-        "prediction_position",
-        engine=prediction.engine,
-        created_at=prediction.created_at,
-        id=prediction.id,
-    )
-    return int(row["ahead"]) if row is not None else 0
 
 
 # -- running -------------------------------------------------------------------------------------

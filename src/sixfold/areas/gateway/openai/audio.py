@@ -64,7 +64,8 @@ class Audio:
                 "speed": making.number(body, "speed", 1, 0.25, 4),
             }
             more: dict[str, Any] = {"idempotency_id": idempotency_id, "words": _WORDS}
-            (prediction,) = await self._maker.made(making.asked(request, principal, model, inputs, **more))
+            made = await self._maker.made(making.asked(request, principal, model, inputs, **more))
+            (prediction,) = made.kept
             assert prediction.output is not None  # noqa: S101 - it succeeded
             kind = prediction.output.files[0].content_type
             headers = {**answers.result_headers(prediction), "Cache-Control": "no-store"}
@@ -90,7 +91,8 @@ class Audio:
             held = await self._maker.receive("file", "audio", data)
             inputs = {"audio_url": held.blob, "language": making.text(values, "language", "")}
             more: dict[str, Any] = {"sources": {"audio_url": held}, "idempotency_id": idempotency_id}
-            (prediction,) = await self._maker.made(making.asked(request, principal, model, inputs, **more))
+            made = await self._maker.made(making.asked(request, principal, model, inputs, **more))
+            (prediction,) = made.kept
             heard = making.told(prediction, "text", "segments", "language", "duration")
             words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in found.parts)
             told = SHAPES[shape](heard, words)

@@ -80,7 +80,7 @@ class Embeddings:
             words={"texts": "input"},
         )
         try:
-            (prediction,) = await self._maker.made(order)
+            (prediction,) = (await self._maker.made(order)).kept
         except errors.EngineUnavailable as error:
             if not order.full_only:
                 raise

@@ -118,12 +118,15 @@ class Images:
             made = await self._maker.made(order)
         except errors.InvalidInput as error:
             raise _renamed(error) from error
+        first = made.kept[0]
         told: dict[str, Any] = {
             "created": int(time.time()),
-            "data": await self._images(made, shape),
-            "output_format": _file(made[0]).content_type.removeprefix("image/"),
+            "data": await self._images(made.kept, shape),
+            "output_format": _file(first).content_type.removeprefix("image/"),
         }
-        return answers.json(told, headers=answers.result_headers(made[0]))
+        if len(told["data"]) < order.count:
+            told["incomplete"] = _incomplete(order.count, len(told["data"]), made.reason)
+        return answers.json(told, headers=answers.result_headers(first))
 
     async def _images(self, made: Sequence[Prediction], shape: str) -> list[dict[str, Any]]:
         """Each image that can be read; raises `StoreFailed` where none can."""
@@ -158,6 +161,13 @@ def _passed(wire: str, values: Mapping[str, Any], raw: bytes, kind: str = "", pi
 def _file(prediction: Prediction) -> OutputFile:
     assert prediction.output is not None  # noqa: S101 - it succeeded
     return prediction.output.files[0]
+
+
+def _incomplete(requested: int, returned: int, reason: errors.SixfoldError | None) -> dict[str, Any]:
+    """What is missing of a group, and why."""
+    why = (reason or errors.StoreFailed()).message
+    message = f"{requested - returned} of {requested} images were not made and are not charged: {why}"
+    return {"requested": requested, "returned": returned, "message": message}
 
 
 def _renamed(error: errors.InvalidInput) -> errors.InvalidInput:

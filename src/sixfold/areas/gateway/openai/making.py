@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -73,6 +73,14 @@ def ours(model: str, name: Any) -> str:
     raise UnknownModel(f"There is no model {said[:100]!r} here that does this; {model} does")
 
 
+@dataclass(frozen=True, slots=True)
+class Successes:
+    """The predictions of one request that succeeded, at least one, and why the others did not."""
+
+    kept: Sequence[Prediction]
+    reason: errors.SixfoldError | None = None
+
+
 def is_full_only(model: str, name: Any) -> bool:
     """Whether a model that is asked for by this name may not be served by a preview engine."""
     return model in FULL_ONLY and bool(name) and name not in (model, "default")
@@ -103,46 +111,53 @@ class Maker:
         content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES])
         return await self._services.media.receive(data, content_type, Descriptor(name, kind))
 
-    async def made(self, asked: Asked) -> list[Prediction]:
+    async def made(self, asked: Asked) -> Successes:
         """Those that succeeded, each paid for by itself; raises why where none did.
 
-        An order that is refused takes back those before it, as no answer has them.
+        They are accepted all or none; what has not ended when the request does is canceled.
         """
         ordered: list[Prediction] = []
         try:
-            for number in range(asked.count):
-                ordered.append(await self._order(asked, first=number == 0))
-            seconds = self._services.settings.inline_seconds
-            waiting = (self._services.pipeline.wait(each, seconds, patient=True) for each in ordered)
-            ended = await asyncio.gather(*waiting)
-            kept = [prediction for prediction in ended if prediction.state is State.SUCCEEDED]
-            if not kept or not all(prediction.is_terminal for prediction in ended):
-                self._require_good(next(each for each in ended if each.state is not State.SUCCEEDED))
-        except errors.ShuttingDown:  # under its key the first of them is found again
-            await self._undo(ordered[1:] if asked.idempotency_id else ordered)
-            raise
-        except errors.SixfoldError:
-            await self._undo(ordered)
-            raise
+            ordered = await self._order(asked)
+            reason = await self._ended(ordered)
+            # Under its key the first is found again by the server that answers next.
+            again = asked.idempotency_id is not None and isinstance(reason, errors.ShuttingDown)
+            kept = await self._close(ordered[1:] if again else ordered)
+            if again and kept:
+                kept = await self._close(ordered)
         except asyncio.CancelledError:  # the caller left: what was made by then is paid for and listed
             await self._cancel(ordered)
             raise
-        return kept
+        if not kept:
+            raise reason or errors.EngineFailed
+        return Successes(kept, reason)
 
-    async def _order(self, asked: Asked, *, first: bool) -> Prediction:
+    async def _ended(self, ordered: Sequence[Prediction]) -> errors.SixfoldError | None:
+        """Wait for the ends; gives why not all of them are successes."""
+        seconds = self._services.settings.inline_seconds
+        waiting = (self._services.pipeline.wait(each, seconds, patient=True) for each in ordered)
+        try:
+            ended = await asyncio.gather(*waiting)
+        except errors.SixfoldError as error:
+            return error
+        worst = min(ended, key=lambda each: (each.is_terminal, each.state is State.SUCCEEDED))
+        return self._reason(worst)
+
+    async def _order(self, asked: Asked) -> list[Prediction]:
         order = Order(
             principal=asked.principal,
             model=asked.model,
             inputs=asked.inputs,
             face="openai",
             request_id=asked.request_id,
-            idempotency_id=asked.idempotency_id if first else None,
+            idempotency_id=asked.idempotency_id,
             sources=asked.sources,
             extras=asked.extras,
             full_only=asked.full_only,
         )
+        others = [replace(order, idempotency_id=None)] * (asked.count - 1)
         try:
-            return await self._services.pipeline.submit(order)
+            return await self._services.pipeline.submit_all([order, *others])
         except errors.UnknownModel:
             raise
         except errors.InvalidInput as error:
@@ -150,24 +165,28 @@ class Maker:
         except errors.NotFound as error:
             raise UnknownModel(f"There is no model {asked.model[:100]!r} here") from error
 
-    def _require_good(self, prediction: Prediction) -> None:
+    def _reason(self, prediction: Prediction) -> errors.SixfoldError | None:
+        """Why a prediction gave nothing; None where it succeeded."""
+        if prediction.state is State.SUCCEEDED:
+            return None
         if not prediction.is_terminal:
-            raise errors.ShuttingDown if self._services.pipeline.draining else errors.EngineFailed
+            seconds = self._services.settings.inline_seconds
+            late = f"Not finished within {seconds:g} s (SIXFOLD_INLINE_SECONDS), so it was canceled"
+            return errors.ShuttingDown() if self._services.pipeline.draining else errors.EngineFailed(late)
         if prediction.error_kind == work.UNUSABLE:
             name = next(iter(prediction.task.files), "input")
-            raise Wrong(prediction.error or f"{name} cannot be used", param=name)
-        if prediction.state is not State.SUCCEEDED:
-            raise errors.EngineFailed(prediction.error or "")
+            return Wrong(prediction.error or f"{name} cannot be used", param=name)
+        return errors.EngineFailed(prediction.error or "")
 
-    async def _undo(self, ordered: Sequence[Prediction]) -> None:
-        """Cancel what runs, and withdraw and refund what was made: no answer has it."""
-        pipeline = self._services.pipeline
+    async def _close(self, ordered: Sequence[Prediction]) -> list[Prediction]:
+        """Cancel what has not ended, and give what succeeded, also while it was being canceled."""
+        kept: list[Prediction] = []
+        await self._cancel(ordered)
         for each in ordered:
             with contextlib.suppress(errors.SixfoldError):
-                ended = await pipeline.cancel(each.id, each.account_id)
-                ended = await pipeline.wait(ended, self._services.settings.inline_seconds)
-                if ended.state is State.SUCCEEDED:
-                    await pipeline.refund(ended, "another of the same request was not made")
+                ended = await self._services.pipeline.wait(each, self._services.settings.inline_seconds)
+                kept += [ended] if ended.state is State.SUCCEEDED else []
+        return kept
 
     async def _cancel(self, ordered: Sequence[Prediction]) -> None:
         for each in ordered:
