@@ -288,6 +288,8 @@ async def _watch(product: Product) -> None:
 async def _sweep(product: Product) -> None:
     """Forget what has had its time; whatever could not be written now is tried again a round later."""
     leaving = leaving_of(product)
+    with contextlib.suppress(errors.StoreFailed):  # of an older version, which only a restart leaves behind
+        await product.database.write(reversals.sweep_children())
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
         with contextlib.suppress(errors.StoreFailed):

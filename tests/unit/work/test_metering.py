@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import math
 from collections.abc import AsyncIterator
@@ -15,8 +16,9 @@ from sixfold.core import ids
 from sixfold.core.accounts import charges, journal
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
-from sixfold.core.work import pricing, receipt
+from sixfold.core.work import predictions, pricing, receipt, reversals
 from sixfold.core.work.children import PipelineChildren
+from sixfold.core.work.events import Moved
 from sixfold.core.work.metering import run_time
 from sixfold.core.work.orders import Parent
 from sixfold.core.work.records import Prediction
@@ -191,3 +193,55 @@ async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp
     assert await spent(line) == 0
     with pytest.raises(errors.Conflict):
         await line.run(parent=Parent(whole.id, "3", whole.model))
+
+
+@pytest.fixture
+async def either_line(either: Path) -> AsyncIterator[Road]:
+    async with road(either, Options(models=catalogue())) as built:
+        yield built
+
+
+async def running(line: Road, prediction: Prediction) -> None:
+    async with asyncio.timeout(60):
+        async for event in line.pipeline.events(prediction):
+            if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
+                return
+
+
+@pytest.mark.parametrize("end", ["cancel", "fail"])
+async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
+    either_line: Road, tmp_path: Path, end: str
+) -> None:
+    line, gate = either_line, tmp_path / "child"
+    whole = await parent(line, tmp_path / "never")
+    order = line.order("chorus", parent=Parent(whole.id, "1", whole.model), extras={"gate": str(gate)})
+    late = await line.pipeline.submit(order)
+    await running(line, whole)
+    await running(line, late)
+    if end == "cancel":
+        await line.pipeline.cancel(whole.id, whole.account_id)
+    else:
+        attempt = (await line.pipeline.any(whole.id)).attempt
+        await line.database.write(predictions.fail(whole.id, attempt, predictions.Failure("x", "engine")))
+    assert (await line.pipeline.wait(whole, 60)).is_terminal
+    gate.touch()
+    ended = await line.pipeline.wait(late, 60)
+    assert (ended.state, ended.output, ended.cost) == (State.FAILED, None, 0)
+    assert await spent(line) == 0
+
+
+async def test_a_result_that_an_older_version_left_unpaid_is_found_and_swept(
+    either_line: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = either_line
+    whole = await parent(line, tmp_path / "never")
+    part = await line.run(parent=Parent(whole.id, "1", whole.model))
+    with monkeypatch.context() as older:
+        older.setattr(reversals, "withdraw_children", lambda _parent_id: iter(()))
+        await line.pipeline.cancel(whole.id, whole.account_id)
+        assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
+    (fault,) = await line.faults()
+    assert fault.startswith(part.id)
+    assert await line.database.write(reversals.sweep_children()) == 1
+    assert (await line.pipeline.any(part.id)).output is None
+    assert await line.faults() == ()

@@ -64,6 +64,7 @@ _CHECKS = {
     "ledger_holds_without_transfer": "captured hold and transfer differ",
     "ledger_predictions_unsettled": "prediction and hold tell different stories",
     "ledger_refunds_with_results": "the price was given back and the result is still there",
+    "ledger_children_unpaid": "part of a graph that was not paid, and its result is still there",
     "ledger_sessions_unsettled": "session and slices tell different stories",
 }
 

@@ -308,7 +308,9 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
     for record in success.media:
         yield Query("media_insert", record)
     prediction = Prediction.of(ended[0])
-    if prediction.price and prediction.parent_id is None:
+    if prediction.parent_id is not None:
+        prediction = yield from reversals.settle_child(ended[0])
+    elif prediction.price:
         entry = receipt.entry(prediction, ended[0]["charge"])
         yield from ledger.capture(prediction_id, prediction.cost, entry)
     yield from outbox.note(prediction)

@@ -12,9 +12,10 @@ from sixfold.core.accounts import ledger, settlement
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.work import outbox, upload_paths
 from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import Event, State, follow
+from sixfold.core.work.states import TERMINAL, Event, State, follow
 
 REFUNDED = "refunded"
+_ORPHANED = "The result was withdrawn: the graph that ordered it had ended"
 _MOST = 100  # of one sweep
 
 
@@ -78,4 +79,27 @@ def sweep() -> Transaction[int]:
     rows = yield from many("predictions_refunded_in_place", limit=_MOST)
     for row in rows:
         yield from withdraw(row, "The result was withdrawn: its price was given back")
+    return len(rows)
+
+
+# -- parts of graphs -------------------------------------------------------------------------------
+
+
+def settle_child(row: Row) -> Transaction[Prediction]:
+    """A child that has just succeeded, withdrawn where its parent has ended and no charge covers it any more.
+
+    The child is marked before its parent is read, and the end of a parent marks it before its children are
+    read: so one of the two sees the other.
+    """
+    parent = yield from one("prediction_by_id", id=row["parent_id"])
+    if not row["cost"] or (parent is not None and State(parent["state"]) not in TERMINAL):
+        return Prediction.of(row)
+    return (yield from withdraw(row, _ORPHANED))
+
+
+def sweep_children() -> Transaction[int]:
+    """Withdraw what an older version left of graphs that did not succeed; gives how many."""
+    rows = yield from many("predictions_orphaned", limit=_MOST)
+    for row in rows:
+        yield from withdraw(row, _ORPHANED)
     return len(rows)

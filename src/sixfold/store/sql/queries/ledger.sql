@@ -113,3 +113,8 @@ WHERE r.kind = 'refund'
   AND (p.state = 'succeeded' OR p.output IS NOT NULL OR p.cost > 0
        OR EXISTS (SELECT 1 FROM media m WHERE m.prediction_id = p.id AND m.kind = 'output'
                     AND (m.expires_at IS NULL OR m.expires_at > :now)));
+
+-- name: ledger_children_unpaid | Priced results of children that no parent paid for.
+SELECT c.id FROM prediction c JOIN prediction p ON p.id = c.parent_id
+WHERE c.parent_id IS NOT NULL AND c.state = 'succeeded' AND c.cost > 0
+  AND p.state IN ('failed', 'canceled', 'expired');

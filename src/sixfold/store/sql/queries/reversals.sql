@@ -12,6 +12,11 @@ SELECT * FROM prediction WHERE parent_id = :parent_id AND state = 'succeeded' AN
 SELECT p.* FROM transfer t JOIN prediction p ON p.id = substr(t.id, 8)
 WHERE t.kind = 'refund' AND p.state = 'succeeded' ORDER BY p.id LIMIT :limit;
 
+-- name: predictions_orphaned | Priced results of children whose parent ended without success.
+SELECT c.* FROM prediction c JOIN prediction p ON p.id = c.parent_id
+WHERE c.parent_id IS NOT NULL AND c.state = 'succeeded' AND c.cost > 0
+  AND p.state IN ('failed', 'canceled', 'expired') ORDER BY c.id LIMIT :limit;
+
 -- name: media_withdraw | Files that a prediction made, and those that its graph saved, are served no more.
 UPDATE media SET expires_at = :now
 WHERE prediction_id = :prediction_id AND account_id = :account_id
