@@ -194,7 +194,7 @@ def _disputed(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
     closed = step == "closed"
     withdrawn = step == "funds_withdrawn" or (closed and status == "lost")
     withdrawn = withdrawn or (step == "created" and not status.startswith(_WARNING))
-    reinstated = step == "funds_reinstated" or (closed and status in ("won", "warning_closed"))
+    reinstated = step == "funds_reinstated" or (closed and status == "won")
     return Disputed(payment, name, amount * _CENT, withdrawn, reinstated)
 
 

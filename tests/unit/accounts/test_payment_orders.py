@@ -96,6 +96,14 @@ STORIES: Mapping[str, tuple[Any, int]] = {
         ],
         2000,
     ),
+    "inquiry that ended well and became a dispute": (
+        lambda intent: [
+            dispute("created", intent, "warning_needs_response"),
+            dispute("closed", intent, "warning_closed"),
+            *lost(intent)[1:],
+        ],
+        0,
+    ),
     "refunded in part, the rest disputed": (
         lambda intent: [refunded(intent, 700), *lost(intent, cents=1300)],
         0,
