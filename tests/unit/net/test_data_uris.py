@@ -69,7 +69,7 @@ def test_every_content_survives_up_to_its_cap_and_not_beyond(body: bytes, packed
     "content", [";base64," + "A" * (32 << 20), "," + "%41" * (10 << 20), ";a" * (8 << 20)]
 )
 def test_a_huge_one_is_refused_without_decoding(content: str) -> None:
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises((TooLarge, FetchFailed)):
         parse_data_uri("data:image/png" + content, 1 << 20)
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0

@@ -172,14 +172,17 @@ async def test_who_spent_it_elsewhere_in_the_meantime_is_refused_and_nothing_is_
     assert await _log(database, account_id) == []
 
 
-async def test_one_that_does_not_fit_leaves_those_beside_it_alone(database: Database) -> None:
+async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sixfold.core.relay.till._LATER_SECONDS", 60)  # each is booked with its ending
     till, account_id = await _trusting(database, credit=1000)
-    calls = [_call(account_id, held=20) for _ in range(3)]
+    calls = [_call(account_id, held=30) for _ in range(3)]
     for call in calls:
         await till.begin(call, None)
     await _spent(database, account_id, 980)
-    endings = [
-        till.end(call, Ending("succeeded", cost=cost)) for call, cost in zip(calls, (7, 15, 9), strict=True)
+    endings = [  # in any order the second is more than what is left
+        till.end(call, Ending("succeeded", cost=cost)) for call, cost in zip(calls, (7, 25, 9), strict=True)
     ]
     told = await asyncio.gather(*endings, return_exceptions=True)
     assert [type(each) for each in told] == [type(None), errors.InsufficientCredits, type(None)]
