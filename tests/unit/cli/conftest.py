@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,14 @@ def program(folder: Path, *words: str, **environ: str) -> Done:
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def inside(folder: Path, *words: str) -> Done:
+    """Run a command in this process, which has imported its libraries: a tenth of the time of a program."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = command_line.main([*words, "--data-dir", str(folder)])
+    return Done(status, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

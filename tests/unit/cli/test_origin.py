@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.work.manifest import embedding
-from tests.unit.cli.conftest import Server, Starter, program
+from tests.unit.cli.conftest import Server, Starter, inside, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
 PROMPT = "prompt=a red fox in snow at dawn"
@@ -48,7 +48,7 @@ def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[st
         "render": (f"project={json.dumps(PROJECT)}", "-o", f"{folder}/film.mp4"),
     }
     for model, words in orders.items():
-        done = program(server.folder, "run", model, *words)
+        done = inside(server.folder, "run", model, *words)
         assert done.status == 0, done.err
     return {path.stem: path for path in folder.iterdir()}
 
@@ -58,7 +58,7 @@ def test_a_file_is_made_again_to_the_byte(
     server: Server, made: Mapping[str, Path], name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = program(server.folder, "replay", str(made[name]), "-o", str(target))
+    done = inside(server.folder, "replay", str(made[name]), "-o", str(target))
     assert (done.status, done.err) == (0, "")
     assert target.read_bytes() == made[name].read_bytes()
 
@@ -82,36 +82,36 @@ def test_a_file_that_was_edited_is_told_from_what_was_made(
 ) -> None:
     edited = tmp_path / "edited.png"
     edited.write_bytes(made["photo"].read_bytes() + b"more")
-    done = program(server.folder, "replay", str(edited), "--check")
+    done = inside(server.folder, "replay", str(edited), "--check")
     assert done.status == 1
     assert "has other bytes" in done.err
 
 
 def test_without_its_parent_a_file_says_which_it_needs(made: Mapping[str, Path], tmp_path: Path) -> None:
-    done = program(tmp_path, "replay", str(made["style"]), "--check")
+    done = inside(tmp_path, "replay", str(made["style"]), "--check")
     assert done.status == 1
     assert "name the file with --parent" in done.err
-    done = program(tmp_path, "replay", str(made["style"]), "--check", "--parent", str(made["photo"]))
+    done = inside(tmp_path, "replay", str(made["style"]), "--check", "--parent", str(made["photo"]))
     assert done.status == 0, done.err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_inspecting_shows_the_manifest_and_whose_it_is(server: Server, made: Mapping[str, Path]) -> None:
-    found = program(server.folder, "inspect", str(made["photo"]), "--json").json
+    found = inside(server.folder, "inspect", str(made["photo"]), "--json").json
     assert found["signature"] == "ours"
     assert found["signed_by"].startswith("ed25519:")
     assert found["manifest"]["model"] == "ra1"
     assert found["manifest"]["seed"] == 7
     assert found["manifest"]["inputs"]["prompt"] == PROMPT.removeprefix("prompt=")
-    parents = program(server.folder, "inspect", str(made["style"]), "--json").json["manifest"]["parents"]
+    parents = inside(server.folder, "inspect", str(made["style"]), "--json").json["manifest"]["parents"]
     assert len(parents) == 1
-    assert "signed by this server, and unchanged" in program(server.folder, "inspect", str(made["photo"])).out
+    assert "signed by this server, and unchanged" in inside(server.folder, "inspect", str(made["photo"])).out
 
 
 def test_another_servers_file_is_foreign(made: Mapping[str, Path], start: Starter, tmp_path: Path) -> None:
     start(tmp_path / "other").stop()
     for folder in (tmp_path / "other", tmp_path / "nothing"):
-        assert program(folder, "inspect", str(made["photo"]), "--json").json["signature"] == "foreign"
+        assert inside(folder, "inspect", str(made["photo"]), "--json").json["signature"] == "foreign"
     assert not (tmp_path / "nothing").exists()
 
 
@@ -123,8 +123,8 @@ def test_a_forged_manifest_is_invalid_and_not_replayed(
     assert text is not None
     forged = tmp_path / "forged.png"
     forged.write_bytes(embedding.embed(data, "image/png", text.replace('"seed":7', '"seed":8')))
-    assert program(server.folder, "inspect", str(forged), "--json").json["signature"] == "invalid"
-    done = program(server.folder, "replay", str(forged), "--check")
+    assert inside(server.folder, "inspect", str(forged), "--json").json["signature"] == "invalid"
+    done = inside(server.folder, "replay", str(forged), "--check")
     assert done.status == 1
     assert "changed after it was signed" in done.err
 
@@ -138,7 +138,7 @@ def test_a_file_without_a_manifest_is_one_sentence(server: Server, tmp_path: Pat
         (tmp_path, "is a folder"),
         (tmp_path / "x", "No such file"),
     ):
-        done = program(server.folder, command, str(path))
+        done = inside(server.folder, command, str(path))
         assert done.status == 1
         assert sentence in done.err
         assert len(done.err.splitlines()) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.graphs import embedded
 from sixfold.core.work.manifest import embedding, record, signing
-from tests.unit.cli.conftest import Server, program
+from tests.unit.cli.conftest import Server, inside
 
 pytestmark = pytest.mark.slow  # each test starts programs
 ORDERS = {
@@ -29,7 +29,7 @@ def made(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Mapping[st
     found: dict[str, Path] = {}
     for slug, (name, *words) in ORDERS.items():
         found[slug] = folder / name
-        done = program(server.folder, "run", f"space:{slug}", *words, "-o", str(found[slug]))
+        done = inside(server.folder, "run", f"space:{slug}", *words, "-o", str(found[slug]))
         assert done.status == 0, done.err
     return found
 
@@ -39,7 +39,7 @@ def test_what_a_space_made_is_made_again_to_the_byte(
     server: Server, made: Mapping[str, Path], slug: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = program(server.folder, "replay", str(made[slug]), "-o", str(target))
+    done = inside(server.folder, "replay", str(made[slug]), "-o", str(target))
     assert (done.status, done.err) == (0, "")
     assert target.read_bytes() == made[slug].read_bytes()
 
@@ -82,7 +82,7 @@ def test_what_needs_more_than_embedded_engines_is_refused_by_name(
 ) -> None:
     path = tmp_path / "theirs.png"
     path.write_bytes(_picture({"1": node, "2": SAVED}, "comfyui-prompt"))
-    done = program(tmp_path / "nothing", "replay", str(path), "--check")
+    done = inside(tmp_path / "nothing", "replay", str(path), "--check")
     assert done.status == 1
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1
@@ -98,10 +98,10 @@ def test_a_workflow_that_stands_in_the_picture_runs_again(tmp_path: Path) -> Non
     }
     path, target = tmp_path / "blue.png", tmp_path / "again.png"
     path.write_bytes(_picture(graph, "space:of-somebody"))
-    done = program(tmp_path / "nothing", "replay", str(path), "-o", str(target))
+    done = inside(tmp_path / "nothing", "replay", str(path), "-o", str(target))
     assert done.status == 1  # the pixel above is not what that graph makes
     assert "has other bytes" in done.err
-    assert program(tmp_path / "nothing", "replay", str(target), "--check").status == 0
+    assert inside(tmp_path / "nothing", "replay", str(target), "--check").status == 0
     assert not (tmp_path / "nothing").exists()
     assert embedding.extract(target.read_bytes()) == embedding.extract(path.read_bytes())
 
@@ -133,7 +133,7 @@ def imported(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, graph in IMPORTED.items():
         file = folder / f"{name}.json"
         file.write_text(json.dumps(graph))
-        done = program(server.folder, "workflow", "run", str(file), "-o", str(folder / name))
+        done = inside(server.folder, "workflow", "run", str(file), "-o", str(folder / name))
         assert done.status == 0, done.err
     return folder
 
@@ -143,13 +143,13 @@ def test_what_an_imported_workflow_made_is_made_again_where_it_ran(
     server: Server, imported: Path, name: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "again"
-    done = program(server.folder, "replay", str(imported / name), "-o", str(target))
+    done = inside(server.folder, "replay", str(imported / name), "-o", str(target))
     assert (done.status, done.err) == (0, "")
     assert target.read_bytes() == (imported / name).read_bytes()
 
 
 def test_elsewhere_nothing_is_known_of_the_workflow_of_a_sound(imported: Path, tmp_path: Path) -> None:
-    done = program(tmp_path, "replay", str(imported / "rain.mp3"), "--check")
+    done = inside(tmp_path, "replay", str(imported / "rain.mp3"), "--check")
     assert (done.status, len(done.err.splitlines())) == (1, 1)
     assert f"{tmp_path} knows nothing of the run" in done.err
 
@@ -157,6 +157,6 @@ def test_elsewhere_nothing_is_known_of_the_workflow_of_a_sound(imported: Path, t
 def test_a_workflow_that_stands_nowhere_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "gone.png"
     path.write_bytes(_picture(None, "space:of-somebody"))
-    done = program(tmp_path / "nothing", "replay", str(path), "--check")
+    done = inside(tmp_path / "nothing", "replay", str(path), "--check")
     assert done.status == 1
     assert "nor in the file itself" in done.err
