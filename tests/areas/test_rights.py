@@ -1,4 +1,7 @@
-"""Every principal on every route: allowed exactly when the route's declaration says so, on both databases."""
+"""Every principal on every route: allowed exactly when the route's declaration says so.
+
+`make test` sends all of them on SQLite and some on PostgreSQL; `make nightly` sends all on PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from sixfold.mcp import face as tools
 from sixfold.web.app import App
 from sixfold.web.routing import Entry, Table
 from sixfold.web.sessions import COOKIE
+from tests import ground
 from tests.areas.house import House, bearer, house
 from tests.mcp.agent import Agent
 
@@ -57,9 +61,13 @@ class Caller:
         return not (self.stale and access.right & Rights.ACCOUNT_MANAGE)
 
 
-@pytest.fixture
-async def home(either: Path) -> AsyncIterator[House]:
-    async with house(either) as found:
+ALL = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.nightly])]
+
+
+@pytest.fixture(params=ALL)
+async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
+    ground.database_url(tmp_path, request.param)
+    async with house(tmp_path) as found:
         yield found
 
 
@@ -169,6 +177,19 @@ FAILS_BY_ITSELF = frozenset(
 async def test_every_key_and_every_stranger_on_every_route(home: House) -> None:
     callers = [Caller("a stranger", None, {}), *await holders(home)]
     assert "\n".join(await wrong(home, callers)) == ""
+
+
+@pytest.mark.postgres
+async def test_a_key_a_program_a_session_and_a_stranger_on_every_route_of_postgresql(tmp_path: Path) -> None:
+    ground.database_url(tmp_path, "postgres")
+    async with house(tmp_path) as home:
+        callers = [
+            Caller("a stranger", None, {}),
+            await with_key(home, "budget", rights.LIMITED, LIMITED["budget"][0]),
+            await program(home, "models"),
+            await session(home, home.account, "a customer"),
+        ]
+        assert "\n".join(await wrong(home, callers)) == ""
 
 
 async def test_every_session_on_every_page(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
