@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import uvicorn
 import websockets
+from pwdlib import PasswordHash
+from pwdlib.hashers.argon2 import Argon2Hasher
 from websockets.asyncio.client import ClientConnection
 
 from sixfold.core.accounts import accounts
@@ -129,8 +131,10 @@ async def test_what_is_not_configured_fills_no_log(home: House, caplog: pytest.L
 
 
 @pytest.fixture
-async def public(tmp_path: Path) -> AsyncIterator[House]:
-    """A server behind an address of its own, whose first account has a password."""
+async def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    """A server behind an address of its own, whose first account has a password that is hashed quickly."""
+    quick = Argon2Hasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(passwords, "_HASHES", PasswordHash((quick,)))
     async with house(tmp_path, public_url=PUBLIC) as home:
         stored = passwords.make(RIGHT)
         await home.product.database.write(accounts.set_password_hash(home.account.id, stored))
