@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests import ground
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 OUTSIDE = ("SIXFOLD_", "OPENAI_", "ANTHROPIC_", "FAL_", "REPLICATE_", "GEMINI_", "HF_", "STRIPE_", "AWS_")
 CONTAINER_HOST = "host.docker.internal"
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 8 << 30
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 settings.register_profile("default", deadline=None)
@@ -51,6 +53,16 @@ def refuse_the_network(event: str, args: tuple[Any, ...]) -> None:
         raise RuntimeError(f"A test may not reach {host}: use a loopback fake (tests/conftest.py).")
 
 
+def use_memory() -> None:
+    """Keep temporary files in memory, where a commit waits for no disk; TMPDIR names another folder."""
+    if sys.platform != "linux" or "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return
+    found = os.statvfs(MEMORY)
+    if found.f_bavail * found.f_frsize >= MEMORY_BYTES and not found.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The ground of the whole suite; processes that xdist starts are told it."""
     parser.addoption(
@@ -71,6 +83,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Shut the outside out before anything of the product is imported."""
+    use_memory()
     run = getattr(config, "workerinput", {}).get("testrunuid", f"{os.getpid()}")
     ground.choose(str(config.getoption("--ground")), run[:12])
     for name in list(os.environ):
