@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from bench.table import Row, calibration, of_samples
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.engines import Task
 from sixfold.core.work.events import Moved
 from sixfold.core.work.ports import Completed, Driver, Reports, WorkerSpec
@@ -138,7 +139,7 @@ async def bereft(folder: Path) -> Row:
                 os.kill(worker.pid or 0, signal.SIGKILL)
             await again(built, await built.pipeline.any(prediction.id), 2)
             taken.append(time.perf_counter() - began)
-            await built.pipeline.cancel(prediction.id, built.payer.id)
+            await built.pipeline.cancel(prediction.id, Tenant(built.payer.id))
             await built.pipeline.wait(prediction, 10)
     return of_samples("killed worker to its job at work again", taken, "ms")
 

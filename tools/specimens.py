@@ -106,7 +106,7 @@ class Studio:
     async def _kept(self, name: str, data: bytes, content_type: str) -> str:
         path = self._folder / name
         path.write_bytes(data)
-        kept = await self._product.media.upload(self._owner.account_id, path, content_type)
+        kept = await self._product.media.upload(self._owner.tenant, path, content_type)
         return f"{self._product.settings.base_url}/media/{kept.name}"
 
 

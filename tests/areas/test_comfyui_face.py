@@ -181,7 +181,9 @@ async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_ga
     mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
     product = stage.home.product
     _, found = await asyncio.to_thread(stage.script.pictures, mixed)
-    page, _ = await product.pipeline.page(stage.home.operator.id, Filter(model="comfyui-prompt"), 1, None)
+    page, _ = await product.pipeline.page(
+        Tenant(stage.home.operator.id), Filter(model="comfyui-prompt"), 1, None
+    )
     assert page[0].output is not None
     assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
     for index, name in enumerate(("9", "1")):
@@ -257,7 +259,7 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
             assert (item[1], item[2]) == (prompt_id, PAINT)
             assert (await client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 1}}
             assert (await client.get(f"/history/{prompt_id}")).json() == {}
-            prediction = (await home.product.pipeline.page(home.operator.id, Filter(), 1, None))[0][0]
+            prediction = (await home.product.pipeline.page(Tenant(home.operator.id), Filter(), 1, None))[0][0]
             async for event in home.product.pipeline.events(prediction):
                 if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
                     break

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.events import Moved
 from sixfold.core.work.states import State
 from tests.areas.house import House, bearer, house, small_models
@@ -65,7 +66,7 @@ async def post(home: House, path: str, body: Any, status: int) -> dict[str, Any]
 
 async def cost_of(home: House, prediction_id: str) -> int:
     """What was captured, in micro-dollars."""
-    row = await home.product.pipeline.get(prediction_id, home.account.id)
+    row = await home.product.pipeline.get(prediction_id, Tenant(home.account.id))
     return row.cost
 
 
@@ -189,7 +190,7 @@ async def test_what_nothing_serves_is_refused_at_once_with_what_would(home: Hous
 async def test_a_full_queue_says_when_to_ask_again(tmp_path: Path) -> None:
     async with house(tmp_path, models(), queue_limit=1, drain_seconds=0) as home:
         first = await post(home, RUN, painted("SLOW", wait=0), 202)
-        prediction = await home.product.pipeline.get(first["id"], home.account.id)
+        prediction = await home.product.pipeline.get(first["id"], Tenant(home.account.id))
         async for event in home.product.pipeline.events(prediction):
             if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
                 break

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import idempotency
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many, one
 from sixfold.core.work.predictions import Filter
 from sixfold.web.answers import coded
@@ -36,7 +37,7 @@ def same(answers: list[httpx.Response]) -> bool:
 
 async def made(home: House) -> int:
     """How many predictions there are."""
-    page, _ = await home.product.pipeline.page(home.account.id, Filter(), 200, None)
+    page, _ = await home.product.pipeline.page(Tenant(home.account.id), Filter(), 200, None)
     return len(page)
 
 

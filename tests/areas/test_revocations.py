@@ -16,6 +16,7 @@ import websockets
 from sixfold import assembly, faces
 from sixfold.assembly import Product
 from sixfold.core.accounts import accounts, credentials, keys, oauth, signins
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.belongings import closing
 from sixfold.core.database import Transaction, many, one
 from sixfold.core.work.sessions_states import TERMINAL
@@ -171,7 +172,7 @@ async def test_sockets_end_with_their_key(tmp_path: Path) -> None:
         async with asyncio.timeout(8):
             while home.product.live.running:  # noqa: ASYNC110 - nobody tells of its end
                 await asyncio.sleep(0.005)
-        ended = await home.product.live.find(made["session_id"], home.account.id)
+        ended = await home.product.live.find(made["session_id"], Tenant(home.account.id))
         assert (ended.state in TERMINAL, ended.reason) == (True, "revoked")
         assert await home.faults() == ()
 

@@ -108,7 +108,9 @@ async def test_the_consent_page_says_what_is_granted_and_needs_a_fresh_sign_in(
     program = await Program.registered(home)
     await signed_in(home)
     page = await home.client.get(AUTHORIZE, params=program.asks(scope="models"))
-    assert "Run models, which spends credit, and read and write the memory" in page.text
+    assert (
+        "Run models, which spends credit, see what it ran itself, and read and write the memory" in page.text
+    )
     assert "It can do nothing else" in page.text
     monkeypatch.setattr(signins, "FRESH_US", 0)
     late = await home.client.get(AUTHORIZE, params=program.asks())

@@ -8,6 +8,7 @@ import pytest
 
 from sixfold import inventory
 from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import now
 from sixfold.core.work import predictions
@@ -68,6 +69,6 @@ async def test_anothers_calls_of_models_and_runs_alike_are_not_seen(tmp_path: Pa
         ]
         ben = await door.home.product.database.read(accounts.by_email("ben@example.com"))
         second, third = [
-            await door.home.product.database.read(predictions.get(each, ben.id)) for each in run[1:]
+            await door.home.product.database.read(predictions.get(each, Tenant(ben.id))) for each in run[1:]
         ]
         assert (second.origin_id, third.origin_id) == (run[1], run[1])

@@ -164,7 +164,7 @@ async def test_predictions_without_a_key_are_marked_and_their_children_too(home:
     await home.client.get("/create_image", params=SMALL)
     await ended(home, bearer((await tenants(home))[2]["Authorization"].split()[1]), text_graph("y"))
     found, _ = await home.product.database.read(
-        predictions.page(home.operator.id, predictions.Filter(), 10, None)
+        predictions.page(Tenant(home.operator.id), predictions.Filter(), 10, None)
     )
     assert [each.keyless for each in found] == [False, True, True]
 

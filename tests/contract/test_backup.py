@@ -20,6 +20,7 @@ from sixfold.cli import restoring
 from sixfold.cli.terminal import Refused
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, ledger
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction
 from sixfold.core.relay import kept
 from sixfold.core.work import media
@@ -66,7 +67,7 @@ async def fill(configured: Settings, files: int = 3) -> str:
             await database.write(named(account_id, f"file-{index}.txt", key, len(data), None))
         await uploads.put("folder/picture.webp", b"a picture")
         response = kept.Kept("resp_1", None, "s/m", '["grüezi"]', '{"output": []}')
-        await database.write(kept.keep(account_id, response))
+        await database.write(kept.keep(Tenant(account_id), response))
     finally:
         await database.close()
     return account_id

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import predictions
 from sixfold.core.work.failpoints import SERVER_POINTS
 from sixfold.core.work.states import State
@@ -50,7 +51,7 @@ def _accepted(output: bytes) -> set[str]:
 async def _settled(built: Road) -> list[predictions.Prediction]:
     """What every prediction in the store came to, after the client asked again for all of its orders."""
     await road_child.submit_all(built)
-    listed, _ = await built.pipeline.page(built.payer.id, predictions.Filter(), 1000, None)
+    listed, _ = await built.pipeline.page(Tenant(built.payer.id), predictions.Filter(), 1000, None)
     return [await built.pipeline.wait(prediction, 60) for prediction in listed]
 
 
@@ -101,7 +102,7 @@ async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point:
     assert child.returncode == 0
     async with road(either) as again:
         account = await again.account()
-        listed, _ = await again.pipeline.page(again.payer.id, predictions.Filter(), 1000, None)
+        listed, _ = await again.pipeline.page(Tenant(again.payer.id), predictions.Filter(), 1000, None)
         won = [prediction for prediction in listed if prediction.state is State.SUCCEEDED]
         assert _accepted(output) == {prediction.id for prediction in listed}
         assert (account.posted, account.held) == (CREDIT - len(won) * PRICE, 0)

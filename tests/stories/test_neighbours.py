@@ -13,6 +13,7 @@ import pytest
 from sixfold.core import ids
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.idempotency import Claimed, Running
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import claims, neighbours
 from sixfold.core.work.events import Moved, Progressed
 from sixfold.core.work.predictions import Lease
@@ -88,7 +89,7 @@ async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
         async for event in works.pipeline.events(prediction):
             if isinstance(event, Progressed):
                 break
-        await asks.pipeline.cancel(prediction.id, prediction.account_id)
+        await asks.pipeline.cancel(prediction.id, Tenant.of(prediction))
         ended = await asks.pipeline.wait(prediction, 60)
         assert ended.state is State.CANCELED
         assert (await asks.account()).posted == CREDIT
@@ -105,7 +106,7 @@ async def test_a_word_that_is_lost_is_made_up_for_by_looking(
         async for event in works.pipeline.events(slow):
             if isinstance(event, Progressed):
                 break
-        await asks.pipeline.cancel(slow.id, slow.account_id)
+        await asks.pipeline.cancel(slow.id, Tenant.of(slow))
         assert (await asks.pipeline.wait(slow, 60)).state is State.CANCELED
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import predictions
 from sixfold.core.work.states import State
 from tests import processes
@@ -24,13 +25,15 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
             assert (await child.stdout.readline()).strip() == b"running"
         child.send_signal(signal.SIGSTOP)
         async with road(either, Options(lease_seconds=0.6)) as other:
-            (prediction,), _ = await other.pipeline.page(other.payer.id, predictions.Filter(), 10, None)
+            (prediction,), _ = await other.pipeline.page(
+                Tenant(other.payer.id), predictions.Filter(), 10, None
+            )
             ended = await other.pipeline.wait(prediction, 60)
             assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
             said, _ = await processes.told(child)  # it hears of the end that another brought about
             assert said == b"succeeded 2\n"
-            after = await other.pipeline.get(ended.id, ended.account_id)
+            after = await other.pipeline.get(ended.id, Tenant.of(ended))
             assert after == ended
             account = await other.account()
             assert (account.posted, account.held) == (1_000_000 - PRICE, 0)

@@ -14,6 +14,7 @@ from PIL import Image
 
 from sixfold import inventory
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.states import State
 from tests.areas.house import House, bearer, house
 
@@ -60,7 +61,7 @@ async def taught(home: House, **changed: Any) -> Any:
     assert told["service"] == "training"
     assert told["status_url"].endswith(told["id"])
     pipeline = home.product.pipeline
-    return await pipeline.wait(await pipeline.get(told["id"], home.account.id), 60)
+    return await pipeline.wait(await pipeline.get(told["id"], Tenant(home.account.id)), 60)
 
 
 async def picture(home: House, body: dict[str, Any]) -> bytes:

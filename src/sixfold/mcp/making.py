@@ -11,6 +11,7 @@ from typing import Any
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.prices import list_price_field
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import rfc3339
 from sixfold.core.graphs import spaces
 from sixfold.core.media.ports import OutputFile
@@ -188,13 +189,13 @@ class Making:
 
     async def do_prediction(self, call: Call, given: Plain) -> Outcome:
         """One prediction, or the latest."""
-        account_id = call.principal.account_id
+        tenant = call.principal.tenant
         if given["id"] is None:
-            found, _ = await self._pipeline.page(account_id, Filter(), given["limit"], None)
+            found, _ = await self._pipeline.page(tenant, Filter(), given["limit"], None)
             return Outcome({"predictions": [self._plain(prediction) for prediction in found]})
         if given["cancel"]:
-            return await self._outcome(await self._pipeline.cancel(given["id"], account_id))
-        prediction = await self._pipeline.get(given["id"], account_id)
+            return await self._outcome(await self._pipeline.cancel(given["id"], tenant))
+        prediction = await self._pipeline.get(given["id"], tenant)
         return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
 
     # -- what all of them need ---------------------------------------------------------------------
@@ -209,7 +210,7 @@ class Making:
             async with asyncio.timeout(seconds):
                 async for event in self._pipeline.events(prediction):
                     self._tell(call, event)
-        return await self._pipeline.get(prediction.id, prediction.account_id)
+        return await self._pipeline.get(prediction.id, Tenant.of(prediction))
 
     def _tell(self, call: Call, event: Event) -> None:
         match event:

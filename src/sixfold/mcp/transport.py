@@ -60,7 +60,7 @@ class Endpoint:
                 request, raw, Call(principal, calls.request_id(request), version, idempotency_id)
             )
 
-        once = Once(principal.account_id, raw, self._dialect)
+        once = Once(principal.replays, raw, self._dialect)
         return await self._services.repeats.run(request, once, work)
 
     async def _read(self, request: Request, raw: bytes, call: Call) -> Response:

@@ -13,6 +13,7 @@ from sixfold.core.accounts import journal, keys, oauth, payments, rights
 from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.predictions import Filter
 from sixfold.ui import forms, spending
 from sixfold.ui.pages import Pages
@@ -101,7 +102,7 @@ class AccountPage:
         days: int = spending.SPANS[0],
     ) -> Response:
         read, account_id = self._services.database.read, session.account.id
-        latest, _ = await self._services.pipeline.page(account_id, Filter(), _LATEST, None)
+        latest, _ = await self._services.pipeline.page(Tenant(account_id), Filter(), _LATEST, None)
         values: dict[str, Any] = {
             "page": await read(journal.page(account_id, _ENTRIES, cursor)),
             "latest": latest,

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Row, now
 from sixfold.core.work import oversight
 from sixfold.core.work.catalog import EngineSpec
@@ -117,7 +118,7 @@ class Admin:
     async def cancel(self, request: Request, _guest: Guest) -> Response:
         """Stop a run, whoever asked for it."""
         found = await self._services.pipeline.any(calls.path_value(request, "prediction_id"))
-        await self._services.pipeline.cancel(found.id, found.account_id)
+        await self._services.pipeline.cancel(found.id, Tenant.of(found))
         return RedirectResponse("/admin", 303)
 
     async def close(self, request: Request, _guest: Guest) -> Response:
@@ -126,7 +127,7 @@ class Admin:
         found = [running.session for running in self._services.live.running if running.session.id == wanted]
         if not found:
             raise errors.NotFound("There is no such session here")
-        await self._services.live.close(wanted, found[0].account_id)
+        await self._services.live.close(wanted, Tenant(found[0].account_id))
         return RedirectResponse("/admin", 303)
 
     async def rest(self, request: Request, _guest: Guest) -> Response:

@@ -226,7 +226,7 @@ class Catalogue:
         """The latest picture of each model that the guest has made."""
         if guest is None:
             return {}
-        latest, _ = await self._services.pipeline.page(guest.account_id, Filter(), _LATEST, None)
+        latest, _ = await self._services.pipeline.page(guest.tenant, Filter(), _LATEST, None)
         found: dict[str, str] = {}
         for prediction in reversed(latest):
             output = prediction.output
@@ -244,7 +244,7 @@ class Catalogue:
             return dict(specimens.known()[model.name].given), {}
         if origin is None or guest is None:
             return {}, {}
-        found = await self._services.pipeline.get(origin, guest.account_id)
+        found = await self._services.pipeline.get(origin, guest.tenant)
         base = self._services.settings.base_url
         given = await self._services.database.read(lineage.again(found, base))
         terms = {"hardware": found.hardware, "variant": found.task.inputs.get("variant")}

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.ui import forms
 from sixfold.web.routing import Handler
 from sixfold.web.services import Services
@@ -30,6 +31,11 @@ class Guest:
     def account_id(self) -> str:
         """The account."""
         return self.principal.account_id
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose work the guest sees."""
+        return self.principal.tenant
 
 
 class Guests:

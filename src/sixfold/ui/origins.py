@@ -85,7 +85,7 @@ class Origins:
     async def _own(self, prediction_id: str, guest: Guest) -> Prediction | None:
         """The guest's own prediction, where it is one."""
         try:
-            return await self._services.pipeline.get(prediction_id, guest.account_id)
+            return await self._services.pipeline.get(prediction_id, guest.tenant)
         except errors.NotFound:
             return None
 
@@ -93,9 +93,7 @@ class Origins:
         """Order exactly the same again, seed included; its page tells whether the bytes are."""
         form = await forms.read(request)
         self._services.sessions.guard(request, guest.session, form.get("csrf"))
-        found = await self._services.pipeline.get(
-            calls.path_value(request, "prediction_id"), guest.account_id
-        )
+        found = await self._services.pipeline.get(calls.path_value(request, "prediction_id"), guest.tenant)
         origin = self._services.settings.base_url
         read = self._services.database.read
         order = Order(

@@ -86,7 +86,7 @@ class Predictions:
         state = query.get("status", "")
         wanted = Filter(query.get("model", "")[:_MAX_FILTER], state if state in _STATES else "")
         cursor = query.get("cursor", "")[:_MAX_FILTER] or None
-        found, following = await self._services.pipeline.page(guest.account_id, wanted, _PAGE, cursor)
+        found, following = await self._services.pipeline.page(guest.tenant, wanted, _PAGE, cursor)
         longest = max((Row(each, 1).total for each in found), default=1)
         return self._pages.render(
             "predictions.html",
@@ -101,7 +101,7 @@ class Predictions:
     async def one(self, request: Request, guest: Guest) -> Response:
         """One prediction, its output and its receipt."""
         prediction_id = calls.path_value(request, "prediction_id")
-        found = await self._services.pipeline.get(prediction_id, guest.account_id)
+        found = await self._services.pipeline.get(prediction_id, guest.tenant)
         kin = await self._services.database.read(lineage.of(found))
         same = [
             (other, equal or await origins.alike(self._services, found, other)) for other, equal in kin.same

@@ -117,7 +117,7 @@ class Running:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await receiving.receive(request, path)
-            kept = await self._services.media.upload(guest.account_id, path, received.content_type)
+            kept = await self._services.media.upload(guest.tenant, path, received.content_type)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
@@ -127,9 +127,7 @@ class Running:
 
     async def events(self, request: Request, guest: Guest) -> Response:
         """What happens to one prediction, with the page's part that shows it."""
-        found = await self._services.pipeline.get(
-            calls.path_value(request, "prediction_id"), guest.account_id
-        )
+        found = await self._services.pipeline.get(calls.path_value(request, "prediction_id"), guest.tenant)
         self._services.admission.event_stream(request, guest.account_id)
         return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
 
@@ -167,7 +165,7 @@ class Running:
     async def cancel(self, request: Request, guest: Guest) -> Response:
         """Cancel what has not ended."""
         prediction_id = calls.path_value(request, "prediction_id")
-        found = await self._services.pipeline.cancel(prediction_id, guest.account_id)
+        found = await self._services.pipeline.cancel(prediction_id, guest.tenant)
         return answers.json({"status": str(found.state)})
 
     async def session(self, request: Request, guest: Guest) -> Response:

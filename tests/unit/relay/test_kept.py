@@ -11,6 +11,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Transaction
 from sixfold.core.relay import kept
@@ -35,16 +36,16 @@ class Place:
         return Shelf(self.database, parse(rules))
 
     async def put(self, shelf: Shelf, name: str, previous: str | None = None, text: str = "") -> None:
-        await shelf.keep(self.account_id, Kept(name, previous, "", f'["{text}"]', '{"output":[]}'))
+        await shelf.keep(Tenant(self.account_id), Kept(name, previous, "", f'["{text}"]', '{"output":[]}'))
 
     async def names(self, name: str) -> list[str]:
         """A response and those before it."""
-        found = await self.shelf().conversation(self.account_id, name, MOST)
+        found = await self.shelf().conversation(Tenant(self.account_id), name, MOST)
         return [] if found is None else [turn.id for turn in found.turns]
 
     async def fault(self, name: str, most: int = MOST) -> errors.SixfoldError | None:
         """Why a conversation does not begin with its first response."""
-        found = await self.shelf().conversation(self.account_id, name, most)
+        found = await self.shelf().conversation(Tenant(self.account_id), name, most)
         assert found is not None
         return found.fault
 
@@ -90,7 +91,7 @@ async def test_who_keeps_too_much_loses_the_oldest_and_nobody_elses_goes(tmp_pat
     async with place(back, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
         shelf = here.shelf(responses_bytes=3000)
-        await shelf.keep(other, Kept("old", None, "", "[]", "{}"))
+        await shelf.keep(Tenant(other), Kept("old", None, "", "[]", "{}"))
         for name in ("one", "two", "three", "four"):
             here.moment += 1
             await here.put(shelf, name, text="é" * 600)
@@ -98,8 +99,8 @@ async def test_who_keeps_too_much_loses_the_oldest_and_nobody_elses_goes(tmp_pat
         assert [await here.names(name) for name in ("three", "four")] == [["three"], ["four"]]
         for name in ("one", "two"):
             with pytest.raises(Unknown):
-                await shelf.shown(here.account_id, name)
-        assert await shelf.shown(other, "old") == "{}"
+                await shelf.shown(Tenant(here.account_id), name)
+        assert await shelf.shown(Tenant(other), "old") == "{}"
         here.moment += 1
         await here.put(shelf, "five", text="é" * 900)
         await shelf.sweep()
@@ -115,7 +116,7 @@ async def test_a_conversation_goes_back_a_thousand_responses_and_no_further(
         def turns() -> Transaction[None]:
             for number in range(1001):
                 before = f"turn-{number - 1}" if number else None
-                yield from kept.keep(here.account_id, Kept(f"turn-{number}", before, "", "[]", "{}"))
+                yield from kept.keep(Tenant(here.account_id), Kept(f"turn-{number}", before, "", "[]", "{}"))
 
         await here.database.write(turns())
         names = await here.names("turn-999")
@@ -140,11 +141,11 @@ async def test_a_link_that_is_gone_is_named(tmp_path: Path, back: str) -> None:
         shelf = here.shelf()
         for name, previous in (("one", None), ("two", "one"), ("three", "two")):
             await here.put(shelf, name, previous)
-        await shelf.forget(here.account_id, "one")
+        await shelf.forget(Tenant(here.account_id), "one")
         assert await here.names("three") == ["two", "three"]
         assert "one" in str(await here.fault("three"))
         with pytest.raises(Unknown):
-            await shelf.forget(here.account_id, "one")
+            await shelf.forget(Tenant(here.account_id), "one")
 
 
 @BACKS
@@ -154,9 +155,9 @@ async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back
         shelf = here.shelf()
         await here.put(shelf, "same", text="mine")
         with pytest.raises(Unknown):
-            await shelf.conversation(other, "same", MOST)
-        await shelf.keep(other, Kept("same", None, "s/m", '["theirs"]', "{}"))
-        found = [await shelf.conversation(who, "same", MOST) for who in (here.account_id, other)]
+            await shelf.conversation(Tenant(other), "same", MOST)
+        await shelf.keep(Tenant(other), Kept("same", None, "s/m", '["theirs"]', "{}"))
+        found = [await shelf.conversation(Tenant(who), "same", MOST) for who in (here.account_id, other)]
         told = [(turn.input, turn.server) for one in found if one is not None for turn in one.turns]
         assert told == [('["mine"]', ""), ('["theirs"]', "s/m")]
 

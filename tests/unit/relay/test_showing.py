@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.relay.showing import MOST, Showing
 
 URL = "https://example.com/a.png"
@@ -20,14 +21,14 @@ class Store:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def fetch(self, _account_id: str, _name: str, kind: str, address: str) -> tuple[str, bytes]:
+    async def fetch(self, _tenant: Tenant, _name: str, kind: str, address: str) -> tuple[str, bytes]:
         self.asked.append(f"{kind} {address}")
         return "image/png", b"hi"
 
 
 async def shown(store: Store, body: Any) -> Any:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return json.loads(await Showing(store.fetch).within("acct_1", raw))
+    return json.loads(await Showing(store.fetch).within(Tenant("acct_1"), raw))
 
 
 def turn(*parts: Any) -> Any:
@@ -82,7 +83,7 @@ async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
     body = {"messages": [call, *parts, 5]}
     assert await shown(store, body) == body
     plain = b'{"messages": [{"content":  "https://example.com"}]}'
-    assert await Showing(store.fetch).within("acct_1", plain) == plain
+    assert await Showing(store.fetch).within(Tenant("acct_1"), plain) == plain
     assert store.asked == []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import pools
 from sixfold.core.work.events import Moved
 from sixfold.core.work.records import Prediction
@@ -50,7 +51,7 @@ async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
     async with _busy(tmp_path) as (built, long):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
         assert (await _until(built, short, State.RUNNING)).attempt == 1
-        await built.pipeline.cancel(long.id, built.payer.id)
+        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(short, 60)
         assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
         assert await built.faults() == ()
@@ -65,7 +66,7 @@ async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
         await _until(built, short, State.RUNNING)
         assert told == ["slow", "slow"], "by the two that have had the worker"
-        await built.pipeline.cancel(long.id, built.payer.id)
+        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
         await built.pipeline.wait(short, 60)
         assert told == ["slow", "slow", "slow"]
 
@@ -76,7 +77,7 @@ async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: 
         await _until(built, short, State.RUNNING)
         back = await _until(built, short, State.QUEUED)
         assert (back.attempt, back.started_at, back.created_at) == (0, None, short.created_at)
-        await built.pipeline.cancel(long.id, built.payer.id)
+        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(short, 60)
         assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
         assert await built.faults() == ()
@@ -86,7 +87,7 @@ async def test_what_was_claimed_early_is_canceled_and_free(tmp_path: Path) -> No
     async with _busy(tmp_path) as (built, long):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
         await _until(built, short, State.RUNNING)
-        await built.pipeline.cancel(short.id, built.payer.id)
+        await built.pipeline.cancel(short.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(short, 60)
         assert (ended.state, ended.cost) == (State.CANCELED, 0)
         assert (await built.pipeline.any(long.id)).state is State.RUNNING
@@ -100,7 +101,7 @@ async def test_nothing_is_claimed_early_while_another_engine_waits_for_its_turn(
     async with _busy(tmp_path) as (built, long):
         other = await built.pipeline.submit(built.order())
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
-        await built.pipeline.cancel(long.id, built.payer.id)
+        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
         first, second = [await built.pipeline.wait(each, 60) for each in (other, short)]
         assert first.started_at is not None
         assert second.started_at is not None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import costs
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
@@ -77,7 +78,7 @@ async def test_a_worker_with_lanes_takes_one_slot_and_no_more_runs_than_lanes(
     blocked = await line.pipeline.submit(line.order("echo"))
     await is_running(line, waiting[0])
     assert line.supervisor.snapshot()["chorus"] == {"busy": 1, "idle": 0}
-    assert (await line.pipeline.get(blocked.id, line.payer.id)).state is State.QUEUED, (
+    assert (await line.pipeline.get(blocked.id, Tenant(line.payer.id))).state is State.QUEUED, (
         "the only slot is taken"
     )
     gate.touch()
@@ -87,7 +88,7 @@ async def test_a_worker_with_lanes_takes_one_slot_and_no_more_runs_than_lanes(
 async def is_running(line: Road, prediction: Prediction) -> None:
     """Wait until it runs."""
     async for _ in line.pipeline.events(prediction):
-        current = await line.pipeline.get(prediction.id, line.payer.id)
+        current = await line.pipeline.get(prediction.id, Tenant(line.payer.id))
         if current.state in {State.RUNNING, State.SUCCEEDED}:
             return
 
@@ -99,7 +100,7 @@ async def test_remote_runs_take_no_slot_of_this_machine(line: Road) -> None:
     near = await line.run("echo")
     assert near.state is State.SUCCEEDED, "three wait elsewhere and the one slot is free"
     for one in away:
-        await line.pipeline.cancel(one.id, line.payer.id)
+        await line.pipeline.cancel(one.id, Tenant(line.payer.id))
     assert {one.state for one in await ends(line, *away)} == {State.CANCELED}
     assert (await line.account()).posted == 1_000_000 - PRICE
     assert (await line.account()).held == 0

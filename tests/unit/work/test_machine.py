@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import machine as machines
 from sixfold.core.work.machine import Machine
 from sixfold.core.work.ports import WorkerSpec
@@ -70,7 +71,7 @@ async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
         await cramped(built)
         assert (await built.pipeline.any(second.id)).state is State.QUEUED
         assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 1)
-        await built.pipeline.cancel(first, built.payer.id)
+        await built.pipeline.cancel(first, Tenant(built.payer.id))
         assert (await built.pipeline.wait(second, 60)).state is State.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"]]
         assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 0)
@@ -88,7 +89,7 @@ async def test_who_waits_too_long_for_memory_is_let_go_first(
         large = await built.pipeline.submit(built.order("echo"))
         await cramped(built)
         small = await built.pipeline.submit(built.order("other"))
-        await built.pipeline.cancel(first, built.payer.id)
+        await built.pipeline.cancel(first, Tenant(built.payer.id))
         assert (await built.pipeline.wait(large, 60)).state is State.SUCCEEDED
         assert (await built.pipeline.wait(small, 60)).state is State.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"], ["echo", "other"]]
@@ -100,7 +101,7 @@ async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: p
         await running(built, "slow")
         large = await built.pipeline.submit(built.order("echo"))
         await cramped(built)
-        await built.pipeline.cancel(large.id, built.payer.id)
+        await built.pipeline.cancel(large.id, Tenant(built.payer.id))
         assert (await built.run("other")).state is State.SUCCEEDED
         assert built.supervisor.memory()[2] == 0
 

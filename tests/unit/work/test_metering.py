@@ -16,6 +16,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import charges, journal
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import predictions, pricing, receipt, reversals
 from sixfold.core.work.children import PipelineChildren
 from sixfold.core.work.events import Moved
@@ -172,7 +173,7 @@ async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
     whole = await watched.parent((await parent(line, tmp_path / "never")).id)
     order = line.order("slow", parent=Parent(whole.id, "1", whole.model), extras={"seconds": 3600})
     orphan = await line.pipeline.submit(order)
-    await line.pipeline.cancel(whole.id, whole.account_id)
+    await line.pipeline.cancel(whole.id, Tenant.of(whole))
     assert (await line.pipeline.wait(orphan, 60)).state is State.CANCELED
     assert await spent(line) == 0
 
@@ -183,13 +184,13 @@ async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp
     waits = await line.pipeline.submit(
         line.order("slow", parent=Parent(whole.id, "2", whole.model), extras={"seconds": 60})
     )
-    await line.pipeline.cancel(waits.id, waits.account_id)
+    await line.pipeline.cancel(waits.id, Tenant.of(waits))
     assert (await line.pipeline.wait(waits, 60)).state is State.CANCELED
-    await line.pipeline.cancel(whole.id, whole.account_id)
+    await line.pipeline.cancel(whole.id, Tenant.of(whole))
     assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
-    part = await line.pipeline.get(done.id, done.account_id)
+    part = await line.pipeline.get(done.id, Tenant.of(done))
     assert (part.cost, itemized(part)) == (0, None)  # what it made is withdrawn with its parent
-    assert itemized(await line.pipeline.get(whole.id, whole.account_id)) is None
+    assert itemized(await line.pipeline.get(whole.id, Tenant.of(whole))) is None
     assert await spent(line) == 0
     with pytest.raises(errors.Conflict):
         await line.run(parent=Parent(whole.id, "3", whole.model))

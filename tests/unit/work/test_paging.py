@@ -29,11 +29,11 @@ async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) 
         pages: list[list[str]] = []
         cursor: str | None = None
         while cursor is not None or not pages:
-            found, cursor = await built.pipeline.page(built.payer.id, Filter(), 200, cursor)
+            found, cursor = await built.pipeline.page(Tenant(built.payer.id), Filter(), 200, cursor)
             pages.append([prediction.id for prediction in found])
         assert [len(each) for each in pages] == [2, 1, 1, 2]
         assert [one for page in pages for one in page] == made[::-1]
-        found, cursor = await built.pipeline.page(built.payer.id, Filter(), 1, None)
+        found, cursor = await built.pipeline.page(Tenant(built.payer.id), Filter(), 1, None)
         assert ([each.id for each in found], cursor) == (made[-1:], made[-1])
 
 
@@ -47,7 +47,7 @@ async def test_prompts_are_listed_as_far_as_they_fit(tmp_path: Path) -> None:
         assert [each.id for each in first] == made[:2]
         assert await built.database.read(prompts.remaining(tenant)) == 4
         for prediction_id in made:
-            await built.pipeline.cancel(prediction_id, built.payer.id)
+            await built.pipeline.cancel(prediction_id, Tenant(built.payer.id))
         ended = await built.database.read(prompts.ended(tenant, 64))
         assert [each.id for each in ended] == made[2:]
         assert await built.database.read(prompts.ended(tenant, 0)) == ()

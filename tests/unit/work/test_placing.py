@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.ports import WorkerSpec
 from sixfold.core.work.states import State
 from sixfold.drivers.inline import InlineDriver, InlineWorker
@@ -69,6 +70,6 @@ async def test_what_cannot_run_here_is_left_to_others(tmp_path: Path) -> None:
         built.supervisor.can = lambda engine: engine != "slow"
         left = await built.pipeline.submit(built.order("slow", extras={"seconds": 0}))
         assert (await built.run()).state is State.SUCCEEDED
-        assert (await built.pipeline.get(left.id, left.account_id)).state is State.QUEUED
+        assert (await built.pipeline.get(left.id, Tenant.of(left))).state is State.QUEUED
         built.supervisor.can = lambda _engine: True
         assert (await built.pipeline.wait(left, 60)).state is State.SUCCEEDED

@@ -12,6 +12,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.prices import FREE
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import predictions
 from sixfold.core.work.events import Moved, Progressed
 from sixfold.core.work.manifest import embedding
@@ -55,7 +56,7 @@ async def test_an_order_beyond_the_balance_is_refused_and_changes_nothing(tmp_pa
     async with road(tmp_path, Options(credit=PRICE - 1)) as poor:
         with pytest.raises(errors.InsufficientCredits):
             await poor.pipeline.submit(poor.order())
-        listed, _ = await poor.pipeline.page(poor.payer.id, predictions.Filter(), 10, None)
+        listed, _ = await poor.pipeline.page(Tenant(poor.payer.id), predictions.Filter(), 10, None)
         assert listed == ()
 
 
@@ -95,7 +96,7 @@ async def test_an_account_fills_its_share_of_the_queue_with_free_requests_only(t
         await built.pipeline.submit(replace(free, principal=other.owner))
         operator = replace(built.payer.owner, kind="operator")
         await built.pipeline.submit(replace(free, principal=operator))
-        await built.pipeline.cancel(first.id, built.payer.id)
+        await built.pipeline.cancel(first.id, Tenant(built.payer.id))
         with pytest.raises(errors.QueueFull):  # the operator's counts for its account
             await built.pipeline.submit(free)
 
@@ -111,7 +112,7 @@ async def test_the_same_idempotency_id_is_one_prediction_however_often_it_is_rac
 async def test_a_waiting_prediction_is_canceled_at_once(tmp_path: Path) -> None:
     async with road(tmp_path, Options(start=False)) as built:
         prediction = await built.pipeline.submit(built.order())
-        canceled = await built.pipeline.cancel(prediction.id, built.payer.id)
+        canceled = await built.pipeline.cancel(prediction.id, Tenant(built.payer.id))
         assert canceled.state is State.CANCELED
         assert (await built.account()).held == 0
 
@@ -123,7 +124,7 @@ async def test_a_running_prediction_is_canceled_even_when_its_engine_does_not_li
     async with road(tmp_path, Options(driver=ProcessDriver())) as built:
         prediction = await built.pipeline.submit(built.order("slow", extras={"stubborn": stubborn}))
         await _until_progress(built, prediction)
-        await built.pipeline.cancel(prediction.id, built.payer.id)
+        await built.pipeline.cancel(prediction.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(prediction, 60)
         assert ended.state is State.CANCELED
         account = await built.account()
@@ -144,7 +145,7 @@ async def test_a_cancelation_is_heard_while_the_inputs_are_fetched(open_road: Ro
     order = open_road.order("slow", sources={"image": source}, extras={"seconds": 3600})
     prediction = await open_road.pipeline.submit(order)
     await asked.wait()
-    await open_road.pipeline.cancel(prediction.id, open_road.payer.id)
+    await open_road.pipeline.cancel(prediction.id, Tenant(open_road.payer.id))
     go.set()
     assert (await open_road.pipeline.wait(prediction, 60)).state is State.CANCELED
 
@@ -158,9 +159,9 @@ async def _until_progress(built: Road, prediction: Prediction) -> None:
 async def test_another_accounts_prediction_cannot_be_seen_or_canceled(open_road: Road) -> None:
     prediction = await open_road.run()
     with pytest.raises(errors.NotFound):
-        await open_road.pipeline.get(prediction.id, "acct_other")
+        await open_road.pipeline.get(prediction.id, Tenant("acct_other"))
     with pytest.raises(errors.NotFound):
-        await open_road.pipeline.cancel(prediction.id, "acct_other")
+        await open_road.pipeline.cancel(prediction.id, Tenant("acct_other"))
 
 
 async def test_a_run_beyond_its_time_limit_fails_and_is_free(tmp_path: Path) -> None:

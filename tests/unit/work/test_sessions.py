@@ -14,6 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, journal, ledger
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Transaction
 from sixfold.core.work import sessions, sessions_moving
 from sixfold.core.work.live import Frame
@@ -239,7 +240,7 @@ async def test_only_its_own_tokens_open_a_session(desk: Desk) -> None:
     assert not opened.session.is_resumed_by(opened.token)
     assert not opened.session.opens_to(opened.session.id)
     with pytest.raises(errors.NotFound):
-        await desk.write(sessions.find(opened.session.id, "acct_other"))
+        await desk.write(sessions.find(opened.session.id, Tenant("acct_other")))
     await desk.write(sessions.happen(opened.session.id, Event.CLOSE, LEASE))
     assert (await desk.write(sessions.happen(opened.session.id, Event.END, LEASE))).cost == 0
 

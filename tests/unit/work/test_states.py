@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction
 from sixfold.core.work import claims, predictions, reversals
 from sixfold.core.work.predictions import Failure, Lease, StaleAttempt, Success, Trace
@@ -28,7 +29,7 @@ STEPS: dict[Event, Callable[[Prediction], Transaction[object]]] = {
     Event.FAIL: lambda p: predictions.fail(p.id, p.attempt, Failure("no", "engine")),
     Event.LOSE: lambda p: predictions.lose(p.id, p.attempt, 3, "test"),
     Event.PUT_BACK: lambda p: predictions.put_back(p.id, p.attempt),
-    Event.CANCEL: lambda p: predictions.cancel(p.id, p.account_id),
+    Event.CANCEL: lambda p: predictions.cancel(p.id, Tenant.of(p)),
     Event.STOP: lambda p: predictions.stop(p.id, p.attempt, Trace()),
     Event.EXPIRE: lambda p: predictions.expire(2**62),
     Event.REFUND: lambda p: reversals.refund(p.id, "test"),
@@ -56,7 +57,7 @@ async def _step(road_: Road, prediction: Prediction, event: Event) -> None:
 
 
 async def _now(road_: Road, prediction: Prediction) -> Prediction:
-    return await road_.database.read(predictions.get(prediction.id, prediction.account_id))
+    return await road_.database.read(predictions.get(prediction.id, Tenant.of(prediction)))
 
 
 async def _bring_to(road_: Road, state: State) -> Prediction:

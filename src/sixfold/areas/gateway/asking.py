@@ -140,7 +140,7 @@ class Talker:
             again = msgspec.structs.replace(ask, held=0)
             return (await self._whole(again, wanted, None, paid)).response()
 
-        once = Once(principal.account_id, raw, self._tongue.dialect)
+        once = Once(principal.replays, raw, self._tongue.dialect)
         return await self._services.repeats.run(call.request(), once, work)
 
     def _ask(
@@ -164,6 +164,7 @@ class Talker:
             below_zero=principal.below_zero,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
+            credential_id=principal.credential_id,
             headers=passed_on(call.headers) if wire == "messages" else {},
         )
 

@@ -30,11 +30,10 @@ class Log:
     async def page(self, request: Request) -> Response:
         """Some of them."""
         principal = await self._services.doors.bearer(request)
-        limited = not principal.has(rights.Rights.ACCOUNT_READ)
         wanted = Filter(
             model=queries.text(request, "model", _MAX_TEXT),
             state=queries.word(request, "status", _STATES, _MAX_TEXT),
-            key_id=(principal.key_id or "") if limited else queries.text(request, "key", _MAX_TEXT),
+            key_id=principal.credential_id or queries.text(request, "key", _MAX_TEXT),
             text=queries.text(request, "q", _MAX_TEXT),
         )
         cursor = queries.text(request, "cursor", _MAX_TEXT) or None

@@ -131,9 +131,9 @@ class Talk:
         principal = await self._door.admit(call.headers)
         raw = await call.body()
         wanted = await bodies.parsed(responses.wanted, raw)
-        wanted = self._keeping.kept(principal.account_id, wanted, raw)
+        wanted = self._keeping.kept(principal.tenant, wanted, raw)
         if wanted.previous or references.MARK in raw:
-            wanted, raw = await self._keeping.continued(principal.account_id, wanted, raw)
+            wanted, raw = await self._keeping.continued(principal.tenant, wanted, raw)
         return await self._responses.answer(call, principal, wanted, raw)
 
     async def messages(self, call: Call) -> Response | Answer:
@@ -158,6 +158,7 @@ class Talk:
             services=SERVICES,
             limited_to=principal.scope.services,
             below_zero=principal.below_zero,
+            credential_id=principal.credential_id,
             headers=passed_on(dict(request.headers.raw)),
         )
         counted = {"input_tokens": await self._relay.count(ask)}

@@ -69,7 +69,7 @@ class Service:
             order = await self._order(request, principal, name, given, idempotency_id)
             return await self._made(name, order, later=later)
 
-        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), make)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), make)
 
     # -- what is made ------------------------------------------------------------------------------
 
@@ -210,9 +210,7 @@ class Service:
         """A picture as an address that has its bytes within: a model server is sent to nobody's."""
         if not text:
             return ""
-        source = await self._services.media.resolve(
-            principal.account_id, Descriptor("image_url", "image"), text
-        )
+        source = await self._services.media.resolve(principal.tenant, Descriptor("image_url", "image"), text)
         data = base64.b64encode(await self._services.blobs.get(source.blob)).decode()
         return f"data:{source.content_type};base64,{data}"
 

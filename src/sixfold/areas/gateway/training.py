@@ -44,7 +44,7 @@ class Training:
                 raise
             return answers.json(begun(trained.MODEL, prediction), 202)
 
-        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), make)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), make)
 
     async def _look_at_pictures(self, order: Order) -> None:
         """Where nothing can learn, too, what is wrong with pictures goes first; raises `InvalidInput`.
@@ -58,7 +58,7 @@ class Training:
             for name, (row, text) in pictures.items()
             if not text.startswith(("https://", "http://")) or text.startswith(tuple(media.own_origins))
         }
-        await media.resolve_all(order.account_id, near)
+        await media.resolve_all(order.principal.tenant, near)
 
 
 def face(services: Services) -> Face:

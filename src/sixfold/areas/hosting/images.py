@@ -40,7 +40,7 @@ class ImageImport:
         async def made(_idempotency_id: str | None) -> Response:
             return await self._learned(principal, bodies.parse_object(raw))
 
-        once = Once(principal.account_id, raw, answers.coded)
+        once = Once(principal.replays, raw, answers.coded)
         return await self._services.repeats.run(request, once, made)
 
     async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:

@@ -63,7 +63,7 @@ async def order(
     if wanted.mounts:
         quote(services, found, wanted)  # before any file is fetched
     sources = await mounts.sources(
-        services.media, principal.account_id, found.model, wanted.mounts, wanted.inputs
+        services.media, principal.tenant, found.model, wanted.mounts, wanted.inputs
     )
     extras: dict[str, Any] = {} if found.variant is None else {"variant": found.variant}
     return Order(

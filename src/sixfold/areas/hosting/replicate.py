@@ -93,7 +93,7 @@ class Replicate:
         """Run a version, or the model that the path or the version names."""
         principal = await self._enter(request)
         raw = await request.body()
-        once = Once(principal.account_id, raw, schemas.error)
+        once = Once(principal.replays, raw, schemas.error)
 
         async def work(idempotency_id: str | None) -> Response:
             body = await bodies.parsed(bodies.parse_object, raw)
@@ -134,7 +134,7 @@ class Replicate:
         """The account's predictions, newest first."""
         principal = await self._enter(request)
         cursor = request.query_params.get("cursor") or None
-        found, following = await self._services.pipeline.page(principal.account_id, Filter(), _PAGE, cursor)
+        found, following = await self._services.pipeline.page(principal.tenant, Filter(), _PAGE, cursor)
         more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': following})}"
         rows = await answers.encode_each(self._shown(prediction) for prediction in found)
         return answers.json({"next": more if following else None, "previous": None, "results": rows})
@@ -143,13 +143,13 @@ class Replicate:
         """One prediction."""
         principal = await self._enter(request)
         prediction_id = calls.path_value(request, "prediction_id")
-        return self._answer(await self._services.pipeline.get(prediction_id, principal.account_id))
+        return self._answer(await self._services.pipeline.get(prediction_id, principal.tenant))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel what has not ended."""
         principal = await self._enter(request)
         prediction_id = calls.path_value(request, "prediction_id")
-        return self._answer(await self._services.pipeline.cancel(prediction_id, principal.account_id))
+        return self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
 
     def tell(self, prediction: Prediction, _event: str, _moment: int) -> dict[str, Any]:
         """What a webhook says: the prediction itself."""
@@ -179,7 +179,7 @@ class Replicate:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def _keep(self, principal: Principal, received: Received) -> Response:
-        kept = await self._services.media.upload(principal.account_id, received.path, received.content_type)
+        kept = await self._services.media.upload(principal.tenant, received.path, received.content_type)
         moment = steady_clock()()
         life_us = self._services.settings.upload_life_days * 86_400_000_000
         shown: dict[str, Any] = {

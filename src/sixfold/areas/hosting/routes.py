@@ -44,7 +44,7 @@ class Predictions:
     async def _once(self, request: Request, work: Work) -> Response:
         principal = await self._enter(request)
         raw = await request.body()
-        once = Once(principal.account_id, raw, answers.coded)
+        once = Once(principal.replays, raw, answers.coded)
 
         async def accepted(idempotency_id: str | None) -> Response:
             body = await bodies.parsed(bodies.parse_object, raw)
@@ -88,7 +88,7 @@ class Predictions:
         )
         cursor = queries.text(request, "cursor", _MAX_FILTER) or None
         found, following = await self._services.pipeline.page(
-            principal.account_id, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
+            principal.tenant, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
         )
         told = [await self._teller.told(prediction) for prediction in found]
         rows = await answers.encode_each(told)
@@ -102,7 +102,7 @@ class Predictions:
         """Cancel what has not ended."""
         principal = await self._enter(request)
         prediction_id = calls.path_value(request, "prediction_id")
-        return await self._answer(await self._services.pipeline.cancel(prediction_id, principal.account_id))
+        return await self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
 
     async def events(self, request: Request) -> Response:
         """What happens to one prediction, as it happens."""
@@ -121,9 +121,7 @@ class Predictions:
 
     async def _find(self, request: Request) -> Prediction:
         principal = await self._enter(request)
-        return await self._services.pipeline.get(
-            calls.path_value(request, "prediction_id"), principal.account_id
-        )
+        return await self._services.pipeline.get(calls.path_value(request, "prediction_id"), principal.tenant)
 
     async def _answer(self, prediction: Prediction, status: int = 200) -> Response:
         headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}

@@ -44,7 +44,7 @@ class Sessions:
         """Begin a session of a model."""
         principal = await self._enter(request)
         raw = await request.body()
-        once = Once(principal.account_id, raw, answers.coded)
+        once = Once(principal.replays, raw, answers.coded)
 
         async def work(_idempotency_id: str | None) -> Response:
             wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})
@@ -61,13 +61,13 @@ class Sessions:
     async def show(self, request: Request) -> Response:
         """One session."""
         principal = await self._enter(request)
-        found = await self._live.find(calls.path_value(request, "session_id"), principal.account_id)
+        found = await self._live.find(calls.path_value(request, "session_id"), principal.tenant)
         return self._answer(schemas.session(found, self._base_url), found)
 
     async def close(self, request: Request) -> Response:
         """Close a session; one that has ended stays as it is."""
         principal = await self._enter(request)
-        ended = await self._live.close(calls.path_value(request, "session_id"), principal.account_id)
+        ended = await self._live.close(calls.path_value(request, "session_id"), principal.tenant)
         return self._answer(schemas.session(ended, self._base_url), ended)
 
     async def _enter(self, request: Request) -> Principal:

@@ -8,6 +8,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import steady_clock
 from sixfold.core.work.events import Event, Logged, Moved, Progressed
 from sixfold.core.work.history import History, has_seen_end, is_end
@@ -82,7 +83,7 @@ class Stream:
 
     async def _present(self, history: History | None) -> bytes:
         """The prediction as it is, numbered below every event that follows."""
-        current = await self._pipeline.get(self._prediction.id, self._prediction.account_id)
+        current = await self._pipeline.get(self._prediction.id, Tenant.of(self._prediction))
         last = history.last if history is not None else 0
         end = current.is_terminal
         if last > self._seen and (last % 2 == 1) == end:

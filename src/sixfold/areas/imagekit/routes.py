@@ -98,7 +98,7 @@ class ImageKit:
         wants_bytes = accept.best(request.headers.get("accept"), (_JSON, *_FORMATS)) in _FORMATS
         inputs["format"] = _format(request) if wants_bytes else "webp"
         wants = b"image" if wants_bytes else b"json"
-        owner = principal.tenant.id
+        owner = principal.replays
         if principal.keyless:  # strangers share the tenant where the service is open to all
             owner = f"{owner}/{self._services.origins.network(request)}"
         once = Once(owner, wants + await request.body(), dialect.answer)
@@ -135,7 +135,7 @@ class ImageKit:
                 raise errors.ShuttingDown(_ASK_AGAIN)
             # there is nothing here by which it could be asked after
             with contextlib.suppress(errors.StoreFailed):
-                await pipeline.cancel(prediction.id, prediction.account_id)
+                await pipeline.cancel(prediction.id, Tenant.of(prediction))
             raise errors.ShuttingDown if pipeline.draining else errors.EngineFailed
         if prediction.error_kind == predictions.UNUSABLE:
             name = next(iter(prediction.task.files), "")

@@ -16,6 +16,7 @@ from sixfold.areas.media import entrance
 from sixfold.areas.media import errors as dialect
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import rfc3339
 from sixfold.core.gallery import characters, posts
 from sixfold.core.gallery.characters import Character
@@ -56,7 +57,7 @@ class Counter:
         async def create(request: Request) -> Response:
             principal, given, raw = await entrance.enter(request, self._services.doors)
             principal.permit(service)
-            once = Once(principal.account_id, raw, dialect.answer)
+            once = Once(principal.replays, raw, dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return answers.json(await publish(principal, given))
@@ -69,7 +70,7 @@ class Counter:
 
     async def _character(self, principal: Principal, given: Fields) -> Mapping[str, Any]:
         values = inputs.check(CHARACTER, given.values)
-        avatar = await self._file(principal.account_id, given, "avatar", _IMAGES)
+        avatar = await self._file(principal.tenant, given, "avatar", _IMAGES)
         draft = characters.Draft(
             principal.account_id, values["name"], values["description"], values["greeting"], None
         )
@@ -84,7 +85,7 @@ class Counter:
     async def _post(self, principal: Principal, given: Fields) -> Mapping[str, Any]:
         values = inputs.check(POST, given.values)
         tags = _tags(given.values.get("tags"))
-        media = await self._file(principal.account_id, given, "media", _MEDIA)
+        media = await self._file(principal.tenant, given, "media", _MEDIA)
         if media is None:
             raise _refused("media", "media: give media_url, media_bytes or a file")
         draft = posts.Draft(principal.account_id, values["text"], "", media.content_type, tags)
@@ -97,9 +98,7 @@ class Counter:
             "uploaded_via_api": True,
         }
 
-    async def _file(
-        self, account_id: str, given: Fields, name: str, allowed: frozenset[str]
-    ) -> Source | None:
+    async def _file(self, tenant: Tenant, given: Fields, name: str, allowed: frozenset[str]) -> Source | None:
         """What came as `<name>_url`, `<name>_bytes` or a form's file: stored, and of an allowed type."""
         by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", given.files.get(name)
         ways = [way for way in (by_url, by_bytes) if given.values.get(way) not in (None, "")]
@@ -113,7 +112,7 @@ class Counter:
                 return None
             elif at == by_url:
                 wanted = inputs.check((Descriptor(by_url, "file", required=True),), given.values)
-                source = await media.resolve(account_id, Descriptor(by_url, "file"), wanted[by_url])
+                source = await media.resolve(tenant, Descriptor(by_url, "file"), wanted[by_url])
             else:
                 source = await media.hold(_decoded(given.values[by_bytes], by_bytes), sniffing.UNKNOWN)
             return await self._typed(source, at, allowed)

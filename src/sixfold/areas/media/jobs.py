@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from sixfold.areas.media import endpoints, schemas
 from sixfold.core.accounts import rights
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import predictions
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
@@ -28,7 +29,7 @@ class Jobs:
     async def cancel(self, request: Request) -> Response:
         """Cancel a job that has not ended."""
         job = await self._find(request)
-        return self._job(await self._services.pipeline.cancel(job.id, job.account_id))
+        return self._job(await self._services.pipeline.cancel(job.id, Tenant.of(job)))
 
     async def _find(self, request: Request) -> Prediction:
         return await self._services.pipeline.by_job(calls.path_value(request, "job_id"))

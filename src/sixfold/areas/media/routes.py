@@ -38,7 +38,7 @@ class Media:
 
         async def make(request: Request) -> Response:
             principal, given, raw = await entrance.enter(request, self._services.doors)
-            once = Once(principal.account_id, raw, dialect.answer)
+            once = Once(principal.replays, raw, dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
                 try:

@@ -32,7 +32,7 @@ class Files:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await receiving.receive(request, path)
-            once = Once(caller.account_id, received.digest, answers.coded)
+            once = Once(caller.replays, received.digest, answers.coded)
             return await self._services.repeats.run(request, once, lambda _: self._import(caller, path))
         except OSError as error:
             raise errors.StoreFailed from error

@@ -53,7 +53,7 @@ class Pages:
 
         async def handle(request: Request) -> Response:
             caller = await caller_of(self._services, request)
-            once = Once(caller.account_id, await request.body(), answers.coded)
+            once = Once(caller.replays, await request.body(), answers.coded)
             return await self._services.repeats.run(request, once, lambda _: work(request, caller))
 
         return handle

@@ -32,7 +32,7 @@ class Payments:
             url = await self._services.checkout.top_up(principal.account_id, principal.email, micros)
             return answers.json({"checkout_url": url})
 
-        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), work)
 
     async def plan(self, request: Request) -> Response:
         """Where a memory plan is paid by card."""
@@ -44,7 +44,7 @@ class Payments:
             url = await self._services.checkout.subscribe(principal.account_id, principal.email, plan)
             return answers.json({"checkout_url": url})
 
-        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), work)
 
     async def deposit(self, request: Request) -> Response:
         """The account's own address for tokens."""

@@ -31,7 +31,7 @@ class Uploads:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await receiving.receive(request, path)
-            once = Once(principal.account_id, received.digest, answers.coded)
+            once = Once(principal.replays, received.digest, answers.coded)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return await self._keep(principal, received)
@@ -48,7 +48,7 @@ class Uploads:
 
     async def _keep(self, principal: Principal, received: Received) -> Response:
         media = self._services.media
-        upload = await media.upload(principal.account_id, received.path, received.content_type)
+        upload = await media.upload(principal.tenant, received.path, received.content_type)
         return answers.json(
             {
                 "url": f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}",

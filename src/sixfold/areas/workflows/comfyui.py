@@ -77,7 +77,7 @@ class Comfy:
             refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
             return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
 
-        return await self._services.repeats.run(request, Once(principal.tenant.id, raw, dialect), work)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, dialect), work)
 
     async def remaining(self, request: Request) -> Response:
         """How many are on their way."""
@@ -124,7 +124,7 @@ class Comfy:
         principal = await self._doors.enter(request)
         raw = await request.body()
         body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
-        if body.get("free_memory") is True:
+        if body.get("free_memory") is True and not principal.credential_id:  # the account shares them
             await self._services.workshop.outcomes(principal.tenant).clear()
         return Response()
 

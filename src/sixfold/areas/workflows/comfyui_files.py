@@ -90,10 +90,11 @@ class Files:
         name = form.name
         if not form.content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("What is uploaded here is a picture, a sound or a film")
-        upload = await self._services.media.upload(tenant.account_id, form.path, form.content_type)
+        upload = await self._services.media.upload(tenant, form.path, form.content_type)
         found = await self._services.media.find(upload.name)
         source = Source(found.blob, form.content_type, upload.size)
-        if form.told.get("overwrite", "").lower() not in ("true", "1"):
+        replaces = form.told.get("overwrite", "").lower() in ("true", "1")
+        if not replaces or await self._names.find(tenant, name) is None:
             name = await self._free(tenant, name, source.blob)
         await self._names.put(Run(tenant), name, source)
         return answers.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
@@ -101,10 +102,17 @@ class Files:
     async def _free(self, tenant: Tenant, name: Name, blob: str) -> Name:
         """The name, or the first with a number that no other file has."""
         path, at = PurePosixPath(name.name), 1
-        while (found := await self._names.find(tenant, name)) is not None and found.blob != blob:
+        while await self._is_taken(tenant, name, blob):
             name = Name(f"{path.stem} ({at}){path.suffix}", name.subfolder, name.kind)
             at += 1
         return name
+
+    async def _is_taken(self, tenant: Tenant, name: Name, blob: str) -> bool:
+        """Whether a name is another file's: of other bytes, or another credential's."""
+        if await self._names.find(tenant.whole, name) is None:
+            return False
+        own = await self._names.find(tenant, name)
+        return own is None or own.blob != blob
 
     async def view(self, request: Request) -> Response:
         """A file by its name; a picture as `preview` or `channel` ask for it."""

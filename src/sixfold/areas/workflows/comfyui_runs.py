@@ -169,7 +169,7 @@ class Runs:
         """Cancel what waits."""
         for each in await self._under_way(tenant):
             if each.state is State.QUEUED and (everything or _prompt_id(each) in prompt_ids):
-                await self._pipeline.cancel(each.id, tenant.account_id)
+                await self._pipeline.cancel(each.id, tenant)
 
     async def interrupt(self, tenant: Tenant, prompt_id: str) -> None:
         """Cancel the prompt that runs longest, or the one that is named.
@@ -180,7 +180,7 @@ class Runs:
         wanted = [each for each in found if not prompt_id or _prompt_id(each) == prompt_id]
         if wanted:
             first = min(wanted, key=lambda each: (each.state is State.QUEUED, each.id))
-            await self._pipeline.cancel(first.id, tenant.account_id)
+            await self._pipeline.cancel(first.id, tenant)
 
     async def forget(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Leave what has ended out of the history."""
@@ -192,22 +192,26 @@ class Runs:
 
     # -- who is told -----------------------------------------------------------------------------
 
-    def _heard(self, prediction_id: str, event: Event) -> None:
+    def _heard(self, _prediction_id: str, event: Event) -> None:
         """A prompt began or ended: tell its client, now that the history has it."""
         if not isinstance(event, Moved) or event.prediction.face != _FACE:
             return
         prediction = event.prediction
         if prediction.model != spaces.PROMPT:
             return
-        tenant = Tenant.of(prediction)
-        still = self._open[tenant]
-        count = len(still)
-        (still.discard if prediction.is_terminal else still.add)(prediction_id)
         if prediction.is_terminal:
             self._tell_end(prediction)
+        tenant = Tenant.of(prediction)
+        for each in {tenant, tenant.whole}:
+            self._count(each, prediction)
+
+    def _count(self, tenant: Tenant, prediction: Prediction) -> None:
+        still = self._open[tenant]
+        count = len(still)
+        (still.discard if prediction.is_terminal else still.add)(prediction.id)
         if len(still) != count:
             status = {"type": "status", "data": {"status": _remaining(len(still))}}
-            self._workshop.hub.tell(tenant, None, status)
+            self._workshop.hub.tell_own(tenant, None, status)
         if not still:
             del self._open[tenant]
 

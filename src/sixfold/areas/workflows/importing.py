@@ -65,7 +65,7 @@ class Importing:
             await asyncio.sleep(0)
             return answers.json({**self._catalogue.record(space), "success": True}, 201)
 
-        return await self._services.repeats.run(request, Once(principal.account_id, raw, answers.coded), work)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), work)
 
     async def bring(self, account_id: str, content: bytes, name: str) -> Space:
         """Import the workflow that a file is or carries, as an account's own; raises `BadRequest`."""

@@ -45,7 +45,7 @@ class Running:
         async def accepted(idempotency_id: str | None) -> Response:
             return await self._run(request, principal, raw, idempotency_id)
 
-        once = Once(principal.account_id, raw, answers.coded)
+        once = Once(principal.replays, raw, answers.coded)
         return await self._services.repeats.run(request, once, accepted)
 
     async def _run(

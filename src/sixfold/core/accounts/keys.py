@@ -18,6 +18,7 @@ from sixfold.core.database import Query, Row, Transaction, one
 
 Authentication = Literal["key", "oauth", "session", "local", "anonymous"]
 Origin = Literal["key", "oauth"]
+_NOBODY = "-"  # created nothing
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
 FRESH_MINUTES = 10  # for how long a sign-in admits to `account.manage`
 PROGRAM_RIGHTS = {  # by OAuth scope
@@ -75,7 +76,8 @@ class Principal:
 
     `keyless` is the operator on the server's own machine without a key. `signed_in_at` is the time of a
     session's last sign-in in epoch µs, `is_fresh` whether that was within the last `FRESH_MINUTES`.
-    `below_zero` is set for a customer with a negative balance, who may run nothing.
+    `below_zero` is set for a customer with a negative balance, who may run nothing. `grant_id` is the OAuth
+    grant of a program's key.
     """
 
     account_id: str
@@ -90,6 +92,7 @@ class Principal:
     is_fresh: bool = False
     role: str = "owner"
     below_zero: bool = False
+    grant_id: str | None = None
 
     @property
     def organization_id(self) -> str:
@@ -107,9 +110,24 @@ class Principal:
         return self.kind == "operator"
 
     @property
+    def credential_id(self) -> str:
+        """The grant or key whose work alone it sees; empty with `account.read` and without a key."""
+        if self.keyless or self.has(Rights.ACCOUNT_READ):
+            return ""
+        return self.grant_id or self.key_id or _NOBODY
+
+    @property
     def tenant(self) -> Tenant:
         """Whose work it sees."""
         return Tenant.of(self)
+
+    @property
+    def replays(self) -> str:
+        """Whose kept answers repeated requests get: a key with limits on what it uses gets its own alone."""
+        own = self.credential_id
+        if self.scope.services or self.scope.collections:
+            own = self.grant_id or self.key_id or _NOBODY
+        return Tenant(self.account_id, self.keyless, own).id
 
     def without_key(self) -> Principal:
         """Return the principal of a request without a key, which is booked on the same account."""
@@ -257,6 +275,7 @@ def _principal(row: Row) -> Principal:
         rights=found if row["kind"] == "operator" else found & ~Rights.OPERATE,
         authentication="oauth" if row["origin"] == "oauth" or row["program"] else "key",
         below_zero=bool(row["below_zero"]),
+        grant_id=row["grant_id"],
     )
 
 

@@ -25,7 +25,7 @@ from sixfold.core.database import Query, Row, Transaction, now, one
 SCOPES: Mapping[str, str] = {
     "memory": "Read and write the memory",
     "memory.read": "Read the memory",
-    "models": "Run models, which spends credit, and read and write the memory",
+    "models": "Run models, which spends credit, see what it ran itself, and read and write the memory",
 }
 DEFAULT_SCOPE = "memory"
 KEY_LIFE_US, REFRESH_LIFE_US = HOUR_US, 30 * DAY_US

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Transaction, one
+from sixfold.core.database import Query, Transaction, Value, one
 
 _NAME = re.compile(r"[0-9a-f]{32}")
 
@@ -22,13 +22,13 @@ class UploadFolder:
 
 def name_of(tenant: Tenant) -> Transaction[str | None]:
     """The name of a tenant's folder, once it has one."""
-    row = yield from one("upload_folder_of", **_row(tenant))
+    row = yield from one(f"{_table(tenant)}_of", **_row(tenant))
     return None if row is None else str(row["name"])
 
 
 def create(tenant: Tenant) -> Transaction[str]:
     """The name of a tenant's folder, a new one where it has none."""
-    yield Query("upload_folder_insert", {"name": secrets.token_hex(16), **_row(tenant)})
+    yield Query(f"{_table(tenant)}_insert", {"name": secrets.token_hex(16), **_row(tenant)})
     return (yield from name_of(tenant)) or ""
 
 
@@ -37,8 +37,15 @@ def find(name: str) -> Transaction[UploadFolder | None]:
     row = (yield from one("upload_folder", name=name)) if _NAME.fullmatch(name) else None
     if row is None:
         return None
-    return UploadFolder(Tenant(row["account_id"], bool(row["keyless"])), row["kind"] == "operator")
+    tenant = Tenant(row["account_id"], bool(row["keyless"]), row["credential_id"])
+    return UploadFolder(tenant, row["kind"] == "operator")
 
 
-def _row(tenant: Tenant) -> dict[str, str | int]:
+def _table(tenant: Tenant) -> str:
+    return "credential_folder" if tenant.credential_id else "upload_folder"
+
+
+def _row(tenant: Tenant) -> dict[str, Value]:
+    if tenant.credential_id:
+        return tenant.row
     return {"account_id": tenant.account_id, "keyless": int(tenant.keyless)}

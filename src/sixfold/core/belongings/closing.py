@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from sixfold import errors
 from sixfold.core.accounts import accounts, audit, credentials, payments
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Transaction, many, now
 from sixfold.core.media.ports import BlobStore
@@ -29,6 +30,7 @@ ERASURES = (
     "erase_posts",
     "erase_characters",
     "erase_upload_folders",
+    "erase_credential_folders",
     "erase_graph_files",
     "erase_graph_outcomes",
     "erase_graph_forgotten",
@@ -65,7 +67,8 @@ ERASURES = (
     "erase_descriptions",
     "erase_account",
 )
-Stop = Callable[[str, str], Awaitable[object]]  # ends something of an account, by its id
+Stop = Callable[[str, Tenant], Awaitable[object]]  # ends something of a tenant, by its id
+EndPlan = Callable[[str, str], Awaitable[object]]
 
 
 def close(account: Account, days: float, token: str = "") -> Transaction[int]:
@@ -117,7 +120,7 @@ class Leaving:
     """
 
     def __init__(
-        self, database: Database, uploads: BlobStore, cancel: Stop, hang_up: Stop, end_plan: Stop
+        self, database: Database, uploads: BlobStore, cancel: Stop, hang_up: Stop, end_plan: EndPlan
     ) -> None:
         self._database = database
         self._uploads = uploads
@@ -145,7 +148,7 @@ class Leaving:
     async def _erase(self, account_id: str) -> bool:
         for name, stop in self._stops.items():
             for row in await self._database.read(many(name, account_id=account_id)):
-                await stop(str(row["id"]), account_id)
+                await stop(str(row["id"]), Tenant(account_id))
         if not await self._database.write(erase(account_id)):
             return False
         keys = [found.key async for found in self._uploads.list(f"{account_id}/")]

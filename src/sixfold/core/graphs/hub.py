@@ -80,7 +80,12 @@ class Hub:
                 del self._clients[tenant]
 
     def tell(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
-        """Tell a client of a tenant; all of them where none is named."""
+        """Tell a client that sees a tenant's work; all of them where none is named."""
+        for each in {tenant, tenant.whole}:
+            self.tell_own(each, client_id, message)
+
+    def tell_own(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
+        """Tell a client of exactly this tenant; all of them where none is named."""
         for client in tuple(self._clients.get(tenant, ())):
             if client_id is None or client.id == client_id:
                 client.tell(message)

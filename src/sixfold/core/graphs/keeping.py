@@ -147,7 +147,7 @@ class Names:
                 raise errors.InvalidInput.of(called, sentence, "file_missing")
             return Source(found.blob, found.content_type, found.size)
         descriptor = Descriptor(called, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
-        return await self._media.resolve(tenant.account_id, descriptor, text)
+        return await self._media.resolve(tenant, descriptor, text)
 
     async def file(self, source: Source, name: str) -> File:
         """A stored file as a run reads it."""
@@ -165,7 +165,7 @@ _EXAMPLE_TYPES = {".png": "image/png", ".wav": "audio/wav"}
 
 def _folder(tenant: Tenant, kind: Kind, subfolder: str) -> dict[str, Any]:
     stored = f"{_KEYLESS}{subfolder}" if tenant.keyless else subfolder
-    return {"account_id": tenant.account_id, "kind": kind, "subfolder": stored}
+    return {**tenant.row, "kind": kind, "subfolder": stored}
 
 
 def _put(run: Run, name: Name, source: Source) -> Transaction[None]:
@@ -180,7 +180,7 @@ def _numbered(run: Run, kind: Kind, prefix: str, source: Source) -> Transaction[
     least = f"{stem}_"
     alike = yield from one(
         "graph_files_named",
-        **_folder(run.tenant, kind, subfolder),
+        **_folder(run.tenant.whole, kind, subfolder),
         least=least,
         below=f"{stem}`",
     )

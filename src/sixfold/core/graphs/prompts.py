@@ -54,4 +54,4 @@ def forget(tenant: Tenant, prompt_ids: Iterable[str], *, everything: bool) -> Tr
 
 
 def _of(tenant: Tenant) -> dict[str, Value]:
-    return {"account_id": tenant.account_id, "keyless": int(tenant.keyless), "model": PROMPT}
+    return {**tenant.row, "keyless": int(tenant.keyless), "model": PROMPT}

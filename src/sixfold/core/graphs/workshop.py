@@ -197,7 +197,8 @@ class Workshop:
         return self._pipeline.bus
 
     def outcomes(self, tenant: Tenant) -> Outcomes:
-        """The cache of a tenant's nodes."""
+        """The cache of nodes that all credentials of a tenant's account share."""
+        tenant = tenant.whole
         if tenant not in self._outcomes:
             if len(self._outcomes) >= _MOST_ACCOUNTS:
                 del self._outcomes[next(iter(self._outcomes))]

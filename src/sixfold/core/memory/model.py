@@ -80,13 +80,14 @@ class Caller:
     """Whoever reads or writes: the account, the name that changes are signed with, what its key may see.
 
     `collections` limits what is seen to pages in any of them, and what is changed to pages in them alone;
-    empty is the whole memory.
+    empty is the whole memory. `replays` says whose kept answers its repeated requests get.
     """
 
     account_id: str
     name: str
     collections: tuple[str, ...] = ()
     read_only: bool = False
+    replays: str = ""
 
     @classmethod
     def of(cls, principal: Principal) -> Caller:
@@ -98,6 +99,7 @@ class Caller:
             name=principal.key_id or principal.email,
             collections=principal.scope.collections,
             read_only=not principal.has(Rights.MEMORY_WRITE),
+            replays=principal.replays,
         )
 
     @property

@@ -137,7 +137,7 @@ class Attempts:
     async def shown(self, ask: Ask, target: Target, wire: Wire, body: bytes) -> bytes:
         """What a server is sent: one that stands near gets the bytes of what lies at addresses."""
         if target.upstream.near and wire.name in _SHOWN:
-            return await self._showing.within(ask.account_id, body)
+            return await self._showing.within(ask.tenant, body)
         return body
 
     async def _attempt(self, asked: Asked, target: Target, rates: Rates, take: Take) -> Opened | Failure:

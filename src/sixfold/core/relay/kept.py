@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
 from sixfold.core.relay.policy import Policy
@@ -56,22 +57,21 @@ class Conversation(msgspec.Struct, frozen=True):
     fault: errors.SixfoldError | None = None
 
 
-def keep(account_id: str, kept: Kept) -> Transaction[None]:
+def keep(tenant: Tenant, kept: Kept) -> Transaction[None]:
     """Write one down."""
     row: dict[str, Value] = msgspec.structs.asdict(kept)
-    yield Query("response_keep", {**row, "account_id": account_id, "size": kept.size})
+    yield Query("response_keep", {**row, **tenant.row, "size": kept.size})
 
 
-def conversation(account_id: str, response_id: str, most: int) -> Transaction[Conversation | None]:
-    """Where a response stands; None for one that nobody keeps, `Unknown` is raised for another account's.
+def conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Conversation | None]:
+    """Where a response stands; None for one that nobody keeps, `Unknown` is raised for another tenant's.
 
     It is too long with more than `most` bytes, or a thousand responses.
     """
-    params: dict[str, Value] = {"id": response_id, "account_id": account_id, "links": _LINKS, "most": most}
+    params: dict[str, Value] = {"id": response_id, **tenant.row, "links": _LINKS, "most": most}
     rows = yield Query("response_conversation", params)
     if not rows:
-        if (yield from one("response_known", id=response_id)) is not None:
-            raise Unknown(response_id)
+        yield from _refuse_known(response_id)
         return None
     first, fault = rows[0], None
     if first["size"] > most or (first["previous"] and len(rows) == _LINKS):
@@ -81,17 +81,28 @@ def conversation(account_id: str, response_id: str, most: int) -> Transaction[Co
     return Conversation(tuple(map(_kept, rows)), fault)
 
 
-def some(account_id: str, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
-    """Those of some responses that an account keeps; raises `TooLong` for more than `most` bytes of them."""
+def some(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
+    """Those of some responses that a tenant keeps; raises `TooLong` for more than `most` bytes of them.
+
+    Raises `Unknown` for another tenant's: a server that knows its items as well must not be asked for them.
+    """
     found: list[str] = []
     for response_id in response_ids:
-        row = yield from one("response_shown", account_id=account_id, id=response_id)
-        if row is not None:
+        row = yield from one("response_shown", **tenant.row, id=response_id)
+        if row is None:
+            yield from _refuse_known(response_id)
+        else:
             found.append(str(row["response"]))
             most -= len(found[-1].encode())
         if most < 0:
             raise _too_long()
     return found
+
+
+def _refuse_known(response_id: str) -> Transaction[None]:
+    """Raise `Unknown` where anyone keeps a response of this id."""
+    if (yield from one("response_known", id=response_id)) is not None:
+        raise Unknown(response_id)
 
 
 def _too_long() -> errors.TooLong:
@@ -118,30 +129,31 @@ class Shelf:
         """Whether a response is kept: as its request says, else as the operator does."""
         return self._policy.responses_bytes > 0 and (self._policy.store_responses if asked is None else asked)
 
-    async def keep(self, account_id: str, kept: Kept) -> None:
+    async def keep(self, tenant: Tenant, kept: Kept) -> None:
         """It is on the disk when this returns."""
-        await self._database.write(keep(account_id, kept))
+        account_id = tenant.account_id
+        await self._database.write(keep(tenant, kept))
         unseen = self._policy.responses_bytes  # one that was never looked at is, once
         self._grown[account_id] = self._grown.get(account_id, unseen) + kept.size
 
-    async def conversation(self, account_id: str, response_id: str, most: int) -> Conversation | None:
+    async def conversation(self, tenant: Tenant, response_id: str, most: int) -> Conversation | None:
         """What `conversation` gives and raises."""
-        return await self._database.read(conversation(account_id, response_id, most))
+        return await self._database.read(conversation(tenant, response_id, most))
 
-    async def some(self, account_id: str, response_ids: Iterable[str], most: int) -> Sequence[str]:
+    async def some(self, tenant: Tenant, response_ids: Iterable[str], most: int) -> Sequence[str]:
         """What `some` gives and raises."""
-        return await self._database.read(some(account_id, response_ids, most))
+        return await self._database.read(some(tenant, response_ids, most))
 
-    async def shown(self, account_id: str, response_id: str) -> str:
+    async def shown(self, tenant: Tenant, response_id: str) -> str:
         """A response as it was told; raises `Unknown`."""
-        row = await self._database.read(one("response_shown", account_id=account_id, id=response_id))
+        row = await self._database.read(one("response_shown", **tenant.row, id=response_id))
         if row is None:
             raise Unknown(response_id)
         return str(row["response"])
 
-    async def forget(self, account_id: str, response_id: str) -> None:
+    async def forget(self, tenant: Tenant, response_id: str) -> None:
         """Forget one; raises `Unknown`."""
-        forgetting = many("response_forget", account_id=account_id, id=response_id)
+        forgetting = many("response_forget", **tenant.row, id=response_id)
         if not await self._database.write(forgetting):
             raise Unknown(response_id)
 

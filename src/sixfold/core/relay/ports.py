@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.relay.capabilities import ServedModel
 from sixfold.core.relay.chat import Answer, Chat, Event
 from sixfold.core.relay.usage import Usage
@@ -177,4 +178,10 @@ class Ask(msgspec.Struct, frozen=True):
     held: int | None = None  # what a run that pays for it holds: nothing is held or charged here
     tpm: int | None = None
     key_id: str | None = None
+    credential_id: str = ""
     headers: Mapping[str, str] = {}
+
+    @property
+    def tenant(self) -> Tenant:
+        """Whose files it may show."""
+        return Tenant(self.account_id, credential_id=self.credential_id)

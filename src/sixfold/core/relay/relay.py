@@ -229,6 +229,7 @@ class Relay:
             below_zero=principal.below_zero,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,
+            credential_id=principal.credential_id,
         )
 
     async def count(self, ask: Ask) -> int:

@@ -16,15 +16,16 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import json_decoding
+from sixfold.core.accounts.tenants import Tenant
 
 MOST = 32  # addresses in one request
 _BYTES = 64 * 2**20  # of all that they show
 _MAYBE = re.compile(rb'_url"|"source"|\\u')  # a name may be escaped
 _ADDRESS = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)  # some servers open their own files, too
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
-# By account, an input's name and type, and an address: the content type and the bytes that lie there, as the
+# By tenant, an input's name and type, and an address: the content type and the bytes that lie there, as the
 # guard lets them in; raises `InvalidInput`.
-Fetch = Callable[[str, str, str, str], Awaitable[tuple[str, bytes]]]
+Fetch = Callable[[Tenant, str, str, str], Awaitable[tuple[str, bytes]]]
 _decode = json_decoding.decode_whole
 _encode = msgspec.json.encode
 
@@ -35,7 +36,7 @@ class Showing:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def within(self, account_id: str, body: bytes) -> bytes:
+    async def within(self, tenant: Tenant, body: bytes) -> bytes:
         """A request with the bytes in place of addresses; raises `InvalidInput`."""
         if _MAYBE.search(body) is None:
             return body
@@ -51,7 +52,7 @@ class Showing:
         room = _BYTES
         for place, name in found:
             address = _address(place[name]).strip()
-            kind, data = await self._fetch(account_id, name, _KINDS.get(name, "file"), address)
+            kind, data = await self._fetch(tenant, name, _KINDS.get(name, "file"), address)
             room -= len(data)
             if room < 0:
                 raise errors.InvalidInput.of("messages", f"messages may show {_BYTES >> 20} MiB of files")

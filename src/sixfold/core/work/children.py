@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database
 from sixfold.core.work import authorization, predictions
 from sixfold.core.work.events import Event, Moved
@@ -73,7 +74,7 @@ class PipelineChildren:
         """Once the parent has ended none is accepted any more, so none is missed."""
         with contextlib.suppress(errors.StoreFailed):  # they end by themselves, and cost nothing
             for child in await self._database.read(predictions.children(parent_id)):
-                await self._pipeline.cancel(child.id, child.account_id)
+                await self._pipeline.cancel(child.id, Tenant.of(child))
 
     async def parent(self, prediction_id: str) -> Prediction:
         """The prediction that runs."""
@@ -101,5 +102,5 @@ class PipelineChildren:
                     break
         finally:
             if not ended.is_terminal and not self._pipeline.draining:
-                await self._pipeline.cancel(ordered.id, ordered.account_id)
+                await self._pipeline.cancel(ordered.id, Tenant.of(ordered))
         return ended

@@ -23,6 +23,7 @@ import blake3
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, now, one
 from sixfold.core.media.ports import BlobStore, FetcherPort, OutputFile, StagedFile
@@ -195,19 +196,19 @@ class Media:
 
     # -- what comes in ---------------------------------------------------------------------------
 
-    async def resolve(self, account_id: str, descriptor: Descriptor, text: str) -> Source:
+    async def resolve(self, tenant: Tenant, descriptor: Descriptor, text: str) -> Source:
         """The bytes behind a media input, stored: our own media, an upload's id, a `data:` URI or a URL.
 
         Raises `InvalidInput` with one sentence that names the input.
         """
         try:
             kind = str(descriptor.type)
-            return await self._checked(await self._got(account_id, kind, text), kind)
+            return await self._checked(await self._got(tenant, kind, text), kind)
         except _NO_USE as error:
             raise _refused(descriptor, error) from error
 
     async def resolve_all(
-        self, account_id: str, wanted: Mapping[str, tuple[Descriptor, str]]
+        self, tenant: Tenant, wanted: Mapping[str, tuple[Descriptor, str]]
     ) -> dict[str, Source]:
         """The same for many at once, each URL once; raises `InvalidInput` with every problem."""
         room, used = asyncio.Semaphore(_AT_ONCE), 0
@@ -217,7 +218,7 @@ class Media:
             nonlocal used
             async with room:
                 try:
-                    source = await self._got(account_id, kind, text)
+                    source = await self._got(tenant, kind, text)
                 except _NO_USE as error:
                     return error
             used += source.size
@@ -241,8 +242,8 @@ class Media:
             raise errors.InvalidInput(problems)
         return sources
 
-    async def _got(self, account_id: str, kind: str, text: str) -> Source:
-        source = await self._find(account_id, text)
+    async def _got(self, tenant: Tenant, kind: str, text: str) -> Source:
+        source = await self._find(tenant, text)
         if source is None:
             source = await (self._fetch_film(text) if kind in _LONG else self._fetch(text))
         return source
@@ -252,19 +253,16 @@ class Media:
             await self.check_image(source)
         return await self.check_film(source, kind) if kind in _FILMED else source
 
-    async def _find(self, account_id: str, text: str) -> Source | None:
-        row: Row | None = None
-        name = self._own_name(text)
-        if name is not None:
+    async def _find(self, tenant: Tenant, text: str) -> Source | None:
+        if (name := self._own_name(text)) is not None:
             row = await self._database.read(one("media_by_name", name=name))
-            if row is None:
-                raise errors.FetchFailed("There is no such file on this server")
         elif text.startswith("blob_"):
-            row = await self._database.read(one("media_by_upload", upload_id=text, account_id=account_id))
-            if row is None:
-                raise errors.FetchFailed("There is no such upload")
-        if row is None:
+            row = await self._database.read(one("media_by_upload", upload_id=text, **tenant.row))
+        else:
             return None
+        if row is None:
+            missing = "upload" if name is None else "file on this server"
+            raise errors.FetchFailed(f"There is no such {missing}")
         if row["kind"] == "upload":
             await self._database.write(one("media_keep", name=row["name"]))
         return Source(row["blob"], row["content_type"], row["size"])
@@ -349,12 +347,12 @@ class Media:
         """Whether the run itself has stored this already: a graph's files are there before its end."""
         return time.monotonic() - self._held.pop(key, -_HELD_SECONDS) < _HELD_SECONDS
 
-    async def upload(self, account_id: str, path: Path, content_type: str) -> Upload:
+    async def upload(self, tenant: Tenant, path: Path, content_type: str) -> Upload:
         """Keep the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
         key, sha256, size = await asyncio.to_thread(_hashes, path)
         await self._blobs.put_file(key, path, content_type=content_type)
         upload = Upload(ids.new("blob"), new_name(content_type), content_type, size, sha256)
-        await self._database.write(self._name_upload(account_id, key, upload))
+        await self._database.write(self._name_upload(tenant, key, upload))
         return upload
 
     async def hold(self, data: bytes, content_type: str) -> Source:
@@ -386,12 +384,13 @@ class Media:
         if used + size > self._limits.quota_bytes:
             raise errors.TooLarge(f"Uploads may take at most {self._limits.quota_bytes // 2**20} MiB in all")
 
-    def _name_upload(self, account_id: str, key: str, upload: Upload) -> Transaction[None]:
-        yield from self._within_quota(account_id, upload.size)
+    def _name_upload(self, tenant: Tenant, key: str, upload: Upload) -> Transaction[None]:
+        yield from self._within_quota(tenant.account_id, upload.size)
         expires = (yield from now()) + self._limits.upload_life_us
         file = OutputFile(upload.name, key, upload.content_type, upload.size)
-        row = record(file, account_id, "upload", sha256=upload.sha256, upload_id=upload.id)
-        yield Query("media_insert", {**row, "expires_at": expires})
+        row = record(file, tenant.account_id, "upload", sha256=upload.sha256, upload_id=upload.id)
+        row |= {"expires_at": expires, "credential_id": tenant.credential_id or None}
+        yield Query("media_insert", row)
 
     async def find(self, name: str) -> Named:
         """One named file; raises `NotFound`."""
@@ -473,6 +472,7 @@ def record(
         "sha256": sha256,
         "prediction_id": prediction_id,
         "upload_id": upload_id,
+        "credential_id": None,
         "expires_at": None,
     }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.media import Media, Source
@@ -40,13 +41,13 @@ def parse(given: Any) -> dict[str, str]:
 
 
 async def sources(
-    media: Media, account_id: str, model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]
+    media: Media, tenant: Tenant, model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]
 ) -> dict[str, Source]:
     """The mounted files, and the media inputs that name one of them; raises `InvalidInput`."""
     found: dict[str, Source] = {}
     for name, target in mounts.items():
         descriptor = Descriptor(name=f"{FIELD}.{name}", type="file")
-        found[PREFIX + name] = await media.resolve(account_id, descriptor, target)
+        found[PREFIX + name] = await media.resolve(tenant, descriptor, target)
     for descriptor in model.media_inputs:
         value = given.get(descriptor.name)
         if not isinstance(value, str) or not value.startswith(f"{PATH}/"):

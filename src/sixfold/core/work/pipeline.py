@@ -16,6 +16,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import FREE
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database
 from sixfold.core.work import authorization, backends, metering, predictions, pricing, reversals, timeline
 from sixfold.core.work import catalog as catalogs
@@ -209,11 +210,12 @@ class Pipeline:
             upload_path=order.upload_path,
             media=tuple(media),
             keyless=not order.charged,
+            credential_id=order.principal.credential_id,
         )
 
-    async def get(self, prediction_id: str, account_id: str) -> Prediction:
-        """An account's prediction; raises `NotFound`."""
-        return await self._database.read(predictions.get(prediction_id, account_id))
+    async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
+        """A tenant's prediction; raises `NotFound`."""
+        return await self._database.read(predictions.get(prediction_id, tenant))
 
     async def any(self, prediction_id: str) -> Prediction:
         """A prediction of whichever account, for the server's own use; raises `NotFound`."""
@@ -232,10 +234,10 @@ class Pipeline:
         return await self._database.read(backends.waiting(engine))
 
     async def page(
-        self, account_id: str, wanted: predictions.Filter, limit: int, cursor: str | None
+        self, tenant: Tenant, wanted: predictions.Filter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
-        """An account's predictions, newest first, and the cursor of the next page."""
-        return await self._database.read(predictions.page(account_id, wanted, limit, cursor))
+        """A tenant's predictions, newest first, and the cursor of the next page."""
+        return await self._database.read(predictions.page(tenant, wanted, limit, cursor))
 
     async def wait(
         self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False
@@ -245,7 +247,7 @@ class Pipeline:
         `patient` is who has no id to ask by later: see `Waiters`.
         """
         with self._bus.listen(prediction.id) as events:
-            look = functools.partial(self.get, prediction.id, prediction.account_id)
+            look = functools.partial(self.any, prediction.id)
             current = await look()
             if current.is_terminal:
                 return current
@@ -254,7 +256,7 @@ class Pipeline:
     async def events(self, prediction: Prediction) -> AsyncIterator[Event]:
         """Its events from now to its end, beginning with how it stands."""
         with self._bus.listen(prediction.id) as queue:
-            current = await self.get(prediction.id, prediction.account_id)
+            current = await self.any(prediction.id)
             yield Moved(current)
             while not current.is_terminal:
                 event = await queue.get()
@@ -262,9 +264,9 @@ class Pipeline:
                 if isinstance(event, Moved):
                     current = event.prediction
 
-    async def cancel(self, prediction_id: str, account_id: str) -> Prediction:
+    async def cancel(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Cancel what has not ended; raises `NotFound`."""
-        prediction = await self._database.write(predictions.cancel(prediction_id, account_id))
+        prediction = await self._database.write(predictions.cancel(prediction_id, tenant))
         self._bus.publish(prediction.id, Moved(prediction))
         if not prediction.is_terminal:
             self.on_cancel(prediction)

@@ -17,6 +17,7 @@ from sixfold import errors
 from sixfold.core.accounts import charges, ledger, settlement
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Row, Rows, Transaction, Value, now, one
 from sixfold.core.work import outbox, paging, receipt, reversals, upload_paths
 from sixfold.core.work.engines import TaskRecord
@@ -70,6 +71,7 @@ class Draft:
     media: tuple[Mapping[str, Any], ...] = ()
     upload_path: str | None = None
     keyless: bool = False
+    credential_id: str = ""
 
 
 def accept(draft: Draft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:
@@ -156,6 +158,7 @@ def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
         "webhook": None if draft.webhook is None else _json(draft.webhook),
         "priced_us": draft.priced_us,
         "keyless": int(draft.keyless),
+        "credential_id": draft.credential_id or None,
     }
 
 
@@ -178,12 +181,16 @@ def fresh(prediction_id: str) -> Transaction[Prediction]:
 # -- reading -------------------------------------------------------------------------------------
 
 
-def get(prediction_id: str, account_id: str) -> Transaction[Prediction]:
-    """An account's prediction; raises `NotFound`, for another account's too."""
+def get(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
+    """A tenant's prediction; raises `NotFound`, for another tenant's too."""
+    return Prediction.of((yield from _seen(prediction_id, tenant)))
+
+
+def _seen(prediction_id: str, tenant: Tenant) -> Transaction[Row]:
     row = yield from one("prediction_by_id", id=prediction_id)
-    if row is None or row["account_id"] != account_id:
+    if row is None or not tenant.sees(row["account_id"], row["credential_id"] or ""):
         raise errors.NotFound("There is no such prediction")
-    return Prediction.of(row)
+    return row
 
 
 def by_job(job_id: str) -> Transaction[Prediction]:
@@ -203,19 +210,21 @@ class Filter:
 
 
 def page(
-    account_id: str, wanted: Filter, limit: int, cursor: str | None
+    tenant: Tenant, wanted: Filter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
-    """An account's predictions, newest first, as far as a page may be, and the cursor of the next page.
+    """A tenant's predictions, newest first, as far as a page may be, and the cursor of the next page.
 
     `cursor` is what the page before gave; raises `BadRequest` on another text.
     """
     if cursor and not _CURSOR.fullmatch(cursor):
         raise errors.BadRequest("Invalid cursor")
-    about: dict[str, Value] = {"account_id": account_id, "model": wanted.model, "state": wanted.state}
+    about: dict[str, Value] = {**tenant.row, "model": wanted.model, "state": wanted.state}
+    # A list of its own, so that an index has a credential's rows in their order.
+    listed = "prediction_page_of_credential" if tenant.credential_id else "prediction_page"
     about["before"] = cursor or _LAST_ID
-    fitting, there = yield from paging.fitting("prediction_page_sizes", about, limit + 1)
+    fitting, there = yield from paging.fitting(f"{listed}_sizes", about, limit + 1)
     most = min(fitting, limit)
-    rows = yield Query("prediction_page", {**about, "limit": most})
+    rows = yield Query(listed, {**about, "limit": most})
     found = tuple(Prediction.of(row) for row in rows)
     return found, found[-1].id if there > most else None
 
@@ -346,11 +355,9 @@ def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Predicti
     return (yield from _end(row, state, Failure("Canceled", "canceled", trace)))
 
 
-def cancel(prediction_id: str, account_id: str) -> Transaction[Prediction]:
+def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
     """Cancel: at once while it waits, else by asking its worker. What has ended stays as it is."""
-    row = yield from one("prediction_by_id", id=prediction_id)
-    if row is None or row["account_id"] != account_id:
-        raise errors.NotFound("There is no such prediction")
+    row = yield from _seen(prediction_id, tenant)
     current = State(row["state"])
     if current in TERMINAL or current is State.CANCELING:
         return Prediction.of(row)

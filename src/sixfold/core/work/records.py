@@ -86,6 +86,7 @@ class Prediction:
     list_price: int | None = None
     key_id: str | None = None
     keyless: bool = False
+    credential_id: str = ""
     size: int = 0
 
     @property
@@ -140,6 +141,7 @@ class Prediction:
             list_price=row["list_price"],
             key_id=row["key_id"],
             keyless=bool(row["keyless"]),
+            credential_id=row["credential_id"] or "",
             size=sum(len(row[name] or "") for name in ("inputs", "task", "output", "logs")),
         )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Transaction
 from sixfold.core.media.ports import StagedFile
 from sixfold.core.work import lineage, predictions, pricing
@@ -99,7 +100,7 @@ class Run:
     async def _tell_the_end(self) -> None:
         """Tell those who wait here of an end that somebody else brought about."""
         with contextlib.suppress(errors.NotFound, errors.StoreFailed):
-            look = predictions.get(self.id, self.prediction.account_id)
+            look = predictions.get(self.id, Tenant.of(self.prediction))
             found = await self._finisher.database.read(look)
             if found.is_terminal:
                 self._bus.publish(self.id, Moved(found))

@@ -15,8 +15,9 @@ _SEGMENT = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]+"
 _PATH = re.compile(rf"{_SEGMENT}(?:/{_SEGMENT})*")
 _ACCOUNT = "acct_"
 _KEYLESS = "_keyless/"
+_KEYS = "_keys/"
 _RESERVED = (_ACCOUNT, _KEYLESS)
-_MAX_PREFIX = 64
+_MAX_PREFIX = 128
 _MAX_SEGMENT = 255
 _KEPT = 128
 _FORMATS = {"": "webp", "webp": "webp", "png": "png", "jpg": "jpeg", "jpeg": "jpeg"}
@@ -60,6 +61,8 @@ def place(principal: Principal, save_path: str) -> Place:
         raise _refused("save_path must end in .webp, .png, .jpg or .jpeg, or have no extension")
     if principal.is_operator and save_path.startswith(_RESERVED):
         raise _refused("save_path may not begin with acct_ or _keyless/, where others keep their files")
+    if save_path.startswith(_KEYS):
+        raise _refused("save_path may not begin with _keys/, where limited keys keep their files")
     path = stored(principal.tenant, save_path, is_operator=principal.is_operator)
     return Place(path, _FORMATS[extension])
 
@@ -68,10 +71,12 @@ def stored(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:
     """The path in the store of a tenant's file.
 
     The operator's files lie at the top, other accounts' below their ids, those made without a key in a folder
-    of their own.
+    of their own, and those of a key that sees only its own work in a folder for each.
     """
     if tenant.keyless:
         return f"{_KEYLESS}{save_path}"
+    if tenant.credential_id:
+        save_path = f"{_KEYS}{tenant.credential_id}/{save_path}"
     return save_path if is_operator else f"{tenant.account_id}/{save_path}"
 
 

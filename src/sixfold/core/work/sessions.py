@@ -17,6 +17,7 @@ from sixfold import errors
 from sixfold.core import ids, json_decoding
 from sixfold.core.accounts import charges, keys, ledger, settlement
 from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
 from sixfold.core.work.metering import run_time
@@ -36,6 +37,7 @@ _KEPT = (
     "list_rate",
     "idle_us",
     "credential",
+    "credential_id",
 )
 
 
@@ -67,6 +69,7 @@ class Session:
     resume_hash: bytes
     list_rate: int | None = None
     credential: str | None = None
+    credential_id: str | None = None
 
     @classmethod
     def of(cls, row: Row) -> Session:
@@ -93,7 +96,8 @@ class Draft:
     """A session that is asked for.
 
     `rate` is micro-dollars an hour, `list_rate` the same by the list where less is charged, `limit` how many
-    one account may have, `payer` the key with a budget, `credential` what the session ends with.
+    one account may have, `payer` the key with a budget, `credential` what the session ends with,
+    `credential_id` its tenant's.
     """
 
     account_id: str
@@ -110,6 +114,7 @@ class Draft:
     payer: Payer | None = None
     list_rate: int | None = None
     credential: str | None = None
+    credential_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +171,9 @@ def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
     return Opened(Session.of(rows[0]), token, resume)
 
 
-def find(session_id: str, account_id: str) -> Transaction[Session]:
-    """A session of an account; raises `NotFound`."""
-    row = yield from one("session_of", id=session_id, account_id=account_id)
+def find(session_id: str, tenant: Tenant) -> Transaction[Session]:
+    """A session of a tenant; raises `NotFound`."""
+    row = yield from one("session_of", id=session_id, **tenant.row)
     if row is None:
         raise errors.NotFound(f"There is no session {session_id[:80]}")
     return Session.of(row)

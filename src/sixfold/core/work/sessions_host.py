@@ -14,6 +14,7 @@ from sixfold.core.accounts import limits, rights
 from sixfold.core.accounts.connections import Connections, Credential, current
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
 from sixfold.core.work import sessions, sessions_moving
@@ -153,27 +154,28 @@ class LiveSessions:
             limit=self._offer.limit,
             payer=limits.payer_of(wish.principal),
             credential=None if (credential := current()) is None else credential.text,
+            credential_id=wish.principal.credential_id or None,
         )
         opened = await self._database.write(sessions.create(draft, self._lease))
         self._begin(opened.session, engine, draft.payer)
         return opened
 
-    async def find(self, session_id: str, account_id: str) -> Session:
-        """A session of an account; raises `NotFound`."""
-        return await self._database.read(sessions.find(session_id, account_id))
+    async def find(self, session_id: str, tenant: Tenant) -> Session:
+        """A session of a tenant; raises `NotFound`."""
+        return await self._database.read(sessions.find(session_id, tenant))
 
-    async def close(self, session_id: str, account_id: str) -> Session:
+    async def close(self, session_id: str, tenant: Tenant) -> Session:
         """Close a session and wait for its end; one that has ended stays as it is.
 
         Raises `NotFound`, and `StoreFailed` where its end cannot be written down for now: it is all the same.
         """
         running = self._running.get(session_id)
-        if running is not None and running.session.account_id == account_id:
+        if running is not None and _is_of(running.session, tenant):
             running.end(Ending(Event.CLOSE, "closed", NORMAL))
             _, open_still = await asyncio.wait({self._tasks[session_id]}, timeout=_CLOSE_SECONDS)
             if open_still:
                 raise errors.StoreFailed(_CLOSES_LATER)
-        session = await self.find(session_id, account_id)
+        session = await self.find(session_id, tenant)
         if self._shared and not session.is_terminal:
             return await self._database.write(sessions_moving.close(session.id, self._lease))
         return session
@@ -258,3 +260,7 @@ class LiveSessions:
         except (errors.InsufficientCredits, errors.BudgetExceeded):
             session = await self._database.write(sessions.last_slice(session_id, self._lease))
         return session, await self._database.read(sessions.slice_left(session)) / SECOND_US
+
+
+def _is_of(session: Session, tenant: Tenant) -> bool:
+    return tenant.sees(session.account_id, session.credential_id or "")

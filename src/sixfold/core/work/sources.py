@@ -15,14 +15,14 @@ async def sources_of(
     order: Order, model: Model, values: Mapping[str, Any], media: Media
 ) -> dict[str, Source]:
     """Each by the name of its input; raises what `Media.resolve` raises."""
-    sources, account_id = dict(order.sources), order.account_id
+    sources, tenant = dict(order.sources), order.principal.tenant
     for descriptor in model.media_inputs:
         text = values.get(descriptor.name)
         if text is not None and descriptor.name not in sources:
-            sources[descriptor.name] = await media.resolve(account_id, descriptor, text)
-    sources |= await media.resolve_all(account_id, model.listed_pictures(values))
+            sources[descriptor.name] = await media.resolve(tenant, descriptor, text)
+    sources |= await media.resolve_all(tenant, model.listed_pictures(values))
     for name in model.projects & values.keys():
         clips, urls = timeline.media(values[name]), timeline.urls(values[name])
         wanted = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
-        sources |= await media.resolve_all(account_id, wanted)
+        sources |= await media.resolve_all(tenant, wanted)
     return sources

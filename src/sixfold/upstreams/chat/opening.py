@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sixfold import errors
 from sixfold.core.accounts import limits
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database
 from sixfold.core.relay import policy as policies
 from sixfold.core.relay.asking import Attempts
@@ -191,8 +192,8 @@ def _standing(router: Router, name: str) -> Standing:
 
 
 def _fetched(media: Media) -> Fetch:
-    async def fetched(account_id: str, name: str, kind: str, address: str) -> tuple[str, bytes]:
-        source = await media.resolve(account_id, Descriptor(name, cast("Any", kind)), address)
+    async def fetched(tenant: Tenant, name: str, kind: str, address: str) -> tuple[str, bytes]:
+        source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), address)
         return source.content_type, await media.blobs.get(source.blob)
 
     return fetched

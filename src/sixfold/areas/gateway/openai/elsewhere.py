@@ -105,6 +105,7 @@ def _ask(request: Request, principal: Principal, passed: Passed) -> Ask:
         below_zero=principal.below_zero,
         tpm=principal.scope.tpm,
         key_id=principal.key_id,
+        credential_id=principal.credential_id,
         headers={"Content-Type": passed.content_type} if passed.content_type else {},
     )
 

@@ -22,6 +22,7 @@ from sixfold.areas.gateway.openai import reading, references, responses
 from sixfold.areas.gateway.openai.errors import UnknownPrevious
 from sixfold.areas.gateway.openai.responses import Request
 from sixfold.core import json_decoding
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.relay import chat as chats
 from sixfold.core.relay.chat import Chat
 from sixfold.core.relay.kept import Conversation, Kept, Shelf, Unknown
@@ -69,24 +70,24 @@ class Keeping:
         self._shelf = shelf
         self._most = most
 
-    def kept(self, account_id: str, wanted: Request, raw: bytes) -> Request:
+    def kept(self, tenant: Tenant, wanted: Request, raw: bytes) -> Request:
         """The request with whoever keeps its response, where it is to be kept."""
         if not self._shelf.keeps(wanted.store):
             return wanted
         return replace(
             wanted,
             echo=lambda: {**wanted.echo(), "store": _TRUE},
-            keeper=_Keeper(self._shelf, account_id, wanted.previous, raw),
+            keeper=_Keeper(self._shelf, tenant, wanted.previous, raw),
         )
 
-    async def continued(self, account_id: str, wanted: Request, raw: bytes) -> tuple[Request, bytes]:
+    async def continued(self, tenant: Tenant, wanted: Request, raw: bytes) -> tuple[Request, bytes]:
         """The request with what it refers to, and the body to pass on.
 
         Raises `UnknownPrevious`, and `TooLong` for a conversation that is too long to go on.
         """
         whole = raw
         if wanted.previous:
-            before = await self._before(account_id, wanted, raw)
+            before = await self._before(tenant, wanted, raw)
             if before is None:  # a server that speaks responses may know it
                 return wanted, raw
             if before.turns[-1].server:
@@ -94,12 +95,12 @@ class Keeping:
                 return replace(wanted, parse=parse, recalled=_recalled(before)), raw
             whole = _whole(before, raw)
         if references.MARK in whole:
-            whole = await references.resolved(self._shelf, account_id, whole, self._most - len(whole))
+            whole = await references.resolved(self._shelf, tenant, whole, self._most - len(whole))
         return replace(wanted, parse=lambda: responses.parse(whole)), whole
 
-    async def _before(self, account_id: str, wanted: Request, raw: bytes) -> Conversation | None:
+    async def _before(self, tenant: Tenant, wanted: Request, raw: bytes) -> Conversation | None:
         try:
-            return await self._shelf.conversation(account_id, wanted.previous, self._most - len(raw))
+            return await self._shelf.conversation(tenant, wanted.previous, self._most - len(raw))
         except Unknown as unknown:
             raise UnknownPrevious(unknown.response_id) from unknown
 
@@ -139,9 +140,9 @@ def _asked(raw: bytes) -> list[msgspec.Raw]:
 class _Keeper:
     """Keeps the response of one request."""
 
-    def __init__(self, shelf: Shelf, account_id: str, previous: str, raw: bytes) -> None:
+    def __init__(self, shelf: Shelf, tenant: Tenant, previous: str, raw: bytes) -> None:
         self._shelf = shelf
-        self._account_id = account_id
+        self._tenant = tenant
         self._previous = previous
         self._raw = raw
 
@@ -160,7 +161,7 @@ class _Keeper:
             input=_encode(_asked(self._raw)).decode("utf-8", "replace"),
             response=body.decode("utf-8", "replace"),
         )
-        await self._shelf.keep(self._account_id, kept)
+        await self._shelf.keep(self._tenant, kept)
 
     async def watch(self, blocks: AsyncGenerator[bytes], server: str) -> AsyncGenerator[bytes]:
         """Whole events as they come; the response is kept before its end is told."""
@@ -185,7 +186,7 @@ def _ended(block: bytes) -> Iterator[bytes]:
 
 
 class KeptResponses:
-    """`/v1/responses/{response_id}`: what is kept of an account, for any key of it."""
+    """`/v1/responses/{response_id}`: what is kept of an account, for the keys that see it."""
 
     def __init__(self, door: Door, shelf: Shelf, most: int) -> None:
         self._door = door
@@ -196,18 +197,18 @@ class KeptResponses:
         """A response as it was told."""
         if queries.word(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
             raise errors.BadRequest("A response that has ended is not streamed again: leave stream out")
-        body = await self._shelf.shown(await self._account(request), calls.path_value(request, "response_id"))
+        body = await self._shelf.shown(await self._tenant(request), calls.path_value(request, "response_id"))
         return Response(body, headers=_FRESH, media_type="application/json")
 
     async def forget(self, request: HttpRequest) -> Response:
         """Delete one."""
         response_id = calls.path_value(request, "response_id")
-        await self._shelf.forget(await self._account(request), response_id)
+        await self._shelf.forget(await self._tenant(request), response_id)
         return answers.json({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, request: HttpRequest) -> Response:
         """Never: what is kept has ended."""
-        await self._shelf.shown(await self._account(request), calls.path_value(request, "response_id"))
+        await self._shelf.shown(await self._tenant(request), calls.path_value(request, "response_id"))
         raise errors.BadRequest("Cannot cancel a synchronous response.")
 
     async def inputs(self, request: HttpRequest) -> Response:
@@ -216,7 +217,7 @@ class KeptResponses:
         order = queries.word(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
         after = queries.text(request, "after", _MAX_TEXT)
         response_id = calls.path_value(request, "response_id")
-        found = await self._shelf.conversation(await self._account(request), response_id, self._most)
+        found = await self._shelf.conversation(await self._tenant(request), response_id, self._most)
         if found is None:
             raise Unknown(response_id)
         items = _inputs(found.turns)
@@ -229,8 +230,8 @@ class KeptResponses:
         page = [items[name] for name in names[start : start + size]]
         return answers.json(_page(page, more=start + size < len(names)), headers=_FRESH)
 
-    async def _account(self, request: HttpRequest) -> str:
-        return (await self._door.enter(request)).account_id
+    async def _tenant(self, request: HttpRequest) -> Tenant:
+        return (await self._door.enter(request)).tenant
 
 
 def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from sixfold.areas.gateway.asking import Door
 from sixfold.areas.gateway.openai import errors as openai_errors
 from sixfold.areas.gateway.openai.errors import Wrong
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import predictions as work
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.media import Source
@@ -103,7 +104,7 @@ class Maker:
         async def answer(idempotency_id: str | None) -> Response:
             return await work(principal, idempotency_id)
 
-        once = Once(principal.account_id, raw, openai_errors.dialect)
+        once = Once(principal.replays, raw, openai_errors.dialect)
         return await self._services.repeats.run(request, once, answer)
 
     async def receive(self, name: str, kind: Any, data: bytes) -> Source:
@@ -191,7 +192,7 @@ class Maker:
     async def _cancel(self, ordered: Sequence[Prediction]) -> None:
         for each in ordered:
             with contextlib.suppress(errors.SixfoldError):
-                await self._services.pipeline.cancel(each.id, each.account_id)
+                await self._services.pipeline.cancel(each.id, Tenant.of(each))
 
     async def data(self, prediction: Prediction) -> bytes:
         """The bytes of its one file; where they cannot be read, the result is withdrawn and refunded."""

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from sixfold.areas.gateway.openai import reading
-from sixfold.core.relay.kept import Shelf
+from sixfold.areas.gateway.openai import errors, reading
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.relay.kept import Shelf, Unknown
 
 MARK = b'"item_reference"'
 _encode = reading.encode
@@ -40,16 +41,22 @@ def given(raw: bytes) -> str | list[msgspec.Raw]:
     return _given(raw).input
 
 
-async def resolved(shelf: Shelf, account_id: str, raw: bytes, most: int) -> bytes:
+async def resolved(shelf: Shelf, tenant: Tenant, raw: bytes, most: int) -> bytes:
     """A request with the items that are kept here in place of references to them; the others stay.
 
-    Raises `TooLong` where these are items of responses with more than `most` bytes.
+    Raises `TooLong` where these are items of responses with more than `most` bytes, `Wrong` for another
+    tenant's, as for what nobody keeps: a server that knows them as well must not be asked for them.
     """
     said = given(raw)
     if isinstance(said, str):
         return raw
     wanted = {index: name for index, item in enumerate(said) if (name := _named(item))}
-    known = _by_id(await shelf.some(account_id, {_response(name) for name in wanted.values()}, most))
+    try:
+        known = _by_id(await shelf.some(tenant, {_response(name) for name in wanted.values()}, most))
+    except Unknown as unknown:
+        index = next(index for index, name in wanted.items() if _response(name) == unknown.response_id)
+        message = f"Item with id '{wanted[index]}' not found."
+        raise errors.Wrong(message, status=404, param=f"input[{index}]") from None
     if not known:
         return raw
     items = [known.get(wanted.get(index, ""), item) for index, item in enumerate(said)]

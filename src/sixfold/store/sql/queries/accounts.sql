@@ -33,15 +33,25 @@ WHERE id = :id AND webhook_secret = :opened RETURNING id;
 -- name: account_set_password | Replace a password's hash.
 UPDATE account SET password_hash = :password_hash WHERE id = :id RETURNING id;
 
--- name: upload_folder_of | The name of a tenant's folder for uploads.
+-- name: upload_folder_of | The name of an account's folder for uploads.
 SELECT name FROM upload_folder WHERE account_id = :account_id AND keyless = :keyless;
 
--- name: upload_folder_insert | A folder for uploads; nothing where the tenant has one.
+-- name: credential_folder_of | The name of the folder of a key without account.read, or of a grant.
+SELECT name FROM credential_folder WHERE account_id = :account_id AND credential_id = :credential_id;
+
+-- name: upload_folder_insert | A folder for uploads; nothing where the account has one.
 INSERT INTO upload_folder (name, account_id, keyless) VALUES (:name, :account_id, :keyless)
 ON CONFLICT DO NOTHING;
 
+-- name: credential_folder_insert | The same for a key without account.read, or a grant.
+INSERT INTO credential_folder (name, account_id, credential_id) VALUES (:name, :account_id, :credential_id)
+ON CONFLICT DO NOTHING;
+
 -- name: upload_folder | Whose folder a name stands for.
-SELECT f.account_id, f.keyless, a.kind FROM upload_folder f JOIN account a ON a.id = f.account_id
+SELECT f.account_id, f.keyless, '' AS credential_id, a.kind FROM upload_folder f JOIN account a ON a.id = f.account_id
+WHERE f.name = :name
+UNION ALL
+SELECT f.account_id, 0, f.credential_id, a.kind FROM credential_folder f JOIN account a ON a.id = f.account_id
 WHERE f.name = :name;
 
 -- name: key_insert | A new key; only its hash is kept.
@@ -49,7 +59,7 @@ INSERT INTO api_key (id, account_id, hash, hint, scope, rights, origin, created_
 VALUES (:id, :account_id, :hash, :hint, :scope, :rights, :origin, :now, :expires_at, :grant_id);
 
 -- name: key_by_hash | A key that is neither revoked nor expired, with its account, which is not being closed.
-SELECT k.id AS key_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id
@@ -57,7 +67,7 @@ WHERE k.hash = :hash AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.exp
   AND a.closing_at IS NULL;
 
 -- name: key_by_id | A key with its account, also where it has ended.
-SELECT k.id AS key_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
+SELECT k.id AS key_id, k.grant_id, k.scope, k.rights, k.origin, a.id AS account_id, a.kind, a.email,
     CASE WHEN a.kind = 'customer' AND a.posted - a.held < 0 THEN 1 ELSE 0 END AS below_zero,
     CASE WHEN k.rights IS NULL THEN (SELECT g.scopes FROM oauth_grant g WHERE g.key_id = k.id) END AS program
 FROM api_key k JOIN account a ON a.id = k.account_id WHERE k.id = :id;

@@ -76,6 +76,9 @@ DELETE FROM gallery_character WHERE account_id = :account_id;
 -- name: erase_upload_folders | Names of folders for uploads.
 DELETE FROM upload_folder WHERE account_id = :account_id;
 
+-- name: erase_credential_folders | Names of the folders of keys for uploads.
+DELETE FROM credential_folder WHERE account_id = :account_id;
+
 -- name: erase_graph_files | Names of files in graphs.
 DELETE FROM graph_file WHERE account_id = :account_id;
 

@@ -1,13 +1,14 @@
 -- name: graph_file_put | A file of an account's graphs, by its name; one of the same name is replaced.
-INSERT INTO graph_file (account_id, kind, subfolder, name, media, created_at)
-VALUES (:account_id, :kind, :subfolder, :name, :media, :now)
+INSERT INTO graph_file (account_id, kind, subfolder, name, media, credential_id, created_at)
+VALUES (:account_id, :kind, :subfolder, :name, :media, :credential_id, :now)
 ON CONFLICT (account_id, kind, subfolder, name)
-DO UPDATE SET media = excluded.media, created_at = excluded.created_at;
+DO UPDATE SET media = excluded.media, credential_id = excluded.credential_id, created_at = excluded.created_at
+WHERE excluded.credential_id = '' OR excluded.credential_id = graph_file.credential_id;
 
 -- name: graph_file | One file by its name, with where it lies.
 SELECT f.name, m.blob, m.content_type, m.size FROM graph_file f JOIN media m ON m.name = f.media
 WHERE f.account_id = :account_id AND f.kind = :kind AND f.subfolder = :subfolder AND f.name = :name
-  AND (m.expires_at IS NULL OR m.expires_at > :now);
+  AND (:credential_id = '' OR f.credential_id = :credential_id) AND (m.expires_at IS NULL OR m.expires_at > :now);
 
 -- name: graph_files_named | How many files of a kind have names of an account's that begin alike.
 SELECT COUNT(*) AS count FROM graph_file

@@ -44,7 +44,8 @@ SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens,
 FROM relay_known
 WHERE account_id = :account_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
-  AND (:key_id = '' OR key_id = :key_id) AND words LIKE :pattern ESCAPE '\'
+  AND (:key_id = '' OR key_id = :key_id OR key_id IN (SELECT k.id FROM api_key k WHERE k.grant_id = :key_id))
+  AND words LIKE :pattern ESCAPE '\'
 ORDER BY id DESC
 LIMIT :limit;
 

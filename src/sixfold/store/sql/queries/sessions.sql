@@ -1,15 +1,18 @@
 -- name: session_insert | A session that was asked for.
 INSERT INTO session (id, account_id, request_id, model, engine, quality, hardware, inputs, fps, rate, list_rate,
-                     idle_us, token_hash, resume_hash, state, holder, lease_until, slice_amount, credential, created_at)
+                     idle_us, token_hash, resume_hash, state, holder, lease_until, slice_amount, credential, credential_id,
+                     created_at)
 VALUES (:id, :account_id, :request_id, :model, :engine, :quality, :hardware, :inputs, :fps, :rate, :list_rate,
-        :idle_us, :token_hash, :resume_hash, :state, :holder, :now + :lease, :slice_amount, :credential, :now)
+        :idle_us, :token_hash, :resume_hash, :state, :holder, :now + :lease, :slice_amount, :credential, :credential_id,
+        :now)
 RETURNING *;
 
 -- name: session_by_id | One session.
 SELECT * FROM session WHERE id = :id;
 
--- name: session_of | One session of an account.
-SELECT * FROM session WHERE id = :id AND account_id = :account_id;
+-- name: session_of | One session of a tenant.
+SELECT * FROM session WHERE id = :id AND account_id = :account_id
+  AND (:credential_id = '' OR credential_id = :credential_id);
 
 -- name: session_move | One step of a session's life, if it still stands where the step begins.
 UPDATE session SET state = :state, reason = COALESCE(:reason, reason), lease_until = :now + :lease

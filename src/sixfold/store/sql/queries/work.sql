@@ -2,11 +2,11 @@
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
-    charge, webhook, priced_us, list_price, key_id, keyless, created_at)
+    charge, webhook, priced_us, list_price, key_id, keyless, credential_id, created_at)
 VALUES (
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
     :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :meter, :rate, :hardware,
-    :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :now);
+    :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :credential_id, :now);
 
 -- name: prediction_origin | The first prediction of an account that was asked for exactly this.
 SELECT origin_id FROM prediction
@@ -39,6 +39,18 @@ ORDER BY id DESC LIMIT :limit;
 -- name: prediction_page_sizes | The characters of an account's predictions, newest first.
 SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
 WHERE account_id = :account_id AND id < :before
+  AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: prediction_page_of_credential | The predictions of a key without account.read, or of a grant, newest first.
+SELECT * FROM prediction
+WHERE credential_id = :credential_id AND id < :before
+  AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
+ORDER BY id DESC LIMIT :limit;
+
+-- name: prediction_page_of_credential_sizes | The characters of such predictions, newest first.
+SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LENGTH(logs), 0) AS size FROM prediction
+WHERE credential_id = :credential_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
 
@@ -170,15 +182,16 @@ UPDATE prediction SET idempotency_id = NULL WHERE idempotency_id = :idempotency_
 
 -- name: media_insert | One named file of an account.
 INSERT INTO media (name, account_id, blob, kind, content_type, size, sha256, prediction_id, upload_id,
-                   created_at, expires_at)
+                   credential_id, created_at, expires_at)
 VALUES (:name, :account_id, :blob, :kind, :content_type, :size, :sha256, :prediction_id, :upload_id,
-        :now, :expires_at);
+        :credential_id, :now, :expires_at);
 
 -- name: media_by_name | One named file.
 SELECT * FROM media WHERE name = :name AND (expires_at IS NULL OR expires_at > :now);
 
--- name: media_by_upload | One upload of an account by its id.
+-- name: media_by_upload | One upload of a tenant by its id.
 SELECT * FROM media WHERE upload_id = :upload_id AND account_id = :account_id
+  AND (:credential_id = '' OR credential_id = :credential_id)
   AND (expires_at IS NULL OR expires_at > :now);
 
 -- name: media_usage | Bytes of uploads that count against an account's quota.
