@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,7 @@ async def ran(home: House, graph: dict[str, Any], prompt_id: str) -> tuple[list[
         assert sent.status_code == 200, sent.text[:300]
         async with asyncio.timeout(120):
             while "execution_success" not in kinds:
-                message = await client.queue.get()
-                assert isinstance(message, dict)
+                message = json.loads(await client.next())
                 kinds.append(message["type"])
                 counts.append(written)
                 assert kinds[-1] != "execution_error", message
@@ -105,8 +105,7 @@ async def test_free_graphs_of_an_account_run_one_after_another_where_one_may_run
             ended: set[str] = set()
             async with asyncio.timeout(120):
                 while len(ended) < len(names):
-                    message = await client.queue.get()
-                    assert isinstance(message, dict)
+                    message = json.loads(await client.next())
                     data = message["data"]
                     if message["type"] == "executing" and data["node"] is not None:
                         ran.append(data["prompt_id"])

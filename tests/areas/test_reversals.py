@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import outbox
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.reversals import REFUNDED
@@ -288,7 +289,7 @@ async def test_a_group_is_accepted_whole_or_not_at_all(either_home: House) -> No
     home = either_home
 
     async def accepted() -> int:
-        return len((await home.product.pipeline.page(home.account.id, Filter(), 1000, None))[0])
+        return len((await home.product.pipeline.page(Tenant(home.account.id), Filter(), 1000, None))[0])
 
     for _ in range(12):
         assert (await images(home, 10, "a fox")).status_code == 200

@@ -63,7 +63,7 @@ async def ended(home: House, headers: Headers, graph: dict[str, Any]) -> Any:
     async with asyncio.timeout(30):
         while True:
             found = (await home.client.get(f"/history/{PROMPT_ID}", headers=headers)).json()
-            if found:
+            if found and "execution_success" in str(found[PROMPT_ID]["status"]["messages"]):
                 return found[PROMPT_ID]
             await asyncio.sleep(0.01)
 
@@ -91,8 +91,10 @@ async def test_the_end_of_a_prompt_is_told_to_the_clients_of_its_tenant_alone(ho
         for number, headers in enumerate(who):
             await ended(home, headers, {f"of-{number}": text_graph("x")["1"], **shown(f"of-{number}")})
         for number, client in enumerate(clients):
-            told = str([client.queue.get_nowait() for _ in range(client.queue.qsize())])
-            assert [each for each in range(3) if f"of-{each}" in told] == [number]
+            messages: list[str | bytes] = []
+            while client.size:
+                messages.append(await client.next())
+            assert [each for each in range(3) if f"of-{each}" in str(messages)] == [number]
 
 
 async def test_queues_are_each_tenants_own(home: House) -> None:

@@ -13,6 +13,7 @@ from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.belongings import closing, export
 from sixfold.core.belongings.closing import Leaving
 from sixfold.core.clock import rfc3339
@@ -93,7 +94,7 @@ def _erase(configured: Settings) -> bool:
 
 
 async def _sweep(configured: Settings) -> int:
-    async def later(_name: str, _account_id: str) -> None:
+    async def later(_name: str, _tenant: Tenant) -> None:
         """Only a server can end work."""
 
     async def unpaid(_subscription: str, _account_id: str) -> None:

@@ -220,7 +220,7 @@ async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
     await running(line, whole)
     await running(line, late)
     if end == "cancel":
-        await line.pipeline.cancel(whole.id, whole.account_id)
+        await line.pipeline.cancel(whole.id, Tenant.of(whole))
     else:
         attempt = (await line.pipeline.any(whole.id)).attempt
         await line.database.write(predictions.fail(whole.id, attempt, predictions.Failure("x", "engine")))
@@ -239,7 +239,7 @@ async def test_a_result_that_an_older_version_left_unpaid_is_found_and_swept(
     part = await line.run(parent=Parent(whole.id, "1", whole.model))
     with monkeypatch.context() as older:
         older.setattr(reversals, "withdraw_children", lambda _parent_id: iter(()))
-        await line.pipeline.cancel(whole.id, whole.account_id)
+        await line.pipeline.cancel(whole.id, Tenant.of(whole))
         assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
     (fault,) = await line.faults()
     assert fault.startswith(part.id)
