@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from sixfold import errors
+from sixfold.core.accounts import ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import outbox
 from sixfold.core.work.predictions import Filter
@@ -326,3 +327,17 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: House
     third = await ran(dots, {**kept, "7": node("SaveImage", images=["1", 0], filename_prefix="y")})
     assert (third["status"], third["cost"]) == ("succeeded", "0.00"), "what was paid for is found there"
     assert await dots.faults() == ()
+
+
+async def test_an_account_below_zero_imports_no_space_and_opens_no_session(either_home: House) -> None:
+    home = either_home
+    entry = ledger.Entry("reversal", "a test")
+    await home.product.database.write(ledger.deposit(home.account.id, -6_000_000, entry, below_zero=True))
+    for path, body in (
+        ("/api/containers/spaces/import", {"space": "acme/paint"}),
+        ("/api/containers/world-model/sessions", {}),
+        (RUN, {"model": "ra1", "input": {"prompt": "a fox"}}),
+    ):
+        refused = await home.client.post(path, json=body, headers=home.bearer)
+        told = refused.json()
+        assert (refused.status_code, told["error"]) == (402, "Insufficient credits"), path
