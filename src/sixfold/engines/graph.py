@@ -100,9 +100,8 @@ class _Run:
         self._task = task
         self._context = context
         self._parent = parent
-        paid = parent.meter == CHILDREN and parent.price > 0
         self._tenant = Tenant.of(parent)
-        self._run = Run(self._tenant, parent.id if paid else None)
+        self._run = Run(self._tenant, parent.id if parent.price else None)
         self._workshop = workshop
         self._children = children
         self._graph = spaces.ordered(task.inputs, task.files)

@@ -44,7 +44,7 @@ SELECT c.relname AS tab, f.relname AS needs FROM pg_constraint r
 JOIN pg_class c ON c.oid = r.conrelid JOIN pg_class f ON f.oid = r.confrelid
 WHERE r.contype = 'f' AND c.relnamespace = current_schema()::regnamespace"""
 _BLOBS = """
-SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) THEN MAX(expires_at) END AS until
+SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) AND MIN(expires_at) >= 0 THEN MAX(expires_at) END AS until
 FROM media GROUP BY blob ORDER BY until NULLS LAST, blob COLLATE "C\""""
 
 

@@ -61,8 +61,8 @@ class SqliteSnapshot:
     def blobs(self) -> Iterator[tuple[str, int | None]]:
         """Every key that a named file points to, with the time at which its last name expires."""
         cursor = self._connection.execute(
-            "SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) THEN MAX(expires_at) END AS until "
-            "FROM media GROUP BY blob ORDER BY until IS NULL, until, blob"
+            "SELECT blob, CASE WHEN COUNT(*) = COUNT(expires_at) AND MIN(expires_at) >= 0 "
+            "THEN MAX(expires_at) END AS until FROM media GROUP BY blob ORDER BY until IS NULL, until, blob"
         )
         while batch := cursor.fetchmany(_FETCH):
             yield from batch

@@ -263,6 +263,74 @@ class RefundMachine(LedgerMachine):
             assert kept.output is not None
 
 
+class PartsMachine(LedgerMachine):
+    """The same, with predictions that order others: what they gave is readable once the first is paid."""
+
+    wholes = Bundle("wholes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: dict[str, tuple[str, int]] = {}
+        self.parts: dict[str, list[str]] = {}
+        self.paid: set[str] = set()
+
+    def _accept(self, name: str, account_id: str, parent_id: str | None, amount: int) -> int:
+        price = Price(amount, 1, "children" if parent_id is None else "fixed")
+        engine = "graph" if parent_id is None else "dot"
+        draft = Draft(
+            name, account_id, None, name, None, "test", engine, engine, "full", "image", {"prompt": "x"},
+            TaskRecord({}), name.encode(), price, 0, parent_id,
+        )  # fmt: skip
+        self.write(predictions.accept(draft, 1000))
+        (claimed,) = self.write(claims.claim(engine, Lease("boot", 60_000_000), 1, warm=True))
+        return claimed.attempt
+
+    def _succeed(self, name: str, account_id: str, attempt: int) -> None:
+        file = OutputFile(f"{name}.png", name, "image/png", 1)
+        rows = (record(file, account_id, "output", prediction_id=name),)
+        self.write(predictions.succeed(name, attempt, Success(Output((file,)), "full", "1", Trace(), rows)))
+
+    @rule(target=wholes, which=st.integers(0, 1), amount=AMOUNTS)
+    def order(self, which: int, amount: int) -> str:
+        account_id, name = list(self.posted)[which], f"pred{next(self.names)}"
+        if amount > self.available(account_id):
+            return ""
+        self._accept(name, account_id, None, amount)
+        self.pending[name] = self.open[name] = (account_id, amount)
+        self.parts[name] = []
+        return name
+
+    @rule(whole=wholes)
+    def order_part(self, whole: str) -> None:
+        if whole in self.open:
+            account_id, part = self.open[whole][0], f"part{next(self.names)}"
+            self._succeed(part, account_id, self._accept(part, account_id, whole, 1))
+            self.parts[whole].append(part)
+
+    @rule(whole=wholes, paid=st.booleans())
+    def end(self, whole: str, paid: bool) -> None:
+        if whole not in self.open:
+            return
+        account_id, amount = self.open.pop(whole)
+        if paid:
+            self._succeed(whole, account_id, 1)
+            self.posted[account_id] -= amount
+            self.paid.add(whole)
+        else:
+            self.write(predictions.fail(whole, 1, predictions.Failure("failed", "test")))
+        del self.pending[whole]
+
+    @invariant()
+    def parts_are_readable_once_they_are_paid(self) -> None:
+        for whole, parts in self.parts.items():
+            for part in parts:
+                kept = self.loop.run_until_complete(self.database.read(predictions.fresh(part)))
+                named = self.loop.run_until_complete(
+                    self.database.read(many("media_by_name", name=f"{part}.png"))
+                )
+                assert (kept.output is not None) == bool(named) == (whole in self.paid)
+
+
 def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...], list[Account]]]:
     faults = yield from journal.verify()
     found: list[Account] = []
@@ -354,6 +422,24 @@ def test_money_back_means_that_the_result_is_gone(back: str) -> None:
 @pytest.mark.parametrize("name", REFUND_MUTANTS)
 def test_a_refund_that_leaves_something_is_caught(name: str) -> None:
     assert not _play("sqlite", REFUND_MUTANTS[name], base=RefundMachine, examples=MANY)
+
+
+PARTS_MUTANTS = {
+    "parts are not withheld": _statement("prediction_insert", "THEN 1 ELSE 0", "THEN 0 ELSE 0"),
+    "their files are not": _statement("media_withhold", "AND withheld = 1", "AND withheld = 2"),
+    "parts are never released": _statement("predictions_release", "SET withheld = 0", "SET withheld = 1"),
+    "their files are never": _statement("media_release", "WHERE expires_at < 0", "WHERE expires_at = 0"),
+}
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+def test_parts_of_what_is_not_paid_are_never_readable(back: str) -> None:
+    assert _play(back, base=PartsMachine)
+
+
+@pytest.mark.parametrize("name", PARTS_MUTANTS)
+def test_a_part_that_is_readable_too_early_is_caught(name: str) -> None:
+    assert not _play("sqlite", PARTS_MUTANTS[name], base=PartsMachine, examples=MANY)
 
 
 @pytest.mark.parametrize("back", databases.BACKS)

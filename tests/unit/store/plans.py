@@ -30,6 +30,7 @@ LIVE = {
     "prediction_leased",
     "prediction_queue",
     "prediction_waiting",
+    "prediction_withheld",
     "session_open",
     "webhook_due",
 }
@@ -116,6 +117,7 @@ _COLUMNS = {
     "page_version.version": "1",
     "prediction.completed_at": "n",
     "prediction.keyless": "0",
+    "prediction.withheld": "0",
     "prediction.lease_until": "CASE WHEN n % 5000 = 1 THEN n END",
     "prediction.meter": "'fixed'",
     "prediction.parent_id": "CASE WHEN n % 100 = 0 THEN 'id-' || (100000 + n - 1) END",

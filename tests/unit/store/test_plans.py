@@ -50,7 +50,11 @@ UNATTENDED = {
         "webhook_secret",
         "webhook_secret_first",
     ),
-    "assembly: reversals": ("predictions_refunded_in_place", "upload_paths_over"),
+    "assembly: reversals": (
+        "predictions_refunded_in_place",
+        "predictions_withheld_for_good",
+        "upload_paths_over",
+    ),
     "assembly: secrets of webhooks": ("webhook_secrets_open", "webhook_secret_seal"),
     "supervisor": (
         "clock",
@@ -109,6 +113,7 @@ ATTENDED = {
     "ledger_drift_posted": "sixfold ledger verify",
     "ledger_holds_without_transfer": "sixfold ledger verify",
     "ledger_overdrawn": "sixfold ledger verify",
+    "ledger_parts_before_payment": "sixfold ledger verify",
     "ledger_refunds_with_results": "sixfold ledger verify",
     "ledger_predictions_unsettled": "sixfold ledger verify",
     "ledger_sessions_unsettled": "sixfold ledger verify",

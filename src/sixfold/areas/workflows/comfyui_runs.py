@@ -218,6 +218,9 @@ class Runs:
     def _tell_end(self, prediction: Prediction) -> None:
         hub, prompt_id = self._workshop.hub, _prompt_id(prediction)
         client_id = prediction.task.inputs.get("client_id")
+        if prediction.state is State.SUCCEEDED:
+            hub.release(prediction.id, Tenant.of(prediction), client_id)
+        hub.forget_withheld(prediction.id)
         kind, data = _last(prediction)
         if all(each[0] != kind for each in hub.messages(prediction.id)):
             hub.said(prediction.id, kind, data)

@@ -65,6 +65,7 @@ _CHECKS = {
     "ledger_predictions_unsettled": "prediction and hold tell different stories",
     "ledger_refunds_with_results": "the price was given back and the result is still there",
     "ledger_children_unpaid": "part of a graph that was not paid, and its result is still there",
+    "ledger_parts_before_payment": "the result can be read and what it was ordered for is not paid",
     "ledger_sessions_unsettled": "session and slices tell different stories",
 }
 

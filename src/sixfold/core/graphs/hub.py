@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -13,12 +14,15 @@ import msgspec
 from sixfold.core.accounts.tenants import Tenant
 
 Message = Mapping[str, Any] | bytes
+Messages = tuple[Message, ...]
 _MOST_WAITING = 2000
 _MOST_WAITING_BYTES = 64 * 2**20
 _MOST_REMEMBERED = 1000
 _MOST_BYTES = 8 * 2**20  # of the messages of all runs, as JSON
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _JPEG, _PNG = 1, 2
+MOST_WITHHELD_BYTES = 128 * 2**20  # of the images of one run
+_MOST_WITHHELD_OF_ALL = 2**30
 _PREVIEW = 1
 # What a history tells of a run; the rest was of use while it ran.
 _TOLD = frozenset(
@@ -36,26 +40,47 @@ class Client:
         self.id = client_id
         self.size = 0
         self.behind = asyncio.Event()
-        self._queue: asyncio.Queue[str | bytes] = asyncio.Queue()
+        self._queue: asyncio.Queue[str | bytes | Messages] = asyncio.Queue()
+        self._released: deque[Message] = deque()
 
     def tell(self, message: Message) -> None:
         """Queue a message, unless the client is behind; one alone may be of any size."""
         if self.behind.is_set():
             return
-        content = message if isinstance(message, bytes) else _encode(message).decode()
+        content = _sent(message)
         waiting = self._queue.qsize()
         if waiting >= _MOST_WAITING or (waiting and self.size + len(content) > _MOST_WAITING_BYTES):
             self.behind.set()
             self._queue, self.size = asyncio.Queue(), 0
+            self._released.clear()
             return
         self._queue.put_nowait(content)
         self.size += len(content)
 
+    def release(self, messages: Messages) -> None:
+        """Queue what was withheld; it comes at once, so that no client is behind because of it."""
+        if not self.behind.is_set():
+            self._queue.put_nowait(messages)
+
     async def next(self) -> str | bytes:
         """The oldest message that was not sent."""
-        content = await self._queue.get()
-        self.size -= len(content)
-        return content
+        while not self._released:
+            content = await self._queue.get()
+            if not isinstance(content, tuple):
+                self.size -= len(content)
+                return content
+            self._released.extend(content)
+        return _sent(self._released.popleft())
+
+
+def _sent(message: Message) -> str | bytes:
+    return message if isinstance(message, bytes) else _encode(message).decode()
+
+
+@dataclass(slots=True)
+class _Withheld:
+    messages: list[Message] = field(default_factory=list[Message])
+    size: int = 0
 
 
 class Hub:
@@ -65,6 +90,8 @@ class Hub:
         self._clients: defaultdict[Tenant, list[Client]] = defaultdict(list)
         self._said: OrderedDict[str, list[list[Any]]] = OrderedDict()
         self._sizes: dict[str, int] = {}
+        self._withheld: dict[str, _Withheld] = {}
+        self.withheld_bytes = 0
         self.size = 0
 
     @contextmanager
@@ -89,6 +116,30 @@ class Hub:
         for client in tuple(self._clients.get(tenant, ())):
             if client_id is None or client.id == client_id:
                 client.tell(message)
+
+    def withhold(self, prediction_id: str, *messages: Message) -> bool:
+        """Keep messages of a run that is not paid yet; False, without keeping them, beyond a limit."""
+        size = sum(len(each) for each in messages if isinstance(each, bytes))
+        kept = self._withheld.setdefault(prediction_id, _Withheld())
+        if kept.size + size > MOST_WITHHELD_BYTES or self.withheld_bytes + size > _MOST_WITHHELD_OF_ALL:
+            return False
+        kept.messages.extend(messages)
+        kept.size += size
+        self.withheld_bytes += size
+        return True
+
+    def release(self, prediction_id: str, tenant: Tenant, client_id: str | None) -> None:
+        """Tell a client, or all of a tenant, what was withheld of a run that is paid."""
+        messages = self.forget_withheld(prediction_id)
+        for client in tuple(self._clients.get(tenant, ())):
+            if messages and (client_id is None or client.id == client_id):
+                client.release(messages)
+
+    def forget_withheld(self, prediction_id: str) -> Messages:
+        """Forget what was withheld of a run; gives it."""
+        kept = self._withheld.pop(prediction_id, _Withheld())
+        self.withheld_bytes -= kept.size
+        return tuple(kept.messages)
 
     def said(self, prediction_id: str, kind: str, data: Mapping[str, Any]) -> None:
         """Remember what a history will tell of a run; of each kind the last message.

@@ -20,6 +20,7 @@ from sixfold.core.database import Database, Query, Row, Transaction, many, now, 
 from sixfold.core.graphs.ports import File, Stored
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.work import media as media_files
+from sixfold.core.work import reversals
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.manifest.record import Manifest
@@ -41,6 +42,9 @@ _PACKED = " packed"  # likewise: the values of a small outcome in base64
 _ROW_BYTES = 8 * 2**10
 # Before folders of files, and keys of outcomes, of orders without a key; neither begins so otherwise.
 _KEYLESS = "/keyless/"
+# Who paid for an outcome that cost nothing. Versions before this column leave NULL, which is never found: a
+# refund could not tell whether it is the refunded run's.
+_FREE = ""
 _WRITES_AT_ONCE = 8
 
 
@@ -169,8 +173,8 @@ def _folder(tenant: Tenant, kind: Kind, subfolder: str) -> dict[str, Any]:
 
 
 def _put(run: Run, name: Name, source: Source) -> Transaction[None]:
-    row = {**_media_row(run.tenant.account_id, source), "prediction_id": run.paid_by}
-    yield Query("media_insert", {**row, "expires_at": (yield from now()) + _LIFE_US[name.kind]})
+    row = _media_row(run.tenant.account_id, source, (yield from now()) + _LIFE_US[name.kind], run.paid_by)
+    yield Query("media_insert", row)
     yield Query("graph_file_put", {"media": row["name"], **name.row(run.tenant)})
 
 
@@ -191,10 +195,12 @@ def _numbered(run: Run, kind: Kind, prefix: str, source: Source) -> Transaction[
     return name
 
 
-def _media_row(account_id: str, source: Source) -> dict[str, Any]:
+def _media_row(account_id: str, source: Source, expires_at: int, paid_by: str | None) -> Mapping[str, Any]:
     name = media_files.new_name(source.content_type)
     file = OutputFile(name, source.blob, source.content_type, source.size)
-    return media_files.record(file, account_id, "input")
+    row = media_files.record(file, account_id, "input", prediction_id=paid_by)
+    row = {**row, "expires_at": expires_at}
+    return row if paid_by is None else reversals.hidden(row)
 
 
 def _shown(stored: Stored, *, in_row: bool) -> str:
@@ -238,7 +244,7 @@ class Outcomes:
         elif _PACKED in shown:
             packed = base64.b64decode(shown.pop(_PACKED))
         stored = Stored(packed, shown, bool(shown.pop(_PREVIEW, False)))
-        if row["prediction_id"] is None:
+        if row["prediction_id"] == _FREE:
             self._remember(key, stored)
         return stored
 
@@ -278,7 +284,7 @@ class Outcomes:
         for key in sorted(batch):
             source, media = sources[key], None
             if source is not None:
-                files.append({**_media_row(self._account_id, source), "expires_at": expires})
+                files.append(_media_row(self._account_id, source, expires, paid_by))
                 media = files[-1]["name"]
             row = {
                 "account_id": self._account_id,
@@ -287,7 +293,7 @@ class Outcomes:
                 "expires_at": expires,
             }
             shown = _shown(batch[key], in_row=source is None)
-            rows.append({**row, "shown": shown, "prediction_id": paid_by})
+            rows.append({**row, "shown": shown, "prediction_id": _FREE if paid_by is None else paid_by})
         if files:
             yield Query("media_insert", {}, files)
         yield Query("graph_outcome_put", {}, rows)

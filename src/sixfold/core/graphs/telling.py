@@ -1,4 +1,8 @@
-"""What a graph's run says, and to whom: ComfyUI's clients, those who follow the prediction, its log."""
+"""What a graph's run says, and to whom: ComfyUI's clients, those who follow the prediction, its log.
+
+Of a run with a price they hear at once which node runs and how far it is. What it made (what output nodes
+show, and images that are sent but not saved) is withheld until the run is paid; previews are not sent.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs import hub
 from sixfold.core.graphs.documents import mapping
 from sixfold.core.graphs.hub import Hub
+from sixfold.core.graphs.limits import GraphTooLarge
 from sixfold.core.graphs.nodes import Graph
 from sixfold.core.graphs.ports import Event
 from sixfold.core.work.engines import Context
@@ -44,6 +49,8 @@ class Telling:
         self._all = max(1, len(graph))
         self._over: set[str] = set()
         self._running: dict[str, float] = {}
+        self._is_full = False
+        ears.hub.forget_withheld(parent.id)  # of an earlier attempt
 
     def begin(self, nodes: int) -> None:
         """So many nodes are needed."""
@@ -52,7 +59,7 @@ class Telling:
     def heard(self, event: Event) -> None:
         """Pass on one event; raises `Canceled` once the run is no longer wanted."""
         if event.binary:
-            self._tell(hub.picture(event.binary, str(event.data["content_type"])))
+            self._show(event)
             return
         step = _STEPS.get(event.type)
         if step is not None:
@@ -63,7 +70,24 @@ class Telling:
         if event.type == "executed":
             data["output"] = public(event.data["output"])
         self._ears.hub.said(self._parent.id, event.type, data)
-        self._tell({"type": event.type, "data": data})
+        message = {"type": event.type, "data": data}
+        if event.type == "executed" and self._parent.price:
+            self._withhold(message)
+        else:
+            self._tell(message)
+
+    def _show(self, event: Event) -> None:
+        picture = hub.picture(event.binary, str(event.data["content_type"]))
+        if not self._parent.price:
+            self._tell(picture)
+        elif event.type == "image":
+            # Clients take an image for that of the node that they last heard of.
+            node = {"node": event.data["node"], "display_node": event.data["node"]}
+            self._withhold({"type": "executing", "data": {**node, "prompt_id": self._prompt_id}}, picture)
+
+    def _withhold(self, *messages: hub.Message) -> None:
+        if self._parent.face == _FACE and not self._ears.hub.withhold(self._parent.id, *messages):
+            self._is_full = True
 
     def _tell(self, message: hub.Message) -> None:
         if self._parent.face == _FACE:
@@ -85,7 +109,11 @@ class Telling:
             self._move(node, "progress", min(1.0, max(0.0, float(data["value"]) / most)))
 
     def finished(self, data: Mapping[str, Any]) -> None:
-        """A node has nothing left to do."""
+        """A node has nothing left to do; raises `GraphTooLarge` where too much is withheld."""
+        if self._is_full:
+            most = hub.MOST_WITHHELD_BYTES // 2**20
+            sentence = f"A graph with a price can send at most {most} MiB of images that it does not save"
+            raise GraphTooLarge(f"{sentence}; save them, or run the graph in parts")
         self._end(str(data["node"]), "finished")
 
     def cached(self, data: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Database
+from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.work import authorization, predictions
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.media import Source
@@ -73,12 +73,12 @@ class PipelineChildren:
     async def _cancel_of(self, parent_id: str) -> None:
         """Once the parent has ended none is accepted any more, so none is missed."""
         with contextlib.suppress(errors.StoreFailed):  # they end by themselves, and cost nothing
-            for child in await self._database.read(predictions.children(parent_id)):
+            for child in await self._database.read(_living(parent_id)):
                 await self._pipeline.cancel(child.id, Tenant.of(child))
 
     async def parent(self, prediction_id: str) -> Prediction:
         """The prediction that runs."""
-        return await self._pipeline.any(prediction_id)
+        return await self._database.read(predictions.whole(prediction_id))
 
     async def run(self, parent: Prediction, child: Child) -> Prediction:
         """Order it, and wait."""
@@ -103,4 +103,9 @@ class PipelineChildren:
         finally:
             if not ended.is_terminal and not self._pipeline.draining:
                 await self._pipeline.cancel(ordered.id, Tenant.of(ordered))
-        return ended
+        return await self._database.read(predictions.whole(ended.id)) if ended.withheld else ended
+
+
+def _living(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
+    rows = yield Query("prediction_children", {"parent_id": parent_id})
+    return tuple(Prediction.of(row) for row in rows)

@@ -37,6 +37,6 @@ def claim(
         rows = yield Query("prediction_claim", wanted)
     else:
         rows = yield Query("prediction_claim_on", {**wanted, "hardware": hardware})
-    claimed = tuple(sorted((Prediction.of(row) for row in rows), key=lambda p: (p.created_at, p.id)))
+    claimed = tuple(sorted((Prediction.whole(row) for row in rows), key=lambda p: (p.created_at, p.id)))
     yield from outbox.note_started(claimed)
     return claimed

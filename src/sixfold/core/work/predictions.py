@@ -95,6 +95,8 @@ def accept(draft: Draft, queue_limit: int, free_queue_limit: int = 0) -> Transac
     yield from upload_paths.reserve(draft.upload_path, draft.id)
     if draft.parent_id is None:
         yield from settlement.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
+    else:
+        yield from reversals.withhold_files(draft.id)
     return (yield from fresh(draft.id))
 
 
@@ -172,10 +174,15 @@ def _of_parent(draft: Draft) -> Transaction[Row | None]:
 
 def fresh(prediction_id: str) -> Transaction[Prediction]:
     """A prediction of whichever account; raises `NotFound`."""
+    return (yield from whole(prediction_id)).shown
+
+
+def whole(prediction_id: str) -> Transaction[Prediction]:
+    """The same with what is withheld of it, for the run that ordered it; raises `NotFound`."""
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
         raise errors.NotFound("There is no such prediction")
-    return Prediction.of(row)
+    return Prediction.whole(row)
 
 
 # -- reading -------------------------------------------------------------------------------------
@@ -227,12 +234,6 @@ def page(
     rows = yield Query(listed, {**about, "limit": most})
     found = tuple(Prediction.of(row) for row in rows)
     return found, found[-1].id if there > most else None
-
-
-def children(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
-    """What was ordered for another prediction and has not ended."""
-    rows = yield Query("prediction_children", {"parent_id": parent_id})
-    return tuple(Prediction.of(row) for row in rows)
 
 
 # -- running -------------------------------------------------------------------------------------
@@ -316,10 +317,8 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
         raise StaleAttempt(prediction_id)
     for record in success.media:
         yield Query("media_insert", record)
-    prediction = Prediction.of(ended[0])
-    if prediction.parent_id is not None:
-        prediction = yield from reversals.settle_child(ended[0])
-    elif prediction.price:
+    prediction = yield from reversals.settle(ended[0])
+    if prediction.parent_id is None and prediction.price:
         entry = receipt.entry(prediction, ended[0]["charge"])
         yield from ledger.capture(prediction_id, prediction.cost, entry)
     yield from outbox.note(prediction)

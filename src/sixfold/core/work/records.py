@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -48,7 +48,8 @@ class Prediction:
     """One prediction as it stands. Times are epoch µs, money is micro-dollars.
 
     `output` is there once it succeeded, `error` and `error_kind` once it failed; `charge` itemizes the price,
-    `list_price` is there where free. `size` is the length of its documents as the store has them.
+    `list_price` is there where free. `size` is the length of its documents as the store has them. One that is
+    `withheld` was ordered for another that is not paid yet.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Prediction:
     key_id: str | None = None
     keyless: bool = False
     credential_id: str = ""
+    withheld: bool = False
     size: int = 0
 
     @property
@@ -94,9 +96,19 @@ class Prediction:
         """Whether nothing more will happen to it."""
         return self.state in TERMINAL
 
+    @property
+    def shown(self) -> Prediction:
+        """The prediction as its account may read it: without inputs and output while it is withheld."""
+        return replace(self, inputs={}, task=TaskRecord({}), output=None) if self.withheld else self
+
     @classmethod
     def of(cls, row: Row) -> Prediction:
-        """The prediction that a row describes."""
+        """The prediction that a row describes, as its account may read it."""
+        return cls.whole(row).shown
+
+    @classmethod
+    def whole(cls, row: Row) -> Prediction:
+        """The prediction that a row describes, for its own run and the run that ordered it."""
         started, created, output = row["started_at"], row["created_at"], row["output"]
         return cls(
             id=row["id"],
@@ -142,6 +154,7 @@ class Prediction:
             key_id=row["key_id"],
             keyless=bool(row["keyless"]),
             credential_id=row["credential_id"] or "",
+            withheld=bool(row["withheld"]),
             size=sum(len(row[name] or "") for name in ("inputs", "task", "output", "logs")),
         )
 

@@ -277,7 +277,7 @@ class Supervisor:
 
     def _begin(self, pool: Pool, prediction: Prediction) -> Run:
         """The run of what was claimed; known at once, so that a cancel in the same commit finds it."""
-        self._bus.publish(prediction.id, Moved(prediction))
+        self._bus.publish(prediction.id, Moved(prediction.shown))
         limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
         run = self._runs[prediction.id] = Run(prediction, self._finisher, self._bus, limit)
         return run

@@ -1,5 +1,7 @@
 -- name: mine_predictions | An account's predictions, oldest first.
-SELECT id, parent_id, face, model, engine, engine_version, quality, state, inputs, output, error, cost, charge,
+SELECT id, parent_id, face, model, engine, engine_version, quality, state,
+       CASE WHEN withheld = 1 THEN '{}' ELSE inputs END AS inputs, CASE WHEN withheld = 0 THEN output END AS output,
+       error, cost, charge,
        created_at, started_at, completed_at
 FROM prediction WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 

@@ -118,3 +118,10 @@ WHERE r.kind = 'refund'
 SELECT c.id FROM prediction c JOIN prediction p ON p.id = c.parent_id
 WHERE c.parent_id IS NOT NULL AND c.state = 'succeeded' AND c.cost > 0
   AND p.state IN ('failed', 'canceled', 'expired');
+
+-- name: ledger_parts_before_payment | Results that can be read while what they were ordered for is not paid.
+SELECT c.id FROM prediction p JOIN prediction c ON c.parent_id = p.id
+WHERE p.price > 0 AND p.state <> 'succeeded' AND c.state = 'succeeded'
+  AND (c.withheld = 0
+       OR EXISTS (SELECT 1 FROM media m WHERE m.prediction_id = c.id
+                    AND (m.expires_at IS NULL OR m.expires_at > :now)));

@@ -2,7 +2,7 @@
 SELECT m.name, m.content_type, m.size, p.id, p.model
 FROM media m
 LEFT JOIN prediction p ON p.id = m.prediction_id AND m.kind = 'output' AND p.id < :before
-WHERE m.account_id = :account_id AND m.blob = :blob
+WHERE m.account_id = :account_id AND m.blob = :blob AND (m.expires_at IS NULL OR m.expires_at > :now)
 ORDER BY CASE WHEN p.id IS NULL THEN 1 ELSE 0 END, m.created_at, m.name LIMIT 1;
 
 -- name: lineage_made | What an account made of content later on.

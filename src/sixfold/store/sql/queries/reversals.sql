@@ -5,8 +5,35 @@ SET state = :to_state, output = NULL, cost = 0, credits = 0, charge = NULL, list
 WHERE id = :id AND state = 'succeeded'
 RETURNING *;
 
--- name: prediction_children_charged | The parts of a graph that gave something and had a price.
-SELECT * FROM prediction WHERE parent_id = :parent_id AND state = 'succeeded' AND cost > 0 ORDER BY id;
+-- name: prediction_results_below | The results of what was ordered for a prediction, at any depth.
+WITH RECURSIVE below (id) AS (
+    SELECT id FROM prediction WHERE parent_id = :parent_id
+    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+SELECT * FROM prediction WHERE id IN (SELECT id FROM below) AND state = 'succeeded' ORDER BY id;
+
+-- name: predictions_withheld_for_good | Results whose parent ended without success before they did.
+SELECT c.* FROM prediction c
+WHERE c.withheld = 1 AND c.state = 'succeeded'
+  AND EXISTS (SELECT 1 FROM prediction p WHERE p.id = c.parent_id AND p.state IN ('failed', 'canceled', 'expired'))
+ORDER BY c.parent_id LIMIT :limit;
+
+-- name: media_withhold | The files of a prediction that is withheld are, too.
+UPDATE media SET expires_at = -COALESCE(expires_at, 1)
+WHERE prediction_id IN (SELECT id FROM prediction WHERE id = :prediction_id AND withheld = 1)
+  AND (expires_at IS NULL OR expires_at > 0);
+
+-- name: predictions_release | What was ordered for a prediction is withheld no more.
+WITH RECURSIVE below (id) AS (
+    SELECT id FROM prediction WHERE parent_id = :id
+    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+UPDATE prediction SET withheld = 0 WHERE withheld = 1 AND id IN (SELECT id FROM below);
+
+-- name: media_release | Nor are its files, and those that its nodes saved.
+WITH RECURSIVE below (id) AS (
+    SELECT id FROM prediction WHERE id = :id
+    UNION ALL SELECT c.id FROM prediction c JOIN below b ON c.parent_id = b.id)
+UPDATE media SET expires_at = CASE WHEN expires_at = -1 THEN NULL ELSE -expires_at END
+WHERE expires_at < 0 AND prediction_id IN (SELECT id FROM below);
 
 -- name: predictions_refunded_in_place | Successes whose money was given back.
 SELECT p.* FROM transfer t JOIN prediction p ON p.id = substr(t.id, 8)
@@ -20,7 +47,8 @@ WHERE c.parent_id IS NOT NULL AND c.state = 'succeeded' AND c.cost > 0
 -- name: media_withdraw | Files that a prediction made, and those that its graph saved, are served no more.
 UPDATE media SET expires_at = :now
 WHERE prediction_id = :prediction_id AND account_id = :account_id
-  AND (kind = 'output' OR name IN (SELECT media FROM graph_file WHERE account_id = :account_id));
+  AND (kind = 'output' OR expires_at < 0 OR name IN (SELECT media FROM graph_file WHERE account_id = :account_id)
+       OR name IN (SELECT media FROM graph_outcome WHERE account_id = :account_id AND prediction_id = :prediction_id));
 
 -- name: media_withdraw_copies | Nor are the names that the account gave the same bytes, unless it has them otherwise.
 UPDATE media SET expires_at = :now

@@ -2,11 +2,13 @@
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
-    charge, webhook, priced_us, list_price, key_id, keyless, credential_id, created_at)
+    charge, webhook, priced_us, list_price, key_id, keyless, credential_id, withheld, created_at)
 VALUES (
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
     :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :meter, :rate, :hardware,
-    :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :credential_id, :now);
+    :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :credential_id,
+    COALESCE((SELECT CASE WHEN p.price > 0 OR p.withheld = 1 THEN 1 ELSE 0 END FROM prediction p WHERE p.id = :parent_id), 0),
+    :now);
 
 -- name: prediction_origin | The first prediction of an account that was asked for exactly this.
 SELECT origin_id FROM prediction
@@ -112,7 +114,7 @@ SET state = 'succeeded', output = :output, quality = :quality,
     stored_us = :stored_us, stored_bytes = :stored_bytes, upstream_cost = :upstream_cost,
     completed_at = :now, holder = NULL, lease_until = NULL
 WHERE id = :id AND state IN (:from_state, :or_state) AND attempt = :attempt
-RETURNING *;
+RETURNING *, EXISTS (SELECT 1 FROM prediction c WHERE c.parent_id = prediction.id) AS has_children;
 
 -- name: prediction_end | Any other ending.
 UPDATE prediction

@@ -1,6 +1,6 @@
 -- name: graph_outcomes | What is known of these keys.
 SELECT o.key, o.shown, o.media, o.prediction_id, m.blob FROM graph_outcome o LEFT JOIN media m ON m.name = o.media
 WHERE o.account_id = :account_id AND o.expires_at > :now
-  AND (o.prediction_id IS NULL
+  AND (o.prediction_id = ''
        OR EXISTS (SELECT 1 FROM prediction p WHERE p.id = o.prediction_id AND p.state = 'succeeded'))
   AND o.key = ANY (ARRAY(SELECT json_array_elements_text(:keys::json)));
