@@ -139,7 +139,7 @@ async def nothing_is_readable(home: House, parent: Prediction, made: list[Predic
     kept = await database.read(many("mine_predictions", account_id=home.account.id, after="", limit=100))
     assert all(row["output"] is None for row in kept)
     for part in made:
-        shown = await home.product.pipeline.get(part.id, part.account_id)
+        shown = await home.product.pipeline.get(part.id, Tenant.of(part))
         assert await database.read(lineage.stored(part)) == {}
         assert await database.read(lineage.again(shown, "")) == {}
     kin = await database.read(lineage.of(parent))
@@ -237,7 +237,7 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
     await dots.product.database.write(ended())
     await dots.product.database.write(success())
     assert (await dots.product.pipeline.any(late.id)).output is None
-    assert await dots.product.database.write(reversals.sweep()) == 2
+    assert await dots.product.database.write(reversals.sweep()) == len(made)
     swept = [await dots.product.pipeline.any(part.id) for part in (late, *made)]
     assert {(part.state, part.error_kind) for part in swept} == {(State.FAILED, reversals.REFUNDED)}
     assert await dots.product.database.write(reversals.sweep()) == 0
@@ -258,7 +258,7 @@ async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_i
     )
     below = await pipeline.wait(await pipeline.submit(order), 60)
     assert (below.state, below.withheld, below.output, below.inputs) == (State.SUCCEEDED, True, None, {})
-    await pipeline.cancel(parent.id, parent.account_id)
+    await pipeline.cancel(parent.id, Tenant.of(parent))
     await pipeline.wait(parent, 60)
     assert (await pipeline.any(below.id)).state is State.FAILED
     assert await dots.faults() == ()

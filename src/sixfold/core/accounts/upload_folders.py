@@ -22,13 +22,16 @@ class UploadFolder:
 
 def name_of(tenant: Tenant) -> Transaction[str | None]:
     """The name of a tenant's folder, once it has one."""
-    row = yield from one(f"{_table(tenant)}_of", **_row(tenant))
+    row = yield from one(
+        "credential_folder_of" if tenant.credential_id else "upload_folder_of", **_row(tenant)
+    )
     return None if row is None else str(row["name"])
 
 
 def create(tenant: Tenant) -> Transaction[str]:
     """The name of a tenant's folder, a new one where it has none."""
-    yield Query(f"{_table(tenant)}_insert", {"name": secrets.token_hex(16), **_row(tenant)})
+    insert = "credential_folder_insert" if tenant.credential_id else "upload_folder_insert"
+    yield Query(insert, {"name": secrets.token_hex(16), **_row(tenant)})
     return (yield from name_of(tenant)) or ""
 
 
@@ -39,10 +42,6 @@ def find(name: str) -> Transaction[UploadFolder | None]:
         return None
     tenant = Tenant(row["account_id"], bool(row["keyless"]), row["credential_id"])
     return UploadFolder(tenant, row["kind"] == "operator")
-
-
-def _table(tenant: Tenant) -> str:
-    return "credential_folder" if tenant.credential_id else "upload_folder"
 
 
 def _row(tenant: Tenant) -> dict[str, Value]:

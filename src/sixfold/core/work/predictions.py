@@ -27,7 +27,8 @@ from sixfold.core.work.states import TERMINAL, Event, State, follow, sources
 
 LOST = "lost"
 UNUSABLE = "unusable_input"
-_LAST_ID = "~"
+_ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
+_CREDENTIAL_PAGE = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
 _CURSOR = re.compile(r"pred_[0-9a-z]{36}")
 _FROM = sources(Event.SUCCEED)  # two states, named in one guarded UPDATE
 _MAX_SWEEP = 500
@@ -225,11 +226,10 @@ def page(
     """
     if cursor and not _CURSOR.fullmatch(cursor):
         raise errors.BadRequest("Invalid cursor")
-    about: dict[str, Value] = {**tenant.row, "model": wanted.model, "state": wanted.state}
+    about = {**tenant.row, "model": wanted.model, "state": wanted.state, "before": cursor or "~"}
     # A list of its own, so that an index has a credential's rows in their order.
-    listed = "prediction_page_of_credential" if tenant.credential_id else "prediction_page"
-    about["before"] = cursor or _LAST_ID
-    fitting, there = yield from paging.fitting(f"{listed}_sizes", about, limit + 1)
+    listed, sizes = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
+    fitting, there = yield from paging.fitting(sizes, about, limit + 1)
     most = min(fitting, limit)
     rows = yield Query(listed, {**about, "limit": most})
     found = tuple(Prediction.of(row) for row in rows)
