@@ -18,7 +18,7 @@ from sixfold.core.accounts import charges, ledger, settlement
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import Price
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.database import Query, Row, Rows, Transaction, Value, now, one
+from sixfold.core.database import Query, Row, Rows, Transaction, now, one
 from sixfold.core.work import outbox, paging, receipt, reversals, upload_paths
 from sixfold.core.work.engines import TaskRecord
 from sixfold.core.work.metering import Charge
