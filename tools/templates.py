@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from sixfold.core.work.manifest.formats import png
+
 SERVER = os.environ.get("SIXFOLD_URL", "http://127.0.0.1:8600")
 KEY = os.environ.get("SIXFOLD_API_KEY", "")
 
@@ -160,11 +162,8 @@ def _png(width: int, height: int, paint: Callable[[float, float], tuple[int, int
     )
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in parts
-    )
-    return "data:image/png;base64," + base64.b64encode(png).decode()
+    data = png.SIGNATURE + b"".join(png.chunk(kind, body) for kind, body in parts)
+    return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
 if __name__ == "__main__":

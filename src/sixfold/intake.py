@@ -10,14 +10,11 @@ from sixfold.core.database import Database
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.work.engines import UnusableInput
 from sixfold.core.work.media import Limits, Media
-from sixfold.engines.image import endings, headers
-from sixfold.engines.video import endings as film_endings
+from sixfold.engines.image import headers
 from sixfold.engines.video import headers as film_headers
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
 from sixfold.settings import InvalidSetting, Settings
-
-_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 
 
 def open_fetcher(settings: Settings) -> Fetcher:
@@ -39,18 +36,16 @@ def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher
 def probe_image(path: Path) -> tuple[str, int, int]:
     """Content type, width and height that an image claims; raises `BadRequest`, also where it breaks off."""
     try:
-        name, width, height = headers.probe(path)
-        endings.check(path, name)
+        name, width, height = headers.probe(path, whole=True)
     except headers.UnreadableImage as error:
         raise errors.BadRequest(str(error)) from error
-    return _TYPES.get(name, f"image/{name.lower()}"), width, height
+    return f"image/{name.lower()}", width, height
 
 
 def measure_film(path: Path, wanted: str) -> float | None:
     """Seconds that a film or a sound claims to last; raises `BadRequest` for none, and for half a film."""
     try:
-        film_endings.check(path, wanted)
-        return film_headers.seconds(path, wanted)
+        return film_headers.seconds(path, wanted, whole=True)
     except UnusableInput as error:
         raise errors.BadRequest(str(error)) from error
 

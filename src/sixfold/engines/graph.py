@@ -33,7 +33,7 @@ from sixfold.core.work import media as media_files
 from sixfold.core.work.children import Child, Children
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.work.events import Progressed
-from sixfold.core.work.manifest.containers.edits import Unembeddable
+from sixfold.core.work.manifest.formats.edits import Unembeddable
 from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.media import Source
 from sixfold.core.work.metering import CHILDREN

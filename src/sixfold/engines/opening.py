@@ -15,44 +15,27 @@ import av
 import av.error
 
 from sixfold.core.work.engines import UnusableInput
+from sixfold.core.work.manifest.formats import media_types
 
-# Where in the file the magic stands, the magic, and FFmpeg's name for the demuxer.
-_KINDS: tuple[tuple[int, bytes, str], ...] = (
-    (4, b"ftyp", "mov"),
-    (0, b"\x1aE\xdf\xa3", "matroska"),
-    (8, b"WAVE", "wav"),
-    (8, b"AVI ", "avi"),
-    (0, b"OggS", "ogg"),
-    (0, b"fLaC", "flac"),
-    (0, b"GIF8", "gif"),
-    (0, b"ID3", "mp3"),
-    (0, b"\xff\xf1", "aac"),
-    (0, b"\xff\xf9", "aac"),
-    (0, b"\xff\xfb", "mp3"),
-    (0, b"\xff\xf3", "mp3"),
-    (0, b"\xff\xf2", "mp3"),
-    (0, b"\xff\xfa", "mp3"),
-)
 _MOST_PIXELS = 8192 * 8192
-_HEAD_BYTES = 16
 
 
 class UnreadableMedia(UnusableInput):
     """The file is no sound and no film that can be read."""
 
 
-def demuxer(path: Path) -> str | None:
-    """FFmpeg's name for what a file is by its first bytes; None for anything else."""
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
-    return next((name for at, magic, name in _KINDS if head[at:].startswith(magic)), None)
+def demuxer(path: Path) -> str:
+    """FFmpeg's name for what a file is by its first bytes; empty for anything else."""
+    with path.open("rb", buffering=0) as file:
+        kind = media_types.find(file.read(media_types.MAGIC_BYTES))
+    return kind.demuxer if kind else ""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """The open file; raises `UnreadableMedia`, also where what is read from it turns out to be damaged."""
     kind = demuxer(path)
-    if kind is None:
+    if not kind:
         raise UnreadableMedia(
             "This is not a sound or a film that can be read: send MP4, MOV, WebM, MKV, AVI, GIF, MP3, WAV, "
             "OGG, FLAC or AAC."

@@ -15,9 +15,9 @@ from sixfold import errors
 from sixfold.core import json_decoding, json_limits
 from sixfold.core.json_limits import JsonLimits
 from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.manifest.formats.media_types import UNKNOWN
 from sixfold.web import urlencoded
 from sixfold.web.multipart import MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
-from sixfold.web.sniffing import UNKNOWN
 
 INVALID_JSON = "Invalid JSON body"
 MAX_PARTS = MAX_FIELDS + MAX_FILES

@@ -10,7 +10,8 @@ from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core.media.ports import BlobStore
-from sixfold.web import ranges, sniffing
+from sixfold.core.work.manifest.formats import media_types
+from sixfold.web import ranges
 
 FOREVER = "public, max-age=31536000, immutable"
 REVALIDATE = "public, no-cache"
@@ -84,6 +85,6 @@ def _headers(shown: Shown) -> dict[str, str]:
         "Content-Security-Policy": _POLICY,
         "Cross-Origin-Resource-Policy": "cross-origin",
     }
-    if shown.content_type not in sniffing.INLINE:
+    if shown.content_type not in media_types.INLINE:
         headers["Content-Disposition"] = "attachment"
     return headers

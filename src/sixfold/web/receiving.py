@@ -12,7 +12,8 @@ from typing import BinaryIO
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.web import multipart, sniffing
+from sixfold.core.work.manifest.formats import media_types
+from sixfold.web import multipart
 from sixfold.web.multipart import Head, PartHandler
 
 _BLOCK_BYTES = 1 << 20
@@ -39,7 +40,7 @@ class Received:
     @property
     def content_type(self) -> str:
         """What the bytes say they are."""
-        return sniffing.sniff(self.head, self.claimed)
+        return media_types.sniff(self.head, self.claimed)
 
 
 @dataclass(slots=True)
@@ -53,8 +54,8 @@ class _Sink:
     def take(self, data: bytes | memoryview) -> None:
         self.block += data
         self.received.size += len(data)
-        if len(self.received.head) < sniffing.HEAD_BYTES:
-            self.received.head += bytes(data[: sniffing.HEAD_BYTES - len(self.received.head)])
+        if len(self.received.head) < media_types.HEAD_BYTES:
+            self.received.head += bytes(data[: media_types.HEAD_BYTES - len(self.received.head)])
 
     async def flush(self, *, at_least: int = 1) -> None:
         if len(self.block) >= at_least:

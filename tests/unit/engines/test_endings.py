@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from sixfold.core.work.engines import UnusableInput
-from sixfold.engines.image import endings, headers
-from sixfold.engines.video import endings as film_endings
+from sixfold.engines.image import headers
+from sixfold.engines.video import headers as film_headers
 from tests.fakes import serving
 
 TAIL = b"<script>alert(1)</script>" * 40
@@ -58,11 +58,11 @@ def test_a_picture_is_whole_with_whatever_was_appended_and_not_without_its_end(
     data, path = picture(kind), tmp_path / "picture"
     for whole in (data, data + TAIL):
         path.write_bytes(whole)
-        endings.check(path, headers.probe(path)[0])
+        headers.probe(path, whole=True)
     for cut in (len(data) - 1, len(data) - 20, len(data) // 2):
         path.write_bytes(data[:cut])
         with pytest.raises(headers.UnreadableImage, match="truncated or damaged"):
-            endings.check(path, headers.probe(path)[0])
+            headers.probe(path, whole=True)
 
 
 @pytest.mark.parametrize("kind", FILMS)
@@ -72,11 +72,11 @@ def test_a_film_is_whole_with_whatever_was_appended_and_not_without_its_end(
     data, path = FILMS[kind](), tmp_path / "film"
     for whole in (data, data + bytes(64)):
         path.write_bytes(whole)
-        film_endings.check(path)
+        film_headers.seconds(path, whole=True)
     for cut in (len(data) - 1, len(data) // 2, 40):
         path.write_bytes(data[:cut])
         with pytest.raises(UnusableInput, match="truncated or damaged"):
-            film_endings.check(path)
+            film_headers.seconds(path, whole=True)
 
 
 def test_a_live_recording_that_says_no_length_is_taken_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -84,11 +84,13 @@ def test_a_live_recording_that_says_no_length_is_taken_as_far_as_it_goes(tmp_pat
     at = data.index(b"\x18\x53\x80\x67") + 4
     data[at : at + 8] = b"\x01" + b"\xff" * 7
     path.write_bytes(data[:-30])
-    film_endings.check(path)
+    film_headers.seconds(path, whole=True)
 
 
 def test_sounds_and_formats_without_an_end_are_left_to_their_decoders(tmp_path: Path) -> None:
     path = tmp_path / "sound"
     path.write_bytes(serving.tone(0.1)[:-100])
-    film_endings.check(path, "audio")
-    endings.check(path, "TIFF")
+    film_headers.seconds(path, "audio", whole=True)
+    Image.new("RGB", (64, 48)).save(path, "TIFF")
+    path.write_bytes(path.read_bytes()[:-100])
+    headers.probe(path, whole=True)

@@ -24,8 +24,9 @@ from sixfold.core.gallery.gallery import Gallery
 from sixfold.core.gallery.posts import Post
 from sixfold.core.work import inputs
 from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.core.work.media import MEDIA_PATH, Source
-from sixfold.web import answers, sniffing
+from sixfold.web import answers
 from sixfold.web.bodies import Fields
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Handler, Route
@@ -39,8 +40,8 @@ CHARACTER = (
 POST = (Descriptor("text", "string", "What goes with the picture or film", default="", max_chars=2000),)
 PAGE, MAX_PAGE = 50, 100
 _CURSOR = re.compile(r"[a-z]+_[0-9a-z]{36}")
-_IMAGES = frozenset(kind for kind in sniffing.INLINE if kind.startswith("image/"))
-_MEDIA = frozenset(kind for kind in sniffing.INLINE if kind.startswith(("image/", "video/")))
+_IMAGES = frozenset(kind for kind in media_types.INLINE if kind.startswith("image/"))
+_MEDIA = frozenset(kind for kind in media_types.INLINE if kind.startswith(("image/", "video/")))
 
 
 class Counter:
@@ -107,14 +108,14 @@ class Counter:
         media, at = self._services.media, ways[0] if ways else name
         try:
             if uploaded is not None:
-                source = await media.hold(uploaded, sniffing.UNKNOWN)
+                source = await media.hold(uploaded, media_types.UNKNOWN)
             elif not ways:
                 return None
             elif at == by_url:
                 wanted = inputs.check((Descriptor(by_url, "file", required=True),), given.values)
                 source = await media.resolve(tenant, Descriptor(by_url, "file"), wanted[by_url])
             else:
-                source = await media.hold(_decoded(given.values[by_bytes], by_bytes), sniffing.UNKNOWN)
+                source = await media.hold(_decoded(given.values[by_bytes], by_bytes), media_types.UNKNOWN)
             return await self._typed(source, at, allowed)
         except (errors.BadRequest, errors.TooLarge) as error:
             if isinstance(error, errors.InvalidInput):
@@ -124,9 +125,9 @@ class Counter:
     async def _typed(self, source: Source, at: str, allowed: frozenset[str]) -> Source:
         """The same source under the type that its first bytes show; raises `InvalidInput` for others."""
         head = b""
-        async for piece in self._services.blobs.stream(source.blob, 0, sniffing.HEAD_BYTES):
+        async for piece in self._services.blobs.stream(source.blob, 0, media_types.HEAD_BYTES):
             head += piece
-        kind = sniffing.sniff(head)
+        kind = media_types.sniff(head)
         if kind not in allowed:
             films = "" if allowed is _IMAGES else ", or an MP4, WebM or MOV film"
             raise _refused(at, f"{at}: send a PNG, JPEG, WebP, GIF, AVIF or BMP picture{films}")

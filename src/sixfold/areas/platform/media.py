@@ -15,8 +15,9 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.work import savepaths
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.core.work.media import digest_of
-from sixfold.web import auth, calls, files, sniffing
+from sixfold.web import auth, calls, files
 from sixfold.web.services import Services
 
 _MAX_NAME = 128
@@ -39,7 +40,7 @@ class MediaFiles:
             raise errors.NotFound
         found = await self._services.media.find(name)
         store = self._services.blobs
-        kind = found.content_type or sniffing.UNKNOWN
+        kind = found.content_type or media_types.UNKNOWN
         tag = digest_of(found.blob)[:_TAG_CHARS]
         if request.method == "HEAD" and await store.stat(found.blob) is None:
             raise errors.NotFound("There is no such file")
@@ -66,7 +67,7 @@ class MediaFiles:
             stored, head = None, b""
         if stored is None:
             raise errors.NotFound(_NO_FILE)
-        kind = sniffing.sniff(head)
+        kind = media_types.sniff(head)
         tag = stored.tag or f"{stored.modified_at:x}-{stored.size:x}"
         return await files.answer(request, files.Shown(store, key, stored.size, kind, tag, cache))
 
@@ -106,11 +107,11 @@ class MediaFiles:
 
 
 def _is_inert(kind: str) -> bool:
-    return kind in sniffing.INLINE and kind.startswith(_LINKED)
+    return kind in media_types.INLINE and kind.startswith(_LINKED)
 
 
 async def _head(store: BlobStore, key: str) -> bytes:
     head = b""
-    async for piece in store.stream(key, 0, sniffing.HEAD_BYTES):
+    async for piece in store.stream(key, 0, media_types.HEAD_BYTES):
         head += piece
     return head

@@ -24,12 +24,12 @@ from sixfold.core.graphs.limits import GraphLimits
 from sixfold.core.graphs.nodes import Graph
 from sixfold.core.graphs.spaces import PREFIX, Space
 from sixfold.core.graphs.validate import Verdict
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.web import answers, bodies, calls, multipart
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
 _MOST_NAME = 80
-_PICTURES = {b"\x89PNG": "image/png", b"RIFF": "image/webp", b"\xff\xd8\xff": "image/jpeg"}
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
 _SHAPES = "3d"  # a kind whose output has another name
 _parse_graph = functools.partial(bodies.parse_object, limits=json_limits.GRAPH)
@@ -238,10 +238,10 @@ async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought
 
 
 async def _of_file(file: bytes, name: str, limits: GraphLimits) -> Brought:
-    kind = next((kind for head, kind in _PICTURES.items() if file.startswith(head)), "application/json")
+    kind = media_types.find(file)
     # Inflating a text chunk releases the interpreter.
     document = await asyncio.to_thread(embedded.read, file, limits)
-    return Brought(document, file, kind, _name(name))
+    return Brought(document, file, kind.media_type if kind else "application/json", _name(name))
 
 
 async def _form(request: Request, name: str) -> tuple[str, bytes]:

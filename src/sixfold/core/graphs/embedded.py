@@ -13,13 +13,10 @@ from sixfold.core.graphs.convert import NotAWorkflow
 from sixfold.core.graphs.documents import Json, mapping
 from sixfold.core.graphs.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
 from sixfold.core.input_budget import InputBudget, Limit
-from sixfold.core.work.manifest.containers import riff, webp
+from sixfold.core.work.manifest.formats import media_types, png, riff, webp
 
-_PNG = b"\x89PNG\r\n\x1a\n"
-_HEADER = len(_PNG) + 25  # where a PNG's header ends
 _NAMES = ("workflow", "prompt")
 _TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
-_MOST_CHUNKS = 20_000
 _MOST_KEYWORDS = 1024  # of an iTXt before its text: flags, language, translated keyword
 _FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
 
@@ -50,13 +47,16 @@ _Text = Callable[[], bytes]
 
 def _carried(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
     """The texts in an image, each read when it is called; None for what is none."""
-    if data.startswith(_PNG):
+    kind = media_types.find(data)
+    if kind is None:
+        return None
+    if kind.media_type == "image/png":
         inflater = _Inflater(len(_NAMES) * limits.json_bytes)
         return {
             name: functools.partial(_text, kind, rest, inflater)
             for name, (kind, rest) in _png(data, limits.json_bytes).items()
         }
-    if data[:2] == b"\xff\xd8" or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+    if kind.media_type in ("image/jpeg", "image/webp"):
         return {name: functools.partial(bytes, text) for name, text in _exif(data, limits.json_bytes)}
     return None
 
@@ -81,19 +81,15 @@ def _finite(text: str) -> float | None:
 def _png(data: bytes, most: int) -> dict[str, tuple[bytes, bytes]]:
     """The first text chunk of each name, as it is; longer ones are cut above `most` bytes."""
     found: dict[str, tuple[bytes, bytes]] = {}
-    at = len(_PNG)
-    for _ in range(_MOST_CHUNKS):
-        if at + 12 > len(data) or len(found) == len(_NAMES):
-            break
-        length, kind = int.from_bytes(data[at : at + 4]), data[at + 4 : at + 8]
-        if kind in _TEXTS:
-            start = at + 8
+    for chunk in png.chunks(data):
+        if chunk.kind in _TEXTS:
             for name in _NAMES:
                 mark = name.encode() + b"\0"
-                if name not in found and length >= len(mark) and data.startswith(mark, start):
-                    begin, end = start + len(mark), min(start + length, len(data))
-                    found[name] = kind, data[begin : min(end, begin + most + _MOST_KEYWORDS)]
-        at += length + 12
+                if name not in found and data.startswith(mark, chunk.body):
+                    begin = chunk.body + len(mark)
+                    found[name] = chunk.kind, data[begin : min(chunk.end - 4, begin + most + _MOST_KEYWORDS)]
+            if len(found) == len(_NAMES):
+                break
     return found
 
 
@@ -141,9 +137,9 @@ def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None)
     made = b""
     for name, document in (("prompt", prompt), ("workflow", workflow)):
         if document is not None:
-            body = name.encode() + b"\0" + json.dumps(document).encode("latin-1", "replace")
-            check = zlib.crc32(b"tEXt" + body).to_bytes(4)
-            made += len(body).to_bytes(4) + b"tEXt" + body + check
+            made += png.chunk(
+                b"tEXt", name.encode() + b"\0" + json.dumps(document).encode("latin-1", "replace")
+            )
     return made
 
 
@@ -156,11 +152,12 @@ class GraphEmbedder:
 
     def embed(self, data: bytes) -> bytes:
         """Return the file with its graph in it; other formats are returned unchanged."""
-        if data.startswith(_PNG):
+        if png.matches(data):
             if data[12:16] != b"IHDR":
                 return data
-            return data[:_HEADER] + self._chunks + data[_HEADER:]  # readers look before the pixels
-        if data[:4] == b"RIFF" and data[8:15] == b"WEBPVP8":
+            end = png.HEADER_BYTES
+            return data[:end] + self._chunks + data[end:]  # readers look before the pixels
+        if webp.matches(data) and data[12:15] == b"VP8":
             whole = data if data[15:16] == b"X" else _extended(data)
             extended = whole[:_FLAGS] + bytes([whole[_FLAGS] | _HAS_EXIF]) + whole[_FLAGS + 1 :]
             extended += self._exif

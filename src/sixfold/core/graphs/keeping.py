@@ -23,6 +23,7 @@ from sixfold.core.work import media as media_files
 from sixfold.core.work import reversals
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest import embedding
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media, Source
@@ -189,7 +190,7 @@ def _numbered(run: Run, kind: Kind, prefix: str, source: Source) -> Transaction[
         below=f"{stem}`",
     )
     number = int(alike["count"]) + 1 if alike is not None else 1
-    extension = media_files.EXTENSIONS.get(source.content_type, "bin")
+    extension = media_types.EXTENSIONS.get(source.content_type, "bin")
     name = Name(f"{stem}_{number:05}_.{extension}", subfolder, kind)
     yield from _put(run, name, source)
     return name

@@ -29,33 +29,8 @@ from sixfold.core.database import Database, Query, Row, Transaction, now, one
 from sixfold.core.media.ports import BlobStore, FetcherPort, OutputFile, StagedFile
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest import embedding
+from sixfold.core.work.manifest.formats import media_types
 
-EXTENSIONS = {
-    "image/png": "png",
-    "image/jpeg": "jpg",
-    "image/webp": "webp",
-    "image/gif": "gif",
-    "image/avif": "avif",
-    "image/bmp": "bmp",
-    "image/tiff": "tiff",
-    "image/svg+xml": "svg",
-    "video/mp4": "mp4",
-    "video/webm": "webm",
-    "video/quicktime": "mov",
-    "audio/mpeg": "mp3",
-    "audio/wav": "wav",
-    "audio/ogg": "ogg",
-    "audio/flac": "flac",
-    "audio/aac": "aac",
-    "audio/pcm": "pcm",
-    "model/gltf-binary": "glb",
-    "application/json": "json",
-    "application/zip": "zip",
-    "application/x-safetensors": "safetensors",
-    "text/plain": "txt",
-    "text/markdown": "md",
-    "text/html": "html",
-}
 MEDIA_PATH = "/media/"
 _GRACE_US = DAY_US
 _WHOLE_BYTES = 4 << 20  # what is larger is never whole in memory
@@ -157,7 +132,7 @@ def content_digest(key: str) -> str | None:
 
 def new_name(content_type: str) -> str:
     """A fresh public file name of 192 random bits."""
-    return f"{secrets.token_urlsafe(24)}.{EXTENSIONS.get(content_type, 'bin')}"
+    return f"{secrets.token_urlsafe(24)}.{media_types.EXTENSIONS.get(content_type, 'bin')}"
 
 
 def unmeasured(_path: Path, _type: str) -> None:

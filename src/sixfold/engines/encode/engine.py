@@ -92,7 +92,7 @@ def _gif(job: _Job) -> Artifact:
 
 def _thumbnail(job: _Job) -> Artifact:
     start = job.inputs.get("start")
-    if opening.demuxer(job.path) not in (None, "gif"):
+    if opening.demuxer(job.path) not in ("", "gif"):
         part = job.part()
         picture = films.still(part, None if start is None else float(start), job.width or _STILL_WIDTH)
         cover = None

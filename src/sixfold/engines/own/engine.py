@@ -11,16 +11,9 @@ from typing import Any
 from PIL import Image
 
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.engines.own import files, signature
 from sixfold.engines.own.files import WrongFile
-
-_MAGIC = (
-    (b"\x89PNG", "image/png"),
-    (b"\xff\xd8", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"%PDF", "application/pdf"),
-)
-_VAGUE = "application/octet-stream"
 
 
 class FunctionEngine:
@@ -82,7 +75,7 @@ def _artifact(value: Path | bytes | Image.Image) -> Artifact:
         value.save(out, "PNG")
         return Artifact("image/png", out.getvalue(), {"width": value.width, "height": value.height})
     if isinstance(value, bytes):
-        return Artifact(next((name for magic, name in _MAGIC if value.startswith(magic)), _VAGUE), value)
+        return Artifact(kind.media_type if (kind := media_types.find(value)) else media_types.UNKNOWN, value)
     if not value.is_file():
         raise EngineError(f"The model named a file that is not there: {value.name}.")
-    return Artifact(mimetypes.guess_type(value.name)[0] or _VAGUE, path=value)
+    return Artifact(mimetypes.guess_type(value.name)[0] or media_types.UNKNOWN, path=value)

@@ -17,6 +17,7 @@ import httpx
 from sixfold import errors
 from sixfold.core.work import mounts
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.core.work.remote import MachineLost
 from sixfold.net.data_uris import is_data_uri, parse_data_uri
 from sixfold.upstreams import cog
@@ -121,26 +122,11 @@ def _data_uri(path: Path) -> str:
     return f"data:{content_type};base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-_SIGNS = (
-    (b"\x89PNG", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"\x1a\x45\xdf\xa3", "video/webm"),
-    (b"fLaC", "audio/flac"),
-    (b"OggS", "audio/ogg"),
-    (b"ID3", "audio/mpeg"),
-)
-
-
 def _sniffed(path: Path) -> str:
     """The type by the file's first bytes: from it the other side makes a name's ending."""
     with path.open("rb") as file:
-        head = file.read(12)
-    if head[:4] == b"RIFF":
-        return {b"WEBP": "image/webp", b"WAVE": "audio/wav"}.get(head[8:], "application/octet-stream")
-    if head[4:8] == b"ftyp":
-        return "video/mp4"
-    return next((kind for sign, kind in _SIGNS if head.startswith(sign)), "application/octet-stream")
+        kind = media_types.find(file.read(media_types.MAGIC_BYTES))
+    return kind.media_type if kind else media_types.UNKNOWN
 
 
 def _result(output: Any, joined: bool) -> Result:

@@ -16,6 +16,7 @@ from sixfold.core.graphs import schema
 from sixfold.core.graphs.elsewhere import Fetched, NodeLost, Place
 from sixfold.core.graphs.nodes import Graph, Registry
 from sixfold.core.graphs.ports import Event, File, Made
+from sixfold.core.work.manifest.formats import png
 from sixfold.upstreams.comfyui import faults, hearing
 from sixfold.upstreams.comfyui import server as comfyui
 from sixfold.upstreams.comfyui.address import ComfyAddress
@@ -25,7 +26,6 @@ _PATIENCE_SECONDS = 5.0  # but again for a class that may have come since
 _LOOK = comfyui.Limits(connect_seconds=1.0, answer_seconds=10.0)  # somebody may be waiting for it
 _MOST_BYTES = 512 * 2**20
 _NUMBER = re.compile(r"_\d+_?$")
-_PNG = b"\x89PNG"
 
 
 class ComfyWorkflows:
@@ -160,7 +160,7 @@ class _Watch:
                 self.cached += nodes
                 self._emit(Event("execution_cached", {"nodes": list(nodes)}))
             case hearing.Previewed(data):
-                kind = "image/png" if data.startswith(_PNG) else "image/jpeg"
+                kind = "image/png" if png.matches(data) else "image/jpeg"
                 self._emit(Event("preview", {"node": self._node, "content_type": kind}, data))
             case hearing.Finished():
                 pass  # told once its files are here

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.core.work.outputs import OUTPUT_NAME
 from sixfold.engines.image import headers
 from sixfold.upstreams import calls
@@ -21,7 +22,6 @@ from sixfold.upstreams.gradio.server import Server
 _RUN_SECONDS = 3600.0  # the run's own limit comes first
 _GRACE_SECONDS = 5.0
 _MAX_FILES = 64
-_IMAGES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 _VAGUE = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 
@@ -199,24 +199,8 @@ def _suffix(path: Path) -> str:
     if path.suffix:
         return path.suffix
     with path.open("rb") as file:
-        head = file.read(16)
-    return next((suffix for at, magic, suffix in _MAGIC if head[at:].startswith(magic)), ".bin")
-
-
-_MAGIC = (
-    (0, b"\x89PNG", ".png"),
-    (0, b"\xff\xd8", ".jpg"),
-    (0, b"GIF8", ".gif"),
-    (8, b"WEBP", ".webp"),
-    (8, b"WAVE", ".wav"),
-    (4, b"ftyp", ".mp4"),
-    (0, b"\x1aE\xdf\xa3", ".webm"),
-    (0, b"OggS", ".ogg"),
-    (0, b"fLaC", ".flac"),
-    (0, b"ID3", ".mp3"),
-    (0, b"\xff\xfb", ".mp3"),
-    (0, b"%PDF", ".pdf"),
-)
+        kind = media_types.find(file.read(media_types.MAGIC_BYTES))
+    return f".{kind.extension if kind else 'bin'}"
 
 
 def _decoded(value: Any) -> Any:
@@ -279,4 +263,4 @@ def _about(path: Path, claimed: str) -> tuple[str, dict[str, Any]]:
         name, width, height = headers.probe(path)
     except headers.UnreadableImage:
         return claimed, {}
-    return _IMAGES.get(name, claimed), {"width": width, "height": height}
+    return f"image/{name.lower()}", {"width": width, "height": height}

@@ -10,14 +10,9 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import charges
 from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.core.work.remote import Outside
 
-_MAGIC = (
-    (b"\x89PNG", "image/png"),
-    (b"\xff\xd8", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"RIFF", "image/webp"),
-)
 _DEFAULT, _VISION = "text-llm", "vision"  # the router's names of the default models for words and for images
 _BY_WORDS = "units"
 
@@ -64,5 +59,6 @@ class TalkEngine:
 
 def _shown(path: Path) -> str:
     data = path.read_bytes()
-    media_type = next((name for magic, name in _MAGIC if data.startswith(magic)), "image/png")
+    kind = media_types.find(data)
+    media_type = kind.media_type if kind else "image/png"
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

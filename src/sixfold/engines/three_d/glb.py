@@ -6,13 +6,15 @@ Metres, y up, the front towards +z. Faces are wound counter-clockwise.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sixfold.core.work.manifest.formats import glb as container
+from sixfold.core.work.manifest.formats import png
 
 Array = NDArray[Any]
 
@@ -129,11 +131,7 @@ def encode(parts: Sequence[Part], name: str) -> bytes:
         "bufferViews": buffer.views,
         "accessors": buffer.accessors,
     }
-    text = json.dumps(scene, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 4)
-    total = 12 + 8 + len(text) + 8 + len(buffer.data)
-    head = b"glTF" + struct.pack("<II", 2, total) + struct.pack("<I4s", len(text), b"JSON")
-    return head + text + struct.pack("<I4s", len(buffer.data), b"BIN\0") + bytes(buffer.data)
+    return container.assemble(json.dumps(scene, separators=(",", ":")).encode(), bytes(buffer.data))
 
 
 def _primitive(buffer: _Buffer, number: int, part: Part) -> dict[str, Any]:
@@ -173,7 +171,7 @@ def _material(material: Material, buffer: _Buffer, images: list[dict[str, Any]])
 
 
 def _image(data: bytes, buffer: _Buffer, images: list[dict[str, Any]]) -> int:
-    kind = "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
+    kind = "image/png" if png.matches(data) else "image/jpeg"
     images.append({"bufferView": buffer.view(data), "mimeType": kind})
     return len(images) - 1
 

@@ -9,8 +9,10 @@ from typing import Any
 import av
 import av.error
 
+from sixfold.engines import opening
+
 _MOST_PIXELS = 8192 * 8192
-_KINDS = ((b"ftyp", 4, "video/mp4", "mp4"), (b"\x1aE\xdf\xa3", 0, "video/webm", "matroska"))
+_CONTENT_TYPES = {"mov": "video/mp4", "matroska": "video/webm"}
 
 
 class NoFilm(Exception):
@@ -35,12 +37,10 @@ class Film:
 
 def look(path: Path) -> Film:
     """Read a film's header, with the one demuxer that its first bytes name; raises `NoFilm`."""
-    with path.open("rb") as file:
-        head = file.read(16)
-    for magic, at, content_type, demuxer in _KINDS:
-        if head[at:].startswith(magic):
-            return _looked(path, content_type, demuxer)
-    raise NoFilm("neither MP4 nor WebM")
+    demuxer = opening.demuxer(path)
+    if demuxer not in _CONTENT_TYPES:
+        raise NoFilm("neither MP4 nor WebM")
+    return _looked(path, _CONTENT_TYPES[demuxer], demuxer)
 
 
 def _looked(path: Path, content_type: str, demuxer: str) -> Film:

@@ -19,12 +19,13 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work import predictions as work
 from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.manifest.formats import media_types
 from sixfold.core.work.media import Source
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.errors import UnknownModel
-from sixfold.web import calls, sniffing
+from sixfold.web import calls
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
@@ -109,7 +110,7 @@ class Maker:
 
     async def receive(self, name: str, kind: Any, data: bytes) -> Source:
         """A file that came with the request, as a media input; raises `InvalidInput`."""
-        content_type = sniffing.sniff(data[: sniffing.HEAD_BYTES])
+        content_type = media_types.sniff(data[: media_types.HEAD_BYTES])
         return await self._services.media.receive(data, content_type, Descriptor(name, kind))
 
     async def made(self, asked: Asked) -> Successes:

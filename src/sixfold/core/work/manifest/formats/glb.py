@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import msgspec
 
-from sixfold.core.work.manifest.containers.edits import Edit, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.edits import Edit, Unembeddable, text_of
 
 _JSON = b"JSON"
 _Object = dict[str, msgspec.Raw]
@@ -46,6 +48,15 @@ def extract(data: bytes) -> str | None:
         return text_of(msgspec.json.decode(extras["sixfold"], type=str).encode())
     except (KeyError, ValueError, RecursionError):
         return None
+
+
+def assemble(text: bytes, binary: bytes) -> bytes:
+    """Return a GLB of a JSON text and the bytes that it refers to, both padded to four bytes."""
+    text += b" " * (-len(text) % 4)
+    binary += b"\0" * (-len(binary) % 4)
+    total = 28 + len(text) + len(binary)
+    head = struct.pack("<4sIII4s", b"glTF", 2, total, len(text), _JSON)
+    return head + text + struct.pack("<I4s", len(binary), b"BIN\0") + binary
 
 
 def _json_end(data: bytes) -> int | None:

@@ -1,20 +1,23 @@
-"""What all containers share: limits on hostile files, and cutting and pasting byte ranges."""
+"""Changes to a file's bytes, and files as bytes."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import mmap
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple, cast
 
+from sixfold.core.work.manifest.formats.parts import MalformedFile
 from sixfold.core.work.manifest.record import MAX_TEXT_BYTES
 
-MAX_STEPS = 1_000_000  # chunks, boxes or elements that are looked at in one file
 _PIECE_BYTES = 1 << 20
 
 
-class Unembeddable(ValueError):
+class Unembeddable(MalformedFile):
     """The file is broken, or of a kind that cannot carry a manifest."""
 
 
@@ -55,6 +58,18 @@ class Mapped(mmap.mmap):
     def decode(self) -> str:
         """As of bytes; this does read it all."""
         return self[:].decode()
+
+
+@contextmanager
+def mapped(file: IO[bytes]) -> Generator[bytes]:
+    """Map an open file, for readers of bytes; a file in memory is passed on as it is."""
+    if isinstance(file, io.BytesIO):
+        yield file.getvalue()
+    elif os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
+        yield b""
+    else:
+        with Mapped(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield cast("bytes", data)  # it is looked into as bytes are
 
 
 def apply(path: Path, changes: Sequence[Edit]) -> None:

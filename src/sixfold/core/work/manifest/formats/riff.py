@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable
+from sixfold.core.work.manifest.formats.edits import Edit, Unembeddable
+from sixfold.core.work.manifest.formats.parts import part_budget
 
 _MAX_SIZE = 2**32 - 2
 
@@ -25,21 +26,29 @@ def is_form(data: bytes, form: bytes) -> bool:
     return data[:4] == b"RIFF" and data[8:12] == form
 
 
+def is_complete(data: bytes) -> bool:
+    """Whether the file is as long as its first header says."""
+    return 8 + int.from_bytes(data[4:8], "little") <= len(data)
+
+
 def chunks(data: bytes, form: bytes) -> Iterator[Chunk]:
     """Each whole chunk; stops at the first that the file is too short for."""
-    if not is_form(data, form):
-        return
-    limit = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
-    at = 12
-    for _ in range(MAX_STEPS):
-        if at + 8 > limit:
-            return
+    if is_form(data, form):
+        limit = min(len(data), 8 + int.from_bytes(data[4:8], "little"))
+        for chunk in claimed_chunks(data, limit):
+            if chunk.body + chunk.size > limit:
+                return
+            yield chunk._replace(end=min(chunk.end, limit))  # the last padding byte is often forgotten
+
+
+def claimed_chunks(data: bytes, limit: int) -> Iterator[Chunk]:
+    """Each chunk that begins before the limit, wherever it claims to end."""
+    budget, at = part_budget(), 12
+    while at + 8 <= limit:
+        budget.spend(parts=1)
         size = int.from_bytes(data[at + 4 : at + 8], "little")
-        body = at + 8
-        if body + size > limit:
-            return
-        end = min(body + size + size % 2, limit)  # the last padding byte is often forgotten
-        yield Chunk(data[at : at + 4], at, body, size, end)
+        end = at + 8 + size + size % 2
+        yield Chunk(data[at : at + 4], at, at + 8, size, end)
         at = end
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from sixfold.core.work.manifest.containers import riff, xmp
-from sixfold.core.work.manifest.containers.edits import Edit, Unembeddable
+import struct
+
+from sixfold.core.work.manifest.formats import riff, xmp
+from sixfold.core.work.manifest.formats.edits import Edit, Unembeddable
+from sixfold.core.work.manifest.formats.parts import MediaHeader
+from sixfold.core.work.manifest.formats.riff import is_complete as is_complete
 
 _FORM = b"WEBP"
 _HAS_XMP = 0x04
@@ -13,6 +17,12 @@ _HAS_ALPHA = 0x10
 def matches(data: bytes) -> bool:
     """Whether the bytes begin as a WebP."""
     return riff.is_form(data, _FORM)
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the size of the canvas."""
+    width, height, _ = _canvas(data[12:16], data[20:30])
+    return MediaHeader.of_image(width, height)
 
 
 def edits(data: bytes, text: str) -> list[Edit]:
@@ -40,18 +50,26 @@ def extract(data: bytes) -> str | None:
 
 def extended_header(data: bytes, first: riff.Chunk) -> bytes:
     """The VP8X chunk for a simple file: canvas size and alpha as its bitstream states them."""
-    flags = _HAS_XMP
-    bits = data[first.body : first.body + 10]
-    if first.kind == b"VP8 " and bits[3:6] == b"\x9d\x01\x2a" and len(bits) == 10:
-        width = int.from_bytes(bits[6:8], "little") & 0x3FFF
-        height = int.from_bytes(bits[8:10], "little") & 0x3FFF
-    elif first.kind == b"VP8L" and bits[:1] == b"\x2f" and len(bits) >= 5:
-        packed = int.from_bytes(bits[1:5], "little")
-        width, height = (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1
-        flags |= _HAS_ALPHA if packed >> 28 & 1 else 0
-    else:
-        raise Unembeddable("not a WebP that is known here")
-    if not (width and height):
+    try:
+        width, height, has_alpha = _canvas(first.kind, data[first.body : first.body + 10])
+    except struct.error as error:
+        raise Unembeddable("not a WebP that is known here") from error
+    flags = _HAS_XMP | (_HAS_ALPHA if has_alpha else 0)
+    if first.kind == b"VP8X" or not (width and height):
         raise Unembeddable("a WebP without a size")
     size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
     return riff.chunk(b"VP8X", bytes([flags, 0, 0, 0]) + size)
+
+
+def _canvas(kind: bytes, bits: bytes) -> tuple[int, int, bool]:
+    """Width, height and alpha as the first bytes of a chunk state them."""
+    if kind == b"VP8 " and bits[3:6] == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", bits, 6)
+        return width & 0x3FFF, height & 0x3FFF, False
+    if kind == b"VP8L" and bits[:1] == b"\x2f":
+        (packed,) = struct.unpack_from("<I", bits, 1)
+        return (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1, bool(packed >> 28 & 1)
+    if kind == b"VP8X" and len(bits) == 10:
+        width, height = (int.from_bytes(bits[at : at + 3], "little") + 1 for at in (4, 7))
+        return width, height, bool(bits[0] & _HAS_ALPHA)
+    raise Unembeddable("not a WebP that is known here")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from sixfold.core.work.manifest.containers import riff
-from sixfold.core.work.manifest.containers.edits import Edit, Unembeddable, text_of
+import struct
+
+from sixfold.core.work.manifest.formats import riff
+from sixfold.core.work.manifest.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.parts import MediaHeader
+from sixfold.core.work.manifest.formats.riff import is_complete as is_complete
 
 _FORM = b"WAVE"
 _KIND = b"sxfd"
@@ -12,6 +16,17 @@ _KIND = b"sxfd"
 def matches(data: bytes) -> bool:
     """Whether the bytes begin as a WAV file."""
     return riff.is_form(data, _FORM)
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the seconds of the samples that are there; a recorder may claim more, or leave it open."""
+    rate = 0
+    for chunk in riff.claimed_chunks(data, len(data)):
+        if chunk.kind == b"fmt ":
+            (rate,) = struct.unpack_from("<I", data, chunk.body + 8)
+        elif chunk.kind == b"data":
+            return MediaHeader(seconds=min(chunk.size, len(data) - chunk.body) / rate)
+    return MediaHeader()
 
 
 def edits(data: bytes, text: str) -> list[Edit]:

@@ -6,14 +6,18 @@ size field has to grow. A segment or cluster of unknown size (a live recording) 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.parts import ContainerPart, MediaHeader, part_budget
 
 _HEADER = 0x1A45DFA3
 _SEGMENT = 0x18538067
 _CLUSTER = 0x1F43B675
+_INFO, _SCALE, _DURATION = 0x1549A966, 0x2AD7B1, 0x4489
+_USUAL_SCALE = (1_000_000).to_bytes(3)  # nanoseconds of a tick
+_NANOSECONDS = 1e9
 _TAGS = 0x1254C367
 _TAG = 0x7373
 _TARGETS = 0x63C0
@@ -27,17 +31,30 @@ _MAX_TAGS_BYTES = 2**19
 _MAX_TAGS = 4  # of the last ones, where ours is: bounds the work on a hostile file
 
 
-class _Element(NamedTuple):
-    ident: int
-    start: int
-    body: int
-    end: int
-    open: bool  # of unknown size
-
-
 def matches(data: bytes) -> bool:
     """Whether the bytes begin as an EBML file."""
     return data.startswith(_HEADER.to_bytes(4))
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the seconds that the segment's description claims, where that stands before the frames."""
+    segment = _segment(data)
+    for element in _children(data, segment.body, segment.end) if segment else ():
+        if element.kind == _CLUSTER:
+            break
+        if element.kind == _INFO:
+            fields = {part.kind: data[part.body : part.end][:8] for part in _children(data, *element[2:4])}
+            if length := fields.get(_DURATION):
+                ticks = struct.unpack(">d" if len(length) == 8 else ">f", length)[0]
+                scale = int.from_bytes(fields.get(_SCALE, _USUAL_SCALE))
+                return MediaHeader(seconds=ticks * scale / _NANOSECONDS)
+            break
+    return MediaHeader()
+
+
+def is_complete(data: bytes) -> bool:
+    """Whether the segment is as long as it says; a live recording does not say."""
+    return _segment(data) is not None
 
 
 def edits(data: bytes, text: str) -> list[Edit]:
@@ -49,12 +66,12 @@ def edits(data: bytes, text: str) -> list[Edit]:
     if not elements or elements[-1].end != segment.end:
         raise Unembeddable("the elements of this WebM do not fill its segment")
     first = elements[0]
-    found = [_void(first.start, first.end)] if first.ident == _CRC else list[Edit]()
+    found = [_void(first.start, first.end)] if first.kind == _CRC else list[Edit]()
     for element in _last_tags(elements):
         found += _removal(data, element, segment.end)
     tags = _tags(text)
     grown = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in found)
-    if not segment.open:
+    if not segment.is_open:
         size = segment.end - segment.body + grown
         found.append(_resized(segment, size))
     return [*found, Edit(segment.end, segment.end, tags)]
@@ -71,28 +88,27 @@ def extract(data: bytes) -> str | None:
     return text
 
 
-def _segment(data: bytes) -> _Element | None:
+def _segment(data: bytes) -> ContainerPart[int] | None:
     if not matches(data):
         return None
     for element in _children(data, 0, len(data)):
-        if element.ident == _SEGMENT:
+        if element.kind == _SEGMENT:
             return element
     return None
 
 
-def _children(data: bytes, at: int, limit: int) -> Iterator[_Element]:
+def _children(data: bytes, at: int, limit: int) -> Iterator[ContainerPart[int]]:
     """Each whole element up to `limit`; one of unknown size is entered, its children follow it."""
-    for _ in range(MAX_STEPS):
-        element = _element(data, at, limit)
-        if element is None:
-            return
+    budget = part_budget()
+    while (element := _element(data, at, limit)) is not None:
+        budget.spend(parts=1)
         yield element
-        if element.open and element.ident not in (_SEGMENT, _CLUSTER):
+        if element.is_open and element.kind not in (_SEGMENT, _CLUSTER):
             return
-        at = element.body if element.open else element.end
+        at = element.body if element.is_open else element.end
 
 
-def _element(data: bytes, at: int, limit: int) -> _Element | None:
+def _element(data: bytes, at: int, limit: int) -> ContainerPart[int] | None:
     """The element at `at`, if its header and its payload lie within the limit."""
     if at >= limit:
         return None
@@ -108,28 +124,28 @@ def _element(data: bytes, at: int, limit: int) -> _Element | None:
     end = limit if is_open else body + size
     if size_bytes > 8 or body > limit or end > limit:
         return None
-    return _Element(ident, at, body, end, is_open)
+    return ContainerPart(ident, at, body, end, is_open)
 
 
-def _last_tags(elements: Iterable[_Element]) -> list[_Element]:
-    tags = [element for element in elements if element.ident == _TAGS]
+def _last_tags(elements: Iterable[ContainerPart[int]]) -> list[ContainerPart[int]]:
+    tags = [element for element in elements if element.kind == _TAGS]
     return [element for element in tags[-_MAX_TAGS:] if element.end - element.body <= _MAX_TAGS_BYTES]
 
 
-def _ours(data: bytes, tags: _Element) -> Iterator[tuple[_Element, bytes]]:
+def _ours(data: bytes, tags: ContainerPart[int]) -> Iterator[tuple[ContainerPart[int], bytes]]:
     """Each simple tag of ours, and its text's bytes."""
     for tag in _children(data, tags.body, tags.end):
-        if tag.ident != _TAG:
+        if tag.kind != _TAG:
             continue
         for simple in _children(data, tag.body, tag.end):
-            if simple.ident == _SIMPLE_TAG:
-                fields = {field.ident: field for field in _children(data, simple.body, simple.end)}
+            if simple.kind == _SIMPLE_TAG:
+                fields = {field.kind: field for field in _children(data, simple.body, simple.end)}
                 name, string = fields.get(_NAME), fields.get(_STRING)
                 if name and string and data[name.body : name.end].rstrip(b"\0") == _OURS:
                     yield simple, data[string.body : string.end]
 
 
-def _removal(data: bytes, tags: _Element, end: int) -> list[Edit]:
+def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[Edit]:
     """Edits that take our tag out and shift nothing: cut at the end, overwritten elsewhere."""
     ours = [simple for simple, _ in _ours(data, tags)]
     if not ours:
@@ -137,12 +153,12 @@ def _removal(data: bytes, tags: _Element, end: int) -> list[Edit]:
     others = [
         simple
         for tag in _children(data, tags.body, tags.end)
-        if tag.ident == _TAG
+        if tag.kind == _TAG
         for simple in _children(data, tag.body, tag.end)
-        if simple.ident == _SIMPLE_TAG and simple not in ours
+        if simple.kind == _SIMPLE_TAG and simple not in ours
     ]
     if others:
-        sums = [part for part in _children(data, tags.body, tags.end) if part.ident == _CRC]
+        sums = [part for part in _children(data, tags.body, tags.end) if part.kind == _CRC]
         return [_void(part.start, part.end) for part in (*ours, *sums)]
     return [Edit(tags.start, tags.end, b"") if tags.end == end else _void(tags.start, tags.end)]
 
@@ -156,7 +172,7 @@ def _void(start: int, end: int) -> Edit:
     return Edit(start, end, bytes([_VOID]) + field + bytes(size))
 
 
-def _resized(segment: _Element, size: int) -> Edit:
+def _resized(segment: ContainerPart[int], size: int) -> Edit:
     """The segment's size field for its new size, as wide as before where that is enough."""
     at = segment.start + 4
     wide = segment.body - at

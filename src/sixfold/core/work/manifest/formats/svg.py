@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from sixfold.core.work.manifest.containers import markup
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.parts import MAX_PARTS
+from sixfold.core.work.manifest.formats.xmp import escaped, unescaped
 
 _OURS = re.compile(rb'<(?:[\w.-]{1,64}:)?metadata id="sixfold-manifest">([^<]*)</(?:[\w.-]{1,64}:)?metadata>')
 _ROOT = re.compile(rb"<((?:[\w.-]{1,64}:)?)svg(?=[\s/>])")
@@ -33,7 +34,7 @@ def edits(data: bytes, text: str) -> list[Edit]:
         raise Unembeddable("not an SVG in UTF-8") from error
     prefix = root[1]
     ours = b'<%bmetadata id="sixfold-manifest">%b</%bmetadata>'
-    ours %= (prefix, markup.escaped(text).encode(), prefix)
+    ours %= (prefix, escaped(text).encode(), prefix)
     end = tag.end()
     if data[end - 2 : end] == b"/>":
         return [Edit(end - 2, end, b">" + ours + b"</%bsvg>" % prefix)]
@@ -45,7 +46,7 @@ def extract(data: bytes) -> str | None:
     """The text out of our element."""
     root = _root(data)
     match = _OURS.search(data, root.end()) if root else None
-    return None if match is None else text_of(markup.unescaped(match[1]))
+    return None if match is None else text_of(unescaped(match[1]))
 
 
 def _root(data: bytes) -> re.Match[bytes] | None:
@@ -53,7 +54,7 @@ def _root(data: bytes) -> re.Match[bytes] | None:
     if data.startswith(_UTF16):
         return None
     at = 3 if data.startswith(b"\xef\xbb\xbf") else 0
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_PARTS):
         space = _SPACE.match(data, at)
         at = space.end() if space else at
         after = _skipped(data, at)
@@ -76,7 +77,7 @@ def _document_type_end(data: bytes, at: int) -> int:
     """Behind a document type, whose internal subset may hold quotes, comments and markup."""
     depth = 0
     at += 9
-    for _ in range(MAX_STEPS):
+    for _ in range(MAX_PARTS):
         match = _QUOTES.search(data, at)
         if match is None:
             break

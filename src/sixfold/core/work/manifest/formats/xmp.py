@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sixfold.core.work.manifest.containers import markup
-from sixfold.core.work.manifest.containers.edits import Unembeddable, text_of
+from sixfold.core.work.manifest.formats.edits import Unembeddable, text_of
 
 _OURS = re.compile(
     rb'<rdf:Description rdf:about="" xmlns:sixfold="urn:sixfold:manifest:1">'
@@ -17,6 +16,9 @@ _EMPTY = (
     b'<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"></rdf:RDF></x:xmpmeta>'
     b'<?xpacket end="w"?>'
 )
+_ENTITIES = {b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'", b"amp": b"&"}
+_ENTITY = re.compile(rb"&(lt|gt|quot|apos|amp|#34|#39|#38|#60|#62);")
+_NUMBERS = {b"#34": b'"', b"#39": b"'", b"#38": b"&", b"#60": b"<", b"#62": b">"}
 
 
 def merged(packet: bytes | None, text: str) -> bytes:
@@ -27,7 +29,7 @@ def merged(packet: bytes | None, text: str) -> bytes:
         raise Unembeddable("the XMP packet of this file is broken")
     ours = (
         b'<rdf:Description rdf:about="" xmlns:sixfold="urn:sixfold:manifest:1"><sixfold:Manifest>'
-        + markup.escaped(text).encode()
+        + escaped(text).encode()
         + b"</sixfold:Manifest></rdf:Description>"
     )
     return head + ours + end + tail
@@ -36,4 +38,14 @@ def merged(packet: bytes | None, text: str) -> bytes:
 def found(packet: bytes) -> str | None:
     """Our text in a packet."""
     match = _OURS.search(packet)
-    return None if match is None else text_of(markup.unescaped(match[1]))
+    return None if match is None else text_of(unescaped(match[1]))
+
+
+def escaped(text: str) -> str:
+    """Text fit to stand between two tags."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def unescaped(raw: bytes) -> bytes:
+    """What stood there before `escaped`, also when another program wrote quotes as entities."""
+    return _ENTITY.sub(lambda match: _ENTITIES.get(match[1]) or _NUMBERS[match[1]], raw)

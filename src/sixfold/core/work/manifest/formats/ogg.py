@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sixfold.core.work.manifest.containers import vorbis
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable
+from sixfold.core.work.manifest.formats import vorbis
+from sixfold.core.work.manifest.formats.edits import Edit, Unembeddable
+from sixfold.core.work.manifest.formats.parts import part_budget
 
 _HEADS = {b"OpusHead": (b"OpusTags", 1), b"\x01vorbis": (b"\x03vorbis", 2)}  # comment magic, packets
 _CONTINUED = 1
@@ -71,7 +72,9 @@ def extract(data: bytes) -> str | None:
 
 def _pages(data: bytes, at: int) -> Iterator[_Page]:
     """Each whole page from `at`."""
-    for _ in range(MAX_STEPS):
+    budget = part_budget()
+    while True:
+        budget.spend(parts=1)
         if not data.startswith(b"OggS\0", at) or at + 27 > len(data):
             return
         body = at + 27 + data[at + 26]

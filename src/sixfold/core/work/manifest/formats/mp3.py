@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Edit, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.parts import part_budget
 
 _DESCRIPTION = "sixfold"
 _UNSYNCHRONISED = 0x80
@@ -108,8 +109,9 @@ def _frames(tag: _Tag, version: _Version) -> Iterator[_Frame]:
     """Each whole frame up to the padding."""
     wide, body = len(version.name), tag.body
     head = wide + version.size_bytes + version.flag_bytes
-    at = 0
-    for _ in range(MAX_STEPS):
+    budget, at = part_budget(), 0
+    while True:
+        budget.spend(parts=1)
         name = body[at : at + wide]
         if at + head > len(body) or not name.isalnum():
             return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sixfold.core.work.manifest.containers.edits import MAX_STEPS, Unembeddable, text_of
+from sixfold.core.work.manifest.formats.edits import Unembeddable, text_of
+from sixfold.core.work.manifest.formats.parts import MAX_PARTS
 
 _FIELD = b"SIXFOLD_MANIFEST="
 _EMPTY = b"\x07\0\0\0sixfold\0\0\0\0"
@@ -42,7 +43,7 @@ def _parsed(comment: bytes) -> tuple[bytes, list[bytes], bytes] | None:
     vendor, count = comment[4:at], int.from_bytes(comment[at : at + 4], "little")
     at += 4
     fields: list[bytes] = []
-    if at > len(comment) or count > MAX_STEPS:
+    if at > len(comment) or count > MAX_PARTS:
         return None
     for _ in range(count):
         start = at + 4
