@@ -51,6 +51,10 @@ class ModuleMoves:
         self.paths: dict[str, str] = {}
         self.folders: dict[str, str] = {}
         self._collect_paths()
+        self.leaves: dict[str, set[str]] = {}
+        for old in self.moves:
+            package, _, leaf = old.rpartition(".")
+            self.leaves.setdefault(package, set()).add(leaf)
         self.path = re.compile(rf"(?<![\w.-])((?:\.\./)*(?:src/)?)({longest_first(self.paths)})")
         self.folder = re.compile(rf"(?<![\w./-])(src/)?({longest_first(self.folders)})(?![\w./-])")
 
@@ -108,6 +112,8 @@ class ModuleMoves:
 
     def rename_strings(self, text: str) -> str:
         """Rewrite the dotted names and paths in the strings and comments of Python source."""
+        if self.rename_text(text) == text:
+            return text
         lines = text.splitlines(keepends=True)
         tokens = [
             (token.start, token.end, new)
@@ -122,6 +128,11 @@ class ModuleMoves:
 
     def rename_imports(self, path: Path, text: str) -> str:
         """Rewrite the imports of a file, and the uses of modules that an import binds to another name."""
+        if not any(
+            package in text and any(leaf in text for leaf in leaves)
+            for package, leaves in self.leaves.items()
+        ):
+            return text
         syntax = ast.parse(text)
         edits = SourceEdits(text)
         bound = bindings(syntax)

@@ -62,10 +62,21 @@ class SymbolRenames:
         self.references = ends
         self.reference = re.compile(r"(?<![\w.])([a-z_][\w.]*[:.]\w+)(?=\")")
 
+    def _concerns(self, module: str, text: str) -> bool:
+        """Say whether a file defines or may use a name of the table."""
+        return module in self.table or any(
+            other.rpartition(".")[0] in text
+            and other.rpartition(".")[2] in text
+            and any(map(text.__contains__, names))
+            for other, names in self.table.items()
+        )
+
     def apply(self) -> list[str]:
         """Rewrite every file, and return what could not be renamed."""
         for path in self.tree.files():
             text = path.read_text(encoding="utf-8")
+            if not self._concerns(self.tree.module(path), text):
+                continue
             new = FileRenames(self, self.tree.module(path), text).rewrite()
             if new != text:
                 path.write_text(new, encoding="utf-8")
