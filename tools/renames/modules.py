@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tokenize
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from tools.renames.scopes import ScopedUses, bindings
@@ -207,18 +208,11 @@ class ModuleMoves:
             new = self.rename_strings(self.rename_imports(path, text))
             if new != text:
                 path.write_text(new, encoding="utf-8")
-        for name in git(self.tree.root, "ls-files").splitlines():
-            path = self.tree.root / name
-            if (
-                TEXTS.fullmatch(name)
-                and not name.startswith("CHANGELOG")
-                and path.is_file()
-                and not self.tree.own(path)
-            ):
-                text = path.read_text(encoding="utf-8", errors="surrogateescape")
-                new = self.rename_text(text)
-                if new != text:
-                    path.write_text(new, encoding="utf-8", errors="surrogateescape")
+        for path in text_files(self.tree):
+            text = path.read_text(encoding="utf-8", errors="surrogateescape")
+            new = self.rename_text(text)
+            if new != text:
+                path.write_text(new, encoding="utf-8", errors="surrogateescape")
 
     def move_files(self) -> None:
         """Move whole packages with the files beside their modules, then single modules."""
@@ -277,6 +271,19 @@ def import_text(groups: Groups, indent: str) -> str:
             statement = f"from {package} import (\n{inside}{indent})"
         statements.append(statement)
     return f"\n{indent}".join(statements)
+
+
+def text_files(tree: SourceTree) -> Iterator[Path]:
+    """Yield the files of the checkout that are no Python source and may name modules."""
+    for name in git(tree.root, "ls-files").splitlines():
+        path = tree.root / name
+        if (
+            TEXTS.fullmatch(name)
+            and not name.startswith("CHANGELOG")
+            and path.is_file()
+            and not tree.own(path)
+        ):
+            yield path
 
 
 def git(root: Path, *arguments: str) -> str:

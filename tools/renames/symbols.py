@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.renames.modules import text_files
 from tools.renames.scopes import ScopedUses, bindings
 from tools.renames.tree import SourceEdits, SourceTree, rows
 
@@ -60,26 +61,49 @@ class SymbolRenames:
             for mark in ":."
         }
         self.references = ends
-        self.reference = re.compile(r"(?<![\w.])([a-z_][\w.]*[:.]\w+)(?=\")")
+        self.reference = re.compile(r"(?<![\w.])([a-z_][\w.]*[:.]\w+)(?=[\"'`])")
+        self.exports = self._exports()
 
-    def _concerns(self, module: str, text: str) -> bool:
+    def _exports(self) -> dict[str, dict[str, str]]:
+        """Return the renames by module: of its own names, and of those that others use through it."""
+        found = {module: dict(names) for module, names in self.table.items()}
+        for path in self.tree.files():
+            text = path.read_text(encoding="utf-8")
+            module = self.tree.module(path)
+            if not self._concerns(module, text, self.table):
+                continue
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.ImportFrom) and node.module in self.table:
+                    for each in node.names:
+                        new = self.table[node.module].get(each.name)
+                        if new and each.asname is None:
+                            found.setdefault(module, {}).setdefault(each.name, new)
+        return found
+
+    @staticmethod
+    def _concerns(module: str, text: str, table: dict[str, dict[str, str]]) -> bool:
         """Say whether a file defines or may use a name of the table."""
-        return module in self.table or any(
+        return module in table or any(
             other.rpartition(".")[0] in text
             and other.rpartition(".")[2] in text
             and any(map(text.__contains__, names))
-            for other, names in self.table.items()
+            for other, names in table.items()
         )
 
     def apply(self) -> list[str]:
         """Rewrite every file, and return what could not be renamed."""
         for path in self.tree.files():
             text = path.read_text(encoding="utf-8")
-            if not self._concerns(self.tree.module(path), text):
+            if not self._concerns(self.tree.module(path), text, self.exports):
                 continue
             new = FileRenames(self, self.tree.module(path), text).rewrite()
             if new != text:
                 path.write_text(new, encoding="utf-8")
+        for path in text_files(self.tree):
+            text = path.read_text(encoding="utf-8", errors="surrogateescape")
+            new = self.rename_references(text)
+            if new != text:
+                path.write_text(new, encoding="utf-8", errors="surrogateescape")
         return [*(f"not found: {module}:{old}" for module, old in sorted(self.wanting)), *self.report]
 
     def rename_references(self, text: str) -> str:
@@ -139,9 +163,9 @@ class FileRenames:
 
     def _import(self, module: str, each: ast.alias) -> None:
         full = f"{module}.{each.name}"
-        if full in self.table and full in self.symbols.tree.modules:
+        if full in self.symbols.exports and full in self.symbols.tree.modules:
             self.modules[each.asname or each.name] = full
-        new = self.table.get(module, {}).get(each.name)
+        new = self.symbols.exports.get(module, {}).get(each.name)
         if new is None or full in self.symbols.tree.modules:
             return
         if each.asname is None and self.bound[new]:
@@ -181,7 +205,7 @@ class FileRenames:
         """Rename `module.name`, and the name in `setattr(module, "name")` and its like."""
         for node in ast.walk(self.syntax):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                new = self.table.get(self.modules.get(node.value.id, ""), {}).get(node.attr)
+                new = self.symbols.exports.get(self.modules.get(node.value.id, ""), {}).get(node.attr)
                 if new:
                     end = (node.end_col_offset or 0) - len(node.attr.encode())
                     self.edits.rename(node.end_lineno or node.lineno, end, node.attr, new)
@@ -190,7 +214,7 @@ class FileRenames:
                     case [ast.Name(id=name), ast.Constant(value=str(value)) as quoted, *_] if (
                         name in self.modules
                     ):
-                        new = self.table[self.modules[name]].get(value)
+                        new = self.symbols.exports[self.modules[name]].get(value)
                         if new:
                             self.edits.replace(quoted, f'"{new}"')
                     case _:
@@ -200,7 +224,7 @@ class FileRenames:
         """Rename what docstrings and comments put between backquotes."""
         known = dict(self.renames)
         for module in self.modules.values():
-            known |= self.table[module]
+            known |= self.symbols.exports[module]
         for old, new in known.items():
             text = re.sub(rf"`{re.escape(old)}(?=[`.(])", f"`{new}", text)
         return text
