@@ -50,6 +50,9 @@ def break_line(lines: list[str], index: int) -> None:
         return
     rest = line[cut + 1 :]
     lines[index] = line[:cut]
+    if rest.endswith(QUOTES):
+        lines[index + 1 : index + 1] = [indent + rest.removesuffix(QUOTES), indent + QUOTES]
+        return
     following = lines[index + 1] if index + 1 < len(lines) else ""
     text = following.removeprefix(indent)
     joins = following.startswith(indent) and text[:1] not in ("", " ", "-", "#", '"', "`")
