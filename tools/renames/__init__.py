@@ -15,8 +15,6 @@ commit, after a `#`. The suffix says what the lines mean:
     .toml        replacements where no name is seen, such as an import by an f-string: see `replacements.py`
 
 Imports are sorted and files formatted after each table. The command prints what a table names and the tree
-does not have, and each name that is in use already. Begin with a clean checkout. At the end, `make check`
-finds what is left: lines that are too long, and six imports that the contracts of the new layout forbid
-(`core.catalog` of `core.predictions.models` four times, `core.media` of `core.predictions.models` and of
-`core.workers.ports`).
+does not have, and each name that is in use already. Begin with a clean checkout. A new module of a package
+that moves follows it; one of a package that is dissolved needs a line of its own.
 """
