@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from sixfold import errors
+from sixfold.areas.hosting import replicate_schemas as schemas
 from sixfold.core.accounts import accounts
 from sixfold.core.work.own import OwnModels
 from sixfold.core.work.states import State
+from tests import loop_time
 from tests.road import PRICE, Options, Road, models, road
 
 
@@ -88,6 +90,21 @@ async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
     again = OwnModels(line.database, line.pipeline.catalog)
     await again.load()
     assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5
+
+
+async def test_many_models_are_read_and_hashed_one_by_one(line: Road) -> None:
+    for number in range(100):
+        made = document()
+        row = made["models"].pop("mine")
+        fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_500)}}
+        made["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
+        await line.pipeline.own.put(line.payer.id, "model", f"mine-{number:02}", made)
+    own = OwnModels(line.database, line.pipeline.catalog)
+    async with loop_time.watched() as seen:
+        found, _ = await own.page(line.payer.id)
+        hashed = {schemas.version_of(one.model) async for one in own.each(line.payer.id)}
+    assert (len(found), len(hashed)) == (100, 100)
+    assert seen.longest < 0.06
 
 
 async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:

@@ -97,7 +97,11 @@ class OwnModels:
         if kind in ("", trained.KIND) and not cursor:
             await self._adopt(account_id)
         rows, following = await self._database.read(_page(account_id, kind, limit, cursor))
-        return tuple([await self._of(row) for row in rows]), following
+        found: list[OwnModel] = []
+        for row in rows:
+            found.append(await self._of(row))
+            await asyncio.sleep(0)  # a document is read within milliseconds, and there may be hundreds
+        return tuple(found), following
 
     async def each(self, account_id: str, kind: str = "") -> AsyncIterator[OwnModel]:
         """Every model of an account (of one kind, where it is given), by name, a page at a time."""
@@ -106,6 +110,7 @@ class OwnModels:
             found, cursor = await self.page(account_id, kind, PAGE, cursor)
             for own in found:
                 yield own
+                await asyncio.sleep(0)
 
     async def names(self, account_id: str, kind: str) -> tuple[str, ...]:
         """The names of an account's models of one kind, without their documents."""
