@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from starlette.types import ASGIApp
@@ -35,6 +35,7 @@ from sixfold.web.idempotency import Repeats
 from sixfold.web.metrics import Metrics
 from sixfold.web.openapi import Document, Documents
 from sixfold.web.origin import Origins
+from sixfold.web.routing import Entry
 from sixfold.web.services import Services
 from sixfold.web.sessions import Sessions
 from sixfold.web.trusted_browsers import TrustedBrowsers
@@ -48,7 +49,7 @@ def create_app(product: Product, local_token: str | None = None) -> ASGIApp:
     services = build_services(product, local_token)
     metrics = Metrics()
     metrics.watch(product.relaying.relay.counts)
-    described = documents(product)
+    described = documents(product, lambda: app.table.entries())
     areas = product.settings.areas
     spaces = Shown(services) if "workflows" in areas else None
     pages, start_page = ui.faces(services, described, spaces)
@@ -74,14 +75,14 @@ def create_app(product: Product, local_token: str | None = None) -> ASGIApp:
     return app if tracing is None else tracing.serve(app)
 
 
-def documents(product: Product) -> Documents:
-    """OpenAPI documents of the served APIs by the name in their path."""
+def documents(product: Product, routes: Callable[[], Iterable[Entry]]) -> Documents:
+    """OpenAPI documents of the served APIs by the name in their path; `routes` is the table of routes."""
     areas = product.settings.areas
     builders: dict[str, Callable[[], Document]] = {"platform": platform_description.document}
     if "media" in areas:
         builders["media"] = partial(media_description.document, product.catalog)
     if "gateway" in areas:
-        builders["gateway"] = gateway_description.document
+        builders["gateway"] = partial(gateway_description.document, product.catalog)
     if "imagekit" in areas:
         builders["image"] = partial(image_description.document, product.catalog)
     if "hosting" in areas:
@@ -89,7 +90,7 @@ def documents(product: Product) -> Documents:
         builders["replicate"] = replicate_description.document
     if "memory" in areas:
         builders["memory"] = memory_description.document
-    return Documents(builders)
+    return Documents(builders, routes)
 
 
 def build_services(product: Product, local_token: str | None = None) -> Services:

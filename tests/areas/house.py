@@ -20,7 +20,9 @@ from sixfold.core.accounts import accounts, journal, keys, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
 from sixfold.settings import Settings
+from sixfold.web.app import App
 from tests import databases, ground
+from tests.areas import described
 
 ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.areas.engines:DotEngine"
@@ -80,7 +82,7 @@ class House:
 
     def visitor(self, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
         """A client without cookies, from another address."""
-        return client(self.app, peer, base_url)
+        return client(self.app, peer, base_url, self.product)
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -88,10 +90,15 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def client(app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
-    """A client of an application in this process."""
+def client(
+    app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN, product: Product | None = None
+) -> httpx.AsyncClient:
+    """A client of an application in this process; with its product, every answer is checked."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(peer, 40000))
-    return httpx.AsyncClient(transport=transport, base_url=base_url, timeout=60)
+    hooks: dict[str, list[Any]] = {}
+    if product is not None and isinstance(app, App):
+        hooks["response"] = [functools.partial(described.check, product, app)]
+    return httpx.AsyncClient(transport=transport, base_url=base_url, timeout=60, event_hooks=hooks)
 
 
 @asynccontextmanager
@@ -111,5 +118,5 @@ async def house(
         ]
         ada, ben, cleo = [(await product.database.write(keys.create(person.id))).api_key for person in people]
         app = faces.create_app(product)
-        async with client(app) as visitor:
+        async with client(app, product=product) as visitor:
             yield House(product, app, visitor, people[0], ada, ben, cleo, operator)

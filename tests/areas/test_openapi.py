@@ -8,9 +8,11 @@ import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import httpx
 import hypothesis
+import jsonschema_rs
 import pytest
 import requests
 import schemathesis
@@ -24,10 +26,16 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from starlette.requests import Request
 
+from sixfold.areas.platform.reference import Reference
 from sixfold.core.accounts import accounts
 from sixfold.errors import SixfoldError
 from sixfold.faces import documents
+from sixfold.web.app import App
+from sixfold.web.openapi import documented
+from sixfold.web.routing import Entry
+from tests.areas import described as answers
 from tests.areas.house import House, house
 from tests.processes import PATIENCE_SECONDS
 from tests.tidy import source
@@ -35,14 +43,75 @@ from tests.tidy import source
 AREAS = ("media", "gateway", "image", "hosting", "replicate", "memory", "platform")
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 DOCUMENTED = frozenset({502, 503})
+UNDESCRIBED = frozenset({"ui", "memory-pages", "mcp", "workflows", "comfyui"})  # pages, and other protocols
+STANDARDS = ("/.well-known/", "/oauth/")  # RFC 8414, 9728, 7591 and 7009 describe these
 CASES = 50
 WRONG_CASES = 15
 
 
+def described(home: House) -> set[tuple[str, str]]:
+    """Method and path of every operation."""
+    found = documents(home.product, cast("App", home.app).table.entries).values()
+    return {(method, path) for document in found for method, path, _ in document.summaries()}
+
+
 async def test_every_path_is_in_the_reference(home: House) -> None:
     text = re.sub(r"\{[^}]*\}", "{}", source.documentation())
-    paths = {path for document in documents(home.product).values() for path in document.paths}
+    paths = {path for _, path in described(home)}
     assert [path for path in sorted(paths) if re.sub(r"\{[^}]*\}", "{}", path) not in text] == []
+
+
+async def test_every_route_of_an_api_is_in_its_document(home: House) -> None:
+    known = described(home)
+    entries = [entry for entry in cast("App", home.app).table.entries() if entry.method not in {"HEAD", "WS"}]
+    missing = [
+        f"{entry.method} {entry.path}"
+        for entry in entries
+        if entry.face not in UNDESCRIBED
+        and not entry.path.startswith(STANDARDS)
+        and (entry.method, documented(entry.path)) not in known
+    ]
+    assert missing == []
+
+
+async def test_an_operation_names_the_right_that_its_route_needs(home: House) -> None:
+    entries = {
+        (entry.method.lower(), documented(entry.path)): entry.access
+        for entry in cast("App", home.app).table.entries()
+    }
+    for area in AREAS:
+        paths = (await home.client.get(f"/openapi/{area}.json")).json()["paths"]
+        for path, item in paths.items():
+            for method, operation in item.items():
+                access = entries[method, path]
+                assert access is not None
+                needed = [] if access.public else [{"bearer": [access.name]}]
+                assert [each for each in operation["security"] if each] == needed, f"{method} {path}"
+
+
+async def test_a_document_is_made_once_and_off_the_event_loop(home: House) -> None:
+    made: list[bool] = []
+    table = cast("App", home.app).table.entries
+
+    def routes() -> Iterator[Entry]:
+        made.append(threading.current_thread() is threading.main_thread())
+        return table()
+
+    reference = Reference(documents(home.product, routes), "http://127.0.0.1")
+    request = Request({"type": "http", "headers": [], "path_params": {"area": "media.json"}})
+    found = await asyncio.gather(*(reference.show(request) for _ in range(5)))
+    assert made == [False]
+    assert {answer.status_code for answer in found} == {200}
+
+
+async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(home: House) -> None:
+    request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
+    error = {"error": "", "code": "", "status": 404, "request_id": ""}
+    whole = httpx.Response(404, json=error, request=request)
+    await answers.check(home.product, cast("App", home.app), whole)
+    part = httpx.Response(404, json={**error, "status": "404"}, request=request)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        await answers.check(home.product, cast("App", home.app), part)
 
 
 async def test_each_area_describes_itself(home: House) -> None:

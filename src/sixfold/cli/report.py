@@ -111,4 +111,4 @@ async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
         await clients.aclose()
     known.told |= {name: lambda standing=standing: standing for name, standing in ready.items()}
     resources = await inventory.resources(configured, catalog, known, lambda: servers).resources()
-    return availability.report(catalog, Terms(configured.previews_allowed, standing=known), resources)
+    return dict(availability.report(catalog, Terms(configured.previews_allowed, standing=known), resources))

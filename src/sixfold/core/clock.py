@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import overload
 
 Clock = Callable[[], int]
 
@@ -21,6 +22,14 @@ def steady_clock() -> Clock:
     """
     anchor = time.time_ns() - time.monotonic_ns()
     return lambda: (anchor + time.monotonic_ns()) // 1000
+
+
+@overload
+def rfc3339(epoch_us: int) -> str: ...
+
+
+@overload
+def rfc3339(epoch_us: None) -> None: ...
 
 
 def rfc3339(epoch_us: int | None) -> str | None:

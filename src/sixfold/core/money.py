@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal, DecimalException
+from typing import Annotated
+
+import msgspec
 
 MICROS_PER_USD = 1_000_000
 MICROS_PER_CREDIT = 10_000
+Usd = Annotated[str, msgspec.Meta(description="USD as decimal text")]
 
 
 def parse_usd(text: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 from starlette.responses import Response
@@ -13,6 +13,7 @@ from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import Prediction
 from sixfold.errors import InvalidInput, SixfoldError, Unauthenticated
 
+Url = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]
 _encode = msgspec.json.Encoder().encode
 
 
@@ -52,9 +53,26 @@ def error_headers(error: SixfoldError) -> dict[str, str]:
     return {}
 
 
+class InputProblemSchema(TypedDict):
+    """What is wrong with one input."""
+
+    input: str
+    message: str
+
+
+class ErrorSchema(TypedDict):
+    """An error with its code; `errors` has every input that was refused."""
+
+    error: str
+    code: str
+    status: int
+    request_id: str
+    errors: NotRequired[list[InputProblemSchema]]
+
+
 def coded(error: SixfoldError, request_id: str) -> Response:
     """`{"error","code","status","request_id"}`, with `errors` for every input that was refused."""
-    body: dict[str, Any] = {
+    body: ErrorSchema = {
         "error": error.message,
         "code": error.code,
         "status": error.status,

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypedDict, cast, get_args
 
 from sixfold.core.work.inputs import Descriptor
 
-_WIRE_TYPES = frozenset({"string", "integer", "number", "boolean", "image", "audio", "video", "file"})
+WireType = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file"]
+_WIRE_TYPES = frozenset(get_args(WireType))
 
 
-def descriptor(given: Descriptor) -> dict[str, Any]:
+class InputSchema(TypedDict):
+    """An input of a model."""
+
+    name: str
+    type: WireType
+    description: str
+    default: Any
+    required: bool
+    min: float | None
+    max: float | None
+    choices: list[str]
+    order: int
+
+
+def descriptor(given: Descriptor) -> InputSchema:
     """One input; a type that the contract does not have is written as text."""
     return {
         "name": given.name,
-        "type": given.type if given.type in _WIRE_TYPES else "string",
+        "type": cast("WireType", given.type) if given.type in _WIRE_TYPES else "string",
         "description": given.description,
         "default": given.default,
         "required": given.required,

@@ -1,16 +1,30 @@
-"""OpenAPI 3.1 documents, built from the same tables that the routes are."""
+"""OpenAPI 3.1 documents, generated from the route table, the inputs of models and the types of answers.
+
+Wherever a schema is expected, a type may stand: `Document.plain` replaces it by its schema. A class named
+`PageSchema` becomes the component `Page`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, cast
+
+import msgspec
 
 from sixfold.core.work import timeline
 from sixfold.core.work.inputs import MEDIA_TYPES, Descriptor
+from sixfold.web.answers import ErrorSchema
+from sixfold.web.routing import Entry
 
 Node = dict[str, Any]
+Shape = Any  # a schema, or a type that has one
 BEARER = "bearer"
+JSON = "application/json"
+Text = Annotated[str, msgspec.Meta(pattern=r"\S", extra_json_schema={"minLength": 1})]
+FILE: Node = {"type": "string", "format": "binary"}
+CONTENT: Node = {**FILE, "minLength": 1}
 _TYPES = {"integer": "integer", "number": "number", "boolean": "boolean"}
 _NUMBER_OR_GAP: Node = {"type": ["number", "null"]}
 _POINT: Node = {
@@ -28,24 +42,6 @@ _HEADERS: Node = {"X-Request-Id": {"schema": {"type": "string"}, "description": 
 ENGINE_HEADERS: Node = {
     "X-Sixfold-Engine": {"schema": {"type": "string"}, "description": "The engine that served"},
     "X-Sixfold-Quality": {"schema": {"type": "string", "enum": ["full", "preview"]}},
-}
-CODED: Node = {
-    "type": "object",
-    "required": ["error", "code", "status", "request_id"],
-    "properties": {
-        "error": {"type": "string"},
-        "code": {"type": "string"},
-        "status": {"type": "integer"},
-        "request_id": {"type": "string"},
-        "errors": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["input", "message"],
-                "properties": {"input": {"type": "string"}, "message": {"type": "string"}},
-            },
-        },
-    },
 }
 TEXTS = {
     400: "A parameter is missing or invalid",
@@ -66,60 +62,146 @@ TEXTS = {
 }
 
 
+_SUFFIX = "Schema"
+_NAMES = frozenset({"$ref", "title"})
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSpec:
+    """What a document says of one method of a route; path parameters and security come from the route.
+
+    `responses` are those of its own, `statuses` its errors beside those of every route, in the schema of the
+    document or of `error`. `body` is the schema of a JSON body; `bodies` are the schemas by media type where
+    there are others.
+    Where `keyless` is set, the credential may also be in the body, or is not needed on the same machine.
+    """
+
+    summary: str
+    responses: Mapping[int, Node]
+    statuses: tuple[int, ...] = ()
+    body: Shape = None
+    parameters: tuple[Node, ...] = ()
+    operation_id: str = ""
+    error: Shape = None
+    keyless: bool = False
+    bodies: Mapping[str, Shape] = field(default_factory=dict[str, Shape])
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One area's description: its title and version, its operations by path and method, its schemas."""
+    """The description of one API: its operations by method and path, as in `GET /api/pages/{slug}`."""
 
     title: str
     version: str
     description: str
-    paths: Mapping[str, Mapping[str, Node]]
-    schemas: Mapping[str, Node] = field(default_factory=dict[str, Node])
+    operations: Mapping[str, OperationSpec]
+    error: Shape = ErrorSchema
 
-    def plain(self, server_url: str) -> Node:
-        """The document as JSON."""
+    def summaries(self) -> Iterator[tuple[str, str, str]]:
+        """Method, path and summary of every operation."""
+        for name, spec in self.operations.items():
+            method, _, path = name.partition(" ")
+            yield method, path, spec.summary
+
+    def plain(self, server_url: str, routes: Iterable[Entry]) -> Node:
+        """The document as JSON; raises `KeyError` for an operation that has no route."""
+        entries = {f"{entry.method} {documented(entry.path)}": entry for entry in routes}
+        paths: dict[str, Node] = {}
+        for name, spec in self.operations.items():
+            method, _, path = name.partition(" ")
+            paths.setdefault(path, {})[method.lower()] = self._operation(spec, entries[name])
+        whole, components = generate(paths)
         return {
             "openapi": "3.1.0",
             "info": {"title": self.title, "version": self.version, "description": self.description},
             "servers": [{"url": server_url}],
-            "paths": self.paths,
+            "paths": whole,
             "components": {
-                "schemas": self.schemas,
+                "schemas": components,
                 "securitySchemes": {BEARER: {"type": "http", "scheme": "bearer"}},
             },
         }
 
+    def _operation(self, spec: OperationSpec, entry: Entry) -> Node:
+        access, error = entry.access, spec.error or self.error
+        public = access is None or access.public
+        statuses = {*spec.statuses, 405, 413, 500, *(() if public else (401, 403))}
+        own = {str(status): response for status, response in spec.responses.items()}
+        failed = {str(status): answer(TEXTS[status], error) for status in sorted(statuses)}
+        path = documented(entry.path)
+        name = re.sub(r"\W+", "_", f"{entry.method.lower()}{path}").strip("_")
+        found: Node = {
+            "summary": spec.summary,
+            "operationId": spec.operation_id or name,
+            "security": [] if access is None or public else [{BEARER: [access.name] if access.bits else []}],
+            "parameters": [*map(in_path, re.findall(r"{(\w+)}", path)), *spec.parameters],
+            "responses": {**failed, **own},
+        }
+        if spec.keyless:
+            found["security"].append({})
+        bodies = spec.bodies if spec.body is None else {JSON: spec.body}
+        if bodies:
+            content = {kind: {"schema": schema} for kind, schema in bodies.items()}
+            found["requestBody"] = {"required": True, "content": content}
+        return found
 
-CHARGE: Node = {
-    "type": ["object", "null"],
-    "description": "How an amount came about; null for what moved no charge, and for rows of older versions",
-    "required": ["amount_usd", "sum", "lines"],
-    "properties": {
-        "amount_usd": {"type": "string"},
-        "sum": {"type": "string", "examples": ["1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD"]},
-        "limit_usd": {"type": "string", "description": "What was held, where the sum is above it"},
-        "lines": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["unit", "quantity", "rate_usd", "per"],
-                "properties": {
-                    "unit": {"type": "string"},
-                    "quantity": {"type": "number"},
-                    "rate_usd": {"type": "string", "description": "USD for `per` units"},
-                    "per": {"type": "integer"},
-                    "list_rate_usd": {"type": "string", "description": "The listed rate, where it differs"},
-                },
-            },
-        },
-    },
-}
+
+def documented(path: str) -> str:
+    """Return the path of a route as documents write it."""
+    return path.replace(":path}", "}")
+
+
+def shape(name: str, **fields: Shape) -> type[msgspec.Struct]:
+    """Make the type of an object that has all of `fields`; it becomes the component `name`."""
+    return msgspec.defstruct(name + _SUFFIX, fields.items())
+
+
+def page(name: str, **rows: Shape) -> type[msgspec.Struct]:
+    """Make the type of a part of a list, with the cursor of the next one."""
+    return shape(name, **{noun: list[row] for noun, row in rows.items()}, next_cursor=str | None)
+
+
+def generate(tree: Node) -> tuple[Node, dict[str, Node]]:
+    """Replace the types in a tree by references to their schemas; return the schemas, too."""
+    types: list[Any] = []
+    _collect(tree, types)
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    found = {name.removesuffix(_SUFFIX): _named(schema, iter(())) for name, schema in components.items()}
+    return _named(tree, iter(schemas)), found
+
+
+def _collect(node: Any, types: list[Any]) -> None:
+    if isinstance(node, dict):
+        for value in cast("Node", node).values():
+            _collect(value, types)
+    elif isinstance(node, list | tuple):
+        for value in cast("list[Any]", node):
+            _collect(value, types)
+    elif node is not None and not isinstance(node, str | int | float):
+        types.append(node)
+
+
+def _named(node: Any, schemas: Iterator[Node]) -> Any:
+    """Replace each type by the next of `schemas`, in the order of `_collect`, and shorten the names."""
+    if isinstance(node, dict):
+        return {
+            name: value.removesuffix(_SUFFIX)
+            if name in _NAMES and isinstance(value, str)
+            else _named(value, schemas)
+            for name, value in cast("Node", node).items()
+        }
+    if isinstance(node, list | tuple):
+        return [_named(value, schemas) for value in cast("list[Any]", node)]
+    return node if node is None or isinstance(node, str | int | float) else _named(next(schemas), schemas)
 
 
 class Documents(Mapping[str, Document]):
     """OpenAPI documents by name, each built when it is first read."""
 
-    def __init__(self, builders: Mapping[str, Callable[[], Document]]) -> None:
+    def __init__(
+        self, builders: Mapping[str, Callable[[], Document]], routes: Callable[[], Iterable[Entry]]
+    ) -> None:
+        self._routes = routes
         self._builders = dict(sorted(builders.items()))
         self._built: dict[str, Document] = {}
 
@@ -128,21 +210,15 @@ class Documents(Mapping[str, Document]):
             self._built[name] = self._builders[name]()
         return self._built[name]
 
+    def plain(self, name: str, server_url: str) -> Node:
+        """One document as JSON."""
+        return self[name].plain(server_url, self._routes())
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._builders)
 
     def __len__(self) -> int:
         return len(self._builders)
-
-
-def always(properties: Node) -> list[str]:
-    """Name the fields that an answer always has: a list price is there only where less is charged."""
-    return [name for name in properties if not name.startswith("list_price")]
-
-
-def ref(name: str) -> Node:
-    """A schema of the same document."""
-    return {"$ref": f"#/components/schemas/{name}"}
 
 
 def schema_of(descriptor: Descriptor) -> Node:
@@ -165,6 +241,8 @@ def schema_of(descriptor: Descriptor) -> Node:
     if descriptor.required and descriptor.type == "string":
         found["minLength"] = 1
         found["pattern"] = r"\S"
+    if descriptor.pattern:
+        found["pattern"] = f"^({descriptor.pattern})$"
     return found
 
 
@@ -173,6 +251,8 @@ def _list(descriptor: Descriptor) -> Node:
     item = dict(LIST_ITEMS[descriptor.type])
     if descriptor.type == "texts" and descriptor.max_chars:
         item["maxLength"] = descriptor.max_chars
+    if descriptor.type == "images":
+        item |= {"minLength": 1, "pattern": r"\S"}
     found: Node = {"type": "array", "items": item, "minItems": 1}
     if descriptor.max_items:
         found["maxItems"] = descriptor.max_items
@@ -222,9 +302,20 @@ def object_of(descriptors: Iterable[Descriptor], extra: Mapping[str, Node] | Non
     }
 
 
-def query(name: str, schema: Node, *, required: bool = False) -> Node:
+def query(name: str, schema: Shape, *, required: bool = False) -> Node:
     """A parameter of the query string."""
     return {"name": name, "in": "query", "required": required, "schema": schema}
+
+
+def limit(most: int, default: int | None = None, least: int = 1) -> Node:
+    """The parameter `limit` of a list."""
+    schema: Node = {"type": "integer", "minimum": least, "maximum": most}
+    return query("limit", schema if default is None else {**schema, "default": default})
+
+
+def text(name: str, most: int) -> Node:
+    """A parameter of the query string that is a text."""
+    return query(name, {"type": "string", "maxLength": most})
 
 
 def in_path(name: str) -> Node:
@@ -241,22 +332,15 @@ IDEMPOTENCY: Node = {
 }
 
 
-def answer(
-    description: str, schema: Node, *, headers: Node | None = None, kind: str = "application/json"
-) -> Node:
-    """One response."""
+def answer(description: str, schema: Shape, *kinds: str, headers: Node | None = None) -> Node:
+    """One response, in JSON or in other media types."""
     return {
         "description": description,
         "headers": {**_HEADERS, **(headers or {})},
-        "content": {kind: {"schema": schema}},
+        "content": {kind: {"schema": schema} for kind in kinds or (JSON,)},
     }
 
 
-def failures(schema: Node, *statuses: int) -> dict[str, Node]:
-    """The error responses of an operation, all of one schema."""
-    return {str(status): answer(TEXTS[status], schema) for status in sorted({*statuses, 405, 413, 500})}
-
-
-def json_body(schema: Node) -> Node:
-    """A required JSON body."""
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
+def result(description: str, schema: Shape, *kinds: str) -> Node:
+    """A response that was made by an engine, and names it."""
+    return answer(description, schema, *kinds, headers=ENGINE_HEADERS)

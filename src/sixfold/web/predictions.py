@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
+
+import msgspec
 
 from sixfold.core import money
-from sixfold.core.accounts.prices import list_price_field
+from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.clock import rfc3339
 from sixfold.core.media.ports import OutputFile
+from sixfold.core.money import Usd
 from sixfold.core.work import outputs as several
 from sixfold.core.work import receipt
+from sixfold.core.work.engines import Quality
 from sixfold.core.work.outputs import OUTPUT_NAME
 from sixfold.core.work.own import engine_name
+from sixfold.core.work.receipt import StationSchema
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.web.services import Services
@@ -21,6 +26,57 @@ from sixfold.web.services import Services
 PATH = "/api/containers/predictions"
 _MAX_LOG_TAIL = 16_384
 Url = Callable[[OutputFile], str]
+Status = Literal["queued", "starting", "running", "succeeded", "failed", "canceled", "expired"]
+OtherOutputs = Annotated[
+    dict[str, Any], msgspec.Meta(description="The other outputs by name, where there are several")
+]
+
+
+class MetricsSchema(TypedDict):
+    """How long a prediction waited and ran, in milliseconds."""
+
+    queue_ms: float | None
+    cold_start_ms: float
+    predict_ms: float
+
+
+class PredictionUrlsSchema(TypedDict):
+    """Where a prediction is read, canceled and followed."""
+
+    get: str
+    cancel: str
+    events: str
+
+
+class PredictionSchema(ListPriceSchema):
+    """One request to run a model, with its receipt."""
+
+    id: str
+    prediction_id: str
+    model: str
+    status: Status
+    input: Mapping[str, Any]
+    output: Any
+    outputs: NotRequired[OtherOutputs]
+    output_kind: str
+    error: str | None
+    progress: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    queue_position: int | None
+    eta_seconds: float | None
+    logs: str
+    hardware: str | None
+    engine: str
+    quality: Quality
+    attempt: int
+    parent_id: str | None
+    created_at: str
+    started_at: str | None
+    completed_at: str | None
+    metrics: MetricsSchema
+    cost: Usd
+    credits_charged: int
+    receipt: Annotated[list[StationSchema], msgspec.Meta(min_length=6, max_length=6)]
+    urls: PredictionUrlsSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +88,23 @@ class Standing:
     eta_seconds: float | None = None
 
 
-def status(record: Prediction) -> str:
+def status(record: Prediction) -> Status:
     """The state as callers see it: canceling is still running."""
-    return "running" if record.state is State.CANCELING else str(record.state)
+    return "running" if record.state is State.CANCELING else cast("Status", str(record.state))
 
 
-def prediction(record: Prediction, media_url: Url, standing: Standing) -> dict[str, Any]:
+def prediction(record: Prediction, media_url: Url, standing: Standing) -> PredictionSchema:
     """The whole record, with its receipt."""
     took = record.stations
     own = f"{PATH}/{record.id}"
     others = outputs(record, media_url)
-    return {
+    shown: PredictionSchema = {
         "id": record.id,
         "prediction_id": record.id,
         "model": record.model,
         "status": status(record),
         "input": record.inputs,
         "output": output(record, media_url),
-        **({"outputs": others} if others else {}),
         "output_kind": record.output_kind,
         "error": record.error,
         "progress": 1.0 if record.state is State.SUCCEEDED else standing.progress,
@@ -58,7 +113,7 @@ def prediction(record: Prediction, media_url: Url, standing: Standing) -> dict[s
         "logs": record.logs[-_MAX_LOG_TAIL:],
         "hardware": record.hardware,
         "engine": engine_name(record.engine),
-        "quality": record.quality,
+        "quality": cast("Quality", record.quality),
         "attempt": record.attempt,
         "parent_id": record.parent_id,
         "created_at": rfc3339(record.created_at),
@@ -75,6 +130,9 @@ def prediction(record: Prediction, media_url: Url, standing: Standing) -> dict[s
         "receipt": receipt.plain(record),
         "urls": {"get": own, "cancel": f"{own}/cancel", "events": f"{own}/events"},
     }
+    if others:
+        shown["outputs"] = others
+    return shown
 
 
 def output(record: Prediction, media_url: Url) -> Any:
@@ -117,7 +175,7 @@ class Teller:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def told(self, record: Prediction) -> dict[str, Any]:
+    async def told(self, record: Prediction) -> PredictionSchema:
         """The whole record, with its place in the queue."""
         return self.shown(record, await self.position(record))
 
@@ -127,7 +185,7 @@ class Teller:
             return None
         return await self._services.pipeline.position(record)
 
-    def shown(self, record: Prediction, position: int | None = None) -> dict[str, Any]:
+    def shown(self, record: Prediction, position: int | None = None) -> PredictionSchema:
         """The whole record, without asking the store again."""
         progress = self._services.pipeline.bus.progress(record.id)
         standing = Standing(progress, position, self._eta(record, progress, position or 0))

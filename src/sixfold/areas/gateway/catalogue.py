@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,8 +12,9 @@ from sixfold import errors
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.work import pricing
 from sixfold.core.work.catalog import Model
+from sixfold.core.work.engines import Quality
 from sixfold.web import answers, auth, queries
-from sixfold.web.descriptors import descriptor
+from sixfold.web.descriptors import InputSchema, descriptor
 from sixfold.web.services import Services
 
 DEFAULT = "ra2"
@@ -40,6 +41,28 @@ MODELS = (
 )
 
 
+class ServiceSchema(TypedDict):
+    """A service with its inputs, its price, and whether it can be had now."""
+
+    service: str
+    description: str
+    inputs: list[InputSchema]
+    output_kind: str
+    price: str
+    list_price: NotRequired[str]
+    engine: str | None
+    quality: Quality | None
+    available: bool
+    unlock: NotRequired[str]
+
+
+class ServicesSchema(TypedDict):
+    """The services; `next_cursor` leads to more models of the account."""
+
+    services: list[ServiceSchema]
+    next_cursor: NotRequired[str | None]
+
+
 class Catalogue:
     """Every service, with its inputs, its price and whether it can be had now."""
 
@@ -64,7 +87,7 @@ class Catalogue:
                 document["next_cursor"] = following
         return answers.json(document, headers={"Cache-Control": "no-cache", "Vary": "Authorization"})
 
-    def _built_in(self) -> Iterator[dict[str, Any]]:
+    def _built_in(self) -> Iterator[ServiceSchema]:
         catalog = self._services.catalog
         for name in MODELS:
             yield self._row(catalog[name], name)
@@ -75,25 +98,31 @@ class Catalogue:
             if model.name.startswith("space:"):
                 yield self._row(model, model.name)
 
-    def _row(self, model: Model, name: str) -> dict[str, Any]:
+    def _row(self, model: Model, name: str) -> ServiceSchema:
         terms = self._services.pipeline.terms
         price, listed = pricing.in_words(self._services.catalog, terms, model)
-        row: dict[str, Any] = {
+        row: ServiceSchema = {
             "service": name,
             "description": model.description,
             "inputs": [descriptor(each) for each in model.inputs],
             "output_kind": model.output_kind,
             "price": price,
-            **({} if listed is None else {"list_price": listed}),
+            "engine": None,
+            "quality": None,
+            "available": False,
         }
+        if listed is not None:
+            row["list_price"] = listed
         try:
             engine, quality = model.choose({}, terms)
         except errors.EngineUnavailable as error:
-            nothing = {"engine": None, "quality": None, "available": False}
-            return {**row, **nothing, "unlock": error.message}
-        found = {"engine": engine.name, "quality": quality, "available": True}
+            row["unlock"] = error.message
+            return row
+        row["engine"], row["quality"], row["available"] = engine.name, quality, True
         more = model.unlock(terms)
-        return {**row, **found, **({"unlock": more} if more and quality == "preview" else {})}
+        if more and quality == "preview":
+            row["unlock"] = more
+        return row
 
 
 def _service_name(kind: str, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,8 +17,41 @@ from sixfold.web import answers, queries
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
-_PAGE, _MAX_PAGE, _MAX_TEXT = 50, 200, 200
-_STATES = ("running", "succeeded", "left", "failed")
+PAGE, MAX_PAGE, MAX_TEXT = 50, 200, 200
+STATES = ("running", "succeeded", "left", "failed")
+
+
+class CallUsageSchema(TypedDict):
+    """The tokens of a call, and who counted them."""
+
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    counted_by: str
+
+
+class CallSchema(TypedDict):
+    """A call of a model server; texts are there where the operator stores them."""
+
+    id: str
+    created_at: str
+    completed_at: str | None
+    face: str
+    key: str | None
+    model: str
+    target: str | None
+    status: str
+    stream: bool
+    attempts: int
+    usage: CallUsageSchema
+    held_usd: str
+    cost_usd: str
+    charge: charges.ChargeSchema | None
+    first_ms: float
+    total_ms: float
+    error: str | None
+    request: NotRequired[Any]
+    response: NotRequired[Any]
 
 
 class Log:
@@ -31,23 +64,23 @@ class Log:
         """Some of them."""
         principal = await self._services.doors.bearer(request)
         wanted = Filter(
-            model=queries.text(request, "model", _MAX_TEXT),
-            state=queries.word(request, "status", _STATES, _MAX_TEXT),
-            key_id=principal.credential_id or queries.text(request, "key", _MAX_TEXT),
-            text=queries.text(request, "q", _MAX_TEXT),
+            model=queries.text(request, "model", MAX_TEXT),
+            state=queries.word(request, "status", STATES, MAX_TEXT),
+            key_id=principal.credential_id or queries.text(request, "key", MAX_TEXT),
+            text=queries.text(request, "q", MAX_TEXT),
         )
-        cursor = queries.text(request, "cursor", _MAX_TEXT) or None
+        cursor = queries.text(request, "cursor", MAX_TEXT) or None
         rows, following = await self._services.database.read(
             requestlog.page(
-                principal.account_id, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT), cursor
+                principal.account_id, wanted, queries.page_size(request, PAGE, MAX_PAGE, MAX_TEXT), cursor
             )
         )
         document = {"calls": [_shown(row) for row in rows], "next_cursor": following}
         return answers.json(document, headers={"Cache-Control": "no-store"})
 
 
-def _shown(row: Row) -> dict[str, Any]:
-    shown: dict[str, Any] = {
+def _shown(row: Row) -> CallSchema:
+    shown: CallSchema = {
         "id": row["id"],
         "created_at": rfc3339(row["created_at"]),
         "completed_at": rfc3339(row["ended_at"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -68,7 +68,7 @@ class Models:
         raise UnknownModel(f"There is no model {wanted[:100]!r} here")
 
     def _all(self, principal: Principal) -> list[tuple[str, str]]:
-        """What the relay knows, and what is made here, as far as the key may use it."""
+        """What the gateway knows, and what is made here, as far as the key may use it."""
         known = self._relay.router.models()
         taken = {name for name, _ in known}
         allowed = principal.scope.services
@@ -97,7 +97,19 @@ class Models:
         return True
 
 
-def _row(name: str, owner: str) -> dict[str, Any]:
+class ModelSchema(TypedDict):
+    """A name that a request may use, in the words of OpenAI and of Anthropic."""
+
+    id: str
+    object: Literal["model"]
+    type: Literal["model"]
+    created: int
+    created_at: str
+    owned_by: str
+    display_name: str
+
+
+def _row(name: str, owner: str) -> ModelSchema:
     return {
         "id": name,
         "object": "model",

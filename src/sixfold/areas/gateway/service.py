@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import msgspec
 from starlette.requests import Request
@@ -17,12 +17,14 @@ from sixfold.areas.gateway.openai import chat
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.prices import list_price_field
+from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
+from sixfold.core.money import Usd
 from sixfold.core.relay.relay import Reply
 from sixfold.core.work import outputs, receipt
 from sixfold.core.work import predictions as work
+from sixfold.core.work.engines import Quality
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.orders import Order
 from sixfold.core.work.own import engine_name
@@ -31,11 +33,42 @@ from sixfold.core.work.states import State
 from sixfold.web import answers, bodies, calls, predictions
 from sixfold.web.idempotency import Once
 from sixfold.web.plain import call_of
+from sixfold.web.predictions import OtherOutputs
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
 _OWN = frozenset({"service", "async", "stream"})  # what is said of the call, not to the service
 _encode = msgspec.json.Encoder().encode
+
+
+class ServiceResultSchema(ListPriceSchema):
+    """The result of a service."""
+
+    id: str
+    service: str
+    status: Literal["succeeded"]
+    output: Any
+    outputs: NotRequired[OtherOutputs]
+    output_kind: str
+    text: NotRequired[str]
+    image_url: NotRequired[str]
+    images: NotRequired[list[str]]
+    engine: str
+    quality: Quality
+    usage: dict[str, float]
+    cost: Usd
+    credits_charged: int
+    created_at: str
+
+
+class AcceptedServiceSchema(TypedDict):
+    """A service that runs, and where its end is read."""
+
+    id: str
+    service: str
+    status: predictions.Status
+    status_url: str
+    created_at: str
 
 
 class Service:
@@ -122,28 +155,29 @@ class Service:
         required = (each.name for each in inputs if each.required)
         return (*prediction.task.files, *required, name)[0]
 
-    def _told(self, name: str, prediction: Prediction) -> dict[str, Any]:
+    def _told(self, name: str, prediction: Prediction) -> ServiceResultSchema:
         url = self._services.media_url
         others = predictions.outputs(prediction, url)
-        told: dict[str, Any] = {
+        told: ServiceResultSchema = {
             "id": prediction.id,
             "service": name,
             "status": "succeeded",
             "output": predictions.output(prediction, url),
-            **({"outputs": others} if others else {}),
             "output_kind": prediction.output_kind,
             "engine": engine_name(prediction.engine),
-            "quality": prediction.quality,
+            "quality": cast("Quality", prediction.quality),
             "usage": {"predict_ms": prediction.stations.run / 1000},
             "cost": money.format_usd(prediction.cost),
             "credits_charged": prediction.credits if prediction.cost else 0,
             **list_price_field(receipt.would_cost(prediction)),
             "created_at": rfc3339(prediction.created_at),
         }
+        if others:
+            told["outputs"] = others
         files = outputs.first(prediction.output).files if prediction.output is not None else ()
         images = [url(file) for file in files if file.content_type.startswith("image/")]
         if prediction.output_kind == "image" and images:
-            told |= {"image_url": images[0], "images": images}
+            told["image_url"], told["images"] = images[0], images
         return told
 
     # -- what is said ------------------------------------------------------------------------------
@@ -170,7 +204,7 @@ class Service:
         answer = reply.answer
         assert answer is not None  # noqa: S101 - what was asked in no dialect comes back in none
         usage = answer.usage
-        told: dict[str, Any] = {
+        told: ServiceResultSchema = {
             "id": request_id,
             "service": name,
             "status": "succeeded",
@@ -231,7 +265,7 @@ def _switch(body: dict[str, Any], name: str) -> bool:
     return bool(value)
 
 
-def begun(name: str, prediction: Prediction) -> dict[str, Any]:
+def begun(name: str, prediction: Prediction) -> AcceptedServiceSchema:
     """What whoever does not wait is told."""
     return {
         "id": prediction.id,

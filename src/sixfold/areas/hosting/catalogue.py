@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast, get_args
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +18,7 @@ from sixfold.core.work.hardware import Hardware
 from sixfold.core.work.own import OwnModel
 from sixfold.core.work.templates import Template, Templates
 from sixfold.web import answers, auth, calls, predictions, queries
-from sixfold.web.descriptors import descriptor
+from sixfold.web.descriptors import InputSchema, descriptor
 from sixfold.web.encoded import Encoded
 from sixfold.web.routing import Handler, Route
 from sixfold.web.services import Services
@@ -25,9 +26,22 @@ from sixfold.web.services import Services
 _DEFAULT_IDLE_SECONDS = 120
 _SPACE_PORT = 7860
 _RUNTIME = "webui-runtime"
-OUTPUT_KINDS = ("auto", "image", "video", "audio", "json", "text", "file", "model3d")
+OutputKind = Literal["auto", "image", "video", "audio", "json", "text", "file", "model3d"]
+OUTPUT_KINDS = get_args(OutputKind)
 _SESSION = "/api/containers/sessions/{session_id}"
-_PATHS: dict[str, dict[str, Any]] = {
+
+
+class ApiPathsSchema(TypedDict):
+    """The paths of the API, and how spaces and artifacts are used."""
+
+    queueApi: dict[str, Any]
+    sessionsApi: dict[str, Any]
+    spacesApi: dict[str, Any]
+    artifactMounts: dict[str, Any]
+    workflowBridge: dict[str, Any]
+
+
+_PATHS: ApiPathsSchema = {
     "queueApi": {
         "ensureAndRun": schemas.RUN,
         "join": schemas.JOIN,
@@ -62,7 +76,67 @@ _PATHS: dict[str, dict[str, Any]] = {
 # -- the shapes ------------------------------------------------------------------------------------
 
 
-def hardware_entry(kind: Hardware) -> dict[str, Any]:
+class HardwareSchema(TypedDict):
+    """One kind of hardware."""
+
+    id: str
+    label: str
+    gpu: str
+    cc: str
+    vramGb: int
+    ramGb: int
+    priceHourText: Annotated[str, msgspec.Meta(examples=["$0.35"])]
+
+
+class TemplateInterfaceSchema(TypedDict):
+    """What a template takes and returns; the last four are those of an imported space."""
+
+    inputs: list[InputSchema]
+    outputKind: OutputKind
+    session: bool
+    runtime: NotRequired[str]
+    apiName: NotRequired[str | None]
+    spaceId: NotRequired[str | None]
+    dockerArgs: NotRequired[str | None]
+
+
+class TemplateSchema(TypedDict):
+    """A model that is charged by hardware and time."""
+
+    name: str
+    image: str
+    hardware: str
+    description: str
+    category: str | None
+    repository: str
+    upstream: str | None
+    license: str
+    verified: bool
+    tags: list[str]
+    schema: TemplateInterfaceSchema
+    idleSeconds: float | None
+    minVramGb: float | None
+    diskGb: float | None
+    serverless: bool
+    serverlessDockerArgs: str | None
+    priceHourText: str
+    modelVariants: NotRequired[list[str]]
+    defaultModelVariant: NotRequired[str | None]
+    version: NotRequired[str]
+
+
+class ConfigurationSchema(ApiPathsSchema):
+    """All templates and hardware, and the paths of the API."""
+
+    success: Literal[True]
+    defaultHardware: str
+    defaultIdleSecs: float
+    outputKinds: list[str]
+    hardware: list[HardwareSchema]
+    templates: list[TemplateSchema]
+
+
+def hardware_entry(kind: Hardware) -> HardwareSchema:
     """One kind of hardware as E1 shows it."""
     return {
         "id": kind.id,
@@ -75,21 +149,19 @@ def hardware_entry(kind: Hardware) -> dict[str, Any]:
     }
 
 
-def template(facts: Template, model: Model, idle_seconds: float | None = None) -> dict[str, Any]:
+def template(facts: Template, model: Model, idle_seconds: float | None = None) -> TemplateSchema:
     """One template; `idle_seconds` stands in for its own where the operator set one for all."""
-    schema: dict[str, Any] = {
+    schema: TemplateInterfaceSchema = {
         "inputs": [descriptor(item) for item in model.inputs],
-        "outputKind": model.output_kind,
+        "outputKind": cast("OutputKind", model.output_kind),
         "session": facts.session,
     }
     if facts.runtime is not None:
-        schema |= {
-            "runtime": facts.runtime,
-            "apiName": facts.api_name,
-            "spaceId": facts.space_id,
-            "dockerArgs": facts.docker_args,
-        }
-    shown: dict[str, Any] = {
+        schema["runtime"] = facts.runtime
+        schema["apiName"] = facts.api_name
+        schema["spaceId"] = facts.space_id
+        schema["dockerArgs"] = facts.docker_args
+    shown: TemplateSchema = {
         "name": facts.name,
         "image": f"sixfold/{facts.name}",
         "hardware": facts.hardware,
@@ -109,14 +181,12 @@ def template(facts: Template, model: Model, idle_seconds: float | None = None) -
         "priceHourText": hardware.hour_text(facts.hour_micros),
     }
     if facts.model_variants:
-        shown |= {
-            "modelVariants": list(facts.model_variants),
-            "defaultModelVariant": facts.default_model_variant,
-        }
+        shown["modelVariants"] = list(facts.model_variants)
+        shown["defaultModelVariant"] = facts.default_model_variant
     return shown
 
 
-def own_template(own: OwnModel, templates: Templates, idle_seconds: float | None = None) -> dict[str, Any]:
+def own_template(own: OwnModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
     """An account's own model as a template; what its document says under `template` stands over the rest."""
     hire = templates.hire(own.name, own.model.hardware)
     facts = Template(
@@ -130,7 +200,8 @@ def own_template(own: OwnModel, templates: Templates, idle_seconds: float | None
     )
     shown = template(facts, own.model, idle_seconds)
     said: dict[str, Any] = own.document.get("template", {})
-    return {**shown, **said, "schema": {**shown["schema"], **said.get("schema", {})}, "version": own.version}
+    whole = {**shown, **said, "schema": {**shown["schema"], **said.get("schema", {})}, "version": own.version}
+    return cast("TemplateSchema", whole)
 
 
 def _plain(seconds: float) -> float | int:
@@ -153,19 +224,18 @@ class Catalogue:
         self._list = Encoded({"templates": self._templates})
         self._hardware = Encoded({"hardware": kinds})
         idle = _DEFAULT_IDLE_SECONDS if self._idle_seconds is None else _plain(self._idle_seconds)
-        self._config = Encoded(
-            {
-                "success": True,
-                "defaultHardware": hardware.DEFAULT,
-                "defaultIdleSecs": idle,
-                "outputKinds": list(OUTPUT_KINDS),
-                "hardware": kinds,
-                "templates": self._templates,
-                **_PATHS,
-            }
-        )
+        configuration: ConfigurationSchema = {
+            "success": True,
+            "defaultHardware": hardware.DEFAULT,
+            "defaultIdleSecs": idle,
+            "outputKinds": list(OUTPUT_KINDS),
+            "hardware": kinds,
+            "templates": self._templates,
+            **_PATHS,
+        }
+        self._config = Encoded(configuration)
 
-    def _built_in(self) -> Iterator[dict[str, Any]]:
+    def _built_in(self) -> Iterator[TemplateSchema]:
         for facts in self._services.templates:
             if facts.name in self._services.catalog:
                 yield template(facts, self._services.catalog[facts.name], self._idle_seconds)
@@ -200,7 +270,7 @@ class Catalogue:
         own = await self._services.pipeline.own.find(name, account_id)
         return answers.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
 
-    def _own(self, own: OwnModel) -> dict[str, Any]:
+    def _own(self, own: OwnModel) -> TemplateSchema:
         return own_template(own, self._services.templates, self._idle_seconds)
 
     async def _account(self, request: Request) -> str | None:

@@ -83,7 +83,7 @@ class Replicate:
             raise errors.NotFound(f"There is no model {owner}/{name}: its owner here is {schemas.OWNER}")
         return await self._services.pipeline.find(name, principal.account_id)
 
-    def _model(self, model: Model) -> dict[str, Any]:
+    def _model(self, model: Model) -> schemas.ReplicateModelSchema:
         own = model.name not in self._services.catalog
         return schemas.model(model, self._base_url, self._since, own=own)
 
@@ -151,7 +151,7 @@ class Replicate:
         prediction_id = calls.path_value(request, "prediction_id")
         return self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
 
-    def tell(self, prediction: Prediction, _event: str, _moment: int) -> dict[str, Any]:
+    def tell(self, prediction: Prediction, _event: str, _moment: int) -> schemas.ReplicatePredictionSchema:
         """What a webhook says: the prediction itself."""
         return self._shown(prediction)
 
@@ -159,7 +159,7 @@ class Replicate:
         headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}
         return answers.json(self._shown(prediction), status, headers)
 
-    def _shown(self, prediction: Prediction) -> dict[str, Any]:
+    def _shown(self, prediction: Prediction) -> schemas.ReplicatePredictionSchema:
         version = self._current.get(prediction.model, "")
         return schemas.prediction(prediction, version, self._base_url, self._services.media_url)
 
@@ -182,7 +182,7 @@ class Replicate:
         kept = await self._services.media.upload(principal.tenant, received.path, received.content_type)
         moment = steady_clock()()
         life_us = self._services.settings.upload_life_days * 86_400_000_000
-        shown: dict[str, Any] = {
+        shown: schemas.ReplicateFileSchema = {
             "id": kept.id,
             "name": kept.name,
             "content_type": kept.content_type,
@@ -207,7 +207,8 @@ class Replicate:
         """What can be hired."""
         await self._enter(request)
         kinds = self._services.templates.hardware.kinds()
-        return answers.json([{"sku": kind.id, "name": kind.label} for kind in kinds])
+        rows: list[schemas.SkuSchema] = [{"sku": kind.id, "name": kind.label} for kind in kinds]
+        return answers.json(rows)
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.doors.bearer(request)

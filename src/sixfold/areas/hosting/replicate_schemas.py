@@ -6,7 +6,7 @@ import hashlib
 import http
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, NotRequired, Required, TypedDict, cast
 
 import msgspec
 from starlette.responses import Response
@@ -26,7 +26,8 @@ BASE = "/replicate/v1"
 DEFAULT_WAIT, MAX_WAIT = 60, 60
 _PREFER = re.compile(r"wait(?:\s*=\s*(\d{1,4}))?", re.IGNORECASE)
 _EVENTS = {"start": "started", "completed": "completed", "output": None, "logs": None}
-_STATES = {
+Status = Literal["starting", "processing", "succeeded", "failed", "canceled"]
+_STATES: Mapping[State, Status] = {
     State.QUEUED: "starting",
     State.STARTING: "starting",
     State.RUNNING: "processing",
@@ -38,10 +39,124 @@ _STATES = {
 }
 
 
+class InvalidFieldSchema(TypedDict):
+    """What is wrong with one input."""
+
+    type: str
+    field: str
+    description: str
+
+
+class ReplicateErrorSchema(TypedDict):
+    """An error in the words of Replicate."""
+
+    detail: str
+    status: int
+    title: str
+    invalid_fields: NotRequired[list[InvalidFieldSchema]]
+
+
+class ReplicateVersionSchema(TypedDict):
+    """A version of a model, with the schema of its inputs."""
+
+    id: str
+    created_at: str
+    cog_version: str
+    openapi_schema: dict[str, Any]
+
+
+class ReplicateModelSchema(TypedDict):
+    """A model in the words of Replicate."""
+
+    url: str
+    owner: Literal["sixfold"]
+    name: str
+    description: str
+    visibility: Literal["public", "private"]
+    github_url: None
+    paper_url: None
+    license_url: None
+    run_count: int
+    cover_image_url: None
+    default_example: None
+    latest_version: ReplicateVersionSchema
+
+
+class ReplicateUrlsSchema(TypedDict):
+    """Where a prediction is read and canceled."""
+
+    get: str
+    cancel: str
+
+
+class ReplicatePredictionSchema(TypedDict):
+    """A prediction in the words of Replicate."""
+
+    id: str
+    model: str
+    version: str
+    input: Mapping[str, Any]
+    logs: str
+    output: Any
+    outputs: NotRequired[Any]
+    data_removed: bool
+    error: str | None
+    status: Status
+    source: str
+    created_at: str
+    started_at: str | None
+    completed_at: str | None
+    metrics: dict[str, float]
+    urls: ReplicateUrlsSchema
+    webhook: NotRequired[str]
+
+
+class FileUrlsSchema(TypedDict):
+    """Where a file is read."""
+
+    get: str
+
+
+class ReplicateFileSchema(TypedDict):
+    """An uploaded file."""
+
+    id: str
+    name: str
+    content_type: str
+    size: int
+    etag: str
+    checksums: dict[str, str]
+    metadata: dict[str, Any]
+    created_at: str
+    expires_at: str
+    urls: FileUrlsSchema
+
+
+class SkuSchema(TypedDict):
+    """One kind of hardware."""
+
+    sku: str
+    name: str
+
+
+class ModelRunSchema(TypedDict, total=False):
+    """What a prediction is made with."""
+
+    input: dict[str, Any]
+    webhook: str | None
+    webhook_events_filter: list[Literal["start", "output", "logs", "completed"]]
+
+
+class VersionRunSchema(ModelRunSchema):
+    """The version that makes a prediction, and what it is made with."""
+
+    version: Required[str]
+
+
 def error(problem: errors.SixfoldError, _request_id: str) -> Response:
     """`{"detail","status","title"}`; refused inputs are 422, each in `invalid_fields`."""
     status = 422 if isinstance(problem, errors.InvalidInput) else problem.status
-    body: dict[str, Any] = {
+    body: ReplicateErrorSchema = {
         "detail": problem.message,
         "status": status,
         "title": http.HTTPStatus(status).phrase,
@@ -61,7 +176,7 @@ def version_of(model: Model) -> str:
     return hashlib.sha256(msgspec.json.encode([model.name, model.inputs, engines])).hexdigest()
 
 
-def version(found: Model, since: str) -> dict[str, Any]:
+def version(found: Model, since: str) -> ReplicateVersionSchema:
     """One version, with the schema of its inputs."""
     inputs = openapi.object_of(found.inputs)
     for order, item in enumerate(inputs["properties"].values()):
@@ -80,7 +195,7 @@ def version(found: Model, since: str) -> dict[str, Any]:
     }
 
 
-def model(found: Model, base_url: str, since: str, *, own: bool) -> dict[str, Any]:
+def model(found: Model, base_url: str, since: str, *, own: bool) -> ReplicateModelSchema:
     """One model."""
     return {
         "url": f"{base_url}/catalog/{found.name}",
@@ -100,18 +215,17 @@ def model(found: Model, base_url: str, since: str, *, own: bool) -> dict[str, An
 
 def prediction(
     record: Prediction, version_id: str, base_url: str, media_url: Callable[[OutputFile], str]
-) -> dict[str, Any]:
+) -> ReplicatePredictionSchema:
     """One prediction."""
     own = f"{base_url}{BASE}/predictions/{record.id}"
     others = predictions.outputs(record, media_url)
-    shown: dict[str, Any] = {
+    shown: ReplicatePredictionSchema = {
         "id": record.id,
         "model": f"{OWNER}/{record.model}",
         "version": version_id,
         "input": record.inputs,
         "logs": record.logs,
         "output": _links(predictions.output(record, media_url)),
-        **({"outputs": _links(others)} if others else {}),
         "data_removed": False,
         "error": record.error,
         "status": _STATES[record.state],
@@ -122,6 +236,8 @@ def prediction(
         "metrics": _metrics(record),
         "urls": {"get": own, "cancel": f"{own}/cancel"},
     }
+    if others:
+        shown["outputs"] = _links(others)
     if record.webhook is not None:
         shown["webhook"] = record.webhook.url
     return shown

@@ -129,7 +129,7 @@ class Predictions:
 
 
 def face(services: Services) -> Face:
-    """Area E: the catalogue, predictions, sessions."""
+    """Templates, predictions, sessions."""
     predictions = Predictions(services)
     services.outbox.tellers["hosting"] = webhooks.teller(services)
     cancel = {"POST": predictions.cancel, "PUT": predictions.cancel}

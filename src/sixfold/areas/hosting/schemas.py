@@ -4,21 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Annotated, Any, Required, TypedDict, cast
+
+import msgspec
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts.prices import list_price_field
+from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.clock import HOUR_US, SECOND_US
 from sixfold.core.work import mounts
 from sixfold.core.work.orders import Quote
 from sixfold.core.work.records import Prediction, Webhook
 from sixfold.net import urls
 from sixfold.web import predictions
+from sixfold.web.predictions import Status
 
 RUN = "/api/containers/run"
 JOIN = "/api/containers/{model_id}/queue/join"
 DEFAULT_WAIT, MAX_WAIT = 60.0, 600.0
+
+
+class RunOptionsSchema(TypedDict, total=False):
+    """The inputs of a run, and how it is done."""
+
+    input: dict[str, Any]
+    hardware: Annotated[str | None, msgspec.Meta(description="other hardware than the template's own")]
+    variant: Annotated[str | None, msgspec.Meta(description="one of the template's `modelVariants`")]
+    webhook: Annotated[str | None, msgspec.Meta(description="a URL that is told of the start and the end")]
+    _artifacts_mounts: Annotated[
+        dict[str, str] | None,
+        msgspec.Meta(description=f"file names under {mounts.PATH}, each with the id of an upload or a URL"),
+    ]
+
+
+class RunSchema(RunOptionsSchema, total=False):
+    """A run of a model, and how many seconds to wait for its end."""
+
+    model: Required[Annotated[str, msgspec.Meta(min_length=1)]]
+    wait: Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT)]
+
+
+class JoinedSchema(TypedDict):
+    """A run that waits in a queue."""
+
+    prediction_id: str
+    status: Status
+    queue_position: Annotated[int, msgspec.Meta(ge=0)]
+    status_url: str
+    cancel_url: str
+    events_url: str
+
+
+class QuoteSchema(ListPriceSchema):
+    """What a run would cost, and when it would be done."""
+
+    price_usd: Annotated[str, msgspec.Meta(description="What a usual run costs, as decimal text")]
+    hold_usd: Annotated[str, msgspec.Meta(description="What is held until it ends")]
+    eta_seconds: Annotated[float, msgspec.Meta(ge=0)]
+    cold: Annotated[bool, msgspec.Meta(description="Whether a worker has to start first")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +120,7 @@ def webhook(url: str | None, events: tuple[str, ...] = ("started", "completed"))
         ) from error
 
 
-def joined(record: Prediction, position: int) -> dict[str, Any]:
+def joined(record: Prediction, position: int) -> JoinedSchema:
     """What whoever joins a queue is told."""
     own = f"{predictions.PATH}/{record.id}"
     return {
@@ -90,7 +133,7 @@ def joined(record: Prediction, position: int) -> dict[str, Any]:
     }
 
 
-def quote(quoted: Quote, run_seconds: float, eta_seconds: float, *, cold: bool) -> dict[str, Any]:
+def quote(quoted: Quote, run_seconds: float, eta_seconds: float, *, cold: bool) -> QuoteSchema:
     """What a run would cost, what would be held for it, and when it would be done."""
     price, listed = quoted.price, quoted.price.list_micros
     expected = price.micros

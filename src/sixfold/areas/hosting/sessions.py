@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -73,7 +74,7 @@ class Sessions:
     async def _enter(self, request: Request) -> Principal:
         return await self._services.doors.bearer(request)
 
-    def _answer(self, told: dict[str, Any], session: Session, status: int = 200) -> Response:
+    def _answer(self, told: Mapping[str, Any], session: Session, status: int = 200) -> Response:
         made = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
         return answers.json(told, status, made | {"Cache-Control": "no-store"})
 

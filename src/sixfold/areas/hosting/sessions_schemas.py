@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Annotated, Any, NotRequired, TypedDict, cast
 from urllib.parse import quote
 
 import msgspec
@@ -13,11 +14,13 @@ from sixfold import errors
 from sixfold.core import json_decoding, money
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.work import sessions_viewer as words
+from sixfold.core.work.engines import Quality
 from sixfold.core.work.live import MAX_WAYPOINTS
 from sixfold.core.work.own import engine_name
 from sixfold.core.work.sessions import Opened, Session
 from sixfold.core.work.sessions_host import MAX_FPS
 from sixfold.core.work.sessions_running import Input
+from sixfold.core.work.sessions_states import State
 
 PATH = "/api/containers/sessions"
 SOCKET = "/ws/containers/sessions"
@@ -29,6 +32,53 @@ _MAX_METRES = 100_000.0
 _Plain = words.Told | words.Acked | words.Framed | words.Stats | words.Pong | words.Fault
 _encode = msgspec.json.Encoder().encode
 _decode = json_decoding.decode_whole
+
+
+class SessionBodySchema(TypedDict, total=False):
+    """The inputs of a session, and how many frames a second it shows."""
+
+    input: dict[str, Any] | None
+    fps: Annotated[int | None, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_FPS})]
+
+
+_Address = Annotated[str, msgspec.Meta(description="where to open the websocket, with its token")]
+_Idle = Annotated[float, msgspec.Meta(description="how long a session without input stays")]
+
+
+class OpenedSessionSchema(TypedDict):
+    """A session that starts, with its tokens."""
+
+    session_id: str
+    status: State
+    ws_url: _Address
+    resume_token: Annotated[str, msgspec.Meta(description="replaces the token when a client comes back")]
+    hardware: str
+    idle_seconds: _Idle
+    created_at: str
+
+
+class SessionSchema(TypedDict):
+    """A live model over a websocket."""
+
+    session_id: str
+    model: str
+    status: State
+    reason: str | None
+    ws_url: _Address
+    input: Mapping[str, Any]
+    fps: int
+    hardware: str
+    engine: str
+    quality: Quality
+    idle_seconds: _Idle
+    created_at: str
+    ready_at: str | None
+    closed_at: str | None
+    price_hour_usd: str
+    cost: Annotated[str, msgspec.Meta(description="USD as decimal text, so far")]
+    list_price_hour_usd: NotRequired[
+        Annotated[str, msgspec.Meta(description="The hour's list price, where it is free")]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +104,32 @@ def wanted(body: dict[str, Any]) -> Wanted:
     return Wanted(cast("dict[str, Any]", given), cast("int | None", fps))
 
 
-def session(record: Session, base_url: str) -> dict[str, Any]:
+def session(record: Session, base_url: str) -> SessionSchema:
     """The record of a session, without its secrets."""
-    rate = record.list_rate
-    listed = {} if rate is None else {"list_price_hour_usd": money.format_usd(rate)}
-    return {
+    shown: SessionSchema = {
         "session_id": record.id,
         "model": record.model,
-        "status": str(record.state),
+        "status": record.state,
         "reason": record.reason,
         "ws_url": f"ws{base_url.removeprefix('http')}{SOCKET}/{record.id}",
         "input": record.inputs,
         "fps": record.fps,
         "hardware": record.hardware,
         "engine": engine_name(record.engine),
-        "quality": record.quality,
+        "quality": cast("Quality", record.quality),
         "idle_seconds": _seconds(record.idle_us),
         "created_at": rfc3339(record.created_at),
         "ready_at": rfc3339(record.ready_at),
         "closed_at": rfc3339(record.closed_at),
         "price_hour_usd": money.format_usd(record.rate),
         "cost": money.format_usd(record.cost),
-        **listed,
     }
+    if record.list_rate is not None:
+        shown["list_price_hour_usd"] = money.format_usd(record.list_rate)
+    return shown
 
 
-def opened(new: Opened, base_url: str) -> dict[str, Any]:
+def opened(new: Opened, base_url: str) -> OpenedSessionSchema:
     """The answer to who asked for it: the only time that its tokens are told."""
     told = session(new.session, base_url)
     return {

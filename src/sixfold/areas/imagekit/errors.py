@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from starlette.responses import Response
 
@@ -14,20 +14,40 @@ Part = Literal["query", "body"]
 _UNPROCESSABLE = 422
 
 
+class ValidationErrorSchema(TypedDict):
+    """What is wrong with one parameter."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class HTTPValidationErrorSchema(TypedDict):
+    """Every parameter that is wrong."""
+
+    detail: list[ValidationErrorSchema]
+
+
+class DetailSchema(TypedDict):
+    """An error in one sentence."""
+
+    detail: str
+
+
 class Invalid(SixfoldError):
     """The request is not valid."""
 
     status = _UNPROCESSABLE
     code = "invalid_input"
 
-    def __init__(self, items: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, items: Sequence[ValidationErrorSchema]) -> None:
         self.items = list(items)
         super().__init__()
 
 
-def item(part: Part, problem: Problem) -> dict[str, Any]:
+def item(part: Part, problem: Problem) -> ValidationErrorSchema:
     """One entry of resource C1."""
-    loc = [part, problem.input] if problem.input else [part]
+    loc: list[str | int] = [part, problem.input] if problem.input else [part]
     return {"loc": loc, "msg": problem.message, "type": problem.kind}
 
 
@@ -40,5 +60,7 @@ def answer(error: SixfoldError, _request_id: str) -> Response:
     """An error as Area C answers it."""
     if isinstance(error, InvalidInput):
         error = of_inputs("body", error)
-    detail: Any = error.items if isinstance(error, Invalid) else error.message
-    return answers.json({"detail": detail}, error.status, answers.error_headers(error))
+    body: HTTPValidationErrorSchema | DetailSchema = (
+        {"detail": error.items} if isinstance(error, Invalid) else {"detail": error.message}
+    )
+    return answers.json(body, error.status, answers.error_headers(error))

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,16 +26,36 @@ from sixfold.core.work.savepaths import Place
 from sixfold.core.work.states import State
 from sixfold.errors import Problem
 from sixfold.web import accept, answers, calls
+from sixfold.web.answers import Url
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Handler, Route
 from sixfold.web.services import Services
 
 VERSION = "0.1.0"
 PICTURE, KLEIN, STYLE = "create_image", "create_image_klein", "style-transfer"
-_FORMATS = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpeg"}
+FORMATS = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpeg"}
 _JSON = "application/json"
 _VARY = {"Vary": "Accept"}
 _ASK_AGAIN = "The server is shutting down; ask again with the same Idempotency-Key for the same picture"
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class StoredImageSchema(TypedDict):
+    """An image at the path that the request named."""
+
+    path: Url
+    save_path: str
+    bytes: _Count
+
+
+class StyledImageSchema(TypedDict):
+    """An image in another style."""
+
+    image_url: Url
+    width: _Count
+    height: _Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +116,7 @@ class ImageKit:
         """A source picture repainted: JSON, or the bytes when an image is asked for."""
         principal = await self._services.doors.image_kit(request)
         inputs = await schemas.style(request, self._services.catalog[STYLE])
-        wants_bytes = accept.best(request.headers.get("accept"), (_JSON, *_FORMATS)) in _FORMATS
+        wants_bytes = accept.best(request.headers.get("accept"), (_JSON, *FORMATS)) in FORMATS
         inputs["format"] = _format(request) if wants_bytes else "webp"
         wants = b"image" if wants_bytes else b"json"
         owner = principal.replays
@@ -160,7 +181,7 @@ class ImageKit:
 
     def _told(self, prediction: Prediction) -> Response:
         file = _file(prediction)
-        body = {
+        body: StyledImageSchema = {
             "image_url": self._services.media_url(file),
             "width": file.info["width"],
             "height": file.info["height"],
@@ -190,7 +211,7 @@ class ImageKit:
         await self._services.database.write(upload_paths.stored(prediction.id), durable=False)
         folder = await self._folder(Tenant.of(prediction))
         url = f"{self._services.settings.base_url}/uploads/{folder}/{save_path}"
-        body = {"path": url, "save_path": save_path, "bytes": len(data)}
+        body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": len(data)}
         return answers.json(body, headers=answers.result_headers(prediction))
 
     async def _folder(self, tenant: Tenant) -> str:
@@ -213,8 +234,8 @@ async def _has_any(store: BlobStore, prefix: str) -> bool:
 
 
 def _format(request: Request) -> str:
-    kind = accept.best(request.headers.get("accept"), tuple(_FORMATS))
-    return _FORMATS[kind or "image/webp"]
+    kind = accept.best(request.headers.get("accept"), tuple(FORMATS))
+    return FORMATS[kind or "image/webp"]
 
 
 def face(services: Services, start_page: Handler) -> Face:

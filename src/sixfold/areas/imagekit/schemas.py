@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.areas.imagekit.errors import Invalid, Part, item, of_inputs
+from sixfold.areas.imagekit.errors import Invalid, Part, ValidationErrorSchema, item, of_inputs
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work import savepaths
 from sixfold.core.work.catalog import Model
@@ -29,7 +29,7 @@ def picture(request: Request, model: Model) -> dict[str, Any]:
 
 def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[str, Any], Place]:
     """The inputs in a query string and where their picture goes; raises `Invalid` with every problem."""
-    problems: list[dict[str, Any]] = []
+    problems: list[ValidationErrorSchema] = []
     inputs: dict[str, Any] = {}
     try:
         inputs = picture(request, model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypedDict
+
 from starlette.responses import Response
 
 from sixfold.core.work import timeline
@@ -13,6 +15,20 @@ _SPOKEN = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
 UNUSABLE = "unusable"
 _CLIPS = "tracks["  # what the files of a timeline's clips are called
 _EXPLAINED = frozenset({UNUSABLE, "fetch_refused", "fetch_failed", "too_large", "bad_request"})
+
+
+class MediaErrorSchema(TypedDict):
+    """An error of the Media API."""
+
+    error: str
+    status: int
+
+
+class Ra1FailureSchema(TypedDict):
+    """A failure of `ra1`."""
+
+    success: Literal[False]
+    error: str
 
 
 class Ra1Failed(EngineFailed):
@@ -46,6 +62,8 @@ def answer(error: SixfoldError, _request_id: str) -> Response:
     """An error as Area A answers it."""
     headers = answers.error_headers(error)
     if isinstance(error, Ra1Failed):
-        return answers.json({"success": False, "error": error.message}, error.status, headers)
+        failure: Ra1FailureSchema = {"success": False, "error": error.message}
+        return answers.json(failure, error.status, headers)
     text = _sentence(error) if isinstance(error, InvalidInput) else error.message
-    return answers.json({"error": text, "status": error.status}, error.status, headers)
+    body: MediaErrorSchema = {"error": text, "status": error.status}
+    return answers.json(body, error.status, headers)

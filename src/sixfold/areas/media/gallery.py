@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,6 +27,7 @@ from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.manifest.formats import media_types
 from sixfold.core.work.media import MEDIA_PATH, Source
 from sixfold.web import answers
+from sixfold.web.answers import Url
 from sixfold.web.bodies import Fields
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Handler, Route
@@ -42,6 +43,52 @@ PAGE, MAX_PAGE = 50, 100
 _CURSOR = re.compile(r"[a-z]+_[0-9a-z]{36}")
 _IMAGES = frozenset(kind for kind in media_types.INLINE if kind.startswith("image/"))
 _MEDIA = frozenset(kind for kind in media_types.INLINE if kind.startswith(("image/", "video/")))
+
+
+class NewCharacterSchema(TypedDict):
+    """A character that was published."""
+
+    id: str
+    url_name: str
+    avatar_file_name: str | None
+    uploaded_via_api: Literal[True]
+
+
+class NewPostSchema(TypedDict):
+    """A post that was published."""
+
+    id: str
+    post_id: str
+    media_url: Url
+    author_user_id: str
+    uploaded_via_api: Literal[True]
+
+
+class CharacterSchema(TypedDict):
+    """A character, as everybody sees it."""
+
+    id: str
+    url_name: str
+    name: str
+    description: str
+    greeting: str
+    avatar_url: str | None
+    author_user_id: str
+    uploaded_via_api: Literal[True]
+    created_at: str
+
+
+class PostSchema(TypedDict):
+    """A post, as everybody sees it."""
+
+    id: str
+    text: str
+    media_url: Url
+    content_type: str
+    tags: Sequence[str]
+    author_user_id: str
+    uploaded_via_api: Literal[True]
+    created_at: str
 
 
 class Counter:
@@ -69,7 +116,7 @@ class Counter:
 
     # -- publishing ------------------------------------------------------------------------------
 
-    async def _character(self, principal: Principal, given: Fields) -> Mapping[str, Any]:
+    async def _character(self, principal: Principal, given: Fields) -> NewCharacterSchema:
         values = inputs.check(CHARACTER, given.values)
         avatar = await self._file(principal.tenant, given, "avatar", _IMAGES)
         draft = characters.Draft(
@@ -83,7 +130,7 @@ class Counter:
             "uploaded_via_api": True,
         }
 
-    async def _post(self, principal: Principal, given: Fields) -> Mapping[str, Any]:
+    async def _post(self, principal: Principal, given: Fields) -> NewPostSchema:
         values = inputs.check(POST, given.values)
         tags = _tags(given.values.get("tags"))
         media = await self._file(principal.tenant, given, "media", _MEDIA)
@@ -154,7 +201,7 @@ class Counter:
         rows = [self._shown_post(row) for row in found.rows]
         return answers.json({"posts": rows, "next_cursor": found.next_cursor})
 
-    def _shown_character(self, row: Character) -> Mapping[str, Any]:
+    def _shown_character(self, row: Character) -> CharacterSchema:
         return {
             "id": row.id,
             "url_name": row.url_name,
@@ -167,7 +214,7 @@ class Counter:
             "created_at": rfc3339(row.created_at),
         }
 
-    def _shown_post(self, row: Post) -> Mapping[str, Any]:
+    def _shown_post(self, row: Post) -> PostSchema:
         return {
             "id": row.id,
             "text": row.text,

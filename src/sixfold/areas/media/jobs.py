@@ -43,7 +43,7 @@ class Jobs:
             headers |= answers.result_headers(prediction)
         elif prediction.state in {State.FAILED, State.EXPIRED}:
             told = endpoint is None or prediction.error_kind == predictions.UNUSABLE
-            body["error"] = prediction.error if told or endpoint is None else endpoint.failure_text
+            body["error"] = (prediction.error or "") if told or endpoint is None else endpoint.failure_text
         return answers.json(body, headers=headers)
 
 

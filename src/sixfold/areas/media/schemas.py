@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast
+
+import msgspec
 
 from sixfold.core import money
-from sixfold.core.accounts.prices import list_price_field
+from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
+from sixfold.core.money import Usd
 from sixfold.core.work import receipt
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
+from sixfold.web.answers import Url
 
-IN_PROGRESS = "in_progress"
-_STATUS = {
+JobStatus = Literal["in_progress", "completed", "failed", "canceled"]
+IN_PROGRESS: Literal["in_progress"] = "in_progress"
+_STATUS: dict[State, JobStatus] = {
     State.SUCCEEDED: "completed",
     State.FAILED: "failed",
     State.EXPIRED: "failed",
@@ -20,7 +25,89 @@ _STATUS = {
 }
 
 
-def picture(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+Method = Literal["scale", "crop", "seam-carving", "extend"]
+Side = Annotated[int, msgspec.Meta(ge=1)]
+Confidence = Annotated[float, msgspec.Meta(ge=0, le=1)] | None
+
+
+class PricedSchema(ListPriceSchema):
+    """What a result cost."""
+
+    cost: Usd
+    credits_charged: int
+
+
+class ImageResultSchema(PricedSchema):
+    """One image, and what it was made from."""
+
+    image_url: Url
+    prompt_used: str
+    size_used: str
+    request_id: str
+
+
+class ImageListSchema(PricedSchema):
+    """Several images, and what they were made from."""
+
+    success: bool
+    images: Sequence[Url]
+    image_url: Url
+    prompt_used: str
+    size_used: str
+
+
+class SizedImageSchema(TypedDict):
+    """An image at one of the sizes, and how it was fitted."""
+
+    url: Url
+    width: Side
+    height: Side
+    method: Method
+
+
+class ResizeResultSchema(PricedSchema):
+    """The images at their sizes, in the order of the request."""
+
+    images: Sequence[Url]
+    result: list[SizedImageSchema]
+
+
+class CutOutSchema(TypedDict):
+    """The subject of an image on nothing, and how sure the engine is of it."""
+
+    url: Url
+    width: Side
+    height: Side
+    content_type: Literal["image/png"]
+    confidence: Confidence
+
+
+class CutOutResultSchema(PricedSchema):
+    """The subject of an image on nothing."""
+
+    image: CutOutSchema
+
+
+class QueuedJobSchema(TypedDict):
+    """A job that runs, and where its end is read."""
+
+    job_id: str
+    status: Literal["in_progress"]
+    status_url: str
+
+
+class JobSchema(TypedDict):
+    """A job as it stands."""
+
+    job_id: str
+    status: JobStatus
+    progress: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    status_url: str
+    result: NotRequired[Mapping[str, Any]]
+    error: NotRequired[str]
+
+
+def picture(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
     """Resource A1."""
     return {
         "image_url": urls[0],
@@ -31,7 +118,7 @@ def picture(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
     }
 
 
-def pictures(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+def pictures(prediction: Prediction, urls: tuple[str, ...]) -> ImageListSchema:
     """Resource A2."""
     return {
         "success": True,
@@ -43,7 +130,7 @@ def pictures(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]
     }
 
 
-def photograph(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+def photograph(prediction: Prediction, urls: tuple[str, ...]) -> ImageResultSchema:
     """Resource A1, whose size follows from a ratio and a resolution."""
     size = prediction.task.inputs
     return {
@@ -55,31 +142,36 @@ def photograph(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, An
     }
 
 
-def resized(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+def resized(prediction: Prediction, urls: tuple[str, ...]) -> ResizeResultSchema:
     """The pictures at their sizes, in the order in which they were asked for."""
     files = prediction.output.files if prediction.output is not None else ()
-    result = [
-        {"url": url, **{name: file.info.get(name) for name in ("width", "height", "method")}}
+    result: list[SizedImageSchema] = [
+        {
+            "url": url,
+            "width": cast("int", file.info.get("width")),
+            "height": cast("int", file.info.get("height")),
+            "method": cast("Method", file.info.get("method")),
+        }
         for url, file in zip(urls, files, strict=True)
     ]
     return {"images": urls, "result": result, **charged(prediction)}
 
 
-def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> Mapping[str, Any]:
+def cut_out(prediction: Prediction, urls: tuple[str, ...]) -> CutOutResultSchema:
     """The subject on nothing; a provider that does not say how sure it is leaves `confidence` null."""
     output = prediction.output
-    file = output.files[0] if output is not None else None
-    image = {
+    info = output.files[0].info if output is not None else {}
+    image: CutOutSchema = {
         "url": urls[0],
-        "width": file.info.get("width") if file is not None else None,
-        "height": file.info.get("height") if file is not None else None,
+        "width": cast("int", info.get("width")),
+        "height": cast("int", info.get("height")),
         "content_type": "image/png",
         "confidence": output.data.get("confidence") if output is not None else None,
     }
     return {"image": image, **charged(prediction)}
 
 
-def charged(prediction: Prediction) -> Mapping[str, Any]:
+def charged(prediction: Prediction) -> PricedSchema:
     """What it cost, as decimal text and in credits."""
     return {
         "cost": money.format_usd(prediction.cost),
@@ -88,9 +180,13 @@ def charged(prediction: Prediction) -> Mapping[str, Any]:
     }
 
 
-def queued(prediction: Prediction) -> Mapping[str, Any]:
+def queued(prediction: Prediction) -> QueuedJobSchema:
     """Resource A4."""
-    return {"job_id": prediction.job_id, "status": IN_PROGRESS, "status_url": status_url(prediction)}
+    return {
+        "job_id": cast("str", prediction.job_id),
+        "status": IN_PROGRESS,
+        "status_url": status_url(prediction),
+    }
 
 
 def status_url(prediction: Prediction) -> str:
@@ -98,11 +194,11 @@ def status_url(prediction: Prediction) -> str:
     return f"/api/media/status/{prediction.job_id}"
 
 
-def job(prediction: Prediction, progress: float) -> dict[str, Any]:
+def job(prediction: Prediction, progress: float) -> JobSchema:
     """A job as it stands, without its result or error."""
     done = prediction.state is State.SUCCEEDED
     return {
-        "job_id": prediction.job_id,
+        "job_id": cast("str", prediction.job_id),
         "status": _STATUS.get(prediction.state, IN_PROGRESS),
         "progress": 1.0 if done else progress,
         "status_url": status_url(prediction),

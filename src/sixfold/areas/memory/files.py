@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from pathlib import Path
+from typing import TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -17,6 +18,22 @@ from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
+
+
+class ImportProblemSchema(TypedDict):
+    """A file that was not imported, and why."""
+
+    path: str
+    error: str
+
+
+class ImportedSchema(TypedDict):
+    """How many pages an archive changed."""
+
+    created: int
+    updated: int
+    skipped: int
+    errors: list[ImportProblemSchema]
 
 
 class Files:
@@ -41,14 +58,13 @@ class Files:
 
     async def _import(self, caller: Caller, path: Path) -> Response:
         report = await self._services.memory.take_in(caller, path)
-        return answers.json(
-            {
-                "created": report.created,
-                "updated": report.updated,
-                "skipped": report.skipped,
-                "errors": [{"path": name, "error": why} for name, why in report.errors],
-            }
-        )
+        imported: ImportedSchema = {
+            "created": report.created,
+            "updated": report.updated,
+            "skipped": report.skipped,
+            "errors": [{"path": name, "error": why} for name, why in report.errors],
+        }
+        return answers.json(imported)
 
     async def take_out(self, request: Request) -> Response:
         """Every page as a zip of markdown files."""

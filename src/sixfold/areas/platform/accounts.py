@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,9 +14,20 @@ from sixfold.core.accounts import accounts, journal, rights
 from sixfold.web import answers
 from sixfold.web.services import Services
 
-_MAX_PAGE = 200
-_PAGE = 50
+MAX_PAGE, PAGE = 200, 50
 _NO_STORE = {"Cache-Control": "no-store"}
+
+
+class AccountSchema(TypedDict):
+    """An account; `webhook_secret` is null for a key without the right `account.manage`."""
+
+    account_id: str
+    email: str
+    balance_usd: str
+    held_usd: str
+    credits: int
+    plan: str
+    webhook_secret: str | None
 
 
 class Accounts:
@@ -33,18 +45,16 @@ class Accounts:
         if may_see:
             with contextlib.suppress(errors.NotConfigured):
                 secret = await self._services.webhook_secrets.of(account.id)
-        return answers.json(
-            {
-                "account_id": account.id,
-                "email": account.email,
-                "balance_usd": money.format_usd(account.posted),
-                "held_usd": money.format_usd(account.held),
-                "credits": account.posted // money.MICROS_PER_CREDIT,
-                "plan": account.plan,
-                "webhook_secret": secret,
-            },
-            headers=_NO_STORE,
-        )
+        shown: AccountSchema = {
+            "account_id": account.id,
+            "email": account.email,
+            "balance_usd": money.format_usd(account.posted),
+            "held_usd": money.format_usd(account.held),
+            "credits": account.posted // money.MICROS_PER_CREDIT,
+            "plan": account.plan,
+            "webhook_secret": secret,
+        }
+        return answers.json(shown, headers=_NO_STORE)
 
     async def entries(self, request: Request) -> Response:
         """The journal, newest first."""
@@ -60,7 +70,7 @@ def page_size(request: Request) -> int:
     """How many entries a page is to have; raises `BadRequest`."""
     text = request.query_params.get("limit")
     if text is None:
-        return _PAGE
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= _MAX_PAGE):
-        raise errors.BadRequest(f"limit must be from 1 to {_MAX_PAGE}")
+        return PAGE
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_PAGE):
+        raise errors.BadRequest(f"limit must be from 1 to {MAX_PAGE}")
     return int(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
+from typing import TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -19,6 +20,13 @@ from sixfold.web.services import Services
 
 _FIVE_MINUTES = 300.0
 _EXPORTS = 10
+
+
+class ClosedAccountSchema(TypedDict):
+    """An account that will be erased, and when."""
+
+    account_id: str
+    erased_at: str
 
 
 class Belongings:
@@ -43,7 +51,8 @@ class Belongings:
         days = self._services.settings.deletion_days
         moment = await self._services.database.write(closing.close(account, days))
         await self._services.leaving.sweep()
-        return answers.json({"account_id": account.id, "erased_at": rfc3339(moment)}, 202)
+        left: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
+        return answers.json(left, 202)
 
 
 def archive(services: Services, account_id: str) -> Response:

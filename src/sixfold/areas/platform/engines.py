@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import __version__, errors
 from sixfold.core.work import availability
+from sixfold.core.work.availability import ReportSchema
 from sixfold.web import answers
 from sixfold.web.services import Services
 
 _FLAGS = {"true": True, "false": False}
+
+
+class EnginesSchema(ReportSchema):
+    """What this installation runs on, and which engine serves each model."""
+
+    version: str
+    warnings: Sequence[str]
 
 
 class Engines:
@@ -28,7 +38,7 @@ class Engines:
         if _FLAGS[text]:
             await self._services.survey.refresh()
         found = await self._services.survey.resources()
-        document = availability.report(self._services.catalog, self._services.pipeline.terms, found)
+        report = availability.report(self._services.catalog, self._services.pipeline.terms, found)
         warnings = self._services.doors.keyless.warnings
-        document = {"version": __version__, "warnings": warnings, **document}
+        document: EnginesSchema = {"version": __version__, "warnings": warnings, **report}
         return answers.json(document, headers={"Cache-Control": "no-store"})

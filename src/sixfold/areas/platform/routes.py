@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from sixfold.areas.platform import belongings, oauth, payments
 from sixfold.areas.platform.engines import Engines
 from sixfold.areas.platform.health import Health
@@ -13,12 +11,12 @@ from sixfold.areas.platform.uploads import Uploads
 from sixfold.core.accounts import rights
 from sixfold.web import answers
 from sixfold.web.metrics import Metrics
-from sixfold.web.openapi import Document
+from sixfold.web.openapi import Documents
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
 
-def face(services: Services, metrics: Metrics, documents: Mapping[str, Document]) -> Face:
+def face(services: Services, metrics: Metrics, documents: Documents) -> Face:
     """Uploads, files, the account, health."""
     uploads, media = Uploads(services), MediaFiles(services)
     health = Health(services, metrics)

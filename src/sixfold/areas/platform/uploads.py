@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 from pathlib import Path
+from typing import Annotated, TypedDict
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,9 +15,20 @@ from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.work.media import MEDIA_PATH
 from sixfold.web import answers, receiving
+from sixfold.web.answers import Url
 from sixfold.web.idempotency import Once
 from sixfold.web.receiving import Received
 from sixfold.web.services import Services
+
+
+class UploadSchema(TypedDict):
+    """A file that can be named as the input of a model."""
+
+    url: Url
+    id: str
+    media_type: str
+    bytes: Annotated[int, msgspec.Meta(ge=1)]
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Uploads:
@@ -49,13 +62,11 @@ class Uploads:
     async def _keep(self, principal: Principal, received: Received) -> Response:
         media = self._services.media
         upload = await media.upload(principal.tenant, received.path, received.content_type)
-        return answers.json(
-            {
-                "url": f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}",
-                "id": upload.id,
-                "media_type": upload.content_type,
-                "bytes": upload.size,
-                "sha256": upload.sha256,
-            },
-            201,
-        )
+        shown: UploadSchema = {
+            "url": f"{self._services.settings.base_url}{MEDIA_PATH}{upload.name}",
+            "id": upload.id,
+            "media_type": upload.content_type,
+            "bytes": upload.size,
+            "sha256": upload.sha256,
+        }
+        return answers.json(shown, 201)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Annotated, NamedTuple, NotRequired, TypedDict
 
 import msgspec
 
@@ -20,6 +20,27 @@ PER_MILLION = 1_000_000
 MINUTE_MS = 60_000
 _SHOWN_LINES = 8  # of a sum in words; the JSON has all
 MOST_LINES = 100  # of a stored charge
+
+
+class ChargeLineSchema(TypedDict):
+    """One line of a charge as JSON."""
+
+    unit: str
+    quantity: float
+    rate_usd: Annotated[str, msgspec.Meta(description="USD for `per` units")]
+    per: int
+    list_rate_usd: NotRequired[Annotated[str, msgspec.Meta(description="The listed rate, where it differs")]]
+
+
+class ChargeSchema(TypedDict):
+    """How an amount came about; null for what moved no charge, and for rows of older versions."""
+
+    amount_usd: str
+    sum: Annotated[str, msgspec.Meta(examples=["1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD"])]
+    lines: list[ChargeLineSchema]
+    limit_usd: NotRequired[
+        Annotated[str, msgspec.Meta(description="What was held, where the sum is above it")]
+    ]
 
 
 class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -134,16 +155,16 @@ _FORMATS: Mapping[tuple[str, int], _Format] = {
 }
 
 
-def plain(charge: CostBreakdown | None) -> Mapping[str, Any] | None:
+def plain(charge: CostBreakdown | None) -> ChargeSchema | None:
     """A charge as JSON: `amount_usd`, `sum` in words, and `lines` of `unit`, `quantity`, `rate_usd`, `per`.
 
     `limit_usd` is there where the hold cut the sum, a line's `list_rate_usd` where another rate was applied.
     """
     if charge is None:
         return None
-    shown: dict[str, Any] = {
+    shown: ChargeSchema = {
         "amount_usd": money.format_usd(charge.amount),
-        "sum": in_words(charge),
+        "sum": in_words(charge) or "",
         "lines": [_plain_line(line) for line in charge.lines],
     }
     if charge.most is not None:
@@ -151,10 +172,10 @@ def plain(charge: CostBreakdown | None) -> Mapping[str, Any] | None:
     return shown
 
 
-def _plain_line(line: LineItem) -> Mapping[str, Any]:
+def _plain_line(line: LineItem) -> ChargeLineSchema:
     steps = _format(line).steps
     whole = line.quantity % steps == 0
-    shown: dict[str, Any] = {
+    shown: ChargeLineSchema = {
         "unit": line.unit,
         "quantity": line.quantity // steps if whole else line.quantity / steps,
         "rate_usd": money.format_usd(line.rate),

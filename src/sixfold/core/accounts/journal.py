@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import ChargeSchema
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Query, Row, Transaction, one
 
@@ -35,7 +35,19 @@ def page(account_id: str, limit: int, cursor: str | None) -> Transaction[Page]:
     return Page(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if more else None)
 
 
-def plain(entry: Row) -> Mapping[str, Any]:
+class LedgerEntrySchema(TypedDict):
+    """An entry of the ledger as JSON, with money as decimal text in USD."""
+
+    id: str
+    created_at: str
+    amount_usd: str
+    kind: str
+    description: str
+    request_id: str | None
+    charge: ChargeSchema | None
+
+
+def plain(entry: Row) -> LedgerEntrySchema:
     """An entry as JSON: money as decimal text in USD, `charge` as `charges.plain` gives it."""
     return {
         "id": entry["id"],

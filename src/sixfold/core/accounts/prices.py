@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypedDict, cast
 
 from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
+from sixfold.core.money import Usd
 
 Meter = Literal["fixed", "time", "units", "children"]
 
@@ -55,7 +56,13 @@ class Price:
 FREE = Price(0, 0, "free")
 
 
-def list_price_field(micros: int | None) -> dict[str, str]:
+class ListPriceSchema(TypedDict, total=False):
+    """The list price, where less is charged."""
+
+    list_price: Usd
+
+
+def list_price_field(micros: int | None) -> ListPriceSchema:
     """The field `list_price` of an answer where less than the list price is charged; nothing for None."""
     return {} if micros is None else {"list_price": money.format_usd(micros)}
 

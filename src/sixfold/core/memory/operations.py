@@ -15,7 +15,7 @@ from sixfold.core.memory.model import Caller
 
 Kind = Literal["string", "integer", "boolean", "strings", "object"]
 Arguments = Mapping[str, Any]
-Handler = Callable[[Caller, Arguments], Awaitable[dict[str, Any]]]
+Handler = Callable[[Caller, Arguments], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +155,4 @@ class Operation:
 
     async def __call__(self, caller: Caller, given: Arguments) -> dict[str, Any]:
         """Check the arguments and do it; raises a `SixfoldError`."""
-        return await self.handler(caller, self.read(given))
+        return dict(await self.handler(caller, self.read(given)))

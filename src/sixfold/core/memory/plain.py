@@ -2,19 +2,150 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 from urllib.parse import quote
+
+import msgspec
 
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.memory import pages
 from sixfold.core.memory.links import Backlink, Walk
 from sixfold.core.memory.memory import Change
-from sixfold.core.memory.model import Entry, Link, Page
-from sixfold.core.memory.ports import Answer, Hit
+from sixfold.core.memory.model import Entry, Link, Origin, Page
+from sixfold.core.memory.ports import Answer, Hit, Mode
 from sixfold.core.memory.reading import View
 
-Plain = dict[str, Any]
+VersionNumber = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class PageOfListSchema(TypedDict):
+    """A page without its text."""
+
+    id: str
+    slug: str
+    title: str
+    url: str
+    type: str
+    tags: list[str]
+    collections: list[str]
+    version: VersionNumber
+    created_at: str
+    updated_at: str
+    created_by: str
+
+
+class PageVersionSchema(PageOfListSchema):
+    """A page as one of its versions has it."""
+
+    body: str
+
+
+class LinkSchema(TypedDict):
+    """A link to another page; `resolved` is false while there is none, `evidence` what it was drawn from."""
+
+    to: str
+    type: str
+    context: str
+    origin: Origin
+    evidence: str | None
+    resolved: bool
+
+
+BacklinkSchema = TypedDict(
+    "BacklinkSchema",
+    {"from": str, "title": str, "type": str, "context": str, "origin": Origin, "evidence": str | None},
+)
+
+
+class TimelineEntrySchema(TypedDict):
+    """A line of a timeline."""
+
+    date: str
+    summary: str
+    detail: str
+    source: str
+    created_at: str
+
+
+class PageSchema(PageVersionSchema):
+    """A page with its text, its links and its timeline."""
+
+    links: list[LinkSchema]
+    backlinks: list[BacklinkSchema]
+    timeline: list[TimelineEntrySchema]
+
+
+class VersionSchema(TypedDict):
+    """A version of a page, without its text; `ended_at` is null while it is the newest."""
+
+    version: VersionNumber
+    slug: str
+    title: str
+    type: str
+    tags: list[str]
+    collections: list[str]
+    operation: str
+    chars: int
+    created_by: str
+    created_at: str
+    ended_at: str | None
+
+
+ChangeSchema = TypedDict(
+    "ChangeSchema",
+    {"slug": str, "from": int, "to": int, "diff": str, "truncated": bool, "fields": dict[str, Any]},
+)
+
+
+class NodeSchema(TypedDict):
+    """A page around another one."""
+
+    slug: str
+    title: str
+    depth: int
+
+
+EdgeSchema = TypedDict("EdgeSchema", {"from": str, "to": str, "type": str})
+
+
+class WalkSchema(TypedDict):
+    """The pages around one, and the links between them."""
+
+    nodes: list[NodeSchema]
+    edges: list[EdgeSchema]
+    truncated: bool
+
+
+class HitSchema(TypedDict):
+    """A page that a search found."""
+
+    id: str
+    slug: str
+    title: str
+    url: str
+    type: str
+    tags: list[str]
+    collections: list[str]
+    score: float
+    snippet: str
+    updated_at: str
+    explain: NotRequired[dict[str, Any]]
+
+
+class FoundSchema(TypedDict):
+    """What a search found."""
+
+    results: list[HitSchema]
+    mode: Mode
+    took_ms: float
+
+
+class CountSchema(TypedDict):
+    """A name, and how many pages have it."""
+
+    name: str
+    count: int
 
 
 def url(base_url: str, slug: str) -> str:
@@ -22,7 +153,7 @@ def url(base_url: str, slug: str) -> str:
     return f"{base_url}/memory/{quote(slug)}"
 
 
-def page(view: View, base_url: str) -> Plain:
+def page(view: View, base_url: str) -> PageSchema:
     """A page, whole."""
     return {
         **brief(view.page, base_url),
@@ -33,7 +164,7 @@ def page(view: View, base_url: str) -> Plain:
     }
 
 
-def brief(found: Page, base_url: str) -> Plain:
+def brief(found: Page, base_url: str) -> PageOfListSchema:
     """A page without its text."""
     return {
         "id": found.id,
@@ -50,7 +181,7 @@ def brief(found: Page, base_url: str) -> Plain:
     }
 
 
-def row(found: Row, base_url: str) -> Plain:
+def row(found: Row, base_url: str) -> PageOfListSchema:
     """A page of a list."""
     return {
         "id": found["id"],
@@ -67,7 +198,7 @@ def row(found: Row, base_url: str) -> Plain:
     }
 
 
-def glance(found: Row) -> Plain:
+def glance(found: Row) -> dict[str, Any]:
     """A page in an overview."""
     return {
         "slug": found["slug"],
@@ -78,7 +209,7 @@ def glance(found: Row) -> Plain:
     }
 
 
-def link(found: Link) -> Plain:
+def link(found: Link) -> LinkSchema:
     """A link to another page; `resolved` is false while there is none, `evidence` what it was drawn from."""
     return {
         "to": found.target,
@@ -90,7 +221,7 @@ def link(found: Link) -> Plain:
     }
 
 
-def backlink(found: Backlink) -> Plain:
+def backlink(found: Backlink) -> BacklinkSchema:
     """A link from another page."""
     return {
         "from": found.source,
@@ -107,7 +238,7 @@ def _evidence(found: Link | Backlink) -> str | None:
     return None if found.origin == "explicit" else found.context
 
 
-def entry(found: Entry) -> Plain:
+def entry(found: Entry) -> TimelineEntrySchema:
     """A line of a timeline."""
     return {
         "date": found.date,
@@ -118,7 +249,7 @@ def entry(found: Entry) -> Plain:
     }
 
 
-def version(found: Row) -> Plain:
+def version(found: Row) -> VersionSchema:
     """A version of a page, without its text; `ended_at` is null while it is the newest."""
     return {
         "version": found["version"],
@@ -135,7 +266,7 @@ def version(found: Row) -> Plain:
     }
 
 
-def change(found: Change, most: int) -> Plain:
+def change(found: Change, most: int) -> ChangeSchema:
     """What lies between two versions; a long diff is cut."""
     return {
         "slug": found.slug,
@@ -147,7 +278,7 @@ def change(found: Change, most: int) -> Plain:
     }
 
 
-def walk(found: Walk) -> Plain:
+def walk(found: Walk) -> WalkSchema:
     """The pages around one, and the links between them."""
     return {
         "nodes": [{"slug": slug, "title": title, "depth": depth} for slug, title, depth in found.nodes],
@@ -156,7 +287,7 @@ def walk(found: Walk) -> Plain:
     }
 
 
-def answer(found: Answer, base_url: str) -> Plain:
+def answer(found: Answer, base_url: str) -> FoundSchema:
     """What a search found."""
     return {
         "results": [_hit(hit, base_url) for hit in found.hits],
@@ -165,8 +296,8 @@ def answer(found: Answer, base_url: str) -> Plain:
     }
 
 
-def _hit(found: Hit, base_url: str) -> Plain:
-    shown: Plain = {
+def _hit(found: Hit, base_url: str) -> HitSchema:
+    shown: HitSchema = {
         "id": found.id,
         "slug": found.slug,
         "title": found.title,
@@ -178,9 +309,11 @@ def _hit(found: Hit, base_url: str) -> Plain:
         "snippet": found.snippet,
         "updated_at": rfc3339(found.updated_at),
     }
-    return shown if found.explain is None else {**shown, "explain": dict(found.explain)}
+    if found.explain is not None:
+        shown["explain"] = dict(found.explain)
+    return shown
 
 
-def count(found: Row) -> Plain:
+def count(found: Row) -> CountSchema:
     """A name, and how many pages have it."""
     return {"name": found["name"], "count": found["count"]}

@@ -16,7 +16,7 @@ from sixfold.core.memory.pages import Filter
 from sixfold.core.memory.ports import MODES, Mode, Search
 from sixfold.core.memory.writing import Saved, Tagging, Terms
 
-Plain = dict[str, Any]
+Plain = Mapping[str, Any]
 BUDGET = 20_000  # characters of a text in one answer, unless more is asked for
 MAX_BUDGET = 200_000
 _FETCH_CHARS = 100_000
@@ -321,8 +321,7 @@ class _Tools:
 
     async def do_read(self, caller: Caller, given: Arguments) -> Plain:
         view = await self._memory.read(caller, given["slug"], past(given))
-        shown = plain.page(view, self._base)
-        return shown | cut(view.page.body, given["offset"], given["max_chars"])
+        return {**plain.page(view, self._base), **cut(view.page.body, given["offset"], given["max_chars"])}
 
     async def do_write(self, caller: Caller, given: Arguments) -> Plain:
         return self._saved(await self._memory.write(caller, wanted_page(given), terms(given)))
@@ -378,7 +377,7 @@ class _Tools:
         slug = given["slug"]
         if given["version"] is not None:
             page = await self._memory.version(caller, slug, given["version"])
-            return plain.brief(page, self._base) | cut(page.body, 0, BUDGET)
+            return {**plain.brief(page, self._base), **cut(page.body, 0, BUDGET)}
         if given["from"] is not None and given["to"] is not None:
             change = await self._memory.diff(caller, slug, given["from"], given["to"])
             return plain.change(change, BUDGET)
@@ -396,7 +395,7 @@ class _Tools:
     async def do_inspect(self, caller: Caller, given: Arguments) -> Plain:
         limit = given["limit"]
         seen = await self._memory.overview(caller, min(limit, _AT_A_GLANCE))
-        counts: Plain = {}
+        counts: dict[str, Any] = {}
         for noun in ("types", "tags", "collections"):
             found = await self._memory.counted(caller, noun, limit)
             counts[noun] = [plain.count(row) for row in found.rows]
@@ -413,7 +412,7 @@ class _Tools:
         page = await self._memory.fetch(caller, given["id"])
         shown = plain.brief(page, self._base)
         text = page.body[:_FETCH_CHARS]
-        metadata = {
+        metadata: dict[str, Any] = {
             name: shown[name] for name in ("slug", "type", "tags", "collections", "version", "updated_at")
         }
         if len(text) < len(page.body):
@@ -421,7 +420,11 @@ class _Tools:
         return {"id": page.id, "title": page.title, "text": text, "url": shown["url"], "metadata": metadata}
 
     def _saved(self, saved: Saved) -> Plain:
-        return plain.brief(saved.page, self._base) | {"created": saved.created, "changed": saved.changed}
+        return {
+            **plain.brief(saved.page, self._base),
+            "created": saved.created,
+            "changed": saved.changed,
+        }
 
 
 def cut(text: str, offset: int, most: int) -> Plain:

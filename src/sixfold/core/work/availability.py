@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
 
 from sixfold import errors
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Terms
+from sixfold.core.work.engines import Quality
+
+ResourceState = Literal["found", "slow", "absent"]
+
+
+class ResourceSchema(TypedDict):
+    """Something that engines run on, as JSON."""
+
+    name: str
+    kind: str
+    found: str | None
+    unlocks: str
+    how: str
+    used: bool
+    state: ResourceState
+    url: str
+    models: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +42,23 @@ class Resource:
     unlocks: str
     how: str
     used: bool = False
-    state: Literal["found", "slow", "absent"] = "absent"
+    state: ResourceState = "absent"
     url: str = ""
     models: tuple[str, ...] = ()
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> ResourceSchema:
         """Return the fields for a JSON document."""
-        return {**asdict(self), "models": list(self.models)}
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "found": self.found,
+            "unlocks": self.unlocks,
+            "how": self.how,
+            "used": self.used,
+            "state": self.state,
+            "url": self.url,
+            "models": list(self.models),
+        }
 
 
 class Survey(Protocol):
@@ -46,7 +73,40 @@ class Survey(Protocol):
         ...
 
 
-def report(catalog: Catalog, terms: Terms, resources: tuple[Resource, ...]) -> dict[str, Any]:
+class EngineSchema(TypedDict):
+    """An engine, and whether it can serve now."""
+
+    engine: str
+    version: str
+    kind: str
+    quality: Quality | None
+    models: list[str]
+    ready: bool
+    detail: str
+    unlock: str
+
+
+class ServedModelSchema(TypedDict):
+    """A model, and the engine that a request without special inputs would get."""
+
+    model: str
+    title: str
+    engine: str | None
+    quality: Quality | None
+    detail: str
+    full_for: str
+    unlock: str
+
+
+class ReportSchema(TypedDict):
+    """The resources, engines and models of an installation."""
+
+    found: list[ResourceSchema]
+    engines: list[EngineSchema]
+    models: list[ServedModelSchema]
+
+
+def report(catalog: Catalog, terms: Terms, resources: tuple[Resource, ...]) -> ReportSchema:
     """Return the resources, engines and models of an installation as one JSON document."""
     served: dict[str, list[str]] = {}
     for model in catalog.models():
@@ -59,7 +119,7 @@ def report(catalog: Catalog, terms: Terms, resources: tuple[Resource, ...]) -> d
     }
 
 
-def _engine(engine: EngineSpec, models: list[str], terms: Terms) -> dict[str, Any]:
+def _engine(engine: EngineSpec, models: list[str], terms: Terms) -> EngineSchema:
     standing = terms.standing(engine.name)
     return {
         "engine": engine.name,
@@ -73,16 +133,23 @@ def _engine(engine: EngineSpec, models: list[str], terms: Terms) -> dict[str, An
     }
 
 
-def _model(model: Model, terms: Terms) -> dict[str, Any]:
+def _model(model: Model, terms: Terms) -> ServedModelSchema:
     """Name the engine that a request without special inputs would get."""
-    row: dict[str, Any] = {"model": model.name, "title": model.title}
     try:
         engine, quality = model.choose({}, terms)
     except errors.EngineUnavailable as error:
-        nothing = {"engine": None, "quality": None, "detail": "", "full_for": ""}
-        return {**row, **nothing, "unlock": error.message}
+        return {
+            "model": model.name,
+            "title": model.title,
+            "engine": None,
+            "quality": None,
+            "detail": "",
+            "full_for": "",
+            "unlock": error.message,
+        }
     return {
-        **row,
+        "model": model.name,
+        "title": model.title,
         "engine": engine.name,
         "quality": quality,
         "detail": terms.standing(engine.name).detail,

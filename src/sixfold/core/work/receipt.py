@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from sixfold.core import money
 from sixfold.core.accounts import charges
-from sixfold.core.accounts.charges import CostBreakdown
+from sixfold.core.accounts.charges import ChargeSchema, CostBreakdown
 from sixfold.core.accounts.ledger import Entry
 from sixfold.core.clock import rfc3339
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 
 NAMES = ("priced", "held", "queued", "run", "stored", "captured")
+
+
+class StationSchema(TypedDict):
+    """One step of a receipt as JSON: when it was reached, its milliseconds, and its money."""
+
+    name: str
+    at: str | None
+    ms: float | None
+    usd: str | None
+    charge: NotRequired[ChargeSchema | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +39,9 @@ class Station:
     micros: int | None
     charge: CostBreakdown | None = None
 
-    def plain(self) -> Mapping[str, Any]:
+    def plain(self) -> StationSchema:
         """The station as JSON: `name`, `at` (RFC 3339), `ms`, `usd` (decimal text), `charge` where known."""
-        plain: dict[str, Any] = {
+        plain: StationSchema = {
             "name": self.name,
             "at": rfc3339(self.at),
             "ms": None if self.took is None else self.took / 1000,
@@ -101,6 +110,6 @@ def entry(prediction: Prediction, charge: str | None) -> Entry:
     return Entry("charge", told, prediction.request_id, charge)
 
 
-def plain(prediction: Prediction) -> list[Mapping[str, Any]]:
+def plain(prediction: Prediction) -> list[StationSchema]:
     """The receipt as JSON."""
     return [station.plain() for station in of(prediction)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, TypedDict
 
 import msgspec
 from starlette.responses import Response
@@ -23,10 +23,26 @@ _TOO_LONG = "prompt is too long"
 _encode = msgspec.json.Encoder().encode
 
 
-def document(error: SixfoldError, request_id: str) -> dict[str, Any]:
+class AnthropicErrorBodySchema(TypedDict):
+    """What is wrong, in the words of Anthropic."""
+
+    type: str
+    message: str
+    code: str
+
+
+class AnthropicErrorSchema(TypedDict):
+    """An error of Anthropic."""
+
+    type: Literal["error"]
+    error: AnthropicErrorBodySchema
+    request_id: str
+
+
+def document(error: SixfoldError, request_id: str) -> AnthropicErrorSchema:
     """`{"type": "error", "error": {"type", "message", "code"}, "request_id"}`."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    told = {"type": kind, "message": _sentence(error), "code": error.code}
+    told: AnthropicErrorBodySchema = {"type": kind, "message": _sentence(error), "code": error.code}
     return {"type": "error", "error": told, "request_id": request_id}
 
 

@@ -9,7 +9,7 @@ import array
 import base64
 import math
 import sys
-from typing import Any, cast
+from typing import Any, Literal, TypedDict, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,6 +29,23 @@ _MOST = 2048
 _DIMENSIONS = 384  # of every engine of this model
 _CHARS_PER_TOKEN = 3.5  # as where a model server does not count
 _PREVIEW = "The model `embeddings` gives preview vectors, from spelling and not from meaning, without one."
+
+
+class VectorSchema(TypedDict, total=False):
+    """One vector, as numbers or in base64."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class VectorsSchema(TypedDict):
+    """The vectors of texts."""
+
+    object: Literal["list"]
+    data: list[VectorSchema]
+    model: str
+    usage: dict[str, Any]
 
 
 class Embeddings:
@@ -108,8 +125,8 @@ async def _texts(given: Any) -> tuple[list[str], int]:
     return texts, used or sum(math.ceil(len(text) / _CHARS_PER_TOKEN) for text in texts)
 
 
-def _told(body: dict[str, Any], vectors: list[list[float]], used: int, encoding: str) -> Any:
-    rows = [
+def _told(body: dict[str, Any], vectors: list[list[float]], used: int, encoding: str) -> VectorsSchema:
+    rows: list[VectorSchema] = [
         {
             "object": "embedding",
             "index": index,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 from starlette.responses import Response
@@ -42,7 +42,22 @@ class UnknownPrevious(Wrong):
         super().__init__(told, param="previous_response_id")
 
 
-def document(error: SixfoldError) -> dict[str, Any]:
+class OpenAIErrorBodySchema(TypedDict):
+    """What is wrong, in the words of OpenAI."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class OpenAIErrorSchema(TypedDict):
+    """An error of OpenAI."""
+
+    error: OpenAIErrorBodySchema
+
+
+def document(error: SixfoldError) -> OpenAIErrorSchema:
     """`{"error": {"message", "type", "param", "code"}}`."""
     kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
     param = error.param or None if isinstance(error, UpstreamRefused) else None

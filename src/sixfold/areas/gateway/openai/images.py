@@ -9,7 +9,7 @@ import base64
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,6 +33,22 @@ _INLINE = ("gpt-image-", "chatgpt-image-")  # these always gave the picture itse
 _DRAWN, _MOST_DRAWN = {"low": 600, "medium": 2500}, 8000  # tokens of a picture, by its quality
 _SHOWN = 6500  # tokens of a picture that came along
 _INPUTS = {"source_image_url": "image", "image": "image", "mask": "mask", "style_prompt": "prompt"}
+
+
+class ImageSchema(TypedDict, total=False):
+    """An image, by its URL or in base64."""
+
+    url: str
+    b64_json: str
+
+
+class ImagesSchema(TypedDict):
+    """The images of a request; a model server may leave out their format."""
+
+    created: int
+    data: list[ImageSchema]
+    output_format: NotRequired[str]
+    incomplete: NotRequired[dict[str, Any]]
 
 
 class Images:
@@ -119,7 +135,7 @@ class Images:
         except errors.InvalidInput as error:
             raise _renamed(error) from error
         first = made.kept[0]
-        told: dict[str, Any] = {
+        told: ImagesSchema = {
             "created": int(time.time()),
             "data": await self._images(made.kept, shape),
             "output_format": _file(first).content_type.removeprefix("image/"),
@@ -128,9 +144,9 @@ class Images:
             told["incomplete"] = _incomplete(order.count, len(told["data"]), made.reason)
         return answers.json(told, headers=answers.result_headers(first))
 
-    async def _images(self, made: Sequence[Prediction], shape: str) -> list[dict[str, Any]]:
+    async def _images(self, made: Sequence[Prediction], shape: str) -> list[ImageSchema]:
         """Each image that can be read; raises `StoreFailed` where none can."""
-        told: list[dict[str, Any]] = []
+        told: list[ImageSchema] = []
         for prediction in made:
             try:
                 told.append(await self._told(prediction, shape))
@@ -139,7 +155,7 @@ class Images:
                     raise
         return told
 
-    async def _told(self, prediction: Prediction, shape: str) -> dict[str, Any]:
+    async def _told(self, prediction: Prediction, shape: str) -> ImageSchema:
         if shape == "url":
             return {"url": self._services.media_url(_file(prediction))}
         return {"b64_json": base64.b64encode(await self._maker.data(prediction)).decode()}

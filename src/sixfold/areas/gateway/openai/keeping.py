@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -185,6 +185,31 @@ def _ended(block: bytes) -> Iterator[bytes]:
                 yield bytes(event.response)
 
 
+class DeletedResponseSchema(TypedDict):
+    """A stored response that was deleted."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+class InputItemSchema(TypedDict):
+    """An item of a conversation; it has more fields, by its type."""
+
+    id: str
+    type: str
+
+
+class InputItemsSchema(TypedDict):
+    """Some of the items that a response was made from."""
+
+    object: Literal["list"]
+    data: Sequence[InputItemSchema]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
 class KeptResponses:
     """`/v1/responses/{response_id}`: what is kept of an account, for the keys that see it."""
 
@@ -204,7 +229,8 @@ class KeptResponses:
         """Delete one."""
         response_id = calls.path_value(request, "response_id")
         await self._shelf.forget(await self._tenant(request), response_id)
-        return answers.json({"id": response_id, "object": "response", "deleted": True})
+        deleted: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
+        return answers.json(deleted)
 
     async def cancel(self, request: HttpRequest) -> Response:
         """Never: what is kept has ended."""
@@ -234,10 +260,16 @@ class KeptResponses:
         return (await self._door.enter(request)).tenant
 
 
-def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> Mapping[str, Any]:
+def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> InputItemsSchema:
     """A list as clients page through it."""
     first, last = (items[0]["id"], items[-1]["id"]) if items else (None, None)
-    return {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": more}
+    return {
+        "object": "list",
+        "data": cast("Sequence[InputItemSchema]", items),
+        "first_id": first,
+        "last_id": last,
+        "has_more": more,
+    }
 
 
 def _inputs(turns: Sequence[Kept]) -> Mapping[str, Mapping[str, Any]]:
