@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
@@ -361,11 +362,14 @@ def _play(
         phases=phases,
         database=None,
         report_multiple_bugs=False,
+        suppress_health_check=[HealthCheck.too_slow],  # on a busy machine it would pass for a fault
     )
     case: Any = machine.TestCase()
     case.settings = rules
     result = case.defaultTestResult()
     case.run(result)
+    for _, text in [*result.errors, *result.failures] if mutant is None else []:
+        sys.stderr.write(text)
     return result.wasSuccessful()
 
 
