@@ -97,8 +97,8 @@ def _through(home: House, stock: Stock) -> One:
             output: Mapping[str, Any] = {}
             said: Any = {}
             while said.get("type") != "execution_success":
-                message = await heard.queue.get()
-                said = {} if isinstance(message, bytes) else message
+                message = await heard.next()
+                said = {} if isinstance(message, bytes) else json.loads(message)
                 assert said.get("type") != "execution_error", said
                 if said.get("type") == "executed":
                     output = said["data"]["output"]

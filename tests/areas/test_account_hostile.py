@@ -30,7 +30,7 @@ PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": 
 def routes(home: House) -> Iterator[tuple[str, Route]]:
     """Every page's route with its method."""
     services = faces.build_services(home.product)
-    for face in ui.faces(services, faces.documents(home.product))[0]:
+    for face in ui.faces(services, faces.documents(home.product, list))[0]:
         for route in face.routes:
             for method in route.handlers:
                 yield method, route

@@ -57,10 +57,9 @@ CAPABILITIES = {
 def templated(product: Product) -> set[str]:
     """Every described route with a value in its path."""
     return {
-        f"{method.upper()} {path}"
-        for document in documents(product).values()
-        for path, operations in document.paths.items()
-        for method in operations
+        f"{method} {path}"
+        for document in documents(product, list).values()
+        for method, path, _ in document.summaries()
         if "{" in path
     }
 
