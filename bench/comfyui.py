@@ -26,7 +26,8 @@ import httpx
 from websockets.asyncio.client import connect
 
 from bench.table import Row, calibration, of_samples
-from sixfold import inventory, settings
+from sixfold import settings
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.engines import Task
 from sixfold.core.work.remote import Outside
@@ -152,7 +153,7 @@ def _by_road(home: House) -> One:
 async def _measure(url: str, folder: Path) -> list[Row]:
     async with (
         httpx.AsyncClient(trust_env=False) as client,
-        house(folder, inventory.models_document(), comfyui_url=url) as home,
+        house(folder, app_catalog.models_document(), comfyui_url=url) as home,
     ):
         stock = await comfyui_stock.read(Server(client, url))
         ways: dict[str, One] = {

@@ -103,7 +103,7 @@ def _batches(engine: Any) -> list[Row]:
 
 async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     """Seconds that whole predictions take beside their run in the worker; and all of the first, cold one."""
-    from sixfold import inventory
+    from sixfold.app import catalog as app_catalog
     from sixfold.core.work.pipeline import Order
     from tests.areas.house import house
 
@@ -111,7 +111,7 @@ async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     tables = {"engines": {"weights-image": options}}
     samples: list[float] = []
     cold = 0.0
-    models = inventory.models_document()
+    models = app_catalog.models_document()
     async with house(folder, models, driver="process", tables=tables) as home:
         road = home.product.pipeline
         for seed in range(ROUNDS + 2):

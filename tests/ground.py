@@ -74,7 +74,7 @@ def blob_url(folder: Path, back: str | None = None) -> str:
 
 def open_blobs(folder: Path) -> BlobStore:
     """The content of a test's folder, opened."""
-    from sixfold import storage  # noqa: PLC0415 - conftest comes before the product
+    from sixfold.app import storage  # noqa: PLC0415 - conftest comes before the product
     from sixfold.settings import Settings  # noqa: PLC0415 - the same
 
     return storage.open_blobs(Settings(data_dir=folder, blob_url=blob_url(folder)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sixfold import assembly
+from sixfold.app import bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.core.work.engines import Task
 from sixfold.core.work.pipeline import Order
@@ -81,7 +81,7 @@ async def main() -> None:
     """Order every picture and keep its bytes, manifest included."""
     sheets()
     with tempfile.TemporaryDirectory() as folder:
-        async with assembly.running(assembly.build(Settings(data_dir=Path(folder)))) as product:
+        async with bootstrap.running(bootstrap.build(Settings(data_dir=Path(folder)))) as product:
             owner = await product.database.write(accounts.create("gallery@localhost", operator=True))
             for name, (model, prompt, width, height, seed) in WANTED.items():
                 inputs = {"prompt": prompt, "width": width, "height": height, "seed": seed}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.browsing import CHROMIUM, Look, browser, tab
 from tests.areas.house import House, house
 from tests.mcp.loopback import served
@@ -45,7 +45,7 @@ async def _lineage(page: Any) -> None:
 async def main() -> None:
     """Make a few things, look at the pages, keep what is seen."""
     with tempfile.TemporaryDirectory() as folder:
-        async with house(Path(folder), inventory.models_document()) as home, served(home.app) as url:
+        async with house(Path(folder), app_catalog.models_document()) as home, served(home.app) as url:
             middle = await _made(home)
             await look(home, url, middle)
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import asyncpg
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.fakes.models import model_server
 from tests.stories.cluster import Cluster, Work, cluster, wrongs
 from tests.stories.rays import QUIET, Rays, raylets
@@ -149,7 +149,7 @@ async def _machines(folder: Path, wanted: bool) -> AsyncIterator[Rays | None]:
     if not wanted:
         yield None
         return
-    kinds = [kind.id for kind in inventory.templates().hardware.kinds()]
+    kinds = [kind.id for kind in app_catalog.templates().hardware.kinds()]
     async with raylets(folder, 4, kinds) as rays:
         yield rays
 

@@ -23,7 +23,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold import assembly
+from sixfold.app import bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.media.ports import OutputFile
@@ -44,7 +44,7 @@ _KINDS = ("image/", "video/", "audio/", "model/")
 class Studio:
     """Runs models in a product of its own, and remembers the first file that each gave."""
 
-    def __init__(self, product: assembly.Product, owner: Principal, folder: Path) -> None:
+    def __init__(self, product: bootstrap.Product, owner: Principal, folder: Path) -> None:
         self._product = product
         self._owner = owner
         self._folder = folder
@@ -219,7 +219,7 @@ async def main() -> None:
     specimens.FOLDER.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(data_dir=Path(folder), probe=False, tables={"engines": {"order": _ORDER}})
-        async with assembly.running(assembly.build(settings)) as product:
+        async with bootstrap.running(bootstrap.build(settings)) as product:
             owner = await product.database.write(accounts.create("gallery@localhost", operator=True))
             studio = Studio(product, owner.owner, Path(folder))
             engines = product.catalog.engines()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas import browsing
 from tests.areas.house import House, house
 from tests.mcp.loopback import served
@@ -32,7 +32,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
 async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
     """A server with its real engines, its address, a browser."""
     async with (
-        house(tmp_path, inventory.models_document()) as home,
+        house(tmp_path, app_catalog.models_document()) as home,
         served(home.app) as url,
         browsing.browser() as chromium,
     ):

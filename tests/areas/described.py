@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import httpx
 import jsonschema_rs
 
-from sixfold.assembly import Product
-from sixfold.faces import documents
+from sixfold.app.asgi import documents
+from sixfold.app.bootstrap import Product
 from sixfold.web.app import App
 
 _JSON = "application/json"

@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from sixfold import assembly, faces, inventory
-from sixfold.assembly import Product
+from sixfold.app import asgi, bootstrap
+from sixfold.app import catalog as app_catalog
+from sixfold.app.bootstrap import Product
 from sixfold.core import money
 from sixfold.core.accounts import accounts, journal, keys, rights
 from sixfold.core.accounts.accounts import Account
@@ -28,7 +29,7 @@ ORIGIN = "http://127.0.0.1:8600"
 DOT = "tests.areas.engines:DotEngine"
 
 
-_document = functools.cache(inventory.models_document)  # reading it takes longer than many a test
+_document = functools.cache(app_catalog.models_document)  # reading it takes longer than many a test
 
 
 def small_models(quality: str = "full") -> Mapping[str, Any]:
@@ -109,14 +110,14 @@ async def house(
     usual = {"driver": "inline", "workers": 4, "testing": True, **ground.settings(folder)}
     settings = Settings(data_dir=folder, **{**usual, **changes}) if source is None else source.loaded
     databases.prepare(folder)
-    product = assembly.build(settings, small_models() if models is None else models, source)
-    async with assembly.running(product):
+    product = bootstrap.build(settings, small_models() if models is None else models, source)
+    async with bootstrap.running(product):
         operator = await product.database.write(accounts.create("local@localhost", operator=True))
         people = [
             await product.database.write(accounts.create(f"{name}@example.com", credit=credit))
             for name, credit in (("ada", 5_000_000), ("ben", 5_000_000), ("cleo", 0))
         ]
         ada, ben, cleo = [(await product.database.write(keys.create(person.id))).api_key for person in people]
-        app = faces.create_app(product)
+        app = asgi.create_app(product)
         async with client(app, product=product) as visitor:
             yield House(product, app, visitor, people[0], ada, ben, cleo, operator)

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.upstreams.chat.servers import ServerStatus
 from tests.areas.house import House, house
 from tests.fakes.local_models import COMPLETION, EMBEDDING
@@ -21,7 +21,7 @@ SEEING = {**USUAL, "llava:7b": (*COMPLETION, "vision")}
 @asynccontextmanager
 async def home_with(folder: Path, **changes: Any) -> AsyncIterator[House]:
     """A server that has looked for model servers."""
-    async with house(folder, inventory.models_document(), **changes) as home:
+    async with house(folder, app_catalog.models_document(), **changes) as home:
         await home.product.relaying.looked()
         yield home
 

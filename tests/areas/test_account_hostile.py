@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sixfold import faces
+from sixfold.app import asgi
 from sixfold.core.accounts import accounts, keys, signins
 from sixfold.core.accounts.signins import Visit
 from sixfold.core.database import now
@@ -29,8 +29,8 @@ PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": 
 
 def routes(home: House) -> Iterator[tuple[str, Route]]:
     """Every page's route with its method."""
-    services = faces.build_services(home.product)
-    for face in ui.faces(services, faces.documents(home.product, list))[0]:
+    services = asgi.build_services(home.product)
+    for face in ui.faces(services, asgi.documents(home.product, list))[0]:
         for route in face.routes:
             for method in route.handlers:
                 yield method, route

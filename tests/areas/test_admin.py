@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, bearer, house
 from tests.areas.test_pages import signed_in
 
@@ -141,7 +141,7 @@ async def test_idle_workers_are_let_go_and_come_back_with_the_next_order(home: H
 
 
 async def test_the_operator_closes_a_session_of_somebody_else(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         made = await home.client.post("/api/containers/motion-model/sessions", json={}, headers=home.bearer)
         session = made.json()["session_id"]
         token = await signed_in(home, home.operator)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from PIL import Image
 
-from sixfold import storage
+from sixfold.app import storage
 from sixfold.core.database import one
 from sixfold.settings import InvalidSetting, Settings
 from tests import s3

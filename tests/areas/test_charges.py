@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.database import many
 from tests.areas.gateway import PRICE, Gateway, gateway, leave_stream
 from tests.areas.test_gateway_later import ended
@@ -28,7 +28,7 @@ PRICES = {
 
 @pytest.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with gateway(tmp_path, models=inventory.models_document(), prices=PRICES, cache=True) as found:
+    async with gateway(tmp_path, models=app_catalog.models_document(), prices=PRICES, cache=True) as found:
         yield found
 
 

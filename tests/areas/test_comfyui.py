@@ -15,7 +15,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work.manifest import embedding
 from tests.areas.house import House, house
 from tests.fakes.comfyui import Comfy, comfyui
@@ -41,7 +41,7 @@ class Both:
 async def both(folder: Path, shelf: Shelf | None = None, **changes: Any) -> AsyncIterator[Both]:
     async with (
         comfyui(shelf) as comfy,
-        house(folder, inventory.models_document(), comfyui_url=comfy.url, **changes) as home,
+        house(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as home,
     ):
         yield Both(home, comfy)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core import json_decoding
 from sixfold.web import idempotency
 from tests.areas.house import house
@@ -34,7 +34,7 @@ async def test_a_large_body_is_decoded_in_another_thread(
         readers.append(threading.current_thread())
         return decode(raw)
 
-    async with house(tmp_path, inventory.models_document(), workers=0) as home:
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
         monkeypatch.setattr(json_decoding, "decode", recorded)
         answer = await home.client.post(path, content=BODY, headers=home.bearer)
         assert answer.status_code in (200, 400), answer.text[:300]
@@ -51,7 +51,7 @@ async def test_a_large_request_that_may_be_repeated_is_hashed_in_another_thread(
         hashers.append(threading.current_thread())
         return hashlib.sha256(data)
 
-    async with house(tmp_path, inventory.models_document(), workers=0) as home:
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
         monkeypatch.setattr(idempotency, "hashlib", SimpleNamespace(sha256=sha256))
         body = json.dumps({"workflow": {}, "name": "a" * 2 * MIB}).encode()
         for _ in range(2):
@@ -79,7 +79,7 @@ def form(size: int, original: str = "{}") -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("path", ["/upload/image", "/upload/mask"])
 async def test_a_large_upload_is_never_whole_in_memory(tmp_path: Path, path: str) -> None:
     size, kind = 64 * MIB, {"Content-Type": "multipart/form-data; boundary=b"}
-    async with house(tmp_path, inventory.models_document(), workers=0) as home:
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
         small = await home.client.post("/upload/image", content=form(MIB), headers=home.bearer | kind)
         original = json.dumps({"filename": small.json()["name"], "type": "input"})
         tracemalloc.start()

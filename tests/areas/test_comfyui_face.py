@@ -22,7 +22,8 @@ import uvicorn
 import websocket  # websocket-client, which ComfyUI's own example scripts speak with
 from PIL import Image
 
-from sixfold import assembly, faces, inventory
+from sixfold.app import asgi, bootstrap
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many
@@ -138,7 +139,7 @@ async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
     door = socket.create_server(("127.0.0.1", 0))
     port = door.getsockname()[1]
     with door:
-        async with house(folder, inventory.models_document(), port=port, **changes) as home:
+        async with house(folder, app_catalog.models_document(), port=port, **changes) as home:
             config = uvicorn.Config(
                 home.app, lifespan="off", log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=2
             )
@@ -248,7 +249,7 @@ async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: Stage) -> None
 
 async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
-    async with house(tmp_path, inventory.models_document(), **points) as home:
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
         client, hub = home.client, home.product.workshop.hub
         with hub.open(Tenant(home.operator.id, keyless=True), "me") as heard:
             taken = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
@@ -300,7 +301,7 @@ async def test_an_interrupt_over_a_real_socket_stops_what_was_taken_a_moment_ago
 
 async def test_the_queue_is_in_the_order_that_clients_ask_for(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.comfyui-prompt=hang"}
-    async with house(tmp_path, inventory.models_document(), **points) as home:
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
         asked = ({"prompt_id": "a"}, {"prompt_id": "b", "front": True}, {"prompt_id": "c", "number": 0.5})
         for each in asked:
             assert (await home.client.post("/prompt", json={"prompt": PAINT, **each})).status_code == 200
@@ -319,7 +320,7 @@ async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -
     async def history(visitor: httpx.AsyncClient) -> list[str]:
         return list((await visitor.get("/history")).json())
 
-    async with house(either, inventory.models_document()) as home:
+    async with house(either, app_catalog.models_document()) as home:
         for prompt_id in ("a", "b", "c"):
             taken = await home.client.post("/prompt", json={"prompt": graph, "prompt_id": prompt_id})
             assert taken.status_code == 200
@@ -330,8 +331,8 @@ async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -
         await home.client.post("/history", json={"delete": ["b"]})
         assert (await home.client.get("/history/b")).json() == {}
         settings = home.product.settings
-    product = assembly.build(settings, inventory.models_document())
-    async with assembly.running(product), client(faces.create_app(product)) as visitor:
+    product = bootstrap.build(settings, app_catalog.models_document())
+    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
         assert await history(visitor) == ["a", "c"]
         assert (await visitor.get("/history/a")).json()["a"]["status"]["completed"] is True
         await visitor.post("/history", json={"clear": True})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import node
 
@@ -29,7 +29,7 @@ async def test_a_file_can_be_seen_whatever_prefix_was_asked_for(either: Path, pr
         "1": node("EmptyImage", width=8, height=8, batch_size=1, color=255),
         "2": node("SaveImage", images=["1", 0], filename_prefix=prefix),
     }
-    async with house(either, inventory.models_document()) as home:
+    async with house(either, app_catalog.models_document()) as home:
         sent = await home.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
         assert sent.status_code == 200
         [file] = (await ended(home, "p"))["outputs"]["2"]["images"]
@@ -45,7 +45,7 @@ async def test_a_text_with_a_nul_or_with_its_name_in_it_stays_readable(either: P
         "1": node("PrimitiveString", value="a\0b \\u0000 \\\0"),
         "2": node("PreviewAny", source=["1", 0]),
     }
-    async with house(either, inventory.models_document()) as home:
+    async with house(either, app_catalog.models_document()) as home:
         await home.client.post("/prompt", json={"prompt": graph, "prompt_id": "p"})
         assert (await ended(home, "p"))["outputs"]["2"]["text"] == ["a\ufffdb \\u0000 \\\ufffd"]
 
@@ -54,7 +54,7 @@ async def test_a_graph_of_more_nodes_than_may_run_is_refused_before_it_is_queued
     graph = {"0": node("PrimitiveString", value="x")}
     graph |= {str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, 5_000)}
     body = {"prompt": {**graph, "out": node("PreviewAny", source=["4999", 0])}}
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         refused = await home.client.post("/prompt", json=body)
         assert refused.status_code == 400
         assert "at most 5,000 nodes" in refused.json()["error"]["message"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import settings
-from sixfold.config_reload import Source
+from sixfold.app.config_reload import Source
 from tests import ground
 from tests.areas.gateway import PRICE, Gateway
 from tests.areas.house import house

@@ -11,7 +11,7 @@ from typing import Any
 import av
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.engines import standings
 from tests.areas.gateway import Gateway, gateway
 from tests.areas.house import House, house
@@ -34,7 +34,7 @@ async def spoken(door: Gateway) -> str:
 
 
 async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=inventory.models_document()) as door:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
         told = (await run(door.home, text="say 3 words", system_prompt="Be short")).json()
         assert told["status"] == "succeeded", told
         said = told["output"]
@@ -53,7 +53,7 @@ async def test_what_is_said_is_answered_in_words_and_aloud(tmp_path: Path) -> No
 
 async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: Path) -> None:
     before = [{"role": "user", "text": "My name is Ada"}, {"role": "assistant", "text": "Hello, Ada"}]
-    async with gateway(tmp_path, models=inventory.models_document()) as door:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
         told = (await run(door.home, task="chat", text="say 2 words", history=json.dumps(before))).json()
         assert told["output"] == {"task": "chat", "text": "word word", "heard": "say 2 words"}, told
         assert "My name is Ada" in str([*door.acme.seen, *door.anth.seen])
@@ -66,7 +66,7 @@ async def test_chat_remembers_what_was_said_before_and_makes_no_sound(tmp_path: 
 
 
 async def test_without_a_language_model_it_says_what_would_help(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document(), probe=False) as home:
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
         answer = await run(home, text="hello")
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
         assert "gateway.upstreams" in answer.json()["error"]
@@ -84,7 +84,7 @@ async def test_run_whose_own_runs_have_no_engine_is_refused_with_the_remedy(
 ) -> None:
     importable = standings._importable
     monkeypatch.setattr(standings, "_importable", lambda name: name != missing and importable(name))
-    async with gateway(tmp_path, models=inventory.models_document()) as door:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
         if "audio" in inputs:
             kept = await door.home.client.post(
                 "/api/uploads", content=_silence(), headers={**door.headers, "Content-Type": "audio/wav"}
@@ -122,7 +122,7 @@ async def test_speak_without_the_recognizer_serves_and_transcribe_says_its_task(
 ) -> None:
     importable = standings._importable
     monkeypatch.setattr(standings, "_importable", lambda name: name != "pocketsphinx" and importable(name))
-    async with house(tmp_path, inventory.models_document(), probe=False) as home:
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
         spoken = (await run(home, task="speak", text="hello")).json()
         assert spoken["status"] == "succeeded", spoken
         kept = await home.client.post(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.cli import local_key, locking, report
 from sixfold.cli import main as command_line
 from sixfold.core.accounts import keys, rights
@@ -32,7 +32,7 @@ async def comfy() -> AsyncIterator[Comfy]:
 @pytest.fixture
 async def found(tmp_path: Path, comfy: Comfy) -> AsyncIterator[House]:
     """A server with its real catalog that has found a ComfyUI."""
-    async with house(tmp_path, inventory.models_document(), probe=False, comfyui_url=comfy.url) as home:
+    async with house(tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url) as home:
         yield home
 
 
@@ -95,7 +95,7 @@ async def test_a_refresh_that_is_no_flag_is_refused(found: House) -> None:
 
 async def test_a_refresh_sees_a_server_that_has_just_started(tmp_path: Path, comfy: Comfy) -> None:
     comfy.answers["/system_stats"] = b"starting"
-    async with house(tmp_path, inventory.models_document(), probe=False, comfyui_url=comfy.url) as home:
+    async with house(tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url) as home:
         assert choices(await engines(home))["ra1"] == ("scene-painter", "preview")
         del comfy.answers["/system_stats"]
         assert choices(await engines(home))["ra1"] == ("scene-painter", "preview")

@@ -13,7 +13,7 @@ import av
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, house
 
 FILMS = ("video-a", "video-b", "video-c", "video-text", "video-image", "ra2v")
@@ -23,7 +23,7 @@ FAILED = {"error": "Video generation service failed", "status": 500}
 
 def short_films() -> dict[str, Any]:
     """The bundled catalogue, with films so short and small that a test can wait for them."""
-    document = inventory.models_document()
+    document = app_catalog.models_document()
     models = {name: dict(row) for name, row in document["models"].items()}
     for name in FILMS:
         fixed = {**models[name].get("fixed", {}), "num_frames": 5, "resolution": "480p"}
@@ -288,7 +288,7 @@ async def test_a_picture_that_only_its_decoder_can_judge_is_refused_and_free(cin
 
 
 async def test_a_film_that_is_canceled_on_its_way_is_free(tmp_path: Path) -> None:
-    document = inventory.models_document()
+    document = app_catalog.models_document()
     async with house(tmp_path, document) as home:
         queued = await home.client.post(
             "/api/video-a",

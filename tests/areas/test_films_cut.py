@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.engines.video import encode
 from sixfold.engines.video.reading import Reel
 from tests.areas.house import House, house
@@ -27,7 +27,7 @@ SIZE, FRAMES = (96, 64), 8
 @pytest.fixture
 async def studio(tmp_path: Path) -> AsyncIterator[House]:
     """A server with every real engine."""
-    async with house(tmp_path, inventory.models_document()) as found:
+    async with house(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 

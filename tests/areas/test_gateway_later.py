@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from tests.areas.gateway import Gateway, gateway
 from tests.areas.house import bearer, house
@@ -22,7 +22,7 @@ ASKED: dict[str, Any] = {"model": "acme/small", "max_tokens": 20}
 
 @pytest.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Gateway]:
-    async with gateway(tmp_path, models=inventory.models_document()) as found:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as found:
         yield found
 
 
@@ -157,14 +157,16 @@ async def test_the_same_idempotency_key_asks_the_model_once(door: Gateway) -> No
 
 
 async def test_a_model_of_this_machine_answers_for_nothing(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=inventory.models_document(), prices={}, allow_unpriced=True) as there:
+    async with gateway(
+        tmp_path, models=app_catalog.models_document(), prices={}, allow_unpriced=True
+    ) as there:
         told = await ended(there, await ask(there, prompt="say 3 words"))
         assert (told["status"], told["cost"]) == ("succeeded", "0.00")
         assert await there.home.standing() == ("5.00", "0.00")
 
 
 async def test_what_is_missing_is_told_before_what_no_server_here_can_do(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document(), probe=False) as home:
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
         for later in (True, False):
             for given, status in (({}, 400), ({"prompt": "hello"}, 503)):
                 body = {"service": "chat", "async": later, **given}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs import keys
 from tests.areas.house import House, house
@@ -72,7 +72,7 @@ async def ran(home: House, graph: dict[str, Any], prompt_id: str) -> tuple[list[
 
 @pytest.mark.parametrize("make", [texts, pixels])
 async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, make: Any) -> None:
-    async with house(either, inventory.models_document()) as home:
+    async with house(either, app_catalog.models_document()) as home:
         kinds, counts = await ran(home, make(), "first")
         last = len(kinds) - 1 - kinds[::-1].index("executed")
         assert counts[-1] < 100
@@ -93,7 +93,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
 
 async def test_free_graphs_of_an_account_run_one_after_another_where_one_may_run(tmp_path: Path) -> None:
     names = [f"p{at}" for at in range(4)]
-    async with house(tmp_path, inventory.models_document(), graph_free_runs=1) as home:
+    async with house(tmp_path, app_catalog.models_document(), graph_free_runs=1) as home:
         with home.product.workshop.hub.open(Tenant(home.account.id), "me") as client:
             for at, name in enumerate(names):
                 graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=at)}

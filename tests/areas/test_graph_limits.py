@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import node
 from tests.unit.graphs.test_embedded import chunk, png
@@ -40,7 +40,7 @@ async def refusal(home: House, path: str, graph: Any) -> tuple[int, str, str]:
 
 async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path) -> None:
     listed = {"0": node("PrimitiveString", value={"__value__": [0] * 100_001})}
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         for path in BODIES:
             taken = await home.client.post(path, json=BODIES[path](flat(5_000)), headers=home.bearer)
             assert taken.status_code in (200, 201), taken.text[:300]
@@ -49,7 +49,7 @@ async def test_a_graph_over_a_limit_is_refused_with_one_sentence(tmp_path: Path)
 
 
 async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document(), graph_nodes=2) as home:
+    async with house(tmp_path, app_catalog.models_document(), graph_nodes=2) as home:
         path = "/api/graph/spaces/photoreal-text-to-image/run"
         answer = await home.client.post(path, json={"input": {"prompt": "a hut"}}, headers=home.bearer)
         assert (answer.status_code, answer.json()["code"]) == (400, "graph_too_large")
@@ -58,7 +58,7 @@ async def test_a_space_over_the_limit_in_force_is_not_run(tmp_path: Path) -> Non
 
 
 async def test_a_body_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         for path in ("/api/graph/validate", "/api/graph/diff", "/prompt", "/api/prompt"):
             answer = await home.client.post(path, content=b" " * (2**20 + 1), headers=home.bearer)
             assert answer.status_code == 413, path
@@ -66,7 +66,7 @@ async def test_a_body_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None
 
 async def test_an_import_takes_larger_images_and_no_larger_json(tmp_path: Path) -> None:
     path, long = "/api/graph/spaces", b'{"x":"' + b"a" * 2**20 + b'"}'
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         bodies: list[dict[str, Any]] = [
             {"content": long},
             {"files": {"file": ("long.json", long)}},
@@ -82,7 +82,7 @@ async def test_an_import_takes_larger_images_and_no_larger_json(tmp_path: Path) 
 
 
 async def test_a_number_that_is_not_finite_is_refused(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         graph = {"1": node("PrimitiveFloat", value="nan"), "2": node("PreviewAny", source=["1", 0])}
         refused = await home.client.post("/prompt", json={"prompt": graph}, headers=home.bearer)
         assert refused.status_code == 400

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import house
 from tests.areas.test_graph_limits import flat
 
@@ -33,7 +33,7 @@ async def test_the_first_request_reads_the_classes_in_another_thread(
 ) -> None:
     readers: list[threading.Thread] = []
     method, body = FIRST[path]
-    async with house(tmp_path, inventory.models_document(), workers=0) as home:
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
         workshop: Any = home.product.workshop
         registry = workshop.registry
 

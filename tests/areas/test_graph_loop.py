@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests import loop_time
 from tests.areas.house import house
 from tests.areas.test_comfyui_face import node
@@ -98,7 +98,7 @@ async def test_a_large_graph_holds_the_loop_for_a_short_time(
 ) -> None:
     body = json.dumps(BODIES[path](make())).encode()
     headers = {"Content-Type": "application/json"}
-    async with house(tmp_path, inventory.models_document(), workers=0) as home:
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
         await home.client.post(path, json=BODIES[path](flat(2)), headers=home.bearer)
         assert len(home.product.workshop.registry) > 100  # read once, and not here
         async with loop_time.watched() as seen:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import assembly, faces
+from sixfold.app import asgi, bootstrap
 from tests.areas.house import House, bearer, client, house, small_models
 
 RUN = "/api/containers/run"
@@ -146,8 +146,8 @@ async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) 
         url = told["urls"]["events"]
         seen = events((await before.client.get(url, headers=before.bearer)).text)
         header, settings = before.bearer, before.product.settings
-    product = assembly.build(settings, small_models())
-    async with assembly.running(product), client(faces.create_app(product)) as visitor:
+    product = bootstrap.build(settings, small_models())
+    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
         header = {**header, "Last-Event-ID": str(seen[-2][0])}
         ((number, name, data),) = events((await visitor.get(url, headers=header)).text)
     assert number > seen[-2][0]
@@ -173,8 +173,8 @@ async def test_a_stream_resumed_behind_the_end_is_empty_after_a_restart(tmp_path
         seen = events((await before.client.get(url, headers=before.bearer)).text)
         key, settings = before.bearer, before.product.settings
     for _ in range(2):
-        product = assembly.build(settings, small_models())
-        async with assembly.running(product), client(faces.create_app(product)) as visitor:
+        product = bootstrap.build(settings, small_models())
+        async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
             ((number, name, data),) = events((await visitor.get(url, headers=key)).text)
             assert (name, data["status"]) == ("status", "succeeded")
             for last in (seen[-1][0], number):

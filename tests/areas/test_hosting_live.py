@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, house
 
 RUN = "/api/containers/run"
@@ -24,7 +24,7 @@ async def ran(home: House, model: str, **inputs: Any) -> dict[str, Any]:
 
 
 async def test_a_walk_is_a_picture_and_a_movement_is_a_list_of_poses(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         told = await ran(home, "world-model", prompt="islands", keys="w", steps=2)
         assert (told["quality"], told["output_kind"], told["hardware"]) == ("preview", "image", "gpu-24gb-b")
         assert float(told["cost"]) > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.gateway import gateway
 from tests.areas.house import house
 from tests.areas.test_gateway import PIXEL
@@ -14,7 +14,7 @@ RUN = "/api/containers/run"
 
 
 async def test_text_is_answered_by_the_model_server_and_paid_by_time(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=inventory.models_document()) as there:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "say 3 words", "system": "be short"}}
         answer = await there.home.client.post(RUN, json=body, headers=there.headers)
         told = answer.json()
@@ -38,7 +38,7 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
         "system": "be short",
         "image": PIXEL,
     }
-    async with gateway(tmp_path, models=inventory.models_document()) as there:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as there:
         body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "what is it?", **wish}}
         told = (await there.home.client.post(RUN, json=body, headers=there.headers)).json()
         assert (told["status"], told["output"]) == ("succeeded", "I see a picture"), told
@@ -52,7 +52,7 @@ async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
 
 
 async def test_without_a_model_server_it_says_what_unlocks_it(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document(), probe=False) as home:
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
         body = {"model": "text-llm", "input": {"prompt": "hello"}}
         answer = await home.client.post(RUN, json=body, headers=home.bearer)
         assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sixfold import assembly, faces
+from sixfold.app import asgi, bootstrap
 from sixfold.core.database import Row
 from sixfold.core.work import outbox
 from sixfold.core.work.outbox import Schedule
@@ -156,8 +156,8 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
         assert not any(row["ended_at"] for row in rows)
         settings = home.product.settings
     port = int(url.rpartition(":")[2].removesuffix("/hook"))
-    product = assembly.build(settings, small_models())
-    async with listening(faults, port), assembly.running(product), client(faces.create_app(product)):
+    product = bootstrap.build(settings, small_models())
+    async with listening(faults, port), bootstrap.running(product), client(asgi.create_app(product)):
         async with asyncio.timeout(120):
             while len(faults.steps("told")) < 2:
                 await faults.event("told").wait()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.database import Query, Transaction
 from tests.areas import browsing
 from tests.areas.house import House, house
@@ -87,7 +87,7 @@ async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: P
 async def test_a_worker_is_killed_in_a_browser_and_its_run_begins_anew(tmp_path: Path) -> None:
     changes = {"driver": "process", "failpoints": "engine.run.ra1=hang"}
     async with (
-        house(tmp_path, inventory.models_document(), **changes) as home,
+        house(tmp_path, app_catalog.models_document(), **changes) as home,
         served(home.app) as url,
         browsing.browser() as chromium,
         browsing.tab(chromium, dataclasses.replace(home, account=home.operator), url) as tab,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.areas.media.endpoints import ENDPOINTS
 from sixfold.core.work import catalog
 from sixfold.core.work.inputs import Descriptor
@@ -19,7 +19,7 @@ from tests.areas.house import House, house
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 CATALOG = catalog.build(
-    inventory.models_document(), inventory.price_table(Settings(data_dir=Path("/nonexistent"))), {}
+    app_catalog.models_document(), app_catalog.price_table(Settings(data_dir=Path("/nonexistent"))), {}
 )
 LIMITED = [
     (endpoint.paths[0], each)

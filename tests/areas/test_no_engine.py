@@ -18,7 +18,7 @@ from PIL import Image
 from replicate.client import Client
 from replicate.exceptions import ReplicateError
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import ORIGIN, House, house
 from tests.mcp.agent import Agent
 
@@ -31,7 +31,7 @@ FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 
 def without_engines() -> Mapping[str, Any]:
     """The bundled catalog on a machine where the packages of the embedded engines are missing."""
-    document = inventory.models_document()
+    document = app_catalog.models_document()
     engines = {
         name: {**row, "packages": [ABSENT]} if row["kind"] == "embedded" else row
         for name, row in document["engines"].items()

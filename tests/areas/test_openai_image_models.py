@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.areas.gateway.openai import image_models
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.work import catalog
@@ -24,7 +24,7 @@ from tests.areas.house import ORIGIN, House, house
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 CATALOG = catalog.build(
-    inventory.models_document(), inventory.price_table(Settings(data_dir=Path("/nonexistent"))), {}
+    app_catalog.models_document(), app_catalog.price_table(Settings(data_dir=Path("/nonexistent"))), {}
 )
 NAMES = image_models.names(CATALOG)
 PRICED = {"ra1": "0.04", "ra2": "0.04", "anime": "0.007", "photoreal": "0.07"}

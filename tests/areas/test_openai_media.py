@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from PIL import Image, ImageDraw
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from tests.areas.house import House, house
 
@@ -30,7 +30,7 @@ FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
     """A server with the bundled catalogue and its own engines."""
-    async with house(tmp_path_factory.mktemp("media"), inventory.models_document(), **FILES) as found:
+    async with house(tmp_path_factory.mktemp("media"), app_catalog.models_document(), **FILES) as found:
         yield found
 
 

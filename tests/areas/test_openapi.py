@@ -28,10 +28,10 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.requests import Request
 
+from sixfold.app.asgi import documents
 from sixfold.areas.platform.reference import Reference
 from sixfold.core.accounts import accounts
 from sixfold.errors import SixfoldError
-from sixfold.faces import documents
 from sixfold.web.app import App
 from sixfold.web.openapi import documented
 from sixfold.web.routing import Entry

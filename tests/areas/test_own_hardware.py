@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, journal, keys, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.work.choosing import Standing
@@ -32,7 +32,7 @@ LAST = 3  # time that a graph's only node is priced: as it is imported, as it is
 def graphed() -> Mapping[str, Any]:
     """Models that give dots, with graphs that are real."""
     document = small_models()
-    graph = inventory.models_document()["engines"]["graph"]
+    graph = app_catalog.models_document()["engines"]["graph"]
     return {**document, "engines": {**document["engines"], "graph": graph}}
 
 
@@ -126,7 +126,7 @@ async def test_free_work_spends_nothing_of_a_used_up_budget(either: Path) -> Non
 
 
 async def test_a_session_on_own_hardware_is_free(either: Path) -> None:
-    async with house(either, inventory.models_document(), tables=FREE) as home:
+    async with house(either, app_catalog.models_document(), tables=FREE) as home:
         answer = await home.client.post(
             "/api/containers/world-model/sessions", json={"input": {}}, headers=bearer(home.poor)
         )
@@ -176,7 +176,7 @@ async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
         def repriced(asked: Any, account_id: str, *, charged: bool) -> Any:
             asked_for.append(asked.model)
             if len(asked_for) == LAST:  # the graph is checked and held: now its node is ordered
-                home.product.catalog.reprice(inventory.price_table(Settings()))
+                home.product.catalog.reprice(app_catalog.price_table(Settings()))
             return price_of(asked, account_id, charged=charged)
 
         monkeypatch.setattr(workshop, "price_of", repriced)
@@ -218,7 +218,7 @@ async def test_a_graph_quoted_as_free_is_refused_a_provider_that_came_meanwhile(
 async def test_a_whole_graph_on_the_comfyui_is_free(tmp_path: Path) -> None:
     async with (
         comfyui() as comfy,
-        house(tmp_path, inventory.models_document(), comfyui_url=comfy.url, tables=FREE) as home,
+        house(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url, tables=FREE) as home,
     ):
         both = Both(home, comfy)
         check = {"workflow": PAINT_AND_TINT}
@@ -284,12 +284,12 @@ def test_a_price_that_cannot_be_is_refused_with_its_row_and_field(
     table: Mapping[str, Any], told: str
 ) -> None:
     with pytest.raises(InvalidSetting) as refused:
-        inventory.price_table(Settings(tables={"prices": table}))
+        app_catalog.price_table(Settings(tables={"prices": table}))
     assert told in str(refused.value)
 
 
 def test_a_variants_price_leaves_the_other_variants() -> None:
-    rate = inventory.price_table(Settings(tables={"prices": {"photoreal": {"usd": {"4K": "1"}}}}))[
+    rate = app_catalog.price_table(Settings(tables={"prices": {"photoreal": {"usd": {"4K": "1"}}}}))[
         "photoreal"
     ]
     assert (rate.variants["1K"], rate.variants["4K"]) == (70_000, 1_000_000)
@@ -298,12 +298,12 @@ def test_a_variants_price_leaves_the_other_variants() -> None:
 def test_a_fee_per_request_is_refused_where_use_is_charged() -> None:
     settings = Settings(tables={"prices": {"stt": {"request_usd": "1"}}})
     with pytest.raises(InvalidSetting, match="request_usd must be 0"):
-        inventory.catalog(settings, inventory.price_table(settings))
+        app_catalog.catalog(settings, app_catalog.price_table(settings))
 
 
 def test_the_variable_wins_over_the_file() -> None:
     settings = Settings(prices_own_hardware="list", tables=FREE)
-    assert not inventory.price_table(settings).own_hardware_free
+    assert not app_catalog.price_table(settings).own_hardware_free
 
 
 # -- the operator's own account ----------------------------------------------------------------------

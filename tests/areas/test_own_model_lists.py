@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import bearer, house
 
 SPACES = "/api/graph/spaces"
 
 
 async def test_lists_of_own_models_come_in_pages(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document()) as works:
+    async with house(tmp_path, app_catalog.models_document()) as works:
         graph = json.loads((await works.client.get(f"{SPACES}/api-contract/download")).content)
         for name in ("one", "two", "three"):
             answer = await works.client.post(

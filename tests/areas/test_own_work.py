@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.rights import Rights
@@ -100,7 +100,7 @@ async def test_all_keys_of_a_programs_grant_see_its_work(either_home: House) -> 
 
 
 async def test_prompts_and_files_of_other_keys_are_absent(either: Path) -> None:
-    async with house(either, inventory.models_document()) as home:
+    async with house(either, app_catalog.models_document()) as home:
         await prompts_are_apart(home)
 
 
@@ -160,7 +160,7 @@ async def test_uploads_of_other_keys_are_absent(either_home: House) -> None:
 
 
 async def test_a_live_session_of_another_key_is_neither_shown_nor_closed(either: Path) -> None:
-    async with house(either, inventory.models_document()) as home:
+    async with house(either, app_catalog.models_document()) as home:
         one, two = await running(home), await running(home)
         made = (await home.client.post(SESSIONS, json={}, headers=bearer(one))).json()
         path = f"/api/containers/sessions/{made['session_id']}"

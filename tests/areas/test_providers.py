@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.clock import DAY_US
 from sixfold.core.work import costs
 from sixfold.core.work.costs import Cost
@@ -24,7 +24,7 @@ LIMITS = {"pause_seconds": 0.01, "waiting_seconds": 1.0, "poll_seconds": 0.01, "
 
 def catalogue(**addresses: str) -> Mapping[str, Any]:
     """The bundled catalogue, whose providers are the fakes at these addresses."""
-    document = inventory.models_document()
+    document = app_catalog.models_document()
     engines: dict[str, Any] = {}
     for name, row in document["engines"].items():
         url = addresses.get(name.partition("-")[0])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, house
 from tests.areas.moving import Seen, ended, film, near, uploaded, wav
 from tests.corpora import tricks
@@ -25,7 +25,7 @@ TITLE = {"type": "text", "clips": [{"text": "Hello", "duration": 0.5, "style": {
 @pytest.fixture
 async def studio(tmp_path: Path) -> AsyncIterator[House]:
     """A server with every real engine."""
-    async with house(tmp_path, inventory.models_document()) as found:
+    async with house(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
@@ -218,7 +218,7 @@ async def test_an_address_is_asked_once_however_many_clips_show_it(tmp_path: Pat
     data = film(tmp_path / "a.mp4", tone=440)
     async with (
         servers.serving(routes={"/a.mp4": servers.reply(data)}) as far,
-        house(tmp_path, inventory.models_document(), fetch_allow="127.0.0.0/8") as home,
+        house(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as home,
     ):
         clips = [{"url": far.url("/a.mp4"), "start": at, "duration": 0.2} for at in (0, 0.2, 0.4)]
         result, seen = await rendered(
@@ -231,7 +231,7 @@ async def test_an_address_is_asked_once_however_many_clips_show_it(tmp_path: Pat
 async def test_no_trick_file_reaches_another_file_or_host(tmp_path: Path) -> None:
     async with (
         servers.serving() as canary,
-        house(tmp_path, inventory.models_document(), fetch_allow="127.0.0.0/8") as home,
+        house(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as home,
     ):
         for name, data in tricks.files(canary.url("").rstrip("/")).items():
             url = await uploaded(home, data)
@@ -285,7 +285,7 @@ async def test_a_clip_that_begins_after_its_files_end_is_refused_before_it_is_pr
 
 
 async def test_a_failed_render_is_told_and_free(tmp_path: Path) -> None:
-    document = inventory.models_document()
+    document = app_catalog.models_document()
     async with house(tmp_path, document, failpoints="engine.run.render=fail", max_attempts=1) as home:
         queued = await ordered(home, project())
         job = await ended(home, queued.json()["status_url"])

@@ -13,8 +13,8 @@ import httpx
 import pytest
 import websockets
 
-from sixfold import assembly, faces
-from sixfold.assembly import Product
+from sixfold.app import asgi, bootstrap
+from sixfold.app.bootstrap import Product
 from sixfold.core.accounts import accounts, credentials, keys, oauth, signins
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.belongings import closing
@@ -63,8 +63,8 @@ async def until_ended(streams: list[asyncio.Task[httpx.Response]]) -> list[str]:
 @asynccontextmanager
 async def second_server(home: House) -> AsyncIterator[tuple[Product, httpx.AsyncClient]]:
     """Another server on the same database and files."""
-    product = assembly.build(home.product.settings, small_models())
-    async with assembly.running(product), client(faces.create_app(product)) as visitor:
+    product = bootstrap.build(home.product.settings, small_models())
+    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
         yield product, visitor
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, bearer, house
 
 RUN = "/api/containers/run"
@@ -22,7 +22,7 @@ RUN = "/api/containers/run"
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[House]:
     """A server with the bundled catalogue and its own engines."""
-    async with house(tmp_path, inventory.models_document()) as found:
+    async with house(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.engines.image.resize import plan
 from tests.areas.house import House, house
 from tests.corpora import composites
@@ -28,7 +28,7 @@ CUT = ("/api/remove-background", "/alt/api/remove-background")
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[House]:
     """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
-    async with house(tmp_path, inventory.models_document(), probe=False) as found:
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as found:
         yield found
 
 
@@ -385,7 +385,7 @@ async def test_a_model_that_the_configuration_names_comes_first(tmp_path: Path) 
     pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
     model = onnx_model.write(tmp_path / "isnet-tiny.onnx", (1, 0, 0))
     tables = {"engines": {"weights-matting": {"source": str(model)}}}
-    async with house(tmp_path, inventory.models_document(), probe=False, tables=tables) as home:
+    async with house(tmp_path, app_catalog.models_document(), probe=False, tables=tables) as home:
         red = np.zeros((40, 60, 3), np.uint8)
         red[10:30, 15:45, 0] = 255
         body = {"api_key": home.key, "image_url": uri(png(red))}

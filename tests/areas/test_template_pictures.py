@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work.manifest import embedding
 from tests.areas.house import House, house
 from tests.unit.engines import onnx_model, orders
@@ -25,7 +25,7 @@ RUN = "/api/containers/run"
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[House]:
     """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
-    async with house(tmp_path, inventory.models_document(), probe=False) as found:
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as found:
         yield found
 
 
@@ -119,7 +119,7 @@ async def test_all_five_names_cut_out_and_installed_weights_serve_theirs_alone(t
     rgb = np.full((60, 80, 3), 230, np.uint8)
     rgb[15:45, 20:60] = (200, 30, 30)
     model = onnx_model.write(tmp_path / "own.onnx", (0.0, 0.0, 0.0), bias=1.0)
-    document = inventory.models_document()
+    document = app_catalog.models_document()
     row = document["engines"]["weights-u2net"]
     document["engines"]["weights-u2net"] = {**row, "options": {**row["options"], "source": str(model)}}
     names = document["models"]["bg-remover"]["inputs"]["model"]["choices"]

@@ -10,7 +10,7 @@ from typing import Any
 import av
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, house
 
 RUN = "/api/containers/run"
@@ -19,7 +19,7 @@ RUN = "/api/containers/run"
 @pytest.fixture
 async def studio(tmp_path: Path) -> AsyncIterator[House]:
     """A server with the real engines."""
-    async with house(tmp_path, inventory.models_document()) as found:
+    async with house(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 

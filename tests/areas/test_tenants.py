@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sixfold.assembly import Product
+from sixfold.app.asgi import documents
+from sixfold.app.bootstrap import Product
 from sixfold.core.accounts import signins
 from sixfold.core.database import one
-from sixfold.faces import documents
 from tests.areas import memory_routes
 from tests.areas.house import House, bearer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
@@ -45,7 +45,7 @@ async def test_a_key_opens_every_door_until_its_time_is_over_and_none_after(
 
 
 async def test_anothers_live_session_is_neither_shown_nor_closed(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         made = (await home.client.post(SESSIONS, json={}, headers=home.bearer)).json()
         path = f"/api/containers/sessions/{made['session_id']}"
         for method in ("GET", "DELETE"):

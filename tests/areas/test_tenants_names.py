@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs.hub import Hub
@@ -29,13 +29,13 @@ PNG = bytes.fromhex(
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[House]:
-    async with house(tmp_path, inventory.models_document()) as found:
+    async with house(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
 @pytest.fixture
 async def either_home(either: Path) -> AsyncIterator[House]:
-    async with house(either, inventory.models_document()) as found:
+    async with house(either, app_catalog.models_document()) as found:
         yield found
 
 

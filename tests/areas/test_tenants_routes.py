@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from starlette.types import ASGIApp
 
-from sixfold import assembly, faces
+from sixfold.app import asgi, bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.settings import Settings
 from sixfold.web.routing import Route
@@ -56,7 +56,7 @@ def every_route() -> list[tuple[str, str]]:
 def built() -> ASGIApp:
     """An application that is only built."""
     with TemporaryDirectory() as folder:
-        return faces.create_app(assembly.build(Settings(data_dir=Path(folder)), small_models()))
+        return asgi.create_app(bootstrap.build(Settings(data_dir=Path(folder)), small_models()))
 
 
 def table(app: ASGIApp) -> list[Route]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, many
@@ -49,7 +49,7 @@ def styled(prompt: str) -> dict[str, Any]:
 async def dots(either: Path) -> AsyncIterator[House]:
     """A server whose models give dots and whose graphs are real, on both databases."""
     document = small_models()
-    graph = inventory.models_document()["engines"]["graph"]
+    graph = app_catalog.models_document()["engines"]["graph"]
     async with house(either, {**document, "engines": {**document["engines"], "graph": graph}}) as home:
         yield home
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold import assembly, faces, inventory
+from sixfold.app import asgi, bootstrap
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys, rights
 from sixfold.core.work.steps import NodeMoved
 from tests.areas.house import House, bearer, client, house
@@ -61,7 +62,7 @@ FIELDS = {
 @pytest.fixture
 async def works(tmp_path: Path) -> AsyncIterator[House]:
     """A server with its real engines."""
-    async with house(tmp_path, inventory.models_document()) as found:
+    async with house(tmp_path, app_catalog.models_document()) as found:
         yield found
 
 
@@ -186,7 +187,7 @@ async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: Ho
 
 async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=fail"}
-    async with house(tmp_path, inventory.models_document(), **points) as home:
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
         told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert "SixfoldTextToImage (node 1)" in told["error"]
@@ -195,7 +196,7 @@ async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document(), failpoints="engine.run.upscaler=hang") as home:
+    async with house(tmp_path, app_catalog.models_document(), failpoints="engine.run.upscaler=hang") as home:
         pipeline = home.product.pipeline
         body = {"workflow": FIVE, "name": "five"}
         assert (await home.client.post(SPACES, json=body, headers=home.bearer)).status_code == 201
@@ -340,7 +341,7 @@ async def test_whoever_follows_a_run_hears_of_each_node(works: House) -> None:
 
 async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
     points = {"failpoints": "engine.run.graph-image=hang", "graph_limit_seconds": 0.5}
-    async with house(tmp_path, inventory.models_document(), **points) as home:
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
         told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
         assert (told["status"], told["cost"]) == ("failed", "0.00")
         assert "longer than 0.5 seconds" in told["error"]
@@ -371,7 +372,7 @@ SHOUTED = {
 async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "shout.py").write_text(SHOUT, "utf-8")
-    async with house(tmp_path, inventory.models_document(), driver="process") as home:
+    async with house(tmp_path, app_catalog.models_document(), driver="process") as home:
         await home.product.shelf.look()
         key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
         body = {"workflow": SHOUTED, "name": "shouted"}
@@ -405,7 +406,7 @@ async def test_a_space_whose_fifth_node_fails_is_free_and_pays_for_every_node_th
     tmp_path: Path,
 ) -> None:
     points = {"failpoints": "engine.run.upscaler=fail"}
-    async with house(tmp_path, inventory.models_document(), **points) as home:
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
         answer = await home.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=home.bearer)
         assert answer.status_code == 201
         told = (await run(home, "five")).json()
@@ -413,8 +414,8 @@ async def test_a_space_whose_fifth_node_fails_is_free_and_pays_for_every_node_th
         assert told["error"].startswith("ImageUpscaleWithModel (node 5): ")
         assert await home.standing() == ("5.00", "0.00")
         header, settings = home.bearer, replace(home.product.settings, failpoints="")
-    product = assembly.build(settings, inventory.models_document())
-    async with assembly.running(product), client(faces.create_app(product)) as visitor:
+    product = bootstrap.build(settings, app_catalog.models_document())
+    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
         told = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()
         assert (told["status"], len(told["output"])) == ("succeeded", 2)
         assert ("cached" in told["logs"], "node 1 " in told["logs"]) == (False, True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import PAINT, node
@@ -59,7 +59,7 @@ class Both:
 async def two(tmp_path: Path) -> AsyncIterator[Both]:
     async with (
         comfyui() as comfy,
-        house(tmp_path, inventory.models_document(), comfyui_url=comfy.url) as home,
+        house(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url) as home,
     ):
         yield Both(home, comfy)
 
@@ -195,7 +195,7 @@ async def test_what_neither_has_and_what_only_both_have_together_is_refused_at_o
 
 
 async def test_without_a_comfyui_the_classes_are_told_with_what_unlocks_them(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}
         space = await home.client.post(SPACES, json=body, headers=home.bearer)
         assert space.json()["verification"]["status"] == "unverified"
@@ -216,7 +216,7 @@ async def test_on_a_public_address_strangers_graphs_reach_the_comfyui_only_where
         changes = {**public, "comfyui_graphs": allowed}
         async with (
             comfyui() as comfy,
-            house(folder, inventory.models_document(), comfyui_url=comfy.url, **changes) as home,
+            house(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as home,
         ):
             visitor = home.visitor("203.0.113.9", "https://sixfold.example")
             await visitor.post(SPACES, json=body, headers=home.bearer)

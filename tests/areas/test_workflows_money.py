@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, house, small_models
 from tests.areas.test_comfyui_face import PAINT, node
 from tests.recomputing import micros, recomputed
@@ -22,7 +22,7 @@ MANY = {"width": 32, "height": 16, "batch_size": 3, "color": 4096}
 async def dots(tmp_path: Path) -> AsyncIterator[House]:
     """A server whose models all give dots; its graphs are real."""
     document = small_models()
-    graph = inventory.models_document()["engines"]["graph"]
+    graph = app_catalog.models_document()["engines"]["graph"]
     whole = {**document, "engines": {**document["engines"], "graph": graph}}
     async with house(tmp_path, whole) as home:
         yield home

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import settings, storage
+from sixfold import settings
+from sixfold.app import storage
 from sixfold.cli import restoring
 from sixfold.cli.terminal import Refused
 from sixfold.core import ids

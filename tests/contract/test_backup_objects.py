@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import errors, settings, storage
+from sixfold import errors, settings
+from sixfold.app import storage
 from sixfold.cli import restoring
 from sixfold.settings import Settings
 from tests import s3

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work.engines import Task
 from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, WorkerSpec, WorkerStartFailed
 from sixfold.core.work.workers import RESIDENT
@@ -246,7 +246,7 @@ for module in sys.argv[1:]:
 
 
 def test_no_resident_engine_starts_a_thread_when_imported_for_a_fork_would_not_have_it() -> None:
-    engines = inventory.catalog(Settings(), inventory.price_table(Settings())).engines().values()
+    engines = app_catalog.catalog(Settings(), app_catalog.price_table(Settings())).engines().values()
     modules = {each.factory.partition(":")[0] for each in engines if each.kind in RESIDENT}
     assert "sixfold.engines.image.scene.engine" in modules
     command = [sys.executable, "-c", IMPORTED, *PRELOAD, *sorted(modules)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import idempotency
 from sixfold.core.database import many
 from tests.areas.gateway import gateway
@@ -79,7 +79,7 @@ async def test_a_call_that_was_refused_is_not_kept_for_its_key(home: House) -> N
 
 
 async def test_what_has_ended_well_is_whole_though_it_made_no_file(tmp_path: Path) -> None:
-    async with house(tmp_path, inventory.models_document()) as home:
+    async with house(tmp_path, app_catalog.models_document()) as home:
         made = await Agent(home).call("run_space", slug="api-contract", input={"text": "hi"})
     assert (made["output"], made["data"], made["progress"]) == ([], {"value": "hi"}, 1.0)
 
@@ -174,7 +174,7 @@ async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: Hous
 
 
 async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
-    async with gateway(tmp_path, models=inventory.models_document()) as door:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
         agent = Agent(door.home)
         asked = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
         quote = await agent.call("quote", model="chat", input=asked)

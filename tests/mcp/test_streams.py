@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from sixfold import faces
+from sixfold.app import asgi
 from sixfold.core.accounts.rights import ANY
 from sixfold.mcp import face
 from sixfold.mcp.messages import Plain
@@ -33,7 +33,7 @@ def tool(name: str, run: Any) -> Tool:
 async def serving(home: House, tools: Sequence[Tool], ping_seconds: float = 15) -> AsyncIterator[str]:
     """A server with just these tools, on a socket."""
     server = Server([Toolbox(tools).feature()], "Fixtures.")
-    app = App([face.serve(faces.build_services(home.product), server, ping_seconds)], Metrics())
+    app = App([face.serve(asgi.build_services(home.product), server, ping_seconds)], Metrics())
     async with served(app) as origin:
         yield f"{origin}/mcp"
 

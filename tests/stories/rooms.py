@@ -16,7 +16,8 @@ import uvicorn
 import websockets
 from websockets.asyncio.client import ClientConnection
 
-from sixfold import faces, inventory
+from sixfold.app import asgi
+from sixfold.app import catalog as app_catalog
 from tests.areas.house import House, house
 
 WAIT_SECONDS = 60
@@ -97,8 +98,8 @@ async def room(folder: Path, **changes: Any) -> AsyncIterator[Room]:
     """A house whose door is open."""
     with socket.create_server(("127.0.0.1", 0)) as door:
         port = door.getsockname()[1]
-        async with house(folder, inventory.models_document(), port=port, **changes) as home:
-            app = faces.create_app(home.product)
+        async with house(folder, app_catalog.models_document(), port=port, **changes) as home:
+            app = asgi.create_app(home.product)
             config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve(sockets=[door]))

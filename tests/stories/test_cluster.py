@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests import postgres, s3
 from tests.fakes.models import model_server
 from tests.stories.cluster import Work, cluster, wrongs
@@ -40,7 +40,7 @@ async def test_nothing_is_lost_or_paid_twice_whatever_dies(tmp_path: Path, worke
         settings: dict[str, str] = {}
         blows: list[Callable[[], Awaitable[None]]] = []
         if workers == "ray":
-            kinds = [kind.id for kind in inventory.templates().hardware.kinds()]
+            kinds = [kind.id for kind in app_catalog.templates().hardware.kinds()]
             rays = await stack.enter_async_context(raylets(tmp_path, 4, kinds))
             settings = {"SIXFOLD_DRIVER": "ray", "SIXFOLD_RAY_ADDRESS": rays.address, **QUIET}
             blows.append(lambda: _crash_machine(rays))

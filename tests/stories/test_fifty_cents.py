@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold import inventory, settings
+from sixfold import settings
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from tests import processes
 from tests.areas.house import house
@@ -31,7 +32,7 @@ ASKED = {
 async def test_an_agent_makes_a_film_from_its_memory_and_stops_at_fifty_cents(
     tmp_path: Path, pictures: Path
 ) -> None:
-    async with house(tmp_path, inventory.models_document()) as home, served(home.app) as origin:
+    async with house(tmp_path, app_catalog.models_document()) as home, served(home.app) as origin:
         await home.client.put("/api/pages/projects/lighthouse-film", json=ASKED, headers=home.bearer)
         key = await home.limited_key(Scope(budget_day=500_000))
         child = await asyncio.create_subprocess_exec(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.areas import browsing
 from tests.areas.browsing import Tab
 from tests.areas.house import House, house
@@ -124,7 +124,7 @@ async def adds_up(tab: Tab, home: House, pictures: Path) -> None:
 
 async def test_a_newcomer_sees_all_six_areas_and_what_they_cost(tmp_path: Path, pictures: Path) -> None:
     async with (
-        house(tmp_path, inventory.models_document()) as home,
+        house(tmp_path, app_catalog.models_document()) as home,
         served(home.app) as url,
         browsing.browser() as chromium,
     ):

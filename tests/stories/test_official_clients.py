@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import inventory, settings
+from sixfold import settings
+from sixfold.app import catalog as app_catalog
 from tests import processes
 from tests.areas.gateway import gateway, listening
 
@@ -19,7 +20,7 @@ FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are t
 
 
 async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
-    models = inventory.models_document()
+    models = app_catalog.models_document()
     async with gateway(tmp_path, settings=FILES, models=models) as door, listening(door.home.app) as origin:
         child = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.work.states import State
@@ -36,7 +36,7 @@ DRAWN = {"service": "custom:glow", "prompt": "a fox", "width": 64, "height": 64,
 @pytest.fixture
 async def bare(tmp_path: Path) -> AsyncIterator[House]:
     """A server without weights."""
-    async with house(tmp_path / "data", inventory.models_document()) as found:
+    async with house(tmp_path / "data", app_catalog.models_document()) as found:
         yield found
 
 
@@ -48,7 +48,7 @@ async def home(tmp_path: Path) -> AsyncIterator[House]:
 
     folder = tiny.stable_diffusion(tmp_path / "data" / "weights" / "image" / "tiny")
     (folder / "sixfold.json").write_text(json.dumps({"added": "2026-01-01T00:00:00+00:00"}))
-    models, tables = inventory.models_document(), {"engines": {**OPTIONS, **LESSON}}
+    models, tables = app_catalog.models_document(), {"engines": {**OPTIONS, **LESSON}}
     async with house(tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60) as found:
         yield found
 

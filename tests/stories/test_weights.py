@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work.orders import Order
 from sixfold.core.work.states import State
 from tests.areas.house import House, house
@@ -38,7 +38,7 @@ async def home(tmp_path: Path, tiny: Path) -> AsyncIterator[House]:
     folder.symlink_to(tiny)
     (tiny / "sixfold.json").write_text(json.dumps({"added": "2026-01-01T00:00:00+00:00"}))
     options = {"steps": 2, "threads": 1}
-    models = inventory.models_document()
+    models = app_catalog.models_document()
     tables = {"engines": {"weights-image": options}}
     async with house(tmp_path / "data", models, driver="process", tables=tables, inline_seconds=60) as found:
         yield found

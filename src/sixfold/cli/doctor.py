@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from sixfold import __version__, errors, inventory, storage
+from sixfold import __version__, errors
+from sixfold.app import catalog as app_catalog
+from sixfold.app import storage
 from sixfold.cli import doctor_text, locking, opening, places, report, weights
 from sixfold.cli.report import Report
 from sixfold.cli.terminal import put_json
@@ -114,7 +116,7 @@ def _database(configured: Settings) -> dict[str, Any] | None:
 
 def _prices() -> dict[str, Any]:
     """How old the bundled prices of model servers are: the months in which they were read."""
-    months = [str(row["as_of"]) for row in inventory.read_toml("gateway_prices.toml")["models"].values()]
+    months = [str(row["as_of"]) for row in app_catalog.read_toml("gateway_prices.toml")["models"].values()]
     return {"models": len(months), "oldest": min(months), "newest": max(months)}
 
 

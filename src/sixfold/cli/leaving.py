@@ -8,7 +8,8 @@ import os
 import sys
 from pathlib import Path
 
-from sixfold import errors, storage
+from sixfold import errors
+from sixfold.app import storage
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
 from sixfold.core.accounts import accounts

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold import inventory, storage
+from sixfold.app import catalog as app_catalog
+from sixfold.app import storage
 from sixfold.cli import opening
 from sixfold.cli.client import Client
 from sixfold.cli.terminal import Paint, Refused, put_json
@@ -51,7 +52,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
         raise Refused(f"{source.name} is no model: {found.fault}")
     name = _name(arguments.name, found)
     if arguments.hardware:
-        inventory.templates().hire(name, arguments.hardware)
+        app_catalog.templates().hire(name, arguments.hardware)
     folder = configured.data_dir / "models"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = folder / f"{name}.py"
@@ -179,7 +180,7 @@ def _name(wanted: str | None, found: Described) -> str:
     name = str(wanted or found.facts["name"])
     if not files.NAME.fullmatch(name):
         raise Refused(f"{name!r} is no name for a model: use a to z, digits and -")
-    if name in inventory.models_document()["models"]:
+    if name in app_catalog.models_document()["models"]:
         raise Refused(f"{name} is a built-in name")
     return name
 

@@ -10,7 +10,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from sixfold import settings, storage
+from sixfold import settings
+from sixfold.app import storage
 from sixfold.cli.terminal import Refused
 from sixfold.core.database import Database, Transaction
 from sixfold.settings import Settings

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sixfold import errors, storage
+from sixfold import errors
+from sixfold.app import storage
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
 

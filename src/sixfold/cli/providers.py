@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from sixfold import storage
+from sixfold.app import storage
 from sixfold.cli import opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.work.engines import EngineError

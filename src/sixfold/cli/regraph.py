@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sixfold import assembly, errors, inventory
-from sixfold.assembly import Product
+from sixfold import errors
+from sixfold.app import bootstrap
+from sixfold.app import catalog as app_catalog
+from sixfold.app.bootstrap import Product
 from sixfold.cli import opening
 from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Refused
@@ -83,8 +85,8 @@ async def make(
 ) -> bytes:
     """Run the graph to its end, and put the original's own text into the file that this was."""
     try:
-        product = assembly.build(_alone(configured, scratch / "server"), _embedded())
-        async with assembly.running(product):
+        product = bootstrap.build(_alone(configured, scratch / "server"), _embedded())
+        async with bootstrap.running(product):
             ended = await _run(product, work, files)
             file = _counterpart(origin, ended)
             data = await product.blobs.get(file.blob)
@@ -108,7 +110,7 @@ def _alone(configured: Settings, folder: Path) -> Settings:
 
 def _embedded() -> dict[str, Any]:
     """The bundled catalogue with no engines but those that give the same bytes each time."""
-    document = inventory.models_document()
+    document = app_catalog.models_document()
     engines = {name: row for name, row in document["engines"].items() if row["kind"] in _KINDS}
     models = {
         name: {**row, "engines": [each for each in row["engines"] if each in engines]}

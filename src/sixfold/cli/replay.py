@@ -15,7 +15,11 @@ from typing import Any
 
 import blake3
 
-from sixfold import errors, intake, inventory, storage, workplaces
+from sixfold import errors
+from sixfold.app import catalog as app_catalog
+from sixfold.app import drivers as app_drivers
+from sixfold.app import media as app_media
+from sixfold.app import storage
 from sixfold.cli import opening, receipt, regraph
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
@@ -103,7 +107,7 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     manifest = origin.manifest
     if origin.signature == "invalid":
         raise Refused("Its manifest was changed after it was signed, so that nothing in it can be trusted")
-    catalog = inventory.catalog(configured, inventory.price_table(configured))
+    catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     engine = _engine(catalog, manifest)
     if engine.kind == spaces.ENGINE and (manifest.model == spaces.PROMPT or manifest.model not in catalog):
         return _carried(origin, catalog[spaces.PROMPT], engine, configured)
@@ -200,7 +204,7 @@ async def _fetched(url: Any, digest: str, configured: Settings, path: Path) -> P
     """What an input's URL gives today, if that still is the same content."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return None
-    fetcher = intake.open_fetcher(configured)
+    fetcher = app_media.open_fetcher(configured)
     try:
         fetched = await fetcher.fetch_bytes(
             url, max_bytes=configured.fetch_image_bytes, timeout_seconds=configured.fetch_seconds
@@ -231,9 +235,9 @@ async def _make(
         work = regraph.Work(plan.model.name, plan.values, plan.beside)
         return await regraph.make(origin, work, files, configured, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
-    driver = workplaces.local_driver(configured, Failpoints(), inventory.templates())
+    driver = app_drivers.local_driver(configured, Failpoints(), app_catalog.templates())
     limits = dataclasses.replace(
-        workplaces.policy(configured, inventory.templates()), scratch=scratch / "worker"
+        app_drivers.policy(configured, app_catalog.templates()), scratch=scratch / "worker"
     )
     spec = workers.worker_spec(plan.engine, limits)
     bar = receipt.Bar(Paint(sys.stderr))

@@ -7,7 +7,9 @@ import http.client
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sixfold import intake, inventory, settings
+from sixfold import settings
+from sixfold.app import catalog as app_catalog
+from sixfold.app import media as app_media
 from sixfold.cli import local_key
 from sixfold.cli.client import SOCKET, Client, KeyRefused
 from sixfold.cli.locking import Running
@@ -54,7 +56,7 @@ def read(configured: Settings, running: Running | None) -> Report:
             return _report(_ask(configured, running.url), "server")
         except _Unanswered as reason:
             note = f"{reason}{_FOUND_HERE}"
-    catalog = inventory.catalog(configured, inventory.price_table(configured))
+    catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     return _report(asyncio.run(_probe(configured, catalog)), "probe", note)
 
 
@@ -103,12 +105,12 @@ def _is_report(document: Any) -> bool:
 
 async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
     """Look once for everything that a server with these settings would use."""
-    clients = Clients(intake.open_fetcher(configured))
-    known = inventory.standings(configured, catalog, clients, seconds=PROBE_SECONDS)
+    clients = Clients(app_media.open_fetcher(configured))
+    known = app_catalog.standings(configured, catalog, clients, seconds=PROBE_SECONDS)
     try:
         (ready, servers), _ = await asyncio.gather(chat.look(configured, PROBE_SECONDS), known.refresh())
     finally:
         await clients.aclose()
     known.told |= {name: lambda standing=standing: standing for name, standing in ready.items()}
-    resources = await inventory.resources(configured, catalog, known, lambda: servers).resources()
+    resources = await app_catalog.resources(configured, catalog, known, lambda: servers).resources()
     return dict(availability.report(catalog, Terms(configured.previews_allowed, standing=known), resources))

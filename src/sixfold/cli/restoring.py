@@ -13,7 +13,7 @@ from pathlib import Path
 
 import blake3
 
-from sixfold import storage
+from sixfold.app import storage
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Refused
 from sixfold.core.accounts import journal

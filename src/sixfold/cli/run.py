@@ -102,10 +102,11 @@ def follow(client: Client, prediction: Document, began: float) -> Document:
 
 
 def _catalog(arguments: argparse.Namespace) -> Catalog:
-    from sixfold import inventory, settings
+    from sixfold import settings
+    from sixfold.app import catalog as app_catalog
 
     configured = settings.load(data_dir=arguments.data_dir)
-    return inventory.catalog(configured, inventory.price_table(configured))
+    return app_catalog.catalog(configured, app_catalog.price_table(configured))
 
 
 def _list(catalog: Catalog, *, as_json: bool) -> None:

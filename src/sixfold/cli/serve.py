@@ -20,16 +20,17 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from sixfold import assembly, errors, open_files, settings, storage
-from sixfold.assembly import Product
+from sixfold import errors, open_files, settings
+from sixfold.app import bootstrap, storage
+from sixfold.app.asgi import create_app
+from sixfold.app.bootstrap import Product
+from sixfold.app.config_reload import Source
 from sixfold.cli import banner, first_start, locking, opening
 from sixfold.cli.locking import ServerLock
 from sixfold.cli.terminal import Paint, Refused
-from sixfold.config_reload import Source
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
-from sixfold.faces import create_app
 from sixfold.settings import Settings
 from sixfold.upstreams import hosts
 from sixfold.web import local_socket, logs
@@ -215,8 +216,8 @@ async def _serve(
     lock: ServerLock,
 ) -> None:
     paint = Paint()
-    product = assembly.build(configured, source=source)
-    async with assembly.running(product):
+    product = bootstrap.build(configured, source=source)
+    async with bootstrap.running(product):
         sweep = Sweep(
             _KEEP_ALIVE_SECONDS,
             configured.header_seconds,
@@ -333,7 +334,7 @@ class _Ending:
             self._paint.line(f"  Stopping: {runs} may finish, within {seconds:g} s; {again}")
         try:
             await self._product.live.drain()
-            await assembly.ended(self._product)
+            await bootstrap.ended(self._product)
         finally:
             self._server.should_exit = True
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 
 LINES = 40  # that `doctor` and `engines list` print at most, unless --all is given
 OTHERS = "other models"
@@ -50,7 +50,7 @@ def cut(text: str, room: int) -> str:
 
 @cache
 def _tasks() -> Mapping[str, list[str]]:
-    return inventory.read_toml("tasks.toml")
+    return app_catalog.read_toml("tasks.toml")
 
 
 @cache

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from sixfold import storage
+from sixfold.app import storage
 from sixfold.cli import locking, opening, restoring
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
 from sixfold.core.quantities import size

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.cli import opening, packages
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.quantities import size
@@ -118,7 +118,7 @@ def _already(arguments: argparse.Namespace, shelf: WeightStore, order: _Order) -
 
 
 def _order(arguments: argparse.Namespace) -> _Order:
-    table = inventory.read_toml("weights.toml")
+    table = app_catalog.read_toml("weights.toml")
     family = str(arguments.family)
     if family not in table:
         raise Refused(f"There is no family {family}; there is {', '.join(table)}")

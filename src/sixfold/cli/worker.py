@@ -11,7 +11,8 @@ import signal
 
 import uvloop
 
-from sixfold import assembly, open_files, settings
+from sixfold import open_files, settings
+from sixfold.app import bootstrap
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused
 from sixfold.settings import Settings
@@ -51,8 +52,8 @@ async def _work(configured: Settings) -> None:
     paint, ending = Paint(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _hear, number, ending)
-    product = assembly.build(configured)
-    async with assembly.running(product):
+    product = bootstrap.build(configured)
+    async with bootstrap.running(product):
         runs = "one run" if configured.workers == 1 else f"{configured.workers} runs"
         paint.line(f"  Working: up to {runs} at a time; Control-C ends it")
         await ending.wait()

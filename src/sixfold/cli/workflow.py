@@ -133,11 +133,11 @@ def _verdict(told: Document) -> str:
 
 def verify(arguments: argparse.Namespace) -> int:
     """`workflow verify [SLUG …]`: each graph checked against its classes; 1 when one is wrong."""
-    from sixfold import workshops
+    from sixfold.app import graphs as app_graphs
     from sixfold.core.graphs import spaces
 
-    registry = workshops.node_classes()
-    known = workshops.built_in_spaces()
+    registry = app_graphs.node_classes()
+    known = app_graphs.built_in_spaces()
     if unknown := [slug for slug in arguments.slugs if slug not in known]:
         raise Refused(f"There is no built-in space {unknown[0]}")
     day = time.strftime("%Y-%m-%d", time.gmtime())

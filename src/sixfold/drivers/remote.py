@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import httpx
 
-from sixfold import errors, imports
+from sixfold import errors, import_string
 from sixfold.core.work.engines import Canceled, EngineError, Result, Task
 from sixfold.core.work.ports import Detached, Driver, Living, Lost, Outcome, Reports, Worker, WorkerSpec
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
@@ -246,7 +246,7 @@ class RemoteDriver:
 
 def _build(spec: WorkerSpec, outside: Outside) -> RemoteEngine:
     try:
-        engine: RemoteEngine = imports.named(spec.factory)(outside, **spec.options)
+        engine: RemoteEngine = import_string.named(spec.factory)(outside, **spec.options)
     except (ImportError, AttributeError, TypeError, ValueError, EngineError) as error:
         raise StartFailed(f"{spec.factory}: {type(error).__name__}: {error}") from error
     return engine

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from sixfold import imports
+from sixfold import import_string
 from sixfold.core.work.engines import EngineError
 from sixfold.engines.image.diffusers import options as diffusers
 
@@ -26,7 +26,7 @@ def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
         except ValueError as error:
             raise WrongWish(f"[engines.{name}]: {error}") from error
         return
-    build = imports.named(factory)
+    build = import_string.named(factory)
     parameters = inspect.signature(build).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     known = [word for word in parameters if word != "outside"]

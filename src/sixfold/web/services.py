@@ -41,7 +41,7 @@ from sixfold.web.trusted_browsers import TrustedBrowsers
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Handed to every face by `faces.py`."""
+    """Handed to every face by `app/asgi.py`."""
 
     settings: Settings
     database: Database

@@ -22,7 +22,7 @@ from typing import NoReturn, cast
 
 import msgspec
 
-from sixfold import imports
+from sixfold import import_string
 from sixfold.core.work.batches import BatchEngine
 from sixfold.core.work.engines import Engine, Task
 from sixfold.worker import live, protocol, runner
@@ -43,7 +43,7 @@ def work(link: int, order: protocol.Spawn) -> NoReturn:
     """The same where every tie is cut already; `link` is the socket's number."""
     if order.serves:
         _prepare(order)
-        imports.named(order.factory)(socket.socket(fileno=link))
+        import_string.named(order.factory)(socket.socket(fileno=link))
         os._exit(0)
     worker = _Worker(socket.socket(fileno=link), order)
     worker.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core import money
 from sixfold.core.accounts import accounts, journal, ledger, settlement
 from sixfold.core.accounts.prices import PriceTable, Rate
@@ -50,7 +50,7 @@ CONTRACT = [
 
 @pytest.fixture(scope="module")
 def table() -> PriceTable:
-    return inventory.price_table(Settings())
+    return app_catalog.price_table(Settings())
 
 
 @pytest.mark.parametrize(("name", "quantity", "variant", "cost", "shown"), CONTRACT)
@@ -91,7 +91,7 @@ def test_a_part_of_a_unit_is_rounded_up_to_the_micro_dollar() -> None:
 
 
 def test_an_operators_own_price_goes_over_the_bundled_one() -> None:
-    own = inventory.price_table(Settings(tables={"prices": {"ra1": {"usd": "0.05"}}}))
+    own = app_catalog.price_table(Settings(tables={"prices": {"ra1": {"usd": "0.05"}}}))
     assert own["ra1"].price().cost == "0.05"
     assert own["anime"].price().cost == "0.007"
 

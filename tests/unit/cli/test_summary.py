@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory, settings
+from sixfold import settings
+from sixfold.app import catalog as app_catalog
 from sixfold.cli import summary
 from tests.unit.cli.conftest import program
 
@@ -54,7 +55,7 @@ def test_the_doctor_puts_what_works_before_what_is_missing(tmp_path: Path) -> No
 
 def test_all_shows_every_model_and_engine(tmp_path: Path) -> None:
     configured = settings.load({}, data_dir=tmp_path)
-    catalog = inventory.catalog(configured, inventory.price_table(configured))
+    catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     listed = program(tmp_path / "data", "doctor", "--all").out
     assert [model.name for model in catalog.models() if model.name not in listed] == []
     engines = program(tmp_path / "data", "engines", "list", "--all").out
@@ -66,10 +67,10 @@ def test_all_shows_every_model_and_engine(tmp_path: Path) -> None:
 def test_every_model_has_a_task_and_every_task_names_models(tmp_path: Path) -> None:
     configured = settings.load({}, data_dir=tmp_path)
     models = [
-        model.name for model in inventory.catalog(configured, inventory.price_table(configured)).models()
+        model.name for model in app_catalog.catalog(configured, app_catalog.price_table(configured)).models()
     ]
     assert [name for name in models if summary.task_of(name) == summary.OTHERS] == []
-    tasks = inventory.read_toml("tasks.toml")
+    tasks = app_catalog.read_toml("tasks.toml")
     named = [name for names in tasks.values() for name in names]
     assert len(named) == len(set(named))
     assert [name for name in named if not name.endswith("*") and name not in models] == []
@@ -135,7 +136,7 @@ def test_an_ollama_that_runs_is_not_started_but_given_a_model(
     tmp_path: Path, name: str, commands: list[str]
 ) -> None:
     configured = settings.load({}, data_dir=tmp_path)
-    spec = inventory.catalog(configured, inventory.price_table(configured)).engines()[name]
+    spec = app_catalog.catalog(configured, app_catalog.price_table(configured)).engines()[name]
     found = [{"name": "Ollama", "kind": "chat", "found": "at http://127.0.0.1:11434"}]
     ways = summary.ways([engine("relay", spec.unlock, "chat")], MODELS, found)
     assert list(ways) == [*commands, "sixfold provider set openai|anthropic"]

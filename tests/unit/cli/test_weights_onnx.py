@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from tests.hub import LoopbackHub, serving
 from tests.unit.cli.conftest import Commands
 from tests.unit.engines import onnx_model, onnx_tiny
@@ -17,7 +17,7 @@ from tests.unit.engines.audio import test_stems
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 
 LITE = "onnx-community/BiRefNet_lite-ONNX"  # what the table calls birefnet-lite
-TABLE = inventory.read_toml("weights.toml")
+TABLE = app_catalog.read_toml("weights.toml")
 
 # The engine that each family makes ready, and two stand-ins: one that does its work, and one that does not.
 TINY: dict[str, tuple[str, Callable[[Path], Path], Callable[[Path], Path]]] = {

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work.engines import Task
 from sixfold.engines.image.scene.effort import Effort
 from sixfold.engines.image.scene.engine import SceneEngine
@@ -20,7 +20,7 @@ from tests.unit.engines.orders import Note
 from tests.unit.engines.video import films
 
 PICTURES = {"anime-image": 512, "fast-image-space": 256, "fast-image-native": 256}
-CATALOGUE = inventory.catalog(Settings(), inventory.price_table(Settings()))
+CATALOGUE = app_catalog.catalog(Settings(), app_catalog.price_table(Settings()))
 
 
 def painted(folder: Path, template: str, **given: Any) -> Any:

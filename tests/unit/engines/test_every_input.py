@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work.engines import Task
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.video import encode, planes
@@ -23,7 +23,7 @@ from sixfold.settings import Settings
 from sixfold.worker import runner
 from tests.unit.engines import orders
 
-CATALOGUE = inventory.catalog(Settings(), inventory.price_table(Settings()))
+CATALOGUE = app_catalog.catalog(Settings(), app_catalog.price_table(Settings()))
 FILES = {"image", "mask", "audio", "video", "media", "voice_sample"}
 
 # A template's usual inputs, and another value for each of them.
@@ -190,4 +190,4 @@ def test_no_template_and_no_input_is_forgotten() -> None:
     asked = {(name, each) for name, (_, others) in CASES.items() for each in others}
     inputs = {(name, each.name) for name in CASES for each in CATALOGUE[name].inputs}
     assert (asked | set(ELSEWHERE), asked & set(ELSEWHERE)) == (inputs, set())
-    assert CASES.keys() | WHOLE.keys() == set(inventory.read_toml("templates.toml"))
+    assert CASES.keys() | WHOLE.keys() == set(app_catalog.read_toml("templates.toml"))

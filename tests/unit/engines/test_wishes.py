@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work.workers import Policy, worker_spec
 from sixfold.settings import InvalidSetting, Settings
 
 
 def catalog(folder: Path, **engines: Any) -> Any:
     configured = Settings(data_dir=folder, tables={"engines": engines})
-    return inventory.catalog(configured, inventory.price_table(configured))
+    return app_catalog.catalog(configured, app_catalog.price_table(configured))
 
 
 def test_what_an_engine_understands_reaches_it(tmp_path: Path) -> None:

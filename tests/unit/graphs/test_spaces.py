@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sixfold import workshops
+from sixfold.app import graphs as app_graphs
 from sixfold.core.graphs.spaces import Space
 
 LOADERS = {"ckpt_name", "lora_name", "unet_name", "clip_name", "vae_name", "control_net_name"}
-SPACES = workshops.built_in_spaces()
+SPACES = app_graphs.built_in_spaces()
 
 
 def files_of(space: Space) -> set[str]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sixfold import assembly, settings
+from sixfold import settings
+from sixfold.app import bootstrap
 from sixfold.core.belongings import closing
 from sixfold.core.work import outbox, supervisor
 from sixfold.store import sql, sqlite
@@ -190,19 +191,19 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name in (
-        (assembly, "_SWEEP_SECONDS"),
-        (assembly, "_LOOK_SECONDS"),
+        (bootstrap, "_SWEEP_SECONDS"),
+        (bootstrap, "_LOOK_SECONDS"),
         (supervisor, "_SWEEP_SECONDS"),
         (outbox, "_LOOK_SECONDS"),
         (opening, "_SWEEP_SECONDS"),
     ):
         monkeypatch.setattr(module, name, 0.02)
-    product = assembly.build(settings.Settings(data_dir=tmp_path, probe=False, lease_seconds=0.1))
+    product = bootstrap.build(settings.Settings(data_dir=tmp_path, probe=False, lease_seconds=0.1))
     assert isinstance(product.database, sqlite.SqliteDatabase)
     recorded = Recorded(product.database._queries)
     product.database._queries = recorded
     loops = {"closing_due", "prediction_stale", "outbox_due", "response_sweep", "session_heartbeat"}
-    async with assembly.running(product), asyncio.timeout(60):
+    async with bootstrap.running(product), asyncio.timeout(60):
         while any(recorded.names[name] < 3 for name in loops):  # noqa: ASYNC110 - a statement sets no event
             await asyncio.sleep(0.01)
     assert set(recorded.names) - set(SWEPT) == {"predictions_orphaned"}, "which runs once, at the start"

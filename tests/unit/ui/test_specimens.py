@@ -11,7 +11,7 @@ import av
 import pytest
 from PIL import Image
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.settings import Settings
 from sixfold.ui import specimens
 from sixfold.ui.catalogue import is_shown
@@ -26,7 +26,7 @@ ROWS = specimens.read()
 def catalog(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The bundled catalogue."""
     settings = Settings(data_dir=tmp_path_factory.mktemp("data"))
-    return inventory.catalog(settings, inventory.price_table(settings))
+    return app_catalog.catalog(settings, app_catalog.price_table(settings))
 
 
 def test_each_specimen_was_made_by_the_engine_as_it_is_now(catalog: Any) -> None:

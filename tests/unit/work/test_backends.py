@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work import backends
 
 PICTURE = {"image_url": "https://example.com/a.png"}
@@ -35,7 +35,7 @@ def test_under_load_a_film_is_smaller() -> None:
 
 
 def test_whatever_is_chosen_is_listed_and_takes_what_it_is_given() -> None:
-    models = inventory.models_document()["models"]
+    models = app_catalog.models_document()["models"]
     for values, waiting, _ in CHOICES:
         service, wanted = backends.choose(values, waiting)
         assert service in models["ra2v"]["backends"]

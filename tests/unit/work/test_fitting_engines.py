@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from sixfold import errors, inventory
+from sixfold import errors
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.work import catalog
 from sixfold.core.work.catalog import Model
@@ -15,8 +16,8 @@ from sixfold.core.work.choosing import Standing, Terms
 
 def model(name: str) -> Model:
     """A model of the bundled catalogue."""
-    prices = PriceTable(inventory.read_toml("prices.toml"))
-    return catalog.build(inventory.models_document(), prices, {})[name]
+    prices = PriceTable(app_catalog.read_toml("prices.toml"))
+    return catalog.build(app_catalog.models_document(), prices, {})[name]
 
 
 def terms(*ready: str) -> Terms:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sixfold import errors, inventory
+from sixfold import errors
+from sixfold.app import catalog as app_catalog
 from sixfold.core.graphs import workshop
 from sixfold.core.memory.search import finder
 from sixfold.core.relay import routing
@@ -33,11 +34,11 @@ EXACT = re.compile(
 
 
 def document() -> dict[str, Any]:
-    return dict(inventory.models_document())
+    return dict(app_catalog.models_document())
 
 
 def known() -> Catalog:
-    return catalog.build(document(), inventory.price_table(Settings(data_dir=Path("/nonexistent"))), {})
+    return catalog.build(document(), app_catalog.price_table(Settings(data_dir=Path("/nonexistent"))), {})
 
 
 CATALOG = known()

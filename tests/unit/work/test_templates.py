@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold import errors, inventory
+from sixfold import errors
+from sixfold.app import catalog as app_catalog
 from sixfold.core.work import mounts
 from sixfold.core.work.engines import Task
 from sixfold.core.work.events import Logged, Moved
@@ -27,7 +28,7 @@ SECOND = 1_000_000
 
 
 def test_own_hardware_costs_what_the_template_says_and_other_what_that_says() -> None:
-    found = inventory.templates()
+    found = app_catalog.templates()
     assert found.hire("piano", None) == Hire("gpu-24gb-a", 420_000)
     assert found.hire("piano", "gpu-24gb-a") == Hire("gpu-24gb-a", 420_000)
     assert found.hire("piano", "gpu-16gb-a") == Hire("gpu-16gb-a", 300_000)
@@ -45,7 +46,7 @@ def test_a_template_on_hardware_that_there_is_not_stops_the_start() -> None:
 
 
 def test_a_seat_idles_as_its_last_template_says_unless_the_operator_says_otherwise() -> None:
-    engine = inventory.catalog(Settings(), inventory.price_table(Settings())).engines()
+    engine = app_catalog.catalog(Settings(), app_catalog.price_table(Settings())).engines()
     pool, now = Pool(engine["scene-painter"]), time.monotonic()
     pool.seats = [Seat(since=now, idle_seconds=3600.0), Seat(since=now, idle_seconds=0.0)]
     kept = pool.seats[0]

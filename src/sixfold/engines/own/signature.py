@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from PIL import Image
 
-from sixfold import typed
+from sixfold import model_api
 from sixfold.engines.own.files import WrongFile
 
 _PLAIN: Mapping[Any, str] = {
@@ -44,7 +44,7 @@ def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
             raise WrongFile(f"{name} must be an argument with a name")
         if name not in known:
             raise WrongFile(f"{name} has no type hint")
-        if known[name] != typed.Progress:
+        if known[name] != model_api.Progress:
             found[name] = _input(name, known[name], parameter.default)
     return found
 
@@ -54,13 +54,13 @@ def output_kind(function: Callable[..., Any]) -> str:
     hint, marks = _unwrapped(hints(function).get("return", dict))
     if get_origin(hint) in (list, tuple) and get_args(hint):
         hint, marks = _unwrapped(get_args(hint)[0])
-    media = next((mark.kind for mark in marks if isinstance(mark, typed.Media)), None)
+    media = next((mark.kind for mark in marks if isinstance(mark, model_api.Media)), None)
     return media or _GIVEN.get(hint, "json")
 
 
 def progress_argument(function: Callable[..., Any]) -> str | None:
     """The argument that wants to be given the way to report progress."""
-    return next((name for name, hint in hints(function).items() if hint == typed.Progress), None)
+    return next((name for name, hint in hints(function).items() if hint == model_api.Progress), None)
 
 
 def kinds(function: Callable[..., Any]) -> dict[str, Any]:
@@ -103,9 +103,9 @@ def _said(mark: Any) -> dict[str, Any]:
     """What one mark of `Annotated` says of its input."""
     if isinstance(mark, str):
         return {"description": mark}
-    if isinstance(mark, typed.Media):
+    if isinstance(mark, model_api.Media):
         return {"type": mark.kind}
-    if isinstance(mark, typed.Length):
+    if isinstance(mark, model_api.Length):
         return {"max_chars": mark.most}
     found: dict[str, Any] = {}
     for key, names in _BOUNDS:

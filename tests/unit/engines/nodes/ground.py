@@ -9,7 +9,7 @@ from typing import Any
 
 import blake3
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.graphs import execute, validate
 from sixfold.core.graphs.execute import Ended, Place
 from sixfold.core.graphs.ports import Child, Event, File, Made, Stored
@@ -61,7 +61,7 @@ class Children:
         scratch = self._folder / node_key
         scratch.mkdir()
         files = {name: value.path for name, value in inputs.items() if isinstance(value, File)}
-        row = inventory.models_document()["models"][model]
+        row = app_catalog.models_document()["models"][model]
         plain = {name: value for name, value in inputs.items() if name not in files}
         task = Task(node_key, model, {**plain, **row.get("fixed", {})}, files)
         result = ENGINES[model]().run(task, Quiet(scratch))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.engines.remote import orders, routes
 from sixfold.engines.remote.orders import Order
 from sixfold.engines.remote.routes import Over, Price, Sizes, Used
@@ -40,7 +40,7 @@ def test_every_row_is_whole_and_says_when_and_where_its_price_was_read(
 
 
 def test_every_provider_of_the_catalogue_has_its_row() -> None:
-    engines = inventory.models_document()["engines"]
+    engines = app_catalog.models_document()["engines"]
     named = {
         tuple(name.split("-", 1)): row["options"]["route"]
         for name, row in engines.items()

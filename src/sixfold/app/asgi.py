@@ -7,7 +7,8 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
-from sixfold import storage
+from sixfold.app import storage
+from sixfold.app.bootstrap import Product, leaving_of
 from sixfold.areas.gateway import description as gateway_description
 from sixfold.areas.gateway import routes as gateway
 from sixfold.areas.hosting import description as hosting_description
@@ -23,7 +24,6 @@ from sixfold.areas.platform import description as platform_description
 from sixfold.areas.platform import routes as platform
 from sixfold.areas.workflows import routes as workflows
 from sixfold.areas.workflows.shown import Shown
-from sixfold.assembly import Product, leaving_of
 from sixfold.core.work.history import Histories
 from sixfold.core.work.quotes import Times
 from sixfold.mcp import face as mcp

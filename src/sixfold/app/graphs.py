@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold import imports
+from sixfold import import_string
 from sixfold.core.database import Database
 from sixfold.core.graphs import spaces
 from sixfold.core.graphs.keeping import Names
@@ -40,7 +40,7 @@ def built_in_spaces() -> Mapping[str, Space]:
 
 def node_classes() -> Registry:
     """Every class of nodes that graphs may name."""
-    classes: Registry = imports.deferred("sixfold.engines.nodes.classes:registry")()
+    classes: Registry = import_string.deferred("sixfold.engines.nodes.classes:registry")()
     return classes
 
 
@@ -68,12 +68,12 @@ def build(
     examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
     craft = Craft(
         node_classes,
-        packer=imports.deferred("sixfold.engines.nodes.packing:Packer"),
+        packer=import_string.deferred("sixfold.engines.nodes.packing:Packer"),
         pictures=PictureCodecs(
-            viewed=imports.deferred("sixfold.engines.nodes.viewing:viewed"),
-            viewed_bytes=imports.deferred("sixfold.engines.nodes.viewing:viewed_bytes"),
-            masked=imports.deferred("sixfold.engines.nodes.masking:masked"),
-            masked_bytes=imports.deferred("sixfold.engines.nodes.masking:masked_bytes"),
+            viewed=import_string.deferred("sixfold.engines.nodes.viewing:viewed"),
+            viewed_bytes=import_string.deferred("sixfold.engines.nodes.viewing:viewed_bytes"),
+            masked=import_string.deferred("sixfold.engines.nodes.masking:masked"),
+            masked_bytes=import_string.deferred("sixfold.engines.nodes.masking:masked_bytes"),
         ),
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
         limits=GraphLimits(settings.graph_nodes, settings.graph_values, settings.json_body_bytes),

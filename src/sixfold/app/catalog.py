@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sixfold import workshops
+from sixfold.app import graphs as app_graphs
 from sixfold.core.accounts import own_prices
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.work import catalog as catalogs
@@ -43,7 +43,7 @@ def models_document() -> dict[str, Any]:
             if twice := whole[table].keys() & rows.keys():
                 raise ValueError(f"{path.name} names {', '.join(sorted(twice))} once more")
             whole[table].update(rows)
-    whole["models"].update({space.model: space.row() for space in workshops.built_in_spaces().values()})
+    whole["models"].update({space.model: space.row() for space in app_graphs.built_in_spaces().values()})
     return whole
 
 
@@ -96,7 +96,7 @@ def standings(
 
     It sets the address `comfyui` to where a ComfyUI answers.
     """
-    address = comfyui or workshops.comfyui_address(settings)
+    address = comfyui or app_graphs.comfyui_address(settings)
     probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, address, seconds=seconds)}
     return Standings(
         models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sixfold import inventory
+from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.relay import policy as policies
 from sixfold.core.relay.policy import FIXED_AT_START, Policy
@@ -121,9 +121,9 @@ class ConfigReloader:
         settings = self._source.load()
         running = self._relaying.relay.policy
         try:
-            prices = self._catalog.checked(inventory.price_table(settings))
+            prices = self._catalog.checked(app_catalog.price_table(settings))
             if settings.tables.get("engines") != self._source.loaded.tables.get("engines"):
-                inventory.catalog(settings, prices)
+                app_catalog.catalog(settings, prices)
             book = opening.price_book(settings)
             policy = policies.parse(settings.tables.get("gateway", {}))
         except ValueError as error:

@@ -9,9 +9,24 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sixfold import errors, imports, intake, inventory, storage, workplaces, workshops
+from sixfold import errors, import_string
+from sixfold.app import (
+    catalog as app_catalog,
+)
+from sixfold.app import (
+    drivers as app_drivers,
+)
+from sixfold.app import (
+    graphs as app_graphs,
+)
+from sixfold.app import (
+    media as app_media,
+)
+from sixfold.app import (
+    storage,
+)
+from sixfold.app.config_reload import ConfigReloader, Source
 from sixfold.areas.gateway import talks
-from sixfold.config_reload import ConfigReloader, Source
 from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.identities import Provider
@@ -101,23 +116,23 @@ class Product:
 
 def build(settings: Settings, models_document: _Document = None, source: Source | None = None) -> Product:
     """The product, not yet running; `models_document` replaces `data/models`, `source` is read again."""
-    failpoints, bus, templates = Failpoints(settings.failpoints), Bus(), inventory.templates()
+    failpoints, bus, templates = Failpoints(settings.failpoints), Bus(), app_catalog.templates()
     database, blobs = storage.open_database(settings), storage.open_blobs(settings)
     signer, sealed = _sealing(settings, database)
-    clients = Clients(fetcher := intake.open_fetcher(settings))
-    media = intake.open_media(settings, database, blobs, fetcher)
-    models = inventory.catalog(settings, inventory.price_table(settings), models_document)
-    address = workshops.comfyui_address(settings)
-    standings = inventory.standings(settings, models, clients, address)
+    clients = Clients(fetcher := app_media.open_fetcher(settings))
+    media = app_media.open_media(settings, database, blobs, fetcher)
+    models = app_catalog.catalog(settings, app_catalog.price_table(settings), models_document)
+    address = app_graphs.comfyui_address(settings)
+    standings = app_catalog.standings(settings, models, clients, address)
     terms = Terms(settings.previews_allowed, standing=standings)
     offer = Offer(models, templates, terms, settings.session_limit)
     road = Pipeline(database, models, media, bus, _admission(settings, terms), failpoints)
-    theirs = workshops.comfyui(settings, clients, address)
-    graphs = workshops.build(settings, database, media, signer, road, theirs)
+    theirs = app_graphs.comfyui(settings, clients, address)
+    graphs = app_graphs.build(settings, database, media, signer, road, theirs)
     relaying = relays.build(settings, database, media)
     standings.told |= {"relay": relaying.standing, "relay-vision": relaying.vision_standing}
     outside = _outside(settings, clients, database, road, graphs, relaying)
-    places = workplaces.build(settings, failpoints, outside, templates)
+    places = app_drivers.build(settings, failpoints, outside, templates)
     places.tell(standings)
     finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
     workers = Supervisor(database, places.driver, models.engines(), finisher, bus, places.policy)
@@ -138,7 +153,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         outbox=outbox,
         webhook_secrets=sealed,
         spaces=(hub := gradio.build(settings, clients)),
-        spaces_here=workplaces.hosted_spaces(settings, places.images, hub),
+        spaces_here=app_drivers.hosted_spaces(settings, places.images, hub),
         shelf=own_files.build(settings, road.own, database),
         connections=(connections := Connections(database)),
         live=LiveSessions(database, places.driver, offer, places.policy, workers.boot, connections),
@@ -153,10 +168,10 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         relaying=relaying,
         checkout=Stripe(clients.upstream, settings),
         provider=OpenId(clients.upstream, settings),
-        images=workplaces.Learning(places.images, settings.data_dir / "scratch"),
+        images=app_drivers.Learning(places.images, settings.data_dir / "scratch"),
         deposits=Deposits(clients.upstream, database, settings.tables.get("deposits")),
         workshop=graphs,
-        resources=inventory.resources(
+        resources=app_catalog.resources(
             settings, models, standings, relaying.statuses, (standings.refresh, relaying.refresh)
         ),
         config_reloader=ConfigReloader(source, models, relaying),
@@ -183,7 +198,7 @@ def _outside(
         relay=relaying.relay,
         conversation=talks.join(relaying.relay, road),
     )
-    outside.comfyui = workshops.comfyui_address(settings)
+    outside.comfyui = app_graphs.comfyui_address(settings)
     return outside
 
 
@@ -227,8 +242,10 @@ def _sealing(settings: Settings, database: Database) -> tuple[Signer, WebhookSec
 def _finder(settings: Settings, database: Database) -> Finder:
     """The memory's search, with meaning where `sixfold engines add embeddings` has put MiniLM."""
     folder = settings.data_dir / "weights" / "embeddings"
-    index = imports.deferred("sixfold.store.search.index:PageIndex")  # numpy would cost each start 15 MB
-    find = imports.deferred("sixfold.engines.text.minilm:find")
+    index = import_string.deferred(
+        "sixfold.store.search.index:PageIndex"
+    )  # numpy would cost each start 15 MB
+    find = import_string.deferred("sixfold.engines.text.minilm:find")
     shelf = Shelf(database, index, settings.memory_index_bytes)
     return Finder(database, shelf, lambda: find(folder) if folder.is_dir() else None)
 
