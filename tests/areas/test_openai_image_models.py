@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 from PIL import Image
 
+from sixfold.api.gateway.openai import image_models
 from sixfold.app import catalog as app_catalog
-from sixfold.areas.gateway.openai import image_models
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.work import catalog
 from sixfold.settings import Settings

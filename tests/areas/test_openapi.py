@@ -28,8 +28,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.requests import Request
 
+from sixfold.api.platform.openapi_documents import Reference
 from sixfold.app.asgi import documents
-from sixfold.areas.platform.reference import Reference
 from sixfold.core.accounts import accounts
 from sixfold.errors import SixfoldError
 from sixfold.web.app import App

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from sixfold.areas.hosting import sessions
+from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.work import sessions_viewer
 from sixfold.core.work.sessions_viewer import TOO_SLOW, Pong, Viewer
 

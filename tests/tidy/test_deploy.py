@@ -71,7 +71,7 @@ def test_every_path_that_a_probe_asks_is_one_of_ours() -> None:
     (healthy,) = (rest for word, rest in steps() if word == "HEALTHCHECK")
     asked += re.findall(r"127\.0\.0\.1:8600(/\w+)", healthy)
     assert len(asked) == 4
-    assert set(asked) <= set(source.text("src/sixfold/areas/platform/routes.py").split('"')), asked
+    assert set(asked) <= set(source.text("src/sixfold/api/platform/routes.py").split('"')), asked
 
 
 def test_the_compose_file_hangs_together() -> None:

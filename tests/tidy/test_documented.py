@@ -108,9 +108,7 @@ def routes(name: str) -> Iterator[str]:
 def test_every_route_is_documented() -> None:
     text = plain(source.documentation())
     found = [
-        (name, path)
-        for name in source.python("src/sixfold/areas", "src/sixfold/mcp")
-        for path in routes(name)
+        (name, path) for name in source.python("src/sixfold/api", "src/sixfold/mcp") for path in routes(name)
     ]
     if not found:
         pytest.skip("no area has a route yet")

@@ -7,23 +7,24 @@ from functools import partial
 
 from starlette.types import ASGIApp
 
+from sixfold.api.gateway import openapi as gateway_description
+from sixfold.api.gateway import routes as gateway
+from sixfold.api.hosting import openapi as hosting_description
+from sixfold.api.hosting import routes as hosting
+from sixfold.api.hosting.replicate import openapi as replicate_openapi
+from sixfold.api.hosting.replicate import routes as replicate
+from sixfold.api.imagekit import openapi as image_description
+from sixfold.api.imagekit import routes as imagekit
+from sixfold.api.media import openapi as media_description
+from sixfold.api.media import routes as media
+from sixfold.api.memory import openapi as memory_description
+from sixfold.api.memory import routes as memory
+from sixfold.api.platform import openapi as platform_description
+from sixfold.api.platform import routes as platform
+from sixfold.api.workflows import routes as workflows
+from sixfold.api.workflows.page_views import Shown
 from sixfold.app import storage
 from sixfold.app.bootstrap import Product, leaving_of
-from sixfold.areas.gateway import description as gateway_description
-from sixfold.areas.gateway import routes as gateway
-from sixfold.areas.hosting import description as hosting_description
-from sixfold.areas.hosting import replicate, replicate_description
-from sixfold.areas.hosting import routes as hosting
-from sixfold.areas.imagekit import description as image_description
-from sixfold.areas.imagekit import routes as imagekit
-from sixfold.areas.media import description as media_description
-from sixfold.areas.media import routes as media
-from sixfold.areas.memory import description as memory_description
-from sixfold.areas.memory import routes as memory
-from sixfold.areas.platform import description as platform_description
-from sixfold.areas.platform import routes as platform
-from sixfold.areas.workflows import routes as workflows
-from sixfold.areas.workflows.shown import Shown
 from sixfold.core.work.history import Histories
 from sixfold.core.work.quotes import Times
 from sixfold.mcp import face as mcp
@@ -87,7 +88,7 @@ def documents(product: Product, routes: Callable[[], Iterable[Entry]]) -> Docume
         builders["image"] = partial(image_description.document, product.catalog)
     if "hosting" in areas:
         builders["hosting"] = hosting_description.document
-        builders["replicate"] = replicate_description.document
+        builders["replicate"] = replicate_openapi.document
     if "memory" in areas:
         builders["memory"] = memory_description.document
     return Documents(builders, routes)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold import errors, import_string
+from sixfold.api.gateway import chat_services
 from sixfold.app import (
     catalog as app_catalog,
 )
@@ -26,7 +27,6 @@ from sixfold.app import (
     storage,
 )
 from sixfold.app.config_reload import ConfigReloader, Source
-from sixfold.areas.gateway import talks
 from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.identities import Provider
@@ -196,7 +196,7 @@ def _outside(
         children=PipelineChildren(road, database),
         workshop=graphs,
         relay=relaying.relay,
-        conversation=talks.join(relaying.relay, road),
+        conversation=chat_services.join(relaying.relay, road),
     )
     outside.comfyui = app_graphs.comfyui_address(settings)
     return outside

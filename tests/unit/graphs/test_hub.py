@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket
 
-from sixfold.areas.workflows.comfyui_socket import Talk
+from sixfold.api.workflows.comfyui.websocket import Talk
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.graphs.hub import Hub
 

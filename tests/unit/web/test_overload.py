@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from uvicorn.server import ServerState
 
-from sixfold.areas.gateway.openai import errors as openai
+from sixfold.api.gateway.openai import errors as openai
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.errors import SixfoldError
 from sixfold.web import answers, overload, refusals

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.areas.hosting import replicate_schemas as schemas
+from sixfold.api.hosting.replicate import schemas
 from sixfold.core.accounts import accounts
 from sixfold.core.work.own import OwnModels
 from sixfold.core.work.states import State

@@ -11,7 +11,7 @@ import av
 import pytest
 from PIL import Image
 
-from sixfold.areas.gateway.openai import audio
+from sixfold.api.gateway.openai import audio
 from sixfold.core.work.engines import EngineError, UnusableInput
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.remote import routes

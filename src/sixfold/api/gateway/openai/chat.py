@@ -1,0 +1,286 @@
+"""Chat completions: a request read, an answer and its chunks said.
+
+Source: https://platform.openai.com/docs/api-reference/chat.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from sixfold.api.gateway.chat_handler import Tongue, Wanted
+from sixfold.api.gateway.openai import errors as openai_errors
+from sixfold.api.gateway.openai import parsing
+from sixfold.api.gateway.openai.errors import Wrong
+from sixfold.core.relay.chat import (
+    Answer,
+    Argument,
+    Call,
+    Calling,
+    Chat,
+    Ended,
+    Event,
+    Message,
+    Outcome,
+    Part,
+    Picture,
+    Said,
+    Stop,
+    Text,
+    Thinking,
+    Thought,
+    Tool,
+)
+from sixfold.core.relay.usage import Usage
+from sixfold.web import bodies
+
+_STOPS: Mapping[Stop, str] = {
+    "end": "stop",
+    "sequence": "stop",
+    "length": "length",
+    "tool": "tool_calls",
+    "filter": "content_filter",
+}
+_MOST_ANSWERS = 128
+_encode = parsing.encode
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Head(msgspec.Struct):
+    model: str
+    messages: list[msgspec.Raw]
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+def wanted(raw: bytes) -> Wanted:
+    """What a request asks for; raises `BadRequest` or `Wrong`."""
+    head = cast("_Head", parsing.head(_head, raw))
+    if not head.messages:
+        raise Wrong("messages must have at least one message", param="messages")
+    limits = [limit for limit in (head.max_completion_tokens, head.max_tokens) if limit is not None]
+    if limits and min(limits) < 0:
+        raise Wrong("max_tokens must be positive", param="max_tokens")
+    most = max(limits, default=None)  # which of the two a server heeds is its own affair
+    number = 1 if head.n is None else head.n
+    if not 1 <= number <= _MOST_ANSWERS:
+        raise Wrong(f"n must be from 1 to {_MOST_ANSWERS}", param="n")
+    options = head.stream_options
+    return Wanted(
+        model=head.model,
+        stream=bool(head.stream),
+        max_tokens=most * number if most is not None else None,
+        parse=lambda: parse(raw),
+        keep_usage=not head.stream or (options is not None and bool(options.include_usage)),
+    )
+
+
+def parse(raw: bytes) -> Chat:
+    """A request in no dialect; raises `Wrong` for what only its own dialect knows."""
+    body = bodies.parse_object(raw)
+    return from_fields(body)
+
+
+def from_fields(body: Mapping[str, Any]) -> Chat:
+    """The same from its fields."""
+    if (body.get("n") or 1) != 1:
+        raise Wrong("n must be 1 for this model", param="n")
+    system: list[str] = []
+    messages: list[Message] = []
+    for index, item in enumerate(parsing.items(body.get("messages"), "messages")):
+        where = f"messages[{index}]"
+        _take(parsing.mapping(item, where), where, system, messages)
+    parallel = body.get("parallel_tool_calls")
+    return Chat(
+        messages=tuple(messages),
+        system="\n\n".join(system),
+        tools=tuple(_tool(tool) for tool in parsing.items(body.get("tools") or [], "tools")),
+        choice=parsing.choice(body.get("tool_choice")),
+        parallel=parallel if isinstance(parallel, bool) else None,
+        shape=parsing.shape(body.get("response_format"), "response_format"),
+        max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        temperature=parsing.number(body, "temperature"),
+        top_p=parsing.number(body, "top_p"),
+        stop=parsing.stops(body.get("stop")),
+        effort=str(body.get("reasoning_effort") or ""),
+        user=str(body.get("user") or ""),
+    )
+
+
+def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[Message]) -> None:
+    role, content = item.get("role"), item.get("content")
+    match role:
+        case "system" | "developer":
+            system.append("".join(part.text for part in _parts(content, where) if isinstance(part, Text)))
+        case "user":
+            messages.append(Message("user", _parts(content, where)))
+        case "assistant":
+            messages.append(Message("assistant", (*_parts(content, where), *_calls(item, where))))
+        case "tool" | "function":
+            told = cast("tuple[Text | Picture, ...]", _parts(content, where))
+            call_id = str(item.get("tool_call_id") or item.get("name") or "")
+            messages.append(Message("user", (Outcome(call_id, told),)))
+        case _:
+            raise Wrong(f"{where}.role is not known", param=f"{where}.role")
+
+
+def _parts(content: Any, where: str) -> tuple[Part, ...]:
+    if content is None:
+        return ()
+    if isinstance(content, str):
+        return (Text(content),) if content else ()
+    where = f"{where}.content"
+    return tuple(_part(parsing.mapping(part, where), where) for part in parsing.items(content, where))
+
+
+def _part(part: Mapping[str, Any], where: str) -> Part:
+    match part.get("type"):
+        case "text" | "input_text" | "output_text":
+            return Text(str(part.get("text", "")))
+        case "refusal":
+            return Text(str(part.get("refusal", "")))
+        case "image_url":
+            found = part.get("image_url")
+            url = found if isinstance(found, str) else parsing.mapping(found, where).get("url")
+            return parsing.picture(url, f"{where}.image_url")
+        case kind:
+            raise Wrong(f"This model takes no part of type {kind!r}", param=where)
+
+
+def _calls(item: Mapping[str, Any], where: str) -> tuple[Call, ...]:
+    found: list[Call] = []
+    for call in parsing.items(item.get("tool_calls") or [], f"{where}.tool_calls"):
+        row = parsing.mapping(call, f"{where}.tool_calls")
+        function = parsing.mapping(row.get("function"), f"{where}.tool_calls.function")
+        found.append(
+            Call(
+                str(row.get("id", "")), str(function.get("name", "")), str(function.get("arguments") or "{}")
+            )
+        )
+    return tuple(found)
+
+
+def _tool(value: Any) -> Tool:
+    row = parsing.mapping(value, "tools")
+    if row.get("type", "function") != "function":
+        raise Wrong("This model takes functions as tools only", param="tools")
+    function = parsing.mapping(row.get("function"), "tools.function")
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        raise Wrong("A tool needs a name", param="tools.function.name")
+    parameters: Any = function.get("parameters") or {"type": "object", "properties": {}}
+    return Tool(name, str(function.get("description") or ""), parsing.mapping(parameters, "tools.function"))
+
+
+# -- saying ----------------------------------------------------------------------------------------
+
+
+def usage(used: Usage) -> dict[str, Any]:
+    """Usage in this dialect."""
+    return {
+        "prompt_tokens": used.input,
+        "completion_tokens": used.output,
+        "total_tokens": used.input + used.output,
+        "prompt_tokens_details": {"cached_tokens": used.cached, "audio_tokens": used.audio_in},
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning, "audio_tokens": used.audio_out},
+    }
+
+
+def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
+    """A chat completion."""
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in answer.calls
+    ]
+    thought = "".join(part.text for part in answer.parts if isinstance(part, Thought))
+    text = answer.text
+    message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+    message["refusal"] = None
+    if thought:
+        message["reasoning_content"] = thought
+    if calls:
+        message["tool_calls"] = calls
+    return _encode(
+        {
+            "id": f"chatcmpl-{request_id}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": answer.model or asked.model,
+            "choices": [
+                {
+                    "index": 0,
+                    "message": message,
+                    "logprobs": None,
+                    "finish_reason": _STOPS[answer.stop],
+                }
+            ],
+            "usage": usage(answer.usage),
+        }
+    )
+
+
+async def _filled(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
+    """The same, where a call without arguments has an empty object of them."""
+    bare: dict[int, None] = {}
+    async for event in events:
+        match event:
+            case Calling():
+                bare[event.number] = None
+            case Argument():
+                bare.pop(event.number, None)
+            case Ended():
+                for number in bare:
+                    yield Argument(number, "{}")
+            case _:
+                pass
+        yield event
+
+
+async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
+    """Chunks, and `[DONE]`."""
+    shared = {
+        "id": f"chatcmpl-{request_id}",
+        "object": "chat.completion.chunk",
+        "created": int(time.time()),
+        "model": asked.model,
+    }
+
+    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return b"data: " + _encode({**shared, "choices": [choice]}) + b"\n\n"
+
+    yield chunk({"role": "assistant", "content": ""})
+    async for event in _filled(events):
+        match event:
+            case Said():
+                yield chunk({"content": event.text})
+            case Thinking():
+                if event.text:
+                    yield chunk({"reasoning_content": event.text})
+            case Calling():
+                function = {"name": event.name, "arguments": ""}
+                call = {"index": event.number, "id": event.id, "type": "function", "function": function}
+                yield chunk({"tool_calls": [call]})
+            case Argument():
+                yield chunk({"tool_calls": [{"index": event.number, "function": {"arguments": event.text}}]})
+            case Ended():
+                yield chunk({}, _STOPS[event.stop])
+                if asked.keep_usage:
+                    last: dict[str, Any] = {**shared, "choices": [], "usage": usage(event.usage)}
+                    yield b"data: " + _encode(last) + b"\n\n"
+                yield b"data: [DONE]\n\n"
+
+
+TONGUE = Tongue("chat", openai_errors.dialect, whole, stream, openai_errors.event)

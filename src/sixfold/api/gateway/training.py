@@ -1,0 +1,71 @@
+"""`POST /api/training`: a picture service of one's own, learnt from pictures."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.gateway.service import begun
+from sixfold.core.accounts import rights
+from sixfold.core.work import trained
+from sixfold.core.work.orders import Order
+from sixfold.web import answers, bodies, calls
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+
+class Training:
+    """Begins trainings; what became of one is the service `custom:<name>` of its account."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def begin(self, request: Request) -> Response:
+        """Where to ask after it: no training is over at once."""
+        principal = await self._services.doors.bearer(request)
+        raw = await request.body()
+        given = await bodies.parsed(bodies.parse_object, raw)
+
+        async def make(idempotency_id: str | None) -> Response:
+            order = Order(
+                principal=principal,
+                model=trained.MODEL,
+                inputs=given,
+                face="training",
+                request_id=calls.request_id(request),
+                idempotency_id=idempotency_id,
+            )
+            try:
+                prediction = await self._services.pipeline.submit(order)
+            except errors.EngineUnavailable:
+                await self._look_at_pictures(order)
+                raise
+            return answers.json(begun(trained.MODEL, prediction), 202)
+
+        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), make)
+
+    async def _look_at_pictures(self, order: Order) -> None:
+        """Where nothing can learn, too, what is wrong with pictures goes first; raises `InvalidInput`.
+
+        Nothing is fetched for that: it is about those that came along or lie here.
+        """
+        model, media = self._services.catalog[trained.MODEL], self._services.media
+        pictures = model.listed_pictures(model.check(order.inputs))
+        near = {
+            name: (row, text)
+            for name, (row, text) in pictures.items()
+            if not text.startswith(("https://", "http://")) or text.startswith(tuple(media.own_origins))
+        }
+        await media.resolve_all(order.principal.tenant, near)
+
+
+def face(services: Services) -> Face:
+    """The one address."""
+    body = services.settings.inline_body_bytes
+    return Face(
+        "training",
+        answers.coded,
+        (Route("/api/training", {"POST": Training(services).begin}, body, access=rights.RUN),),
+    )

@@ -1,0 +1,64 @@
+"""Area E's own templates by image: a container image becomes a template of the operator's."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.hosting import models_list
+from sixfold.core.accounts.keys import Principal
+from sixfold.web import answers, bodies
+from sixfold.web.idempotency import Once
+from sixfold.web.services import Services
+
+KIND = "model"
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
+_MAX_IMAGE = 255
+_IMAGE = re.compile(
+    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::\d+)?/)?"  # where it lies
+    r"[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*"  # its name there
+    r"(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
+
+
+class ImageImport:
+    """Reads images and keeps them as models."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def post(self, request: Request) -> Response:
+        """The template that an image became."""
+        principal = await self._services.doors.bearer(request)
+        raw = await request.body()
+
+        async def made(_idempotency_id: str | None) -> Response:
+            return await self._learned(principal, bodies.parse_object(raw))
+
+        once = Once(principal.replays, raw, answers.coded)
+        return await self._services.repeats.run(request, once, made)
+
+    async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:
+        services, image, hardware = self._services, body.get("image"), body.get("hardware")
+        name = body.get("name") or ""
+        if not image:
+            raise errors.InvalidInput.of("image", "image is required")
+        if not isinstance(image, str) or len(image) > _MAX_IMAGE or not _IMAGE.fullmatch(image):
+            raise errors.InvalidInput.of("image", "image must be the reference of a container image")
+        if not isinstance(hardware, str | None):
+            raise errors.InvalidInput.of("hardware", "hardware must be a string")
+        if not isinstance(name, str) or (name and not _NAME.fullmatch(name)):
+            raise errors.InvalidInput.of("name", "name must be of a to z, digits and -")
+        if name in services.catalog:
+            raise errors.Conflict(f"{name} is a built-in name")
+        services.templates.hire(name or image, hardware)
+        document = await services.images.learn(image, hardware, name)
+        name = next(iter(document["models"]))
+        own = await services.pipeline.own.put(principal.account_id, KIND, name, document)
+        shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)
+        return answers.json({**shown, "image": image}, 201)

@@ -1,0 +1,301 @@
+"""Area E's open routes: the configuration E1, the templates and the hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast, get_args
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.hosting import schemas
+from sixfold.core.accounts import rights
+from sixfold.core.work import hardware, mounts
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.hardware import Hardware
+from sixfold.core.work.own import OwnModel
+from sixfold.core.work.templates import Template, Templates
+from sixfold.web import answers, auth, calls, predictions, queries
+from sixfold.web.descriptors import InputSchema, descriptor
+from sixfold.web.encoded import Encoded
+from sixfold.web.routing import Handler, Route
+from sixfold.web.services import Services
+
+_DEFAULT_IDLE_SECONDS = 120
+_SPACE_PORT = 7860
+_RUNTIME = "webui-runtime"
+OutputKind = Literal["auto", "image", "video", "audio", "json", "text", "file", "model3d"]
+OUTPUT_KINDS = get_args(OutputKind)
+_SESSION = "/api/containers/sessions/{session_id}"
+
+
+class ApiPathsSchema(TypedDict):
+    """The paths of the API, and how spaces and artifacts are used."""
+
+    queueApi: dict[str, Any]
+    sessionsApi: dict[str, Any]
+    spacesApi: dict[str, Any]
+    artifactMounts: dict[str, Any]
+    workflowBridge: dict[str, Any]
+
+
+_PATHS: ApiPathsSchema = {
+    "queueApi": {
+        "ensureAndRun": schemas.RUN,
+        "join": schemas.JOIN,
+        "status": f"{predictions.PATH}/{{prediction_id}}",
+    },
+    "sessionsApi": {
+        "create": "/api/containers/{model_id}/sessions",
+        "status": _SESSION,
+        "close": _SESSION,
+        "ws": "/ws/containers/sessions/{session_id}",
+    },
+    "spacesApi": {
+        "accepts": ["owner/name", "{space_url}/owner/name"],
+        "import": "/api/containers/spaces/import",
+        "port": _SPACE_PORT,
+        "runtime": _RUNTIME,
+    },
+    "artifactMounts": {
+        "inputField": mounts.FIELD,
+        "mode": "virtual-object-store",
+        "mountPath": mounts.PATH,
+        "supported": True,
+    },
+    "workflowBridge": {
+        "node": "SixfoldTemplate",
+        "templateRef": "template:{template_name}",
+        "workflow": "/api/graph/spaces/api-contract/download",
+    },
+}
+
+
+# -- the shapes ------------------------------------------------------------------------------------
+
+
+class HardwareSchema(TypedDict):
+    """One kind of hardware."""
+
+    id: str
+    label: str
+    gpu: str
+    cc: str
+    vramGb: int
+    ramGb: int
+    priceHourText: Annotated[str, msgspec.Meta(examples=["$0.35"])]
+
+
+class TemplateInterfaceSchema(TypedDict):
+    """What a template takes and returns; the last four are those of an imported space."""
+
+    inputs: list[InputSchema]
+    outputKind: OutputKind
+    session: bool
+    runtime: NotRequired[str]
+    apiName: NotRequired[str | None]
+    spaceId: NotRequired[str | None]
+    dockerArgs: NotRequired[str | None]
+
+
+class TemplateSchema(TypedDict):
+    """A model that is charged by hardware and time."""
+
+    name: str
+    image: str
+    hardware: str
+    description: str
+    category: str | None
+    repository: str
+    upstream: str | None
+    license: str
+    verified: bool
+    tags: list[str]
+    schema: TemplateInterfaceSchema
+    idleSeconds: float | None
+    minVramGb: float | None
+    diskGb: float | None
+    serverless: bool
+    serverlessDockerArgs: str | None
+    priceHourText: str
+    modelVariants: NotRequired[list[str]]
+    defaultModelVariant: NotRequired[str | None]
+    version: NotRequired[str]
+
+
+class ConfigurationSchema(ApiPathsSchema):
+    """All templates and hardware, and the paths of the API."""
+
+    success: Literal[True]
+    defaultHardware: str
+    defaultIdleSecs: float
+    outputKinds: list[str]
+    hardware: list[HardwareSchema]
+    templates: list[TemplateSchema]
+
+
+def hardware_entry(kind: Hardware) -> HardwareSchema:
+    """One kind of hardware as E1 shows it."""
+    return {
+        "id": kind.id,
+        "label": kind.label,
+        "gpu": kind.label,
+        "cc": kind.cc,
+        "vramGb": kind.vram_gb,
+        "ramGb": kind.ram_gb,
+        "priceHourText": hardware.hour_text(kind.hour_micros),
+    }
+
+
+def template(facts: Template, model: Model, idle_seconds: float | None = None) -> TemplateSchema:
+    """One template; `idle_seconds` stands in for its own where the operator set one for all."""
+    schema: TemplateInterfaceSchema = {
+        "inputs": [descriptor(item) for item in model.inputs],
+        "outputKind": cast("OutputKind", model.output_kind),
+        "session": facts.session,
+    }
+    if facts.runtime is not None:
+        schema["runtime"] = facts.runtime
+        schema["apiName"] = facts.api_name
+        schema["spaceId"] = facts.space_id
+        schema["dockerArgs"] = facts.docker_args
+    shown: TemplateSchema = {
+        "name": facts.name,
+        "image": f"sixfold/{facts.name}",
+        "hardware": facts.hardware,
+        "description": model.description,
+        "category": facts.category,
+        "repository": facts.repository,
+        "upstream": facts.upstream,
+        "license": facts.license,
+        "verified": facts.verified,
+        "tags": list(facts.tags),
+        "schema": schema,
+        "idleSeconds": facts.idle_seconds if idle_seconds is None else _plain(idle_seconds),
+        "minVramGb": facts.min_vram_gb,
+        "diskGb": facts.disk_gb,
+        "serverless": facts.serverless,
+        "serverlessDockerArgs": facts.serverless_docker_args,
+        "priceHourText": hardware.hour_text(facts.hour_micros),
+    }
+    if facts.model_variants:
+        shown["modelVariants"] = list(facts.model_variants)
+        shown["defaultModelVariant"] = facts.default_model_variant
+    return shown
+
+
+def own_template(own: OwnModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
+    """An account's own model as a template; what its document says under `template` stands over the rest."""
+    hire = templates.hire(own.name, own.model.hardware)
+    facts = Template(
+        name=own.name,
+        hardware=hire.hardware,
+        hour_micros=hire.hour_micros,
+        repository="",
+        license="",
+        tags=(own.kind,),
+        idle_seconds=_DEFAULT_IDLE_SECONDS,
+    )
+    shown = template(facts, own.model, idle_seconds)
+    said: dict[str, Any] = own.document.get("template", {})
+    whole = {**shown, **said, "schema": {**shown["schema"], **said.get("schema", {})}, "version": own.version}
+    return cast("TemplateSchema", whole)
+
+
+def _plain(seconds: float) -> float | int:
+    return int(seconds) if float(seconds).is_integer() else seconds
+
+
+# -- the routes ------------------------------------------------------------------------------------
+
+
+class Catalogue:
+    """Tells what can be run, and on what. The built-in part is encoded once."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._idle_seconds = services.settings.idle_seconds
+        shown = {each["name"]: each for each in self._built_in()}
+        kinds = [hardware_entry(kind) for kind in services.templates.hardware.kinds()]
+        self._templates = list(shown.values())
+        self._each = {name: Encoded(each) for name, each in shown.items()}
+        self._list = Encoded({"templates": self._templates})
+        self._hardware = Encoded({"hardware": kinds})
+        idle = _DEFAULT_IDLE_SECONDS if self._idle_seconds is None else _plain(self._idle_seconds)
+        configuration: ConfigurationSchema = {
+            "success": True,
+            "defaultHardware": hardware.DEFAULT,
+            "defaultIdleSecs": idle,
+            "outputKinds": list(OUTPUT_KINDS),
+            "hardware": kinds,
+            "templates": self._templates,
+            **_PATHS,
+        }
+        self._config = Encoded(configuration)
+
+    def _built_in(self) -> Iterator[TemplateSchema]:
+        for facts in self._services.templates:
+            if facts.name in self._services.catalog:
+                yield template(facts, self._services.catalog[facts.name], self._idle_seconds)
+
+    async def config(self, request: Request) -> Response:
+        """E1, whole."""
+        return self._config.answer(request)
+
+    async def hardware(self, request: Request) -> Response:
+        """Every kind of hardware."""
+        return self._hardware.answer(request)
+
+    async def templates(self, request: Request) -> Response:
+        """Every template; with a key, the account's own models too, a page at a time."""
+        account_id = await self._account(request)
+        if account_id is None:
+            return self._list.answer(request)
+        found, following = await queries.own_models(self._services.pipeline.own, request, account_id)
+        own = await answers.encode_each(self._own(each) for each in found)
+        built_in = [] if queries.cursor(request) else self._templates
+        headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
+        return answers.json({"templates": [*built_in, *own], "next_cursor": following}, 200, headers)
+
+    async def one(self, request: Request) -> Response:
+        """One template by its name."""
+        name = calls.path_value(request, "name")
+        if name in self._each:
+            return self._each[name].answer(request)
+        account_id = await self._account(request)
+        if account_id is None:
+            raise errors.NotFound(f"There is no template {name}")
+        own = await self._services.pipeline.own.find(name, account_id)
+        return answers.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
+
+    def _own(self, own: OwnModel) -> TemplateSchema:
+        return own_template(own, self._services.templates, self._idle_seconds)
+
+    async def _account(self, request: Request) -> str | None:
+        """Who asks, if it is said."""
+        if auth.bearer_token(request) is None:
+            return None
+        principal = await self._services.doors.bearer(request)
+        return principal.account_id if principal.has(rights.Rights.RUN) else None
+
+
+def routes(services: Services, learn: Handler) -> tuple[Route, ...]:
+    """What is open to all, and how a template is added by its image."""
+    catalogue = Catalogue(services)
+    return (
+        Route(
+            "/api/containers/config",
+            {"GET": catalogue.config, "HEAD": catalogue.config},
+            access=rights.PUBLIC,
+        ),
+        Route(
+            "/api/containers/templates",
+            {"GET": catalogue.templates, "POST": learn},
+            services.settings.json_body_bytes,
+            access={"GET": rights.PUBLIC, "POST": rights.OPERATE},
+        ),
+        Route("/api/containers/templates/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
+        Route("/api/containers/hardware", {"GET": catalogue.hardware}, access=rights.PUBLIC),
+    )

@@ -1,0 +1,127 @@
+"""The OpenAPI document of hosting: templates, runs and predictions."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from sixfold.api.hosting import schemas
+from sixfold.api.hosting.models_list import ConfigurationSchema, HardwareSchema, TemplateSchema
+from sixfold.api.hosting.sessions import schemas as sessions_schemas
+from sixfold.web import openapi, predictions
+from sixfold.web.openapi import Document, Node, OperationSpec
+from sixfold.web.predictions import PredictionSchema
+
+_TEXT: Node = {"type": "string"}
+_MAYBE: Node = {"type": ["string", "null"]}
+_IMPORT: Node = {
+    "type": "object",
+    "anyOf": [{"required": ["space"]}, {"required": ["folder"]}],
+    "properties": {
+        "space": {"type": "string", "description": "owner/name, or a URL that ends in it"},
+        "folder": {"type": "string", "description": "one that `sixfold space import` kept"},
+        "run": {"enum": ["remote", "container", "process"]},
+        "hardware": _MAYBE,
+    },
+}
+_IMAGE: Node = {
+    "type": "object",
+    "required": ["image"],
+    "properties": {"image": {"type": "string", "minLength": 1}, "hardware": _MAYBE, "name": _TEXT},
+}
+_ONCE = (openapi.IDEMPOTENCY,)
+
+
+def document() -> Document:
+    """The whole of it."""
+    return Document(
+        "Sixfold Container Hosting",
+        "1.0.0",
+        "Templates on hardware by the hour. Failed, canceled and expired work is never charged.",
+        {**_templates(), **_runs(), **_predictions(), **_sessions()},
+    )
+
+
+def _templates() -> dict[str, OperationSpec]:
+    """What needs no key, and how a template is added."""
+    become = {201: openapi.answer("What it became", TemplateSchema)}
+    shown = {
+        "config": ("The whole configuration", ConfigurationSchema),
+        "templates": ("List templates", openapi.shape("Templates", templates=list[TemplateSchema])),
+        "templates/{name}": ("One template", TemplateSchema),
+        "hardware": ("List hardware", openapi.shape("HardwareList", hardware=list[HardwareSchema])),
+    }
+    rows = {
+        f"GET /api/containers/{path}": OperationSpec(
+            summary, {200: openapi.answer(summary, schema)}, (401, 403, 404, 503)
+        )
+        for path, (summary, schema) in shown.items()
+    }
+    return {
+        **rows,
+        "POST /api/containers/templates": OperationSpec(
+            "Add a template by its image", become, (400, 404, 409, 502, 503), _IMAGE, _ONCE
+        ),
+        "POST /api/containers/spaces/import": OperationSpec(
+            "Import a space", become, (400, 404, 409, 502, 503), _IMPORT, _ONCE
+        ),
+    }
+
+
+def _runs() -> dict[str, OperationSpec]:
+    """Running, queueing, quoting."""
+    ended = openapi.answer("The prediction", PredictionSchema)
+    queued = openapi.answer("Not finished yet", PredictionSchema)
+    joined = openapi.answer("In the queue", schemas.JoinedSchema)
+    quoted = openapi.answer("What it would cost", schemas.QuoteSchema)
+    charged = (400, 402, 404, 409, 429, 503)
+    return {
+        f"POST {schemas.RUN}": OperationSpec(
+            "Run a model", {200: ended, 202: queued}, charged, schemas.RunSchema, _ONCE
+        ),
+        f"POST {schemas.JOIN}": OperationSpec(
+            "Join a model's queue", {202: joined}, charged, schemas.RunOptionsSchema, _ONCE
+        ),
+        "POST /api/containers/{model_id}/quote": OperationSpec(
+            "Ask for a price", {200: quoted}, (400, 404, 503), schemas.RunOptionsSchema
+        ),
+    }
+
+
+def _predictions() -> dict[str, OperationSpec]:
+    """Listing, following, canceling."""
+    one = {200: openapi.answer("The prediction", PredictionSchema)}
+    listed = openapi.answer("Newest first", openapi.page("Page", predictions=PredictionSchema))
+    stream = openapi.answer("Server-sent events", _TEXT, "text/event-stream")
+    filters = (
+        openapi.limit(200, 50),
+        openapi.text("cursor", 100),
+        openapi.text("model", 100),
+        openapi.query("status", {"enum": [*get_args(predictions.Status)]}),
+    )
+    cancel = OperationSpec("Cancel a prediction", one, (404, 503))
+    path = f"{predictions.PATH}/{{prediction_id}}"
+    return {
+        f"GET {predictions.PATH}": OperationSpec(
+            "List predictions", {200: listed}, (400, 404, 503), parameters=filters
+        ),
+        f"GET {path}": OperationSpec("One prediction", one, (404, 503)),
+        f"DELETE {path}": cancel,
+        f"POST {path}/cancel": cancel,
+        f"PUT {path}/cancel": cancel,
+        f"GET {path}/events": OperationSpec("Follow a prediction", {200: stream}, (400, 404, 503)),
+    }
+
+
+def _sessions() -> dict[str, OperationSpec]:
+    """Opening, showing, closing; a document has no place for the websocket."""
+    statuses = (400, 402, 404, 409, 429, 503)
+    opened = openapi.answer("It starts", sessions_schemas.OpenedSessionSchema)
+    one = {200: openapi.answer("The session", sessions_schemas.SessionSchema)}
+    path = f"{sessions_schemas.PATH}/{{session_id}}"
+    return {
+        "POST /api/containers/{model_id}/sessions": OperationSpec(
+            "Begin a session", {201: opened}, statuses, sessions_schemas.SessionBodySchema, _ONCE
+        ),
+        f"GET {path}": OperationSpec("One session", one, statuses),
+        f"DELETE {path}": OperationSpec("Close a session", one, statuses),
+    }

@@ -1,0 +1,74 @@
+"""The OpenAPI document of the Replicate-compatible API."""
+
+from __future__ import annotations
+
+from sixfold.api.hosting.replicate import schemas
+from sixfold.web import openapi
+from sixfold.web.openapi import Document, Node, OperationSpec, Shape
+
+_BASE = schemas.BASE
+_STATUSES = (400, 404, 503)
+_PREFER: Node = {
+    "name": "Prefer",
+    "in": "header",
+    "required": False,
+    "description": "`wait`, or `wait=N` with 1 to 60 seconds",
+    "schema": {"type": "string", "pattern": "^wait(=[0-9]{1,2})?$"},
+}
+
+
+def document() -> Document:
+    """Models, predictions, files."""
+    one = openapi.answer("The prediction", schemas.ReplicatePredictionSchema)
+    upload: Node = {"type": "object", "properties": {"content": openapi.FILE}}
+    operations = {
+        "GET /models": _get("List models", "Every model", _page("Models", schemas.ReplicateModelSchema)),
+        "GET /models/{owner}/{name}": _get("One model", "The model", schemas.ReplicateModelSchema),
+        "GET /models/{owner}/{name}/versions": _get(
+            "Its versions", "Its versions", _page("Versions", schemas.ReplicateVersionSchema)
+        ),
+        "GET /models/{owner}/{name}/versions/{version}": _get(
+            "One version", "The version", schemas.ReplicateVersionSchema
+        ),
+        "POST /models/{owner}/{name}/predictions": _create(schemas.ModelRunSchema),
+        "GET /predictions": _get(
+            "List predictions",
+            "Newest first",
+            _page("Predictions", schemas.ReplicatePredictionSchema),
+            openapi.text("cursor", 100),
+        ),
+        "POST /predictions": _create(schemas.VersionRunSchema),
+        "GET /predictions/{prediction_id}": OperationSpec("One prediction", {200: one}, _STATUSES),
+        "POST /predictions/{prediction_id}/cancel": OperationSpec(
+            "Cancel a prediction", {200: one}, _STATUSES
+        ),
+        "POST /files": OperationSpec(
+            "Upload a file",
+            {201: openapi.answer("The file", schemas.ReplicateFileSchema)},
+            _STATUSES,
+            bodies={"multipart/form-data": upload},
+        ),
+        "GET /account": _get("The account", "Whose key this is", {"type": "object"}),
+        "GET /hardware": _get("List hardware", "What can be hired", list[schemas.SkuSchema]),
+    }
+    return Document(
+        "Sixfold in Replicate's words",
+        "1.0.0",
+        "The same models and predictions for clients of Replicate.",
+        {name.replace(" ", f" {_BASE}", 1): spec for name, spec in operations.items()},
+        schemas.ReplicateErrorSchema,
+    )
+
+
+def _page(name: str, row: Shape) -> Shape:
+    return openapi.shape(name, next=str | None, previous=str | None, results=list[row])
+
+
+def _get(summary: str, text: str, schema: Shape, *parameters: Node) -> OperationSpec:
+    return OperationSpec(summary, {200: openapi.answer(text, schema)}, _STATUSES, parameters=parameters)
+
+
+def _create(body: Shape) -> OperationSpec:
+    made = openapi.answer("Made", schemas.ReplicatePredictionSchema)
+    statuses = (*_STATUSES, 402, 409, 422, 429)
+    return OperationSpec("Run a model", {201: made}, statuses, body, (_PREFER, openapi.IDEMPOTENCY))

@@ -1,0 +1,266 @@
+"""Replicate's API over the same models: its official client works here with its base URL changed."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.hosting import run_requests
+from sixfold.api.hosting.replicate import schemas
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339, steady_clock
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.media import MEDIA_PATH
+from sixfold.core.work.outbox import Tell
+from sixfold.core.work.predictions import Filter
+from sixfold.core.work.records import Prediction
+from sixfold.web import answers, bodies, calls, queries, receiving
+from sixfold.web.idempotency import Once
+from sixfold.web.receiving import Received
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+FACE = "replicate"
+_PAGE = 100
+_PART = b"content"  # the form's part that holds a file
+
+
+class Replicate:
+    """Models, predictions, files, account and hardware, in Replicate's words."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._base_url = services.settings.base_url
+        self._since = rfc3339(steady_clock()()) or ""
+        self._versions = {schemas.version_of(model): model.name for model in services.catalog.models()}
+        self._current = {name: version for version, name in self._versions.items()}
+
+    # -- models ------------------------------------------------------------------------------------
+
+    async def models(self, request: Request) -> Response:
+        """Every model, the account's own behind the built-in ones, a page at a time."""
+        principal = await self._enter(request)
+        found, following = await queries.own_models(
+            self._services.pipeline.own, request, principal.account_id
+        )
+        built_in = () if queries.cursor(request) else self._services.catalog.models()
+        models = (*built_in, *(own.model for own in found))
+        rows = await answers.encode_each(self._model(model) for model in models)
+        more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': following})}"
+        return answers.json({"next": more if following else None, "previous": None, "results": rows})
+
+    async def model(self, request: Request) -> Response:
+        """One model."""
+        return answers.json(self._model(await self._named(request, await self._enter(request))))
+
+    async def versions(self, request: Request) -> Response:
+        """The versions of a model: the one that is served."""
+        model = await self._named(request, await self._enter(request))
+        rows = [schemas.version(model, self._since)]
+        return answers.json({"next": None, "previous": None, "results": rows})
+
+    async def version(self, request: Request) -> Response:
+        """One version of a model."""
+        model = await self._named(request, await self._enter(request))
+        found = schemas.version(model, self._since)
+        if calls.path_value(request, "version") != found["id"]:
+            raise errors.NotFound("There is no such version of this model")
+        return answers.json(found)
+
+    async def _named(self, request: Request, principal: Principal) -> Model:
+        owner, name = calls.path_value(request, "owner"), calls.path_value(request, "name")
+        return await self._find(owner, name, principal)
+
+    async def _find(self, owner: str, name: str, principal: Principal) -> Model:
+        if owner != schemas.OWNER:
+            raise errors.NotFound(f"There is no model {owner}/{name}: its owner here is {schemas.OWNER}")
+        return await self._services.pipeline.find(name, principal.account_id)
+
+    def _model(self, model: Model) -> schemas.ReplicateModelSchema:
+        own = model.name not in self._services.catalog
+        return schemas.model(model, self._base_url, self._since, own=own)
+
+    # -- predictions -------------------------------------------------------------------------------
+
+    async def create(self, request: Request) -> Response:
+        """Run a version, or the model that the path or the version names."""
+        principal = await self._enter(request)
+        raw = await request.body()
+        once = Once(principal.replays, raw, schemas.error)
+
+        async def work(idempotency_id: str | None) -> Response:
+            body = await bodies.parsed(bodies.parse_object, raw)
+            if "name" in request.scope["path_params"]:
+                model = await self._named(request, principal)
+            else:
+                model = await self._by_version(body.get("version"), principal)
+            wanted = schemas.request(body, model.name, request.headers.get("prefer", ""))
+            order = await run_requests.order(
+                self._services, request, principal, wanted, face=FACE, idempotency_id=idempotency_id
+            )
+            prediction = await self._services.pipeline.submit(order)
+            if wanted.wait_seconds:
+                prediction = await self._services.pipeline.wait(prediction, wanted.wait_seconds)
+            return self._answer(prediction, 201)
+
+        return await self._services.repeats.run(request, once, work)
+
+    async def _by_version(self, given: Any, principal: Principal) -> Model:
+        """The model of a version's id, of `owner/name`, or of `owner/name:id`."""
+        if not isinstance(given, str) or not given:
+            raise errors.InvalidInput([errors.Problem("version", "version is required", "missing")])
+        if given in self._versions:
+            return self._services.catalog[self._versions[given]]
+        reference, _, version = given.partition(":")
+        owner, slash, name = reference.partition("/")
+        if slash:
+            model = await self._find(owner, name, principal)
+            if version in ("", schemas.version_of(model)):
+                return model
+        async for own in self._services.pipeline.own.each(principal.account_id):
+            if schemas.version_of(own.model) == given:
+                return own.model
+        sentence = "There is no such version here"
+        raise errors.InvalidInput([errors.Problem("version", sentence, "value_error")])
+
+    async def page(self, request: Request) -> Response:
+        """The account's predictions, newest first."""
+        principal = await self._enter(request)
+        cursor = request.query_params.get("cursor") or None
+        found, following = await self._services.pipeline.page(principal.tenant, Filter(), _PAGE, cursor)
+        more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': following})}"
+        rows = await answers.encode_each(self._shown(prediction) for prediction in found)
+        return answers.json({"next": more if following else None, "previous": None, "results": rows})
+
+    async def show(self, request: Request) -> Response:
+        """One prediction."""
+        principal = await self._enter(request)
+        prediction_id = calls.path_value(request, "prediction_id")
+        return self._answer(await self._services.pipeline.get(prediction_id, principal.tenant))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel what has not ended."""
+        principal = await self._enter(request)
+        prediction_id = calls.path_value(request, "prediction_id")
+        return self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
+
+    def tell(self, prediction: Prediction, _event: str, _moment: int) -> schemas.ReplicatePredictionSchema:
+        """What a webhook says: the prediction itself."""
+        return self._shown(prediction)
+
+    def _answer(self, prediction: Prediction, status: int = 200) -> Response:
+        headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}
+        return answers.json(self._shown(prediction), status, headers)
+
+    def _shown(self, prediction: Prediction) -> schemas.ReplicatePredictionSchema:
+        version = self._current.get(prediction.model, "")
+        return schemas.prediction(prediction, version, self._base_url, self._services.media_url)
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    async def upload(self, request: Request) -> Response:
+        """Keep a file; its URL serves as an input."""
+        principal = await self._enter(request)
+        path = self._services.settings.data_dir / "tmp" / f"file-{secrets.token_hex(16)}"
+        await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
+        try:
+            received = await receiving.receive(request, path, _PART)
+            return await self._keep(principal, received)
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def _keep(self, principal: Principal, received: Received) -> Response:
+        kept = await self._services.media.upload(principal.tenant, received.path, received.content_type)
+        moment = steady_clock()()
+        life_us = self._services.settings.upload_life_days * 86_400_000_000
+        shown: schemas.ReplicateFileSchema = {
+            "id": kept.id,
+            "name": kept.name,
+            "content_type": kept.content_type,
+            "size": kept.size,
+            "etag": kept.sha256,
+            "checksums": {"sha256": kept.sha256},
+            "metadata": {},
+            "created_at": rfc3339(moment),
+            "expires_at": rfc3339(moment + life_us),
+            "urls": {"get": f"{self._base_url}{MEDIA_PATH}{kept.name}"},
+        }
+        return answers.json(shown, 201)
+
+    async def account(self, request: Request) -> Response:
+        """Whose key this is."""
+        principal = await self._enter(request)
+        name = principal.email.partition("@")[0]
+        told = {"type": "user", "username": name, "name": principal.email, "github_url": None}
+        return answers.json(told)
+
+    async def hardware(self, request: Request) -> Response:
+        """What can be hired."""
+        await self._enter(request)
+        kinds = self._services.templates.hardware.kinds()
+        rows: list[schemas.SkuSchema] = [{"sku": kind.id, "name": kind.label} for kind in kinds]
+        return answers.json(rows)
+
+    async def _enter(self, request: Request) -> Principal:
+        return await self._services.doors.bearer(request)
+
+
+def face(services: Services) -> Face:
+    """The face of a foreign dialect, with its own errors."""
+    replicate = Replicate(services)
+    tell: Tell = replicate.tell
+    services.outbox.tellers[FACE] = tell
+    large, small = services.settings.inline_body_bytes, services.settings.json_body_bytes
+    return Face(
+        FACE,
+        schemas.error,
+        (
+            Route("/replicate/v1/models", {"GET": replicate.models}, access=rights.RUN),
+            Route("/replicate/v1/models/{owner}/{name}", {"GET": replicate.model}, access=rights.RUN),
+            Route(
+                "/replicate/v1/models/{owner}/{name}/versions", {"GET": replicate.versions}, access=rights.RUN
+            ),
+            Route(
+                "/replicate/v1/models/{owner}/{name}/versions/{version}",
+                {"GET": replicate.version},
+                access=rights.RUN,
+            ),
+            Route(
+                "/replicate/v1/models/{owner}/{name}/predictions",
+                {"POST": replicate.create},
+                large,
+                access=rights.RUN,
+            ),
+            Route(
+                "/replicate/v1/predictions",
+                {"GET": replicate.page, "POST": replicate.create},
+                large,
+                access=rights.RUN,
+            ),
+            Route("/replicate/v1/predictions/{prediction_id}", {"GET": replicate.show}, access=rights.RUN),
+            Route(
+                "/replicate/v1/predictions/{prediction_id}/cancel",
+                {"POST": replicate.cancel},
+                small,
+                access=rights.RUN,
+            ),
+            Route(
+                "/replicate/v1/files",
+                {"POST": replicate.upload},
+                services.settings.upload_body_bytes,
+                access=rights.RUN,
+            ),
+            Route("/replicate/v1/account", {"GET": replicate.account}, access=rights.ACCOUNT_READ),
+            Route("/replicate/v1/hardware", {"GET": replicate.hardware}, access=rights.RUN),
+        ),
+        prefixes=("/replicate/",),
+    )

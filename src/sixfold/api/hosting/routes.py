@@ -1,0 +1,173 @@
+"""Area E's predictions: run, queue, quote, list, show, cancel, follow."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sixfold import errors
+from sixfold.api.hosting import (
+    container_images,
+    models_list,
+    run_requests,
+    schemas,
+    spaces,
+    streaming,
+    webhooks,
+)
+from sixfold.api.hosting.sessions import routes as sessions
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work.predictions import Filter
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from sixfold.web import answers, bodies, calls, queries
+from sixfold.web.idempotency import Once
+from sixfold.web.predictions import Teller
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+Work = Callable[[Prediction, schemas.RunRequest], Awaitable[Response]]
+_PAGE, _MAX_PAGE = 50, 200
+_MAX_FILTER = 100
+_STATES = tuple(str(state) for state in State if state is not State.CANCELING)
+
+
+class Predictions:
+    """Runs models and tells how their predictions stand."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._teller = Teller(services)
+
+    async def run(self, request: Request) -> Response:
+        """Run a model; waits for its end as long as is asked."""
+        return await self._once(request, self._run)
+
+    async def join(self, request: Request) -> Response:
+        """Put a run into a model's queue."""
+        return await self._once(request, self._join)
+
+    async def _once(self, request: Request, work: Work) -> Response:
+        principal = await self._enter(request)
+        raw = await request.body()
+        once = Once(principal.replays, raw, answers.coded)
+
+        async def accepted(idempotency_id: str | None) -> Response:
+            body = await bodies.parsed(bodies.parse_object, raw)
+            wanted = schemas.run_request(body, request.scope["path_params"].get("model_id"))
+            order = await run_requests.order(
+                self._services, request, principal, wanted, idempotency_id=idempotency_id
+            )
+            return await work(await self._services.pipeline.submit(order), wanted)
+
+        return await self._services.repeats.run(request, once, accepted)
+
+    async def _run(self, prediction: Prediction, wanted: schemas.RunRequest) -> Response:
+        if wanted.wait_seconds:
+            prediction = await self._services.pipeline.wait(prediction, wanted.wait_seconds)
+        return await self._answer(prediction, 200 if prediction.is_terminal else 202)
+
+    async def _join(self, prediction: Prediction, _wanted: schemas.RunRequest) -> Response:
+        position = await self._teller.position(prediction)
+        return answers.json(schemas.joined(prediction, position or 0), 202)
+
+    async def quote(self, request: Request) -> Response:
+        """What a run would cost and how long it would take; nothing is changed."""
+        principal = await self._enter(request)
+        body = await bodies.parsed(bodies.parse_object, await request.body() or b"{}")
+        wanted = schemas.run_request(body, calls.path_value(request, "model_id"))
+        found = await run_requests.terms(self._services, principal, wanted)
+        await self._services.pipeline.prepare(found.model, wanted.inputs, charged=True)
+        quoted = run_requests.quote(self._services, found, wanted)
+        ahead = await self._services.pipeline.waiting(quoted.engine.name)
+        usual = self._services.times.usual(wanted.model, quoted.engine.name)
+        seconds = self._teller.until_end(wanted.model, quoted.engine.name, ahead)
+        cold = self._teller.is_cold(quoted.engine.name)
+        return answers.json(schemas.quote(quoted, usual.run, seconds, cold=cold))
+
+    async def page(self, request: Request) -> Response:
+        """The account's predictions, newest first."""
+        principal = await self._enter(request)
+        wanted = Filter(
+            model=queries.text(request, "model", _MAX_FILTER),
+            state=queries.word(request, "status", _STATES, _MAX_FILTER),
+        )
+        cursor = queries.text(request, "cursor", _MAX_FILTER) or None
+        found, following = await self._services.pipeline.page(
+            principal.tenant, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
+        )
+        told = [await self._teller.told(prediction) for prediction in found]
+        rows = await answers.encode_each(told)
+        return answers.json({"predictions": rows, "next_cursor": following})
+
+    async def show(self, request: Request) -> Response:
+        """One prediction."""
+        return await self._answer(await self._find(request))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel what has not ended."""
+        principal = await self._enter(request)
+        prediction_id = calls.path_value(request, "prediction_id")
+        return await self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
+
+    async def events(self, request: Request) -> Response:
+        """What happens to one prediction, as it happens."""
+        prediction = await self._find(request)
+        if "idempotency-key" in request.headers:
+            raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
+        self._services.admission.event_stream(request, prediction.account_id)
+        seen = streaming.last_id(request.headers.get("last-event-id"))
+        stream = streaming.Stream(self._services, prediction, self._teller.told, seen)
+        return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
+
+    # -- what all of them need ---------------------------------------------------------------------
+
+    async def _enter(self, request: Request) -> Principal:
+        return await self._services.doors.bearer(request)
+
+    async def _find(self, request: Request) -> Prediction:
+        principal = await self._enter(request)
+        return await self._services.pipeline.get(calls.path_value(request, "prediction_id"), principal.tenant)
+
+    async def _answer(self, prediction: Prediction, status: int = 200) -> Response:
+        headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}
+        return answers.json(await self._teller.told(prediction), status, headers)
+
+
+def face(services: Services) -> Face:
+    """Templates, predictions, sessions."""
+    predictions = Predictions(services)
+    services.outbox.tellers["hosting"] = webhooks.teller(services)
+    cancel = {"POST": predictions.cancel, "PUT": predictions.cancel}
+    small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
+    return Face(
+        "hosting",
+        answers.coded,
+        (
+            *models_list.routes(services, container_images.ImageImport(services).post),
+            Route("/api/containers/run", {"POST": predictions.run}, large, access=rights.RUN),
+            Route(
+                "/api/containers/{model_id}/queue/join", {"POST": predictions.join}, large, access=rights.RUN
+            ),
+            Route("/api/containers/{model_id}/quote", {"POST": predictions.quote}, large, access=rights.RUN),
+            Route("/api/containers/predictions", {"GET": predictions.page}, access=rights.RUN),
+            Route(
+                "/api/containers/predictions/{prediction_id}",
+                {"GET": predictions.show, "DELETE": predictions.cancel},
+                small,
+                access=rights.RUN,
+            ),
+            Route("/api/containers/predictions/{prediction_id}/cancel", cancel, small, access=rights.RUN),
+            Route(
+                "/api/containers/predictions/{prediction_id}/events",
+                {"GET": predictions.events},
+                access=rights.RUN,
+            ),
+            *sessions.routes(services),
+            *spaces.routes(services),
+        ),
+        sockets=sessions.sockets(services),
+    )

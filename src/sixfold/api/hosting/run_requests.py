@@ -1,0 +1,80 @@
+"""A checked request becomes an order: on which hardware, in which variant, with which files mounted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.api.hosting.schemas import RunRequest
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work import mounts
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.orders import Order, Quote
+from sixfold.web import calls
+from sixfold.web.services import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a request comes to: its model, its hardware (None where its price is its own), its variant."""
+
+    model: Model
+    hardware: str | None
+    variant: str | None
+
+
+async def terms(services: Services, principal: Principal, wanted: RunRequest) -> Terms:
+    """What a run comes to; raises `NotFound` or `InvalidInput`."""
+    model = await services.pipeline.find(wanted.model, principal.account_id)
+    if wanted.model in services.templates:
+        template = services.templates[wanted.model]
+        hire = services.templates.hire(wanted.model, wanted.hardware)
+        return Terms(model, hire.hardware, template.variant(wanted.variant))
+    if wanted.variant is not None:
+        raise errors.InvalidInput.of("variant", f"{wanted.model} has no variants", "extra_forbidden")
+    if wanted.hardware is not None and wanted.model in services.catalog:
+        raise errors.InvalidInput.of(
+            "hardware", f"{wanted.model} has a price of its own and takes no hardware", "extra_forbidden"
+        )
+    return Terms(model, wanted.hardware, None)
+
+
+def quote(services: Services, found: Terms, wanted: RunRequest) -> Quote:
+    """What it would cost; raises `InvalidInput` or `EngineUnavailable`."""
+    stored = mounts.named(found.model, wanted.mounts, wanted.inputs)
+    return services.pipeline.quote(found.model, wanted.inputs, hardware=found.hardware, stored=stored)
+
+
+async def order(
+    services: Services,
+    request: Request,
+    principal: Principal,
+    wanted: RunRequest,
+    *,
+    face: str = "hosting",
+    idempotency_id: str | None = None,
+) -> Order:
+    """The order; raises what `terms` and `quote` raise."""
+    services.outbox.look(wanted.webhook)
+    found = await terms(services, principal, wanted)
+    if wanted.mounts:
+        quote(services, found, wanted)  # before any file is fetched
+    sources = await mounts.sources(
+        services.media, principal.tenant, found.model, wanted.mounts, wanted.inputs
+    )
+    extras: dict[str, Any] = {} if found.variant is None else {"variant": found.variant}
+    return Order(
+        principal=principal,
+        model=wanted.model,
+        inputs=wanted.inputs,
+        face=face,
+        request_id=calls.request_id(request),
+        idempotency_id=idempotency_id,
+        extras=extras,
+        hardware=found.hardware,
+        webhook=wanted.webhook,
+        sources=sources,
+    )

@@ -1,0 +1,218 @@
+"""Area E's sessions: asked for, shown and closed by REST, and lived in on a websocket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from sixfold import errors
+from sixfold.api.hosting.sessions import schemas
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work.own import engine_name
+from sixfold.core.work.sessions import Session
+from sixfold.core.work.sessions_host import Wish
+from sixfold.core.work.sessions_running import Ending, Running
+from sixfold.core.work.sessions_states import Event
+from sixfold.core.work.sessions_viewer import MAX_CREDIT, NORMAL, TOO_SLOW, End, Fault, Pong, Told, Viewer
+from sixfold.web import answers, bodies, calls
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Route, Socket
+from sixfold.web.services import Services
+
+UNAUTHORISED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
+_GREETING_SECONDS = 0.5  # for a client that never says hello
+_FAREWELL_SECONDS = 2.0
+_SLOW_FAREWELL_SECONDS = 20.0  # for who has stopped reading: why he was left is told once he reads again
+_TOO_LARGE = 1009
+
+
+class Sessions:
+    """The three routes and the socket."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._live = services.live
+        self._base_url = services.settings.base_url
+
+    async def create(self, request: Request) -> Response:
+        """Begin a session of a model."""
+        principal = await self._enter(request)
+        raw = await request.body()
+        once = Once(principal.replays, raw, answers.coded)
+
+        async def work(_idempotency_id: str | None) -> Response:
+            wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})
+            model = calls.path_value(request, "model_id")
+            if model not in self._services.pipeline.catalog:
+                await self._services.pipeline.find(model, principal.account_id)
+                raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
+            wish = Wish(principal, calls.request_id(request), model, wanted.inputs, wanted.fps)
+            opened = await self._live.create(wish)
+            return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
+
+        return await self._services.repeats.run(request, once, work)
+
+    async def show(self, request: Request) -> Response:
+        """One session."""
+        principal = await self._enter(request)
+        found = await self._live.find(calls.path_value(request, "session_id"), principal.tenant)
+        return self._answer(schemas.session(found, self._base_url), found)
+
+    async def close(self, request: Request) -> Response:
+        """Close a session; one that has ended stays as it is."""
+        principal = await self._enter(request)
+        ended = await self._live.close(calls.path_value(request, "session_id"), principal.tenant)
+        return self._answer(schemas.session(ended, self._base_url), ended)
+
+    async def _enter(self, request: Request) -> Principal:
+        return await self._services.doors.bearer(request)
+
+    def _answer(self, told: Mapping[str, Any], session: Session, status: int = 200) -> Response:
+        made = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
+        return answers.json(told, status, made | {"Cache-Control": "no-store"})
+
+    # -- the socket ------------------------------------------------------------------------------
+
+    async def converse(self, websocket: WebSocket) -> None:
+        """Live in a session until one side closes."""
+        await websocket.accept()
+        session_id = str(websocket.scope["path_params"]["session_id"])
+        token = websocket.query_params.get("token") or websocket.query_params.get("resume_token", "")
+        admitted = await self._live.admit(session_id, token)
+        if admitted is None:
+            await websocket.close(UNAUTHORISED, "unauthorised")
+            return
+        session, running = admitted
+        try:
+            self._services.admission.websockets.hold(websocket.scope, session.account_id)
+        except errors.TooManyRequests as error:
+            await websocket.close(TRY_AGAIN_LATER, error.code)
+            return
+        if running is None:
+            await _send(websocket, schemas.said(Told(session.state, session.reason)))
+            await websocket.close(NORMAL if session.is_terminal else ELSEWHERE)
+            return
+        viewer = running.attach()
+        resumed = viewer.last_seq if session.is_resumed_by(token) else None
+        talk = _Talk(websocket, running, viewer, resumed)
+        try:
+            await talk.go_on()
+        finally:
+            running.detach(viewer)
+
+
+class _Talk:
+    """One socket of one session: what comes in, what goes out, and how it closes."""
+
+    def __init__(self, websocket: WebSocket, running: Running, viewer: Viewer, last_seq: int | None) -> None:
+        self._websocket = websocket
+        self._running = running
+        self._viewer = viewer
+        self._last_seq = last_seq
+
+    async def go_on(self) -> None:
+        """Until the viewer is done with, or his socket is gone."""
+        loop = asyncio.get_running_loop()
+        greeting = loop.call_later(_GREETING_SECONDS, self._running.greet, self._viewer, self._last_seq)
+        hearing = asyncio.create_task(self._hear())
+        speaking = asyncio.create_task(self._speak())
+        ending = asyncio.create_task(self._viewer.ended())
+        try:
+            await asyncio.wait({hearing, speaking, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done() and not speaking.done():  # what was said before it may still go out
+                await asyncio.wait({speaking}, timeout=self._farewell())
+            await self._say_goodbye()
+        finally:
+            greeting.cancel()
+            for task in (hearing, speaking, ending):
+                task.cancel()
+            await asyncio.gather(hearing, speaking, ending, return_exceptions=True)
+
+    def _farewell(self) -> float:
+        end = self._viewer.end_of
+        return _SLOW_FAREWELL_SECONDS if end is not None and end.code == TOO_SLOW else _FAREWELL_SECONDS
+
+    async def _say_goodbye(self) -> None:
+        end = self._viewer.end_of
+        if end is not None:
+            with contextlib.suppress(RuntimeError, TimeoutError, WebSocketDisconnect, OSError):
+                async with asyncio.timeout(_FAREWELL_SECONDS):
+                    await self._websocket.close(end.code, end.reason)
+
+    async def _speak(self) -> None:
+        while not isinstance(word := await self._viewer.take(), End):
+            await _send(self._websocket, schemas.said(word))
+
+    async def _hear(self) -> None:
+        while (heard := await self._websocket.receive())["type"] != "websocket.disconnect":
+            text = heard.get("text") or ""
+            if len(text) > schemas.MAX_MESSAGE:
+                self._viewer.end(_TOO_LARGE, "too large")
+                return
+            try:
+                self._take(schemas.message(text))
+            except schemas.NotUnderstood as problem:
+                self._viewer.put(Fault(str(problem)))
+
+    def _take(self, told: dict[str, Any]) -> None:
+        kind = told.get("type")
+        if kind == "hello" and told.get("last_seq") is not None:
+            self._last_seq = schemas.whole(told, "last_seq")
+        self._running.greet(self._viewer, self._last_seq)
+        match kind:
+            case "hello":
+                pass
+            case "input":
+                self._running.hear(schemas.given(told))
+            case "credit":
+                granted = schemas.whole(told, "n", MAX_CREDIT)
+                self._viewer.credit = min(MAX_CREDIT, self._viewer.credit + granted)
+            case "ping":
+                self._viewer.put(Pong(told.get("t")))
+            case "close":
+                self._running.end(Ending(Event.CLOSE, "closed", NORMAL))
+            case _:
+                raise schemas.NotUnderstood("type must be hello, input, credit, ping or close")
+
+
+async def _send(websocket: WebSocket, messages: list[str | bytes]) -> None:
+    for message in messages:
+        if isinstance(message, bytes):
+            await websocket.send_bytes(message)
+        else:
+            await websocket.send_text(message)
+
+
+def routes(services: Services) -> tuple[Route, ...]:
+    """The routes of sessions."""
+    sessions = Sessions(services)
+    small = services.settings.json_body_bytes
+    return (
+        Route("/api/containers/{model_id}/sessions", {"POST": sessions.create}, small, access=rights.RUN),
+        Route(
+            f"{schemas.PATH}/{{session_id}}",
+            {"GET": sessions.show, "DELETE": sessions.close},
+            small,
+            access=rights.RUN,
+        ),
+    )
+
+
+def sockets(services: Services) -> tuple[Socket, ...]:
+    """The websocket of sessions."""
+    sessions = Sessions(services)
+    return (
+        Socket(
+            f"{schemas.SOCKET}/{{session_id}}",
+            sessions.converse,
+            services.origins.trusts,
+            access=rights.PUBLIC,
+        ),
+    )

@@ -1,0 +1,262 @@
+"""Area C's routes: the key (or the operator's own machine), then the inputs, then the balance."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.imagekit import errors as dialect
+from sixfold.api.imagekit import schemas
+from sixfold.core.accounts import rights, upload_folders
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.media.ports import BlobStore, OutputFile
+from sixfold.core.work import predictions, savepaths, upload_paths
+from sixfold.core.work.orders import Order
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.savepaths import Place
+from sixfold.core.work.states import State
+from sixfold.errors import Problem
+from sixfold.web import accept, answers, calls
+from sixfold.web.answers import Url
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Handler, Route
+from sixfold.web.services import Services
+
+VERSION = "0.1.0"
+PICTURE, KLEIN, STYLE = "create_image", "create_image_klein", "style-transfer"
+FORMATS = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpeg"}
+_JSON = "application/json"
+_VARY = {"Vary": "Accept"}
+_ASK_AGAIN = "The server is shutting down; ask again with the same Idempotency-Key for the same picture"
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class StoredImageSchema(TypedDict):
+    """An image at the path that the request named."""
+
+    path: Url
+    save_path: str
+    bytes: _Count
+
+
+class StyledImageSchema(TypedDict):
+    """An image in another style."""
+
+    image_url: Url
+    width: _Count
+    height: _Count
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One request that was checked."""
+
+    principal: Principal
+    model: str
+    inputs: Mapping[str, Any]
+    request_id: str
+    idempotency_id: str | None = None
+    upload_path: str | None = None  # the key of the object that the picture becomes
+
+
+class ImageKit:
+    """Makes pictures and waits for them."""
+
+    def __init__(self, services: Services, start_page: Handler) -> None:
+        self._services = services
+        self._start_page = start_page
+
+    async def root(self, request: Request) -> Response:
+        """The start page for browsers; for others, what this is."""
+        if accept.best(request.headers.get("accept"), (_JSON, "text/html")) == "text/html":
+            return await self._start_page(request)
+        docs = f"{self._services.settings.base_url}/docs"
+        return answers.json({"name": "Sixfold", "version": VERSION, "docs": docs}, headers=_VARY)
+
+    async def health(self, _request: Request) -> Response:
+        """The service answers."""
+        return answers.json({"status": "ok"})
+
+    # -- pictures --------------------------------------------------------------------------------
+
+    async def picture(self, request: Request) -> Response:
+        """A picture's bytes."""
+        principal = await self._services.doors.image_kit(request)
+        inputs = schemas.picture(request, self._services.catalog[PICTURE])
+        inputs["format"] = _format(request)
+        asked = _Asked(principal, PICTURE, inputs, calls.request_id(request))
+        return await self._bytes(await self._made("query", asked))
+
+    def uploader(self, model: str) -> Handler:
+        """The handler that puts a model's picture at the caller's path."""
+
+        async def upload(request: Request) -> Response:
+            principal = await self._services.doors.image_kit(request)
+            inputs, place = schemas.upload(request, self._services.catalog[model], principal)
+            key = savepaths.key(place.path) or ""
+            await self._require_free(key)
+            asked = _Asked(principal, model, inputs, calls.request_id(request), upload_path=key)
+            prediction = await self._made("query", asked)
+            return await self._put(prediction, place, key, request.query_params["save_path"])
+
+        return upload
+
+    async def style(self, request: Request) -> Response:
+        """A source picture repainted: JSON, or the bytes when an image is asked for."""
+        principal = await self._services.doors.image_kit(request)
+        inputs = await schemas.style(request, self._services.catalog[STYLE])
+        wants_bytes = accept.best(request.headers.get("accept"), (_JSON, *FORMATS)) in FORMATS
+        inputs["format"] = _format(request) if wants_bytes else "webp"
+        wants = b"image" if wants_bytes else b"json"
+        owner = principal.replays
+        if principal.keyless:  # strangers share the tenant where the service is open to all
+            owner = f"{owner}/{self._services.origins.network(request)}"
+        once = Once(owner, wants + await request.body(), dialect.answer)
+
+        async def work(idempotency_id: str | None) -> Response:
+            asked = _Asked(principal, STYLE, inputs, calls.request_id(request), idempotency_id)
+            prediction = await self._made("body", asked)
+            return await self._bytes(prediction) if wants_bytes else self._told(prediction)
+
+        return await self._services.repeats.run(request, once, work)
+
+    # -- the road --------------------------------------------------------------------------------
+
+    async def _made(self, part: dialect.Part, asked: _Asked) -> Prediction:
+        """The finished prediction; raises what its failure is called here. An unfinished one is canceled."""
+        order = Order(
+            principal=asked.principal,
+            model=asked.model,
+            inputs=asked.inputs,
+            face="imagekit",
+            request_id=asked.request_id,
+            idempotency_id=asked.idempotency_id,
+            charged=not asked.principal.keyless,
+            upload_path=asked.upload_path,
+        )
+        pipeline = self._services.pipeline
+        try:
+            prediction = await pipeline.submit(order)
+        except errors.InvalidInput as error:
+            raise dialect.of_inputs(part, error) from error
+        prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds, patient=True)
+        if not prediction.is_terminal:
+            if pipeline.draining and asked.idempotency_id is not None:
+                raise errors.ShuttingDown(_ASK_AGAIN)
+            # there is nothing here by which it could be asked after
+            with contextlib.suppress(errors.StoreFailed):
+                await pipeline.cancel(prediction.id, Tenant.of(prediction))
+            raise errors.ShuttingDown if pipeline.draining else errors.EngineFailed
+        if prediction.error_kind == predictions.UNUSABLE:
+            name = next(iter(prediction.task.files), "")
+            raise dialect.Invalid([dialect.item(part, Problem(name, f"{name}: {prediction.error}"))])
+        if prediction.state is not State.SUCCEEDED:
+            raise errors.EngineFailed
+        return prediction
+
+    async def _bytes(self, prediction: Prediction) -> Response:
+        file, data = await self._read(prediction)
+        headers = {**answers.result_headers(prediction), **_VARY, "Cache-Control": "no-store"}
+        return Response(data, 200, headers, file.content_type)
+
+    async def _read(self, prediction: Prediction) -> tuple[OutputFile, bytes]:
+        """The picture and its bytes; where they cannot be read, the result is withdrawn and refunded."""
+        file = _file(prediction)
+        try:
+            return file, await self._services.blobs.get(file.blob)
+        except (KeyError, OSError, errors.StoreFailed) as error:
+            await self._services.pipeline.refund(prediction, "the file could not be read back")
+            raise errors.StoreFailed from error
+
+    def _told(self, prediction: Prediction) -> Response:
+        file = _file(prediction)
+        body: StyledImageSchema = {
+            "image_url": self._services.media_url(file),
+            "width": file.info["width"],
+            "height": file.info["height"],
+        }
+        return answers.json(body, headers={**answers.result_headers(prediction), **_VARY})
+
+    # -- the caller's path -----------------------------------------------------------------------
+
+    async def _require_free(self, key: str) -> None:
+        """Raise `Conflict` where the store has a file above a path or files below it."""
+        above = upload_paths.folders(key)
+        uploads = self._services.uploads  # in parallel: the store may be far away
+        *files, is_folder = await asyncio.gather(*map(uploads.stat, above), _has_any(uploads, f"{key}/"))
+        for path, file in zip(above, files, strict=True):
+            if file is not None:
+                raise errors.Conflict(f"save_path: {path} is a file already. Choose another path")
+        if is_folder:
+            raise errors.Conflict("save_path is a folder already. Choose another path")
+
+    async def _put(self, prediction: Prediction, place: Place, key: str, save_path: str) -> Response:
+        file, data = await self._read(prediction)
+        try:
+            await self._services.uploads.put(key, data, content_type=file.content_type)
+        except (OSError, errors.StoreFailed) as error:
+            await self._services.pipeline.refund(prediction, "the file could not be written to its path")
+            raise errors.StoreFailed from error
+        await self._services.database.write(upload_paths.stored(prediction.id), durable=False)
+        folder = await self._folder(Tenant.of(prediction))
+        url = f"{self._services.settings.base_url}/uploads/{folder}/{save_path}"
+        body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": len(data)}
+        return answers.json(body, headers=answers.result_headers(prediction))
+
+    async def _folder(self, tenant: Tenant) -> str:
+        """The name that a tenant's folder has in URLs."""
+        database = self._services.database
+        name = await database.read(upload_folders.name_of(tenant))
+        return await database.write(upload_folders.create(tenant)) if name is None else name
+
+
+def _file(prediction: Prediction) -> OutputFile:
+    if prediction.output is None or not prediction.output.files:
+        raise errors.EngineFailed
+    return prediction.output.files[0]
+
+
+async def _has_any(store: BlobStore, prefix: str) -> bool:
+    async for _ in store.list(prefix):
+        return True
+    return False
+
+
+def _format(request: Request) -> str:
+    kind = accept.best(request.headers.get("accept"), tuple(FORMATS))
+    return FORMATS[kind or "image/webp"]
+
+
+def face(services: Services, start_page: Handler) -> Face:
+    """Area C; `start_page` is what browsers get at its root."""
+    kit = ImageKit(services, start_page)
+    return Face(
+        "imagekit",
+        dialect.answer,
+        (
+            Route("/", {"GET": kit.root, "HEAD": kit.root}, access=rights.PUBLIC),
+            Route("/health", {"GET": kit.health, "HEAD": kit.health}, access=rights.PUBLIC),
+            Route("/create_image", {"GET": kit.picture}, safe=False, access=rights.RUN),
+            Route("/create_and_upload_image", {"GET": kit.uploader(PICTURE)}, safe=False, access=rights.RUN),
+            Route(
+                "/create_and_upload_image_klein", {"GET": kit.uploader(KLEIN)}, safe=False, access=rights.RUN
+            ),
+            Route(
+                "/api/style-transfer",
+                {"POST": kit.style},
+                services.settings.inline_body_bytes,
+                access=rights.RUN,
+            ),
+        ),
+    )

@@ -1,0 +1,71 @@
+"""What Area C is given, checked: query strings and the body of style transfer (resource C2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.api.imagekit.errors import Invalid, Part, ValidationErrorSchema, item, of_inputs
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work import savepaths
+from sixfold.core.work.catalog import Model
+from sixfold.core.work.savepaths import Place
+from sixfold.errors import Problem
+from sixfold.web import bodies
+
+_PICTURE = ("prompt", "width", "height", "seed")
+_STYLE = ("source_image_url", "style_prompt", "quality", "seed")
+
+
+def picture(request: Request, model: Model) -> dict[str, Any]:
+    """The inputs in a query string; raises `Invalid`."""
+    given: dict[str, Any] = {
+        name: request.query_params[name] for name in _PICTURE if name in request.query_params
+    }
+    return _checked("query", model, bodies.from_text(model.inputs, given))
+
+
+def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[str, Any], Place]:
+    """The inputs in a query string and where their picture goes; raises `Invalid` with every problem."""
+    problems: list[ValidationErrorSchema] = []
+    inputs: dict[str, Any] = {}
+    try:
+        inputs = picture(request, model)
+    except Invalid as error:
+        problems += error.items
+    try:
+        place = savepaths.place(principal, _save_path(request))
+    except errors.InvalidInput as error:
+        problems += of_inputs("query", error).items
+    else:
+        if not problems:
+            return {**inputs, "format": place.format}, place
+    raise Invalid(problems)
+
+
+def _save_path(request: Request) -> str:
+    given = request.query_params.get("save_path")
+    if given is None:
+        raise errors.InvalidInput([Problem("save_path", "save_path is required", "missing")])
+    return given
+
+
+async def style(request: Request, model: Model) -> dict[str, Any]:
+    """The inputs in a JSON body; raises `Invalid`."""
+    try:
+        given = await bodies.parsed(bodies.parse_json, await request.body())
+    except errors.BadRequest as error:
+        raise Invalid([item("body", Problem("", error.message, "json_invalid"))]) from error
+    if not isinstance(given, dict):
+        raise Invalid([item("body", Problem("", "The body must be a JSON object", "model_type"))])
+    return _checked("body", model, {name: given[name] for name in _STYLE if name in given})
+
+
+def _checked(part: Part, model: Model, given: dict[str, Any]) -> dict[str, Any]:
+    try:
+        model.check(given)
+    except errors.InvalidInput as error:
+        raise of_inputs(part, error) from error
+    return given

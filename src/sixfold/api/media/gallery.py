@@ -1,0 +1,284 @@
+"""Area A's gallery: characters and posts are published with a key, and shown to everybody."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, TypedDict, cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.media import auth as media_auth
+from sixfold.api.media import errors as dialect
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import rfc3339
+from sixfold.core.gallery import characters, posts
+from sixfold.core.gallery.characters import Character
+from sixfold.core.gallery.gallery import Gallery
+from sixfold.core.gallery.posts import Post
+from sixfold.core.work import inputs
+from sixfold.core.work.inputs import Descriptor
+from sixfold.core.work.manifest.formats import media_types
+from sixfold.core.work.media import MEDIA_PATH, Source
+from sixfold.web import answers
+from sixfold.web.answers import Url
+from sixfold.web.bodies import Fields
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Handler, Route
+from sixfold.web.services import Services
+
+CHARACTER = (
+    Descriptor("name", "string", "What it is called", required=True, max_chars=80),
+    Descriptor("description", "string", "Who it is", default="", max_chars=2000),
+    Descriptor("greeting", "string", "What it says first", default="", max_chars=500),
+)
+POST = (Descriptor("text", "string", "What goes with the picture or film", default="", max_chars=2000),)
+PAGE, MAX_PAGE = 50, 100
+_CURSOR = re.compile(r"[a-z]+_[0-9a-z]{36}")
+_IMAGES = frozenset(kind for kind in media_types.INLINE if kind.startswith("image/"))
+_MEDIA = frozenset(kind for kind in media_types.INLINE if kind.startswith(("image/", "video/")))
+
+
+class NewCharacterSchema(TypedDict):
+    """A character that was published."""
+
+    id: str
+    url_name: str
+    avatar_file_name: str | None
+    uploaded_via_api: Literal[True]
+
+
+class NewPostSchema(TypedDict):
+    """A post that was published."""
+
+    id: str
+    post_id: str
+    media_url: Url
+    author_user_id: str
+    uploaded_via_api: Literal[True]
+
+
+class CharacterSchema(TypedDict):
+    """A character, as everybody sees it."""
+
+    id: str
+    url_name: str
+    name: str
+    description: str
+    greeting: str
+    avatar_url: str | None
+    author_user_id: str
+    uploaded_via_api: Literal[True]
+    created_at: str
+
+
+class PostSchema(TypedDict):
+    """A post, as everybody sees it."""
+
+    id: str
+    text: str
+    media_url: Url
+    content_type: str
+    tags: Sequence[str]
+    author_user_id: str
+    uploaded_via_api: Literal[True]
+    created_at: str
+
+
+class Counter:
+    """Where characters and posts are handed in, and shown."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._gallery = Gallery(services.database, services.media)
+
+    def publisher(self, service: str) -> Handler:
+        """The handler of `create-ai` or `create-post`."""
+        publish = {"create-ai": self._character, "create-post": self._post}[service]
+
+        async def create(request: Request) -> Response:
+            principal, given, raw = await media_auth.enter(request, self._services.doors)
+            principal.permit(service)
+            once = Once(principal.replays, raw, dialect.answer)
+
+            async def work(_idempotency_id: str | None) -> Response:
+                return answers.json(await publish(principal, given))
+
+            return await self._services.repeats.run(request, once, work)
+
+        return create
+
+    # -- publishing ------------------------------------------------------------------------------
+
+    async def _character(self, principal: Principal, given: Fields) -> NewCharacterSchema:
+        values = inputs.check(CHARACTER, given.values)
+        avatar = await self._file(principal.tenant, given, "avatar", _IMAGES)
+        draft = characters.Draft(
+            principal.account_id, values["name"], values["description"], values["greeting"], None
+        )
+        made = await self._gallery.add_character(draft, avatar)
+        return {
+            "id": made.id,
+            "url_name": made.url_name,
+            "avatar_file_name": made.avatar,
+            "uploaded_via_api": True,
+        }
+
+    async def _post(self, principal: Principal, given: Fields) -> NewPostSchema:
+        values = inputs.check(POST, given.values)
+        tags = _tags(given.values.get("tags"))
+        media = await self._file(principal.tenant, given, "media", _MEDIA)
+        if media is None:
+            raise _refused("media", "media: give media_url, media_bytes or a file")
+        draft = posts.Draft(principal.account_id, values["text"], "", media.content_type, tags)
+        made = await self._gallery.add_post(draft, media)
+        return {
+            "id": made.id,
+            "post_id": made.id,
+            "media_url": self._url(made.media),
+            "author_user_id": made.author_id,
+            "uploaded_via_api": True,
+        }
+
+    async def _file(self, tenant: Tenant, given: Fields, name: str, allowed: frozenset[str]) -> Source | None:
+        """What came as `<name>_url`, `<name>_bytes` or a form's file: stored, and of an allowed type."""
+        by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", given.files.get(name)
+        ways = [way for way in (by_url, by_bytes) if given.values.get(way) not in (None, "")]
+        if len(ways) + (uploaded is not None) > 1:
+            raise _refused(name, f"{name}: it may come in one way only, as {by_url}, {by_bytes} or a file")
+        media, at = self._services.media, ways[0] if ways else name
+        try:
+            if uploaded is not None:
+                source = await media.hold(uploaded, media_types.UNKNOWN)
+            elif not ways:
+                return None
+            elif at == by_url:
+                wanted = inputs.check((Descriptor(by_url, "file", required=True),), given.values)
+                source = await media.resolve(tenant, Descriptor(by_url, "file"), wanted[by_url])
+            else:
+                source = await media.hold(_decoded(given.values[by_bytes], by_bytes), media_types.UNKNOWN)
+            return await self._typed(source, at, allowed)
+        except (errors.BadRequest, errors.TooLarge) as error:
+            if isinstance(error, errors.InvalidInput):
+                raise
+            raise _refused(at, f"{at}: {error.message}") from error
+
+    async def _typed(self, source: Source, at: str, allowed: frozenset[str]) -> Source:
+        """The same source under the type that its first bytes show; raises `InvalidInput` for others."""
+        head = b""
+        async for piece in self._services.blobs.stream(source.blob, 0, media_types.HEAD_BYTES):
+            head += piece
+        kind = media_types.sniff(head)
+        if kind not in allowed:
+            films = "" if allowed is _IMAGES else ", or an MP4, WebM or MOV film"
+            raise _refused(at, f"{at}: send a PNG, JPEG, WebP, GIF, AVIF or BMP picture{films}")
+        typed = Source(source.blob, kind, source.size)
+        if kind in _IMAGES:
+            await self._services.media.check_image(typed)
+            return typed
+        return await self._services.media.check_film(typed, "video")
+
+    # -- showing ---------------------------------------------------------------------------------
+
+    async def characters(self, request: Request) -> Response:
+        """Everybody's characters, newest first."""
+        found = await self._gallery.characters(*_part(request))
+        rows = [self._shown_character(row) for row in found.rows]
+        return answers.json({"characters": rows, "next_cursor": found.next_cursor})
+
+    async def posts(self, request: Request) -> Response:
+        """Everybody's posts, newest first; with `tag`, those that carry it."""
+        tag = request.query_params.get("tag", "")
+        if len(tag) > 2 * posts.MAX_TAG_CHARS:
+            raise _refused("tag", "tag: it is too long")
+        found = await self._gallery.posts(*_part(request), tag)
+        rows = [self._shown_post(row) for row in found.rows]
+        return answers.json({"posts": rows, "next_cursor": found.next_cursor})
+
+    def _shown_character(self, row: Character) -> CharacterSchema:
+        return {
+            "id": row.id,
+            "url_name": row.url_name,
+            "name": row.name,
+            "description": row.description,
+            "greeting": row.greeting,
+            "avatar_url": self._url(row.avatar) if row.avatar is not None else None,
+            "author_user_id": row.author_id,
+            "uploaded_via_api": True,
+            "created_at": rfc3339(row.created_at),
+        }
+
+    def _shown_post(self, row: Post) -> PostSchema:
+        return {
+            "id": row.id,
+            "text": row.text,
+            "media_url": self._url(row.media),
+            "content_type": row.content_type,
+            "tags": row.tags,
+            "author_user_id": row.author_id,
+            "uploaded_via_api": True,
+            "created_at": rfc3339(row.created_at),
+        }
+
+    def _url(self, name: str) -> str:
+        return f"{self._services.settings.base_url}{MEDIA_PATH}{name}"
+
+
+def _refused(name: str, message: str) -> errors.InvalidInput:
+    return errors.InvalidInput([errors.Problem(name, message, dialect.UNUSABLE)])
+
+
+def _decoded(value: Any, name: str) -> bytes:
+    text = "".join(value.split()) if isinstance(value, str) else ""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _refused(name, f"{name}: this is not base64") from error
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    """An array of texts, or one text with commas; each once, as it is kept."""
+    if value is None:
+        return ()
+    given: object = value.split(",") if isinstance(value, str) else value
+    texts = cast("list[object]", given) if isinstance(given, list) else [None]
+    if not all(isinstance(text, str) for text in texts) or len(texts) > posts.MAX_TAGS:
+        raise _refused("tags", f"tags: give at most {posts.MAX_TAGS} texts")
+    folded = [posts.folded(cast("str", text)) for text in texts]
+    if any(len(tag) > posts.MAX_TAG_CHARS or _is_broken(tag) for tag in folded):
+        raise _refused("tags", f"tags: each has at most {posts.MAX_TAG_CHARS} characters")
+    return tuple(dict.fromkeys(tag for tag in folded if tag))
+
+
+def _is_broken(text: str) -> bool:
+    """Whether JSON escaped half a character, which no database keeps."""
+    return any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _part(request: Request) -> tuple[int, str | None]:
+    """`limit` and `cursor` of the query."""
+    text = request.query_params.get("limit", str(PAGE))
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= MAX_PAGE:
+        raise _refused("limit", f"limit: it must be from 1 to {MAX_PAGE}")
+    cursor = request.query_params.get("cursor") or None
+    if cursor is not None and not _CURSOR.fullmatch(cursor):
+        raise _refused("cursor", "cursor: it is not one that was given")
+    return int(text), cursor
+
+
+def routes(services: Services) -> tuple[Route, ...]:
+    """The gallery's routes."""
+    counter = Counter(services)
+    limit = services.settings.inline_body_bytes
+    return (
+        Route("/api/create-ai", {"POST": counter.publisher("create-ai")}, limit, access=rights.RUN),
+        Route("/api/create-post", {"POST": counter.publisher("create-post")}, limit, access=rights.RUN),
+        Route("/api/characters", {"GET": counter.characters}, access=rights.PUBLIC),
+        Route("/api/posts", {"GET": counter.posts}, access=rights.PUBLIC),
+    )

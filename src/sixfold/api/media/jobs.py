@@ -1,0 +1,58 @@
+"""How a job of Area A stands; its id is all that is needed."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.api.media import endpoints, serializers
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.work import predictions
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from sixfold.web import answers, calls
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+
+
+class Jobs:
+    """Tells how jobs stand, and cancels them."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def status(self, request: Request) -> Response:
+        """How a job stands."""
+        return self._job(await self._find(request))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel a job that has not ended."""
+        job = await self._find(request)
+        return self._job(await self._services.pipeline.cancel(job.id, Tenant.of(job)))
+
+    async def _find(self, request: Request) -> Prediction:
+        return await self._services.pipeline.by_job(calls.path_value(request, "job_id"))
+
+    def _job(self, prediction: Prediction) -> Response:
+        body = serializers.job(prediction, self._services.pipeline.bus.progress(prediction.id))
+        endpoint = endpoints.BY_MODEL.get(prediction.model)
+        headers: dict[str, str] = {"Cache-Control": "no-store"}
+        if prediction.state is State.SUCCEEDED and endpoint is not None:
+            body["result"] = endpoint.result(prediction, self._services.media_url, job=True)
+            headers |= answers.result_headers(prediction)
+        elif prediction.state in {State.FAILED, State.EXPIRED}:
+            told = endpoint is None or prediction.error_kind == predictions.UNUSABLE
+            body["error"] = (prediction.error or "") if told or endpoint is None else endpoint.failure_text
+        return answers.json(body, headers=headers)
+
+
+def routes(services: Services) -> tuple[Route, ...]:
+    """The one path of jobs."""
+    jobs = Jobs(services)
+    handlers = {"GET": jobs.status, "POST": jobs.status, "DELETE": jobs.cancel}
+    return (
+        Route(
+            "/api/media/status/{job_id}", handlers, services.settings.json_body_bytes, access=rights.PUBLIC
+        ),
+    )

@@ -1,0 +1,56 @@
+"""The OpenAPI document of the Media API, from the table of its endpoints and the inputs of their models."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+from sixfold.api.media import errors, gallery_openapi, serializers
+from sixfold.api.media.endpoints import ENDPOINTS, Endpoint
+from sixfold.core.work.catalog import Catalog
+from sixfold.web import openapi
+from sixfold.web.openapi import Document, Node, OperationSpec
+
+KEY: Node = {"type": "string", "description": "The key; a bearer header is as good"}
+_MODE: Node = {
+    "type": "string",
+    "enum": ["inline", "polling"],
+    "description": "polling answers at once with a job",
+}
+
+
+def document(catalog: Catalog) -> Document:
+    """Images, videos, their jobs, and the gallery."""
+    making = {f"POST {path}": _making(each, catalog, path) for each in ENDPOINTS for path in each.paths}
+    status = openapi.answer("How the job stands", serializers.JobSchema)
+    summaries = {"get": "How a job stands", "post": "How a job stands", "delete": "Cancel a job"}
+    jobs = {
+        f"{method.upper()} /api/media/status/{{job_id}}": OperationSpec(
+            summary, {200: status}, (404, 503), operation_id=f"{method}_status"
+        )
+        for method, summary in summaries.items()
+    }
+    return Document(
+        "Sixfold Media API",
+        "1.0.0",
+        "Pictures by a key in the body. A failed request is never charged.",
+        {**making, **jobs, **gallery_openapi.operations(KEY)},
+        errors.MediaErrorSchema,
+    )
+
+
+def _making(endpoint: Endpoint, catalog: Catalog, path: str) -> OperationSpec:
+    result: Any = get_type_hints(endpoint.present)["return"]
+    responses = {202: openapi.answer("Queued", serializers.QueuedJobSchema)}
+    if not endpoint.queued:
+        responses[200] = openapi.result("Made", result)
+    if endpoint.failure is errors.Ra1Failed:
+        responses[502] = openapi.answer(openapi.TEXTS[502], errors.Ra1FailureSchema)
+    return OperationSpec(
+        endpoint.summary,
+        responses,
+        (400, 402, 404, 409, 429, endpoint.failure.status, 503),
+        openapi.object_of(catalog[endpoint.model].inputs, {"api_key": KEY, "response_mode": _MODE}),
+        (openapi.IDEMPOTENCY,),
+        path.removeprefix("/api/").strip("/").replace("-", "_").replace("/", "_"),
+        keyless=True,
+    )

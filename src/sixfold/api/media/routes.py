@@ -1,0 +1,114 @@
+"""Area A's routes: the key, then the parameters, then the balance; then a picture or a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.media import auth as media_auth
+from sixfold.api.media import endpoints, gallery, jobs, serializers
+from sixfold.api.media import errors as dialect
+from sixfold.api.media.endpoints import Endpoint
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.work import predictions
+from sixfold.core.work.orders import Order
+from sixfold.core.work.records import Prediction
+from sixfold.core.work.states import State
+from sixfold.web import answers, bodies, calls
+from sixfold.web.bodies import Fields
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Handler, Route
+from sixfold.web.services import Services
+
+POLLING = "polling"
+_MODES = ("", "inline", POLLING)
+
+
+class Media:
+    """Makes what the table lists."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def maker(self, endpoint: Endpoint) -> Handler:
+        """The handler of one endpoint."""
+
+        async def make(request: Request) -> Response:
+            principal, given, raw = await media_auth.enter(request, self._services.doors)
+            once = Once(principal.replays, raw, dialect.answer)
+
+            async def work(idempotency_id: str | None) -> Response:
+                try:
+                    return await self._make(request, endpoint, (principal, given, idempotency_id))
+                except errors.InvalidInput as error:
+                    raise endpoint.spoken(error) from error
+
+            return await self._services.repeats.run(request, once, work)
+
+        return make
+
+    async def _make(
+        self, request: Request, endpoint: Endpoint, asked: tuple[Principal, Fields, str | None]
+    ) -> Response:
+        principal, given, idempotency_id = asked
+        inputs = given.values
+        if given.is_form:
+            inputs = bodies.from_text(self._services.catalog[endpoint.model].inputs, inputs)
+        mode = _mode(inputs.pop("response_mode", None))
+        order = Order(
+            principal=principal,
+            model=endpoint.model,
+            inputs=inputs,
+            face="media",
+            request_id=calls.request_id(request),
+            idempotency_id=idempotency_id,
+            job=True,
+        )
+        prediction = await self._services.pipeline.submit(order)
+        if mode != POLLING and not endpoint.queued:
+            seconds = self._services.settings.inline_seconds
+            prediction = await self._services.pipeline.wait(prediction, seconds)
+            if prediction.is_terminal:
+                return self._ended(endpoint, prediction)
+        return answers.json(serializers.queued(prediction), 202)
+
+    def _ended(self, endpoint: Endpoint, prediction: Prediction) -> Response:
+        if prediction.state is State.CANCELED:
+            raise errors.Conflict("The request was canceled")
+        if prediction.error_kind == predictions.UNUSABLE:
+            name = next(iter(prediction.task.files), "")
+            raise errors.InvalidInput([errors.Problem(name, f"{name}: {prediction.error}", dialect.UNUSABLE)])
+        if prediction.state is not State.SUCCEEDED:
+            raise endpoint.failure(endpoint.failure_text)
+        result = endpoint.result(prediction, self._services.media_url)
+        return answers.json(result, headers=answers.result_headers(prediction))
+
+
+def _mode(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str) or value not in _MODES:
+        problem = errors.Problem("response_mode", "response_mode must be polling or inline", "enum")
+        raise errors.InvalidInput([problem])
+    return value
+
+
+def face(services: Services) -> Face:
+    """Area A."""
+    media = Media(services)
+    limit = services.settings.json_body_bytes
+    makers = tuple(
+        Route(path, {"POST": media.maker(endpoint)}, limit, access=rights.RUN)
+        for endpoint in endpoints.ENDPOINTS
+        for path in endpoint.paths
+    )
+    return Face(
+        "media",
+        dialect.answer,
+        (*makers, *gallery.routes(services), *jobs.routes(services)),
+        ("/api/media/status/",),
+    )

@@ -1,0 +1,76 @@
+"""Archives in and out."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+from typing import TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sixfold import errors
+from sixfold.api.memory.keys import caller_of
+from sixfold.core.memory.model import Caller
+from sixfold.web import answers, receiving
+from sixfold.web.idempotency import Once
+from sixfold.web.services import Services
+
+_ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
+
+
+class ImportProblemSchema(TypedDict):
+    """A file that was not imported, and why."""
+
+    path: str
+    error: str
+
+
+class ImportedSchema(TypedDict):
+    """How many pages an archive changed."""
+
+    created: int
+    updated: int
+    skipped: int
+    errors: list[ImportProblemSchema]
+
+
+class Files:
+    """Takes archives of pages in, and gives one out."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._folder = services.settings.data_dir / "tmp"
+
+    async def take_in(self, request: Request) -> Response:
+        """Import a zip or tar, as the raw body or as the part `file` of a form."""
+        caller = await caller_of(self._services, request)
+        path = await asyncio.to_thread(self._new_path)
+        try:
+            received = await receiving.receive(request, path)
+            once = Once(caller.replays, received.digest, answers.coded)
+            return await self._services.repeats.run(request, once, lambda _: self._import(caller, path))
+        except OSError as error:
+            raise errors.StoreFailed from error
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    async def _import(self, caller: Caller, path: Path) -> Response:
+        report = await self._services.memory.take_in(caller, path)
+        imported: ImportedSchema = {
+            "created": report.created,
+            "updated": report.updated,
+            "skipped": report.skipped,
+            "errors": [{"path": name, "error": why} for name, why in report.errors],
+        }
+        return answers.json(imported)
+
+    async def take_out(self, request: Request) -> Response:
+        """Every page as a zip of markdown files."""
+        caller = await caller_of(self._services, request)
+        return StreamingResponse(self._services.memory.take_out(caller), 200, _ZIP, "application/zip")
+
+    def _new_path(self) -> Path:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._folder / f"import-{secrets.token_hex(16)}"

@@ -1,0 +1,135 @@
+"""The OpenAPI document of the memory."""
+
+from __future__ import annotations
+
+from sixfold.api.memory import files, requests
+from sixfold.core.memory import plain
+from sixfold.core.memory.operations import Operation
+from sixfold.web import openapi
+from sixfold.web.openapi import Document, Node, OperationSpec, Shape
+
+_IF_MATCH: Node = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "description": "Change it only at this version",
+    "schema": {"type": "string", "pattern": '^"[0-9]{1,15}"$'},
+}
+_ETAG: Node = {"ETag": {"schema": {"type": "string"}, "description": "The version, for If-Match"}}
+_WRITING = (400, 402, 404, 409, 412)
+_AS_OF = requests.fields(requests.AS_OF)
+_ARCHIVES = ("application/zip", "application/x-tar", "application/gzip")
+_LINKS = openapi.page("Links", links=plain.LinkSchema)
+_TIMELINE = openapi.page("Timeline", timeline=plain.TimelineEntrySchema)
+_TAGS = openapi.page("PageTags", tags=str)
+_VERSIONS: Node = {
+    "anyOf": [
+        openapi.page("Versions", versions=plain.VersionSchema),
+        plain.PageVersionSchema,
+        plain.ChangeSchema,
+    ]
+}
+_DELETED = openapi.shape("Deleted", slug=str, deleted=bool, version=int)
+
+
+def _page(text: str) -> Node:
+    return openapi.answer(text, plain.PageSchema, headers=_ETAG)
+
+
+def _query(wanted: Operation) -> tuple[Node, ...]:
+    return tuple(openapi.query(each.name, each.schema(), required=each.required) for each in wanted.fields)
+
+
+def _get(summary: str, found: Shape, wanted: Operation, *statuses: int) -> OperationSpec:
+    response = openapi.answer(summary, found)
+    return OperationSpec(summary, {200: response}, (400, 404, *statuses), parameters=_query(wanted))
+
+
+def _write(summary: str, body: Operation, responses: dict[int, Node], *parameters: Node) -> OperationSpec:
+    return OperationSpec(summary, responses, _WRITING, body.schema(), (_IF_MATCH, *parameters))
+
+
+def document() -> Document:
+    """Pages, links, timelines, search, files."""
+    return Document(
+        "Sixfold Memory",
+        "1.0.0",
+        "A durable memory for agents and people: markdown pages with links, timelines and versions.",
+        {**_pages(), **_parts(), **_lists()},
+    )
+
+
+def _pages() -> dict[str, OperationSpec]:
+    one, new = _page("The page"), _page("A new page")
+    moved = _page("The page has another slug now, in Location")
+    deleted = openapi.answer("Deleted; its versions stay", _DELETED)
+    listed = openapi.page("Pages", pages=plain.PageOfListSchema)
+    key = openapi.IDEMPOTENCY
+    return {
+        "POST /api/search": OperationSpec(
+            "Search",
+            {200: openapi.answer("Best first", plain.FoundSchema)},
+            (400, 503),
+            requests.SEARCH.schema(),
+        ),
+        "GET /api/pages": _get("List pages", listed, requests.LIST),
+        "POST /api/pages": OperationSpec(
+            "Create a page", {201: new}, _WRITING, requests.NEW_PAGE.schema(), (key,)
+        ),
+        "GET /api/pages/{slug}": OperationSpec(
+            "One page", {200: one, 308: moved}, (400, 404), parameters=_query(_AS_OF)
+        ),
+        "PUT /api/pages/{slug}": _write("Create or replace a page", requests.PAGE, {200: one, 201: new}),
+        "PATCH /api/pages/{slug}": _write("Change a part of a page", requests.PATCH, {200: one}),
+        "DELETE /api/pages/{slug}": OperationSpec(
+            "Delete a page", {200: deleted}, (400, 404, 412), parameters=(_IF_MATCH,)
+        ),
+        "POST /api/versions/{slug}": _write("Restore a version", requests.RESTORE, {200: one}, key),
+    }
+
+
+def _parts() -> dict[str, OperationSpec]:
+    """What belongs to a page."""
+    links, added = openapi.answer("The links", _LINKS), openapi.answer("The entries", _TIMELINE)
+    tags, key = openapi.answer("The tags", _TAGS), openapi.IDEMPOTENCY
+    backlinks = openapi.page("Backlinks", backlinks=plain.BacklinkSchema)
+    return {
+        "GET /api/versions/{slug}": _get("Versions of a page", _VERSIONS, requests.VERSIONS),
+        "GET /api/links/{slug}": _get("Links of a page", _LINKS, _AS_OF),
+        "POST /api/links/{slug}": _write("Add a link", requests.LINK, {201: links}, key),
+        "DELETE /api/links/{slug}": OperationSpec(
+            "Remove a link", {200: links}, _WRITING, None, (_IF_MATCH, *_query(requests.UNLINK))
+        ),
+        "GET /api/backlinks/{slug}": _get("What leads to a page", backlinks, requests.PARTS),
+        "GET /api/traverse/{slug}": _get("Pages around one", plain.WalkSchema, requests.TRAVERSE),
+        "GET /api/timeline/{slug}": _get("What happened around a page", _TIMELINE, requests.PARTS),
+        "POST /api/timeline/{slug}": _write("Add an entry", requests.ENTRY, {201: added}, key),
+        "GET /api/tags/{slug}": _get("Tags of a page", _TAGS, _AS_OF),
+        "POST /api/tags/{slug}": _write("Add tags", requests.TAGS, {200: tags}, key),
+        "DELETE /api/tags/{slug}": _write("Remove tags", requests.TAGS, {200: tags}),
+    }
+
+
+def _lists() -> dict[str, OperationSpec]:
+    """Counts of names, and archives in and out."""
+    form: Node = {"type": "object", "required": ["file"], "properties": {"file": openapi.CONTENT}}
+    counts = {
+        f"GET /api/{noun}": _get(
+            f"Count {noun}", openapi.page(noun.title(), **{noun: plain.CountSchema}), requests.COUNTS
+        )
+        for noun in ("tags", "collections", "types")
+    }
+    return {
+        **counts,
+        "POST /api/import": OperationSpec(
+            "Import an archive of markdown files",
+            {200: openapi.answer("What was imported", files.ImportedSchema)},
+            (400, 402, 409, 503),
+            parameters=(openapi.IDEMPOTENCY,),
+            bodies={"multipart/form-data": form, **dict.fromkeys(_ARCHIVES, openapi.CONTENT)},
+        ),
+        "GET /api/export": OperationSpec(
+            "Export every page",
+            {200: openapi.answer("A zip of markdown files", openapi.FILE, "application/zip")},
+        ),
+    }

@@ -1,0 +1,360 @@
+"""Area D's routes: each reads its request, asks the memory, and answers in the contract's words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote, unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.memory import requests
+from sixfold.api.memory.files import Files
+from sixfold.api.memory.keys import caller_of
+from sixfold.core.accounts import rights
+from sixfold.core.memory import limits, plain, slugs, tools
+from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.exchange import transfer
+from sixfold.core.memory.links import Route as Walking
+from sixfold.core.memory.model import Caller, Entry, Link
+from sixfold.core.memory.reading import View
+from sixfold.core.memory.writing import Saved, Tagging
+from sixfold.web import accept, answers, bodies, calls
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Route
+from sixfold.web.services import Services
+
+Work = Callable[[Request, Caller], Awaitable[Response]]
+MARKDOWN = "text/markdown"
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class Pages:
+    """Answers what is asked of pages."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._memory = services.memory
+        self._base = services.settings.base_url
+
+    def reading(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
+        """A handler of a route that changes nothing, or that says itself what it changes."""
+
+        async def handle(request: Request) -> Response:
+            return await work(request, await caller_of(self._services, request))
+
+        return handle
+
+    def once(self, work: Work) -> Callable[[Request], Awaitable[Response]]:
+        """A handler of a POST: the same request with the same Idempotency-Key is done once."""
+
+        async def handle(request: Request) -> Response:
+            caller = await caller_of(self._services, request)
+            once = Once(caller.replays, await request.body(), answers.coded)
+            return await self._services.repeats.run(request, once, lambda _: work(request, caller))
+
+        return handle
+
+    # -- pages -----------------------------------------------------------------------------------
+
+    async def search(self, request: Request, caller: Caller) -> Response:
+        """Find pages."""
+        given = await requests.from_body(requests.SEARCH, request)
+        found = await self._memory.search(caller, tools.wanted_search(given))
+        return answers.json(plain.answer(found, self._base), headers=_NO_STORE)
+
+    async def list(self, request: Request, caller: Caller) -> Response:
+        """Pages by slug."""
+        given = requests.from_query(requests.LIST, request)
+        found = await self._memory.list(
+            caller, tools.wanted_filter(given), given["limit"], given["cursor"] or ""
+        )
+        rows = [plain.row(row, self._base) for row in found.rows]
+        return _part("pages", rows, found.next_cursor)
+
+    async def create(self, request: Request, caller: Caller) -> Response:
+        """A new page, or with `overwrite` another text for one: a new version is 201, too."""
+        given = await requests.from_body(requests.NEW_PAGE, request)
+        saved = await self._memory.write(caller, tools.wanted_page(given), requests.terms(request, given))
+        return await self._written(caller, replace(saved, created=True))
+
+    async def show(self, request: Request, caller: Caller) -> Response:
+        """One page, now or as of a moment; under an old slug, with the way to the new one."""
+        slug, moment = _slug(request), requests.moment(request)
+        if _wants_file(request):
+            view, text = await self._memory.file(caller, slug, moment)
+            headers = _NO_STORE | {"ETag": f'"{view.page.version}"', "X-Sixfold-Path": quote(view.page.path)}
+            if view.moved:
+                headers["Location"] = _location(request, view)
+            return Response(text.encode(), 308 if view.moved else 200, headers, MARKDOWN)
+        return self._page(request, await self._memory.read(caller, slug, moment))
+
+    async def put(self, request: Request, caller: Caller) -> Response:
+        """A page as the body has it, whatever was there before."""
+        slug = slugs.normalize(_slug(request))
+        if bodies.media_type(request) == MARKDOWN:
+            given: dict[str, Any] = {}
+            wanted = Wanted(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
+        else:
+            given = await requests.from_body(requests.PAGE, request)
+            wanted = tools.wanted_page({**given, "slug": slug})
+        terms = replace(requests.terms(request, given), overwrite=True)
+        return await self._written(caller, await self._memory.write(caller, wanted, terms))
+
+    async def patch(self, request: Request, caller: Caller) -> Response:
+        """A part of a page changed."""
+        given = await requests.from_body(requests.PATCH, request)
+        slug, terms = _slug(request), requests.terms(request, given)
+        if given["operation"] == "rename":
+            if given["slug"] is None:
+                raise errors.InvalidInput([errors.Problem("slug", "rename needs slug", "missing")])
+            origin = _origin(request, given["slug"])
+            saved = await self._memory.rename(caller, slug, given["slug"], terms, origin)
+        else:
+            saved = await self._memory.edit(caller, slug, tools.wanted_edit(given), terms)
+        return await self._written(caller, replace(saved, created=False))
+
+    async def delete(self, request: Request, caller: Caller) -> Response:
+        """A page out of sight."""
+        page = await self._memory.delete(caller, _slug(request), requests.terms(request))
+        return answers.json({"slug": page.slug, "deleted": True, "version": page.version})
+
+    async def _written(self, caller: Caller, saved: Saved) -> Response:
+        view = await self._memory.surrounded(caller, saved.page)
+        headers = _NO_STORE | {"ETag": f'"{saved.page.version}"'}
+        status = 201 if saved.created else 200
+        if saved.created:
+            headers["Location"] = f"/api/pages/{quote(saved.page.slug)}"
+        return answers.json(plain.page(view, self._base), status, headers)
+
+    def _page(self, request: Request, view: View) -> Response:
+        headers = _NO_STORE | {"ETag": f'"{view.page.version}"'}
+        shown = plain.page(view, self._base)
+        if not view.moved:
+            return answers.json(shown, headers=headers)
+        return answers.json(shown, 308, headers | {"Location": _location(request, view)})
+
+    # -- what belongs to a page ------------------------------------------------------------------
+
+    async def versions(self, request: Request, caller: Caller) -> Response:
+        """The versions of a page, one of them, or what changed between two."""
+        given = requests.from_query(requests.VERSIONS, request)
+        slug = _slug(request)
+        if given["version"] is not None:
+            if _wants_file(request):
+                text = await self._memory.version_file(caller, slug, given["version"])
+                return Response(text.encode(), 200, _NO_STORE, MARKDOWN)
+            page = await self._memory.version(caller, slug, given["version"])
+            return answers.json(plain.brief(page, self._base) | {"body": page.body}, headers=_NO_STORE)
+        if given["from"] is not None and given["to"] is not None:
+            change = await self._memory.diff(caller, slug, given["from"], given["to"])
+            return answers.json(plain.change(change, limits.DIFF_CHARS), headers=_NO_STORE)
+        _, found = await self._memory.history(caller, slug, given["limit"], tools.before(given["cursor"]))
+        return _part("versions", [plain.version(row) for row in found.rows], found.next_cursor)
+
+    async def restore(self, request: Request, caller: Caller) -> Response:
+        """An older version as the newest."""
+        given = await requests.from_body(requests.RESTORE, request)
+        terms = requests.terms(request, given)
+        saved = await self._memory.restore(caller, _slug(request), given["version"], terms)
+        return await self._written(caller, replace(saved, created=False))
+
+    async def links(self, request: Request, caller: Caller) -> Response:
+        """Where a page leads."""
+        found = await self._memory.links(caller, _slug(request), requests.moment(request))
+        return _part("links", [plain.link(link) for link in found])
+
+    async def link(self, request: Request, caller: Caller) -> Response:
+        """One more link, or a verdict on an inferred one."""
+        given = await requests.from_body(requests.LINK, request)
+        wanted = Link("", given["to"], given["type"] or "", given["context"] or "")
+        change = (given["action"], wanted)
+        page = await self._memory.relink(caller, _slug(request), change, requests.terms(request, given))
+        found = await self._memory.links(caller, page.slug)
+        return _part("links", [plain.link(link) for link in found], status=201)
+
+    async def unlink(self, request: Request, caller: Caller) -> Response:
+        """A link taken back."""
+        given = await requests.from_either(requests.UNLINK, request)
+        wanted = ("remove", Link("", given["to"], given["type"] or ""))
+        page = await self._memory.relink(caller, _slug(request), wanted, requests.terms(request, given))
+        return _part("links", [plain.link(link) for link in await self._memory.links(caller, page.slug)])
+
+    async def backlinks(self, request: Request, caller: Caller) -> Response:
+        """What leads to a page."""
+        given = requests.from_query(requests.PARTS, request)
+        found, following = await self._memory.backlinks(
+            caller, _slug(request), given["limit"], given["cursor"] or "", requests.moment(request)
+        )
+        return _part("backlinks", [plain.backlink(link) for link in found], following)
+
+    async def traverse(self, request: Request, caller: Caller) -> Response:
+        """The pages around one."""
+        given = requests.from_query(requests.TRAVERSE, request)
+        if requests.moment(request) is not None:  # the present is no answer about the past
+            raise errors.BadRequest("traverse walks the present; links and backlinks of a page take as_of")
+        route = Walking(given["depth"], given["type"] or "", given["direction"])
+        found = await self._memory.traverse(caller, _slug(request), route)
+        return answers.json(plain.walk(found), headers=_NO_STORE)
+
+    async def timeline(self, request: Request, caller: Caller) -> Response:
+        """What happened around a page."""
+        given = requests.from_query(requests.PARTS, request)
+        found = await self._memory.timeline(
+            caller, _slug(request), given["limit"], given["cursor"], requests.moment(request)
+        )
+        return _part("timeline", [plain.entry(entry) for entry in found.entries], found.next_cursor)
+
+    async def note(self, request: Request, caller: Caller) -> Response:
+        """One more entry."""
+        given = await requests.from_body(requests.ENTRY, request)
+        entry = Entry(given["date"], given["summary"], given["detail"] or "", given["source"] or "")
+        page = await self._memory.note(caller, _slug(request), entry, requests.terms(request, given))
+        found = await self._memory.timeline(caller, page.slug, limits.PAGE_SIZE)
+        return _part("timeline", [plain.entry(entry) for entry in found.entries], found.next_cursor, 201)
+
+    async def tags(self, request: Request, caller: Caller) -> Response:
+        """The tags of a page, now or at a moment."""
+        view = await self._memory.read(caller, _slug(request), requests.moment(request))
+        return _part("tags", list(view.page.tags))
+
+    async def tag(self, request: Request, caller: Caller) -> Response:
+        """Tags added."""
+        given = await requests.from_body(requests.TAGS, request)
+        return await self._tagged(request, caller, given, Tagging(add=given["tags"]))
+
+    async def untag(self, request: Request, caller: Caller) -> Response:
+        """Tags taken off."""
+        given = await requests.from_either(requests.TAGS, request)
+        return await self._tagged(request, caller, given, Tagging(remove=given["tags"]))
+
+    async def _tagged(
+        self, request: Request, caller: Caller, given: dict[str, Any], change: Tagging
+    ) -> Response:
+        terms = requests.terms(request, given)
+        saved = await self._memory.tag(caller, _slug(request), change, terms)
+        headers = {"ETag": f'"{saved.page.version}"'}
+        return _part("tags", list(saved.page.tags), headers=headers)
+
+    def counted(self, noun: str) -> Work:
+        """The handler that counts `tags`, `collections` or `types`."""
+
+        async def handle(request: Request, caller: Caller) -> Response:
+            given = requests.from_query(requests.COUNTS, request)
+            found = await self._memory.counted(caller, noun, given["limit"], given["cursor"] or "")
+            return _part(noun, [plain.count(row) for row in found.rows], found.next_cursor)
+
+        return handle
+
+
+def _part(
+    noun: str,
+    rows: list[Any],
+    following: str | None = None,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """A list as all of them are."""
+    return answers.json({noun: rows, "next_cursor": following}, status, _NO_STORE | (headers or {}))
+
+
+def _wants_file(request: Request) -> bool:
+    """Whether markdown is liked better than JSON."""
+    return accept.best(request.headers.get("accept"), ("application/json", MARKDOWN)) == MARKDOWN
+
+
+def _origin(request: Request, slug: str) -> str:
+    """The file that a page comes from, if the request names one that would be the page's."""
+    return transfer.origin(unquote(request.headers.get("x-sixfold-path", "")), slugs.normalize(slug))
+
+
+def _slug(request: Request) -> str:
+    return calls.path_value(request, "slug")
+
+
+def _location(request: Request, view: View) -> str:
+    query = request.url.query
+    return f"/api/pages/{quote(view.page.slug)}" + (f"?{query}" if query else "")
+
+
+def _text(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise errors.BadRequest("The body is no text in UTF-8") from error
+
+
+def face(services: Services) -> Face:
+    """Everything of the memory but its tools and its pages for people."""
+    pages, files = Pages(services), Files(services)
+    small, large = services.settings.json_body_bytes, services.settings.memory_page_bytes * 2
+    read, once = pages.reading, pages.once
+    counts = tuple(
+        Route(f"/api/{noun}", {"GET": read(pages.counted(noun))}, access=rights.MEMORY_READ)
+        for noun in _COUNTED
+    )
+    return Face(
+        "memory",
+        answers.coded,
+        (
+            Route("/api/search", {"POST": read(pages.search)}, small, access=rights.MEMORY_READ),
+            Route(
+                "/api/pages",
+                {"GET": read(pages.list), "POST": once(pages.create)},
+                large,
+                access=_ACCESS,
+            ),
+            Route(
+                "/api/import",
+                {"POST": files.take_in},
+                services.settings.upload_body_bytes,
+                access=rights.MEMORY_WRITE,
+            ),
+            Route("/api/export", {"GET": files.take_out}, access=rights.MEMORY_READ),
+            *counts,
+            Route(
+                "/api/pages/{slug:path}",
+                {
+                    "GET": read(pages.show),
+                    "PUT": read(pages.put),
+                    "PATCH": read(pages.patch),
+                    "DELETE": read(pages.delete),
+                },
+                large,
+                access=_ACCESS,
+            ),
+            Route(
+                "/api/versions/{slug:path}",
+                {"GET": read(pages.versions), "POST": once(pages.restore)},
+                small,
+                access=_ACCESS,
+            ),
+            Route(
+                "/api/links/{slug:path}",
+                {"GET": read(pages.links), "POST": once(pages.link), "DELETE": read(pages.unlink)},
+                small,
+                access=_ACCESS,
+            ),
+            Route("/api/backlinks/{slug:path}", {"GET": read(pages.backlinks)}, access=rights.MEMORY_READ),
+            Route("/api/traverse/{slug:path}", {"GET": read(pages.traverse)}, access=rights.MEMORY_READ),
+            Route(
+                "/api/timeline/{slug:path}",
+                {"GET": read(pages.timeline), "POST": once(pages.note)},
+                small,
+                access=_ACCESS,
+            ),
+            Route(
+                "/api/tags/{slug:path}",
+                {"GET": read(pages.tags), "POST": once(pages.tag), "DELETE": read(pages.untag)},
+                small,
+                access=_ACCESS,
+            ),
+        ),
+    )
+
+
+_ACCESS = {"GET": rights.MEMORY_READ} | dict.fromkeys(("POST", "PUT", "PATCH", "DELETE"), rights.MEMORY_WRITE)
+_COUNTED = ("tags", "collections", "types")

@@ -1,0 +1,81 @@
+"""All that belongs to an account, to take along; and leaving."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from sixfold.api.platform.accounts import Accounts
+from sixfold.core.accounts import accounts, rights
+from sixfold.core.belongings import closing, export
+from sixfold.core.clock import rfc3339
+from sixfold.web import answers, bodies
+from sixfold.web.attempts import Attempts
+from sixfold.web.routing import Route
+from sixfold.web.services import Services
+
+_FIVE_MINUTES = 300.0
+_EXPORTS = 10
+
+
+class ClosedAccountSchema(TypedDict):
+    """An account that will be erased, and when."""
+
+    account_id: str
+    erased_at: str
+
+
+class Belongings:
+    """Gives an account's owner what is his, and lets him go."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
+
+    async def take_out(self, request: Request) -> Response:
+        """A zip, as it is made."""
+        principal = await self._services.doors.bearer(request)
+        self._taking.spend(principal.account_id)
+        return archive(self._services, principal.account_id)
+
+    async def close(self, request: Request) -> Response:
+        """Leave: this key works no more, and after some days there is nothing left."""
+        principal = await self._services.doors.bearer(request)
+        given = bodies.parse_object(await request.body() or b"{}")
+        account = await self._services.database.read(accounts.by_id(principal.account_id))
+        closing.confirm(account, given.get("confirm", request.query_params.get("confirm")))
+        days = self._services.settings.deletion_days
+        moment = await self._services.database.write(closing.close(account, days))
+        await self._services.leaving.sweep()
+        left: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
+        return answers.json(left, 202)
+
+
+def archive(services: Services, account_id: str) -> Response:
+    """An account's zip as a download."""
+    name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
+    return StreamingResponse(
+        export.take_out(services.database, services.blobs, account_id),
+        headers={"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"},
+        media_type="application/zip",
+    )
+
+
+def routes(services: Services) -> tuple[Route, ...]:
+    """The account, its ledger, all that it has, and its end."""
+    own, account = Belongings(services), Accounts(services)
+    small = services.settings.json_body_bytes
+    return (
+        Route(
+            "/api/account",
+            {"GET": account.show, "DELETE": own.close},
+            small,
+            access={"GET": rights.ACCOUNT_READ, "DELETE": rights.ACCOUNT_MANAGE},
+        ),
+        Route("/api/account/ledger", {"GET": account.entries}, access=rights.ACCOUNT_READ),
+        Route("/api/account/export", {"GET": own.take_out}, access=rights.ACCOUNT_MANAGE),
+    )

@@ -1,0 +1,133 @@
+"""The OpenAPI document of what all APIs share."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sixfold.api.platform import account_data, accounts, engines, uploads
+from sixfold.core.accounts.journal import LedgerEntrySchema
+from sixfold.web import openapi
+from sixfold.web.answers import ErrorSchema
+from sixfold.web.openapi import Document, Node, OperationSpec
+
+_STATUS = openapi.shape("Status", status=Literal["ok"])
+_CHECKOUT = openapi.shape("Checkout", checkout_url=str)
+_RECEIVED = openapi.shape("Received", received=bool)
+
+
+def document() -> Document:
+    """Uploads, files, the account, health."""
+    return Document(
+        "Sixfold Platform",
+        "1.0.0",
+        "What all APIs share: uploads, media files, the account, health.",
+        {**_files(), **_account(), **_server()},
+    )
+
+
+def _files() -> dict[str, OperationSpec]:
+    form: Node = {"type": "object", "required": ["file"], "properties": {"file": openapi.CONTENT}}
+    return {
+        "POST /api/uploads": OperationSpec(
+            "Keep a file",
+            {201: openapi.answer("Kept", uploads.UploadSchema)},
+            (400, 409, 503),
+            parameters=(openapi.IDEMPOTENCY,),
+            bodies={"multipart/form-data": form, "application/octet-stream": openapi.CONTENT},
+        ),
+        "GET /media/{name}": _file({307: {"description": "It lies in the object store, there"}}),
+        "GET /uploads/{path}": _file({}),
+    }
+
+
+def _file(more: dict[int, Node]) -> OperationSpec:
+    whole: Node = {"description": "The file", "content": {"*/*": {"schema": openapi.FILE}}}
+    responses: dict[int, Node] = {
+        200: whole,
+        206: {**whole, "description": "A part of it"},
+        304: {"description": "It has not changed"},
+        416: {"description": openapi.TEXTS[416]},
+        503: openapi.answer("The store is away, and no byte of the file was sent", ErrorSchema),
+    }
+    return OperationSpec("A stored file", {**responses, **more}, (404,))
+
+
+def _account() -> dict[str, OperationSpec]:
+    entries = openapi.page("Ledger", entries=LedgerEntrySchema)
+    paging = (openapi.limit(accounts.MAX_PAGE, accounts.PAGE), openapi.text("cursor", 100))
+    archive: Node = {
+        "description": "A zip, as it is made",
+        "content": {"application/zip": {"schema": openapi.FILE}},
+    }
+    pay = openapi.answer("Where it is paid", _CHECKOUT)
+    return {
+        "GET /api/account": OperationSpec(
+            "The account", {200: openapi.answer("Balance and plan", accounts.AccountSchema)}
+        ),
+        "DELETE /api/account": OperationSpec(
+            "Close the account; `confirm` is its e-mail address",
+            {202: openapi.answer("When it will be erased", account_data.ClosedAccountSchema)},
+            (400,),
+            openapi.shape("Confirmation", confirm=str),
+        ),
+        "GET /api/account/export": OperationSpec("All that belongs to the account", {200: archive}, (429,)),
+        "GET /api/account/ledger": OperationSpec(
+            "The ledger", {200: openapi.answer("Newest first", entries)}, (400,), parameters=paging
+        ),
+        "POST /api/account/checkout": OperationSpec(
+            "Pay credit by card",
+            {200: pay},
+            (400, 409, 503),
+            openapi.shape("TopUp", amount_usd=str | float),
+            (openapi.IDEMPOTENCY,),
+        ),
+        "POST /api/account/plan": OperationSpec(
+            "Pay a memory plan by card",
+            {200: pay},
+            (400, 409, 503),
+            openapi.shape("PlanChoice", plan=Literal["monthly", "yearly"]),
+            (openapi.IDEMPOTENCY,),
+        ),
+        "POST /api/account/deposits": OperationSpec(
+            "The account's own address for tokens",
+            {
+                200: openapi.answer(
+                    "The address, and which tokens of which chains it takes", {"type": "object"}
+                )
+            },
+            (400, 503),
+        ),
+        "POST /api/webhooks/stripe": OperationSpec(
+            "Receive a message of the payment processor",
+            {200: openapi.answer("Received", _RECEIVED)},
+            (400, 503),
+            {"type": "object"},
+        ),
+    }
+
+
+def _server() -> dict[str, OperationSpec]:
+    status = openapi.answer("It is well", _STATUS)
+    refresh = openapi.query("refresh", {"type": "boolean", "default": False})
+    return {
+        "GET /livez": OperationSpec("The process answers", {200: status}),
+        "GET /readyz": OperationSpec("The server can work", {200: status}, (503,)),
+        "GET /api/engines": OperationSpec(
+            "What engines run on, and which serves each model",
+            {200: openapi.answer("What the server uses now", engines.EnginesSchema)},
+            (400,),
+            parameters=(refresh,),
+        ),
+        "GET /metrics": OperationSpec(
+            "Figures for Prometheus",
+            {200: openapi.answer("Prometheus' text format", {"type": "string"}, "text/plain")},
+        ),
+        "GET /openapi/{area}": OperationSpec(
+            "The OpenAPI document of an API, such as `media.json`",
+            {
+                200: openapi.answer("The document", {"type": "object"}),
+                304: {"description": "It has not changed"},
+            },
+            (404,),
+        ),
+    }

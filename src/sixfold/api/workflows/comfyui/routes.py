@@ -1,0 +1,269 @@
+"""ComfyUI's server, for its clients unmodified: at the root, and under `/api`."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from sixfold import __version__, errors
+from sixfold.api.workflows.comfyui.files import Files
+from sixfold.api.workflows.comfyui.queue import Runs
+from sixfold.api.workflows.comfyui.websocket import Talk
+from sixfold.core import json_limits
+from sixfold.core.accounts import rights
+from sixfold.core.accounts.connections import CredentialEnded, current
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.graphs import schema
+from sixfold.core.graphs.documents import listed
+from sixfold.core.graphs.faults import fault
+from sixfold.core.graphs.models import KINDS
+from sixfold.core.graphs.nodes import Registry
+from sixfold.web import answers, auth, bodies, calls
+from sixfold.web.idempotency import Once
+from sixfold.web.routing import Face, Handler, Route, Socket
+from sixfold.web.services import Services
+
+VERSION = "0.8.0"  # of the ComfyUI whose interface and schemas these are
+UNAUTHORISED, TRY_AGAIN_LATER = 4401, 1013
+_MOST_HISTORY = 200
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")  # no part of an escaped backslash
+_FOLDERS = (*KINDS, "embeddings", "configs", "gligen", "hypernetworks", "style_models")
+
+
+def dialect(error: errors.SixfoldError, _request_id: str) -> Response:
+    """An error in ComfyUI's shape."""
+    body = {"error": fault(error.code, error.message, error.message), "node_errors": {}}
+    return answers.json(body, error.status, answers.error_headers(error))
+
+
+class Doors:
+    """Identifies a ComfyUI client: by a bearer key, by `?token=`, or without one on the same machine."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def enter(self, connection: HTTPConnection) -> Principal:
+        """Whom a request speaks for; raises `Unauthenticated`."""
+        doors = self._services.doors
+        token = auth.bearer_token(connection)  # pyright: ignore[reportArgumentType]  # only its headers are read
+        token = token if token is not None else connection.query_params.get("token")
+        return await (doors.without_key(connection) if token is None else doors.key(token))
+
+
+class Comfy:
+    """The routes that tell of prompts, the queue, the history, the classes and the machine."""
+
+    def __init__(self, services: Services, doors: Doors) -> None:
+        self._services = services
+        self._doors = doors
+        self._runs = Runs(services)
+        self._classes: tuple[Registry, Mapping[str, Any], bytes] | None = None
+
+    async def prompt(self, request: Request) -> Response:
+        """Queue a graph."""
+        principal = await self._doors.enter(request)
+        raw = await request.body()
+
+        async def work(idempotency_id: str | None) -> Response:
+            body = await bodies.parsed(_parse_prompt, raw)
+            refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
+            return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
+
+        return await self._services.repeats.run(request, Once(principal.replays, raw, dialect), work)
+
+    async def remaining(self, request: Request) -> Response:
+        """How many are on their way."""
+        principal = await self._doors.enter(request)
+        return answers.json(await self._runs.remaining(principal.tenant))
+
+    async def queue(self, request: Request) -> Response:
+        """What runs and what waits."""
+        principal = await self._doors.enter(request)
+        return answers.json(await self._runs.queue(principal.tenant))
+
+    async def change_queue(self, request: Request) -> Response:
+        """Take prompts out of the queue, or all of them."""
+        principal = await self._doors.enter(request)
+        body = await bodies.parsed(bodies.parse_object, await request.body())
+        await self._runs.withdraw(principal.tenant, _ids(body), everything=body.get("clear") is True)
+        return Response()
+
+    async def history(self, request: Request) -> Response:
+        """What has ended, by prompt."""
+        principal = await self._doors.enter(request)
+        wanted = request.scope["path_params"].get("prompt_id")
+        text = request.query_params.get("max_items", "")
+        most = min(int(text), _MOST_HISTORY) if text.isascii() and text.isdigit() and len(text) < 9 else 64
+        return answers.json(await self._runs.history(principal.tenant, wanted, most))
+
+    async def change_history(self, request: Request) -> Response:
+        """Leave prompts out of the history from now on."""
+        principal = await self._doors.enter(request)
+        body = await bodies.parsed(bodies.parse_object, await request.body())
+        await self._runs.forget(principal.tenant, _ids(body), everything=body.get("clear") is True)
+        return Response()
+
+    async def interrupt(self, request: Request) -> Response:
+        """Stop what runs, or the prompt that is named."""
+        principal = await self._doors.enter(request)
+        raw = await request.body()
+        body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
+        await self._runs.interrupt(principal.tenant, str(body.get("prompt_id") or ""))
+        return Response()
+
+    async def free(self, request: Request) -> Response:
+        """Forget the outcomes of the account's nodes, where that is asked for."""
+        principal = await self._doors.enter(request)
+        raw = await request.body()
+        body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
+        if body.get("free_memory") is True and not principal.credential_id:  # the account shares them
+            await self._services.workshop.outcomes(principal.tenant).clear()
+        return Response()
+
+    async def object_info(self, request: Request) -> Response:
+        """The schemas of all classes, or of one."""
+        await self._doors.enter(request)
+        wanted = request.scope["path_params"].get("class_type")
+        await self._services.workshop.load()
+        classes = self._services.workshop.classes
+        if self._classes is None or self._classes[0] is not classes:
+            self._classes = classes, *await asyncio.to_thread(_written, classes)
+        _, known, whole = self._classes
+        if wanted is None:
+            return Response(whole, media_type="application/json")
+        return answers.json({wanted: known[wanted]} if wanted in known else {})
+
+    async def models(self, request: Request) -> Response:
+        """The folders of models, or the names that one of them is known to have."""
+        await self._doors.enter(request)
+        folder = request.scope["path_params"].get("folder")
+        if folder is None:
+            return answers.json(list(_FOLDERS))
+        if folder not in _FOLDERS:
+            return Response(status_code=404)
+        kind = KINDS.get(folder)
+        spaces = self._services.workshop.spaces.values()
+        names = {str(row["file"]) for space in spaces for row in space.models if row["kind"] == kind}
+        return answers.json(sorted(names))
+
+    async def embeddings(self, request: Request) -> Response:
+        """None: words are the default engine's."""
+        await self._doors.enter(request)
+        return answers.json([])
+
+    async def stats(self, request: Request) -> Response:
+        """The machine, as far as clients look at it."""
+        await self._doors.enter(request)
+        system: dict[str, Any] = {
+            "os": platform.system().lower(),
+            "comfyui_version": VERSION,
+            "sixfold_version": __version__,
+            "python_version": platform.python_version(),
+            "pytorch_version": "",
+            "embedded_python": False,
+            "argv": [],
+            "ram_total": 0,
+            "ram_free": 0,
+        }
+        memory = ("vram_total", "vram_free", "torch_vram_total", "torch_vram_free")
+        device = {"name": "cpu", "type": "cpu", "index": 0, **dict.fromkeys(memory, 0)}
+        return answers.json({"system": system, "devices": [device]})
+
+    async def features(self, request: Request) -> Response:
+        """What this server can do beyond the oldest clients' wishes."""
+        await self._doors.enter(request)
+        return answers.json(self.flags)
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The features by name."""
+        return {
+            "supports_preview_metadata": False,
+            "max_upload_size": self._services.settings.upload_body_bytes,
+        }
+
+    # -- the socket ------------------------------------------------------------------------------
+
+    async def converse(self, websocket: WebSocket) -> None:
+        """Tell a client what its prompts do, until it leaves."""
+        await websocket.accept()
+        try:
+            principal = await self._doors.enter(websocket)
+            self._services.admission.websockets.hold(websocket.scope, principal.account_id)
+        except errors.TooManyRequests as error:
+            await websocket.close(TRY_AGAIN_LATER, error.code)
+            return
+        except errors.SixfoldError:
+            await websocket.close(UNAUTHORISED, "unauthorised")
+            return
+        remaining = await self._runs.remaining(principal.tenant)
+        talk = Talk(websocket, self._services.workshop.hub, self.flags)
+        try:
+            with self._services.connections.during(current()):
+                await talk.go_on(principal.tenant, remaining)
+        except CredentialEnded:
+            await websocket.close(UNAUTHORISED, "revoked")
+
+
+def _without_nul(raw: bytes) -> bytes:
+    """JSON whose texts have U+FFFD for NUL: PostgreSQL finds nothing by a document that holds one."""
+    return _NUL.sub(rb"\1\\ufffd", raw) if rb"\u0000" in raw else raw
+
+
+def _parse_prompt(raw: bytes) -> dict[str, Any]:
+    return bodies.parse_object(_without_nul(raw), json_limits.GRAPH)
+
+
+def _ids(body: Mapping[str, Any]) -> list[str]:
+    return [str(each) for each in listed(body.get("delete"))]
+
+
+def face(services: Services) -> Face:
+    """Every route at the root and under `/api`."""
+    doors = Doors(services)
+    comfy, files = Comfy(services, doors), Files(services, doors.enter)
+    small = services.settings.json_body_bytes
+    uploads = services.settings.upload_body_bytes
+    history: dict[str, Handler] = {"GET": comfy.history}
+    rows: tuple[tuple[str, dict[str, Handler], int], ...] = (
+        ("/prompt", {"GET": comfy.remaining, "POST": comfy.prompt}, small),
+        ("/queue", {"GET": comfy.queue, "POST": comfy.change_queue}, small),
+        ("/history", {**history, "POST": comfy.change_history}, small),
+        ("/history/{prompt_id}", history, 0),
+        ("/interrupt", {"POST": comfy.interrupt}, small),
+        ("/free", {"POST": comfy.free}, small),
+        ("/view", {"GET": files.view, "HEAD": files.view}, 0),
+        ("/upload/image", {"POST": files.upload}, uploads),
+        ("/upload/mask", {"POST": files.upload_mask}, uploads),
+        ("/object_info", {"GET": comfy.object_info}, 0),
+        ("/object_info/{class_type}", {"GET": comfy.object_info}, 0),
+        ("/models", {"GET": comfy.models}, 0),
+        ("/models/{folder}", {"GET": comfy.models}, 0),
+        ("/embeddings", {"GET": comfy.embeddings}, 0),
+        ("/system_stats", {"GET": comfy.stats}, 0),
+        ("/features", {"GET": comfy.features}, 0),
+    )
+    routes = tuple(
+        Route(base + path, handlers, size, access=rights.RUN)
+        for base in ("", "/api")
+        for path, handlers, size in rows
+    )
+    sockets = tuple(
+        Socket(path, comfy.converse, services.origins.trusts, access=rights.RUN)
+        for path in ("/ws", "/api/ws")
+    )
+    return Face("comfyui", dialect, routes, sockets=sockets)
+
+
+def _written(classes: Registry) -> tuple[Mapping[str, Any], bytes]:
+    """The schema of each class as JSON, one by one so that threads take turns, and of all of them."""
+    known = {name: msgspec.Raw(answers.encode(each)) for name, each in schema.write(classes).items()}
+    return known, answers.encode(known)

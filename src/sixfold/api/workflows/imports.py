@@ -1,0 +1,257 @@
+"""Graphs from outside: read in either format or out of a picture, checked, compared, kept."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold import errors
+from sixfold.api.workflows.workflows_list import KIND, Catalogue
+from sixfold.core import json_limits
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.clock import rfc3339
+from sixfold.core.database import now
+from sixfold.core.graphs import diff, embedded, interface, models, spaces
+from sixfold.core.graphs.convert import Converted
+from sixfold.core.graphs.documents import mapping
+from sixfold.core.graphs.limits import GraphLimits
+from sixfold.core.graphs.nodes import Graph
+from sixfold.core.graphs.spaces import PREFIX, Space
+from sixfold.core.graphs.validate import Verdict
+from sixfold.core.work.manifest.formats import media_types
+from sixfold.web import answers, bodies, calls, multipart
+from sixfold.web.idempotency import Once
+from sixfold.web.services import Services
+
+_MOST_NAME = 80
+_OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
+_SHAPES = "3d"  # a kind whose output has another name
+_parse_graph = functools.partial(bodies.parse_object, limits=json_limits.GRAPH)
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What a request brings: a workflow's document, its bytes as they came, and a name."""
+
+    document: Mapping[str, Any]
+    content: bytes
+    content_type: str
+    name: str
+
+
+class Importing:
+    """Takes graphs in, and says what is wrong with them."""
+
+    def __init__(self, services: Services, catalogue: Catalogue) -> None:
+        self._services = services
+        self._workshop = services.workshop
+        self._catalogue = catalogue
+
+    async def take(self, request: Request) -> Response:
+        """Import a workflow as a space of the account's own."""
+        principal = await self._enter(request)
+        principal.require_all_models()
+        raw = await request.body()
+
+        async def work(_idempotency_id: str | None) -> Response:
+            brought = await _brought(request, raw, self._workshop.limits)
+            space = await self._import(principal.account_id, brought)
+            await asyncio.sleep(0)
+            return answers.json({**self._catalogue.record(space), "success": True}, 201)
+
+        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), work)
+
+    async def bring(self, account_id: str, content: bytes, name: str) -> Space:
+        """Import the workflow that a file is or carries, as an account's own; raises `BadRequest`."""
+        return await self._import(account_id, await _of_file(content, name, self._workshop.limits))
+
+    async def remove(self, request: Request) -> Response:
+        """Forget one of the account's own spaces."""
+        principal = await self._enter(request)
+        principal.require_all_models()
+        slug = calls.path_value(request, "slug")
+        if slug in self._workshop.spaces:
+            raise errors.Forbidden(f"{slug} comes with the program")
+        await self._services.pipeline.own.remove(principal.account_id, PREFIX + slug)
+        return Response(status_code=204)
+
+    async def validate(self, request: Request) -> Response:
+        """Every fault of a workflow at once, and what it would cost."""
+        account_id = (await self._enter(request)).account_id
+        body = await bodies.parsed(_parse_graph, await request.body())
+        converted = await self._workshop.convert(_document(body, "workflow"))
+        strict = body.get("strict_models") is True
+        await self._workshop.look(converted.graph, account_id)
+        verdict = await self._workshop.verdict(converted.graph, strict_models=strict)
+        return answers.json(
+            {
+                "valid": verdict.valid,
+                "errors": verdict.errors,
+                "missing_classes": sorted(verdict.missing_classes),
+                "missing_models": [dict(each) for each in verdict.missing_models],
+                "estimate": await self._estimate(verdict, account_id),
+            }
+        )
+
+    async def diff(self, request: Request) -> Response:
+        """What is different between two workflows."""
+        await self._enter(request)
+        body = await bodies.parsed(_parse_graph, await request.body())
+        a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
+        difference = await self._workshop.slices.run(diff.comparison(a, b))
+        return answers.json(difference.record)
+
+    async def _enter(self, request: Request) -> Principal:
+        return await self._services.doors.bearer(request)
+
+    async def _estimate(self, verdict: Verdict, account_id: str) -> dict[str, Any] | None:
+        if not verdict.valid:
+            return None
+        try:
+            self._workshop.require(verdict)
+            return (await self._workshop.estimated(verdict, account_id)).record
+        except errors.SixfoldError as error:
+            return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}
+
+    async def _import(self, account_id: str, brought: Brought) -> Space:
+        converted = await self._workshop.convert(brought.document)
+        if not converted.graph:
+            raise errors.BadRequest("The workflow has no nodes that run")
+        media = self._services.media
+        source = await media.hold(brought.content, brought.content_type)
+        name = await self._services.database.write(media.adopt(account_id, source))
+        space = await self._space(account_id, brought, converted)
+        facts = {
+            "kind": space.kind,
+            "media": name,
+            "models": list(space.models),
+            "source": dict(space.source),
+            "verification": dict(space.verification),
+            "custom_nodes": list(space.custom_nodes),
+        }
+        document = {"models": {space.model: space.row(account_id)}, "space": facts}
+        await self._services.pipeline.own.put(account_id, KIND, space.model, document)
+        return space
+
+    async def _space(self, account_id: str, brought: Brought, converted: Converted) -> Space:
+        await self._workshop.look(converted.graph)
+        registry, graph = self._workshop.classes, converted.graph
+        verdict = await self._workshop.verdict(graph)
+        inputs = await self._workshop.slices.run(interface.inference(graph, registry))
+        await asyncio.sleep(0)
+        found = models.named(graph, registry, converted.models)
+        await asyncio.sleep(0)
+        kind = self._kind(graph)
+        return Space(
+            slug=await self._free(account_id, spaces.slug_of(brought.name) or "workflow"),
+            name=brought.name,
+            description=f"Imported: {len(graph)} node{'s' * (len(graph) != 1)}",
+            kind=kind or "api",
+            output_kind="model3d" if kind == _SHAPES else kind or "json",
+            graph=graph,
+            content=brought.content,
+            inputs=inputs or None,
+            content_type=brought.content_type,
+            models=tuple(_file(each) for each in found),
+            source={"label": "imported", "url": "", "license": "", "adapted": False},
+            verification=await self._verification(verdict),
+            custom_nodes=tuple(f"/object_info/{each}" for each in self._custom(graph)),
+        )
+
+    async def _verification(self, verdict: Verdict) -> dict[str, Any]:
+        if not verdict.valid:
+            return {
+                **spaces.unverified(),
+                "evidence": "; ".join(str(e["message"]) for e in verdict.errors)[:500],
+            }
+        moment = await self._services.database.read(now())
+        return {
+            "status": "api-validated",
+            "checkedAt": (rfc3339(moment) or "")[:10],
+            "runtime": "sixfold",
+            "evidence": f"{len(verdict.nodes)} nodes checked against the schemas of their classes",
+        }
+
+    def _custom(self, graph: Graph) -> list[str]:
+        names = sorted({str(node["class_type"]) for node in graph.values()})
+        return [name for name in names if name.startswith(spaces.OWN) or name not in self._workshop.registry]
+
+    def _kind(self, graph: Graph) -> str:
+        """What a graph makes, by what its output nodes take; empty where nothing says so."""
+        for node in graph.values():
+            spec = self._workshop.classes.get(str(node["class_type"]))
+            if spec is not None and spec.output_node:
+                if "3D" in spec.class_type:
+                    return _SHAPES
+                for each in spec.inputs:
+                    if each.type in _OUTPUTS:
+                        return "video" if "Animated" in spec.class_type else _OUTPUTS[each.type]
+        return ""
+
+    async def _free(self, account_id: str, slug: str) -> str:
+        names = await self._services.pipeline.own.names(account_id, KIND)
+        taken = {name.removeprefix(PREFIX) for name in names} | set(self._workshop.spaces)
+        numbered = (slug if at == 1 else f"{slug}-{at}" for at in range(1, len(taken) + 2))
+        return next(each for each in numbered if each not in taken)
+
+
+def _file(each: models.ModelFile) -> dict[str, Any]:
+    return {
+        "file": each.file,
+        "kind": each.kind,
+        "name": each.file.rpartition(".")[0] or each.file,
+        "sizeGb": 0,
+        "sources": list(each.sources),
+        "vramGb": 0,
+    }
+
+
+def _document(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    document = mapping(body.get(name))
+    if not document:
+        raise errors.InvalidInput([errors.Problem(name, f"{name} must be a workflow's document", "missing")])
+    return document
+
+
+async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought:
+    """A multipart `file`, `{"workflow","name"?}`, or the file itself; raises `BadRequest`."""
+    name, file = request.query_params.get("name", ""), raw
+    if bodies.media_type(request) == "multipart/form-data":
+        name, file = await _form(request, name)
+    elif raw.lstrip()[:1] == b"{":
+        limits.check_document(raw)
+        body = await bodies.parsed(_parse_graph, raw)
+        if isinstance(body.get("workflow"), dict):
+            document = mapping(body["workflow"])
+            given = body.get("name") or name
+            if not isinstance(given, str):
+                raise errors.InvalidInput.of("name", "name must be a string")
+            content = await asyncio.to_thread(answers.encode, document)
+            return Brought(document, content, "application/json", _name(given))
+    return await _of_file(file, name, limits)
+
+
+async def _of_file(file: bytes, name: str, limits: GraphLimits) -> Brought:
+    kind = media_types.find(file)
+    # Inflating a text chunk releases the interpreter.
+    document = await asyncio.to_thread(embedded.read, file, limits)
+    return Brought(document, file, kind.media_type if kind else "application/json", _name(name))
+
+
+async def _form(request: Request, name: str) -> tuple[str, bytes]:
+    async with multipart.form(request, max_files=1, max_fields=10) as form:
+        file, told = form.get("file"), form.get("name")
+        if file is None or isinstance(file, str):
+            raise errors.BadRequest("The form has no part named file")
+        data, stem = await file.read(), (file.filename or "").rpartition(".")[0]
+    return (told if isinstance(told, str) and told else name or stem), data
+
+
+def _name(text: str) -> str:
+    return " ".join(text.split())[:_MOST_NAME] or "workflow"
