@@ -11,9 +11,9 @@ import pytest
 
 from sixfold.core.accounts import journal, keys, ledger
 from sixfold.core.accounts.keys import Principal, Scope
-from sixfold.core.relay import requestlog, till
-from sixfold.core.relay.chat import Chat, Ended, Message, Said, Text
-from sixfold.core.relay.requestlog import Call
+from sixfold.core.gateway import billing, request_log
+from sixfold.core.gateway.chat import Chat, Ended, Message, Said, Text
+from sixfold.core.gateway.request_log import Call
 from tests.areas.gateway import PRICE, Gateway, gateway, leave_stream, listening
 from tests.areas.house import bearer
 from tests.fakes.models import model_server
@@ -181,7 +181,7 @@ async def test_whose_money_went_elsewhere_while_a_server_was_asked_gets_no_answe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     """He had plenty when he asked, so his hold was not waited for."""
-    monkeypatch.setattr(till, "_LATER_SECONDS", 60)
+    monkeypatch.setattr(billing, "_LATER_SECONDS", 60)
     async with gateway(tmp_path) as door:
         door.acme.mode = "wait"
         asking = asyncio.create_task(door.chat(stream=stream, max_tokens=100))
@@ -334,7 +334,7 @@ async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> No
 async def test_a_hold_of_a_server_that_died_is_freed_by_the_second_look_at_it(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         call = Call("req_0", door.home.account.id, None, "chat", "m", "t", streamed=False, held=70_000)
-        await door.home.product.database.write(requestlog.begin(call, "boot_of_the_dead", None))
+        await door.home.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
         assert await door.home.standing() == ("5.00", "0.07")
         for _ in range(2):
             await door.home.product.relaying.relay.sweep()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.relay.capabilities import CHAT, TOOLS
+from sixfold.core.gateway.capabilities import CHAT, TOOLS
 from tests.areas.local_servers import SEEING, USUAL, answered_by, chat, home_with, listed, service, status
 from tests.areas.test_gateway import PIXEL
 from tests.fakes import local_models as fakes

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from sixfold.core.accounts import idempotency
-from sixfold.core.relay import repeated, requestlog
-from sixfold.core.relay.requestlog import Call
+from sixfold.core.gateway import idempotency as gateway_idempotency
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.request_log import Call
 from tests.areas.gateway import gateway
 
 CHAT = "/v1/chat/completions"
@@ -36,10 +37,10 @@ async def test_a_call_that_never_ended_is_given_up_when_it_is_asked_again(tmp_pa
     async with gateway(tmp_path) as door:
         write, account = door.home.product.database.write, door.home.account.id
         call = Call("req_first", account, None, "chat", "small", "acme/small", streamed=False, held=5000)
-        assert await write(repeated.paid_before("scope", call.id)) is None
-        await write(requestlog.begin(call, "boot_gone", None))
+        assert await write(gateway_idempotency.paid_before("scope", call.id)) is None
+        await write(request_log.begin(call, "boot_gone", None))
         assert (await door.home.standing())[1] == "0.005"
-        assert await write(repeated.paid_before("scope", "req_second")) is None
+        assert await write(gateway_idempotency.paid_before("scope", "req_second")) is None
         assert await door.home.standing() == ("5.00", "0.00")
         assert await door.home.faults() == ()
 

@@ -23,7 +23,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction
-from sixfold.core.relay import kept
+from sixfold.core.gateway import stored_responses
 from sixfold.core.work import media
 from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql
@@ -67,8 +67,8 @@ async def fill(configured: Settings, files: int = 3) -> str:
             await store.put(key, data)
             await database.write(named(account_id, f"file-{index}.txt", key, len(data), None))
         await uploads.put("folder/picture.webp", b"a picture")
-        response = kept.Kept("resp_1", None, "s/m", '["grüezi"]', '{"output": []}')
-        await database.write(kept.keep(Tenant(account_id), response))
+        response = stored_responses.Kept("resp_1", None, "s/m", '["grüezi"]', '{"output": []}')
+        await database.write(stored_responses.keep(Tenant(account_id), response))
     finally:
         await database.close()
     return account_id

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sixfold.core.relay.ports import Broken
+from sixfold.core.gateway.ports import Broken
 from sixfold.upstreams.chat import transport as transports
 from sixfold.upstreams.chat.transport import Transport
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from sixfold import settings
-from sixfold.core.relay.relay import Counts
+from sixfold.core.gateway.gateway import Counts
 from sixfold.web.metrics import Metrics
 from tests.tidy import source
 from tools import images as images_tool

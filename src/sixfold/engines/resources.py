@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from sixfold.core.relay.capabilities import EMBEDDINGS
+from sixfold.core.gateway.capabilities import EMBEDDINGS
 from sixfold.core.work.availability import Resource
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.remote.comfyui_stock import Found

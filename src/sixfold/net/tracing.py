@@ -24,9 +24,9 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from sixfold import __version__
+from sixfold.core.gateway.ports import Broken, Stream
+from sixfold.core.gateway.request_log import Call, Ending
 from sixfold.core.money import format_usd
-from sixfold.core.relay.ports import Broken, Stream
-from sixfold.core.relay.requestlog import Call, Ending
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.records import Prediction
 

@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.relay.relay import Counts
+from sixfold.core.gateway.gateway import Counts
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.web import refusals
 

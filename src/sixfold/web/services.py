@@ -12,11 +12,11 @@ from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
+from sixfold.core.gateway.gateway import Relay
+from sixfold.core.gateway.stored_responses import Shelf as KeptResponses
 from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.media.ports import BlobStore, OutputFile
 from sixfold.core.memory.memory import Memory
-from sixfold.core.relay.kept import Shelf as KeptResponses
-from sixfold.core.relay.relay import Relay
 from sixfold.core.work.availability import Survey
 from sixfold.core.work.catalog import Catalog
 from sixfold.core.work.history import Histories

@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from sixfold.core.relay.asking import until_again
+from sixfold.core.gateway.attempts import until_again
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sixfold.core.relay.cache import Cache
-from sixfold.core.relay.chat import Chat
-from sixfold.core.relay.ports import Ask
+from sixfold.core.gateway.cache import Cache
+from sixfold.core.gateway.chat import Chat
+from sixfold.core.gateway.ports import Ask
 
 
 class Clock:

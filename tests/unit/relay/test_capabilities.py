@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sixfold.core.relay.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name, guessed
+from sixfold.core.gateway.capabilities import (
+    CHAT,
+    EMBEDDINGS,
+    VISION,
+    ServedModel,
+    by_name,
+    guessed,
+)
 
 SUGGESTED = {
     (): "bge-reranker-v2-m3 whisper-1 tts-1-hd dall-e-3 gpt-image-1 omni-moderation-latest llama-guard3 "

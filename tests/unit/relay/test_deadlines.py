@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sixfold.core.relay.deadlines import Deadlines
+from sixfold.core.gateway.deadlines import Deadlines
 
 
 async def test_what_takes_too_long_is_ended_and_what_does_not_is_left_alone() -> None:

@@ -14,9 +14,9 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Transaction
-from sixfold.core.relay import kept
-from sixfold.core.relay.kept import Kept, Shelf, Unknown
-from sixfold.core.relay.policy import parse
+from sixfold.core.gateway import stored_responses
+from sixfold.core.gateway.policy import parse
+from sixfold.core.gateway.stored_responses import Kept, Shelf, Unknown
 from tests import databases
 
 BEGAN = 1_764_500_000_000_000
@@ -116,7 +116,9 @@ async def test_a_conversation_goes_back_a_thousand_responses_and_no_further(
         def turns() -> Transaction[None]:
             for number in range(1001):
                 before = f"turn-{number - 1}" if number else None
-                yield from kept.keep(Tenant(here.account_id), Kept(f"turn-{number}", before, "", "[]", "{}"))
+                yield from stored_responses.keep(
+                    Tenant(here.account_id), Kept(f"turn-{number}", before, "", "[]", "{}")
+                )
 
         await here.database.write(turns())
         names = await here.names("turn-999")

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.relay.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
-from sixfold.core.relay.health import Health
-from sixfold.core.relay.policy import Choice, parse
-from sixfold.core.relay.routing import DEFAULT, Router
+from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
+from sixfold.core.gateway.health import Health
+from sixfold.core.gateway.policy import Choice, parse
+from sixfold.core.gateway.routing import DEFAULT, Router
 
 
 class Standin:

@@ -9,7 +9,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.relay.showing import MOST, Showing
+from sixfold.core.gateway.media_inlining import MOST, Showing
 
 URL = "https://example.com/a.png"
 DATA = "data:image/png;base64,aGk="

@@ -9,8 +9,8 @@ import pytest
 
 from sixfold.core.accounts import accounts, journal
 from sixfold.core.database import Database, one
-from sixfold.core.relay import requestlog
-from sixfold.core.relay.requestlog import Call
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.request_log import Call
 from sixfold.core.work.neighbours import Shared
 from tests import databases, postgres
 
@@ -26,7 +26,7 @@ async def _held(database: Database, account_id: str) -> int:
 async def _begun(database: Database, holder: str) -> str:
     account = await database.write(accounts.create("a@example.com", credit=100))
     call = Call("req_a", account.id, None, "chat", "m", "s/m", streamed=False, held=10)
-    await database.write(requestlog.begin(call, holder, None))
+    await database.write(request_log.begin(call, holder, None))
     return account.id
 
 
@@ -41,10 +41,10 @@ async def test_a_call_of_a_server_that_lives_is_left_alone_and_one_of_a_dead_get
             await theirs.join("boot_there", lambda *_: None)
             account_id = await _begun(theirs, "boot_there")
             for suspects in (None, frozenset({"boot_there"})):
-                assert await ours.write(requestlog.sweep("boot_here", 0, suspects)) == NONE
-        gone = await ours.write(requestlog.sweep("boot_here", 0, NONE))
+                assert await ours.write(request_log.sweep("boot_here", 0, suspects)) == NONE
+        gone = await ours.write(request_log.sweep("boot_here", 0, NONE))
         assert (gone, await _held(ours, account_id)) == ({"boot_there"}, 10)
-        await ours.write(requestlog.sweep("boot_here", 0, gone))
+        await ours.write(request_log.sweep("boot_here", 0, gone))
         assert await _held(ours, account_id) == 0
 
 
@@ -54,12 +54,12 @@ async def test_a_start_frees_them_at_once_and_too_old_a_call_is_freed_whosever_i
 ) -> None:
     async with databases.OPENERS[back](tmp_path, None) as database:
         account_id = await _begun(database, "boot_here")
-        assert await database.write(requestlog.sweep("boot_here", 0, None)) == NONE
+        assert await database.write(request_log.sweep("boot_here", 0, None)) == NONE
         assert await _held(database, account_id) == 10
-        assert await database.write(requestlog.sweep("boot_here", 1 << 60, NONE)) == NONE
+        assert await database.write(request_log.sweep("boot_here", 1 << 60, NONE)) == NONE
         assert await _held(database, account_id) == 0
         await database.write(
-            requestlog.begin(Call("req_b", account_id, None, "chat", "m", "s/m", False, 7), "x", None)
+            request_log.begin(Call("req_b", account_id, None, "chat", "m", "s/m", False, 7), "x", None)
         )
-        assert await database.write(requestlog.sweep("boot_here", 0, None)) == {"x"}
+        assert await database.write(request_log.sweep("boot_here", 0, None)) == {"x"}
         assert await _held(database, account_id) == 0

@@ -14,9 +14,9 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts, journal, ledger, limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, many, one
-from sixfold.core.relay import requestlog
-from sixfold.core.relay.requestlog import Call, Ending
-from sixfold.core.relay.till import Till
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.billing import Till
+from sixfold.core.gateway.request_log import Call, Ending
 from tests import databases
 
 
@@ -102,7 +102,7 @@ async def _trusting(database: Database, credit: int) -> tuple[Till, str]:
 
 async def _log(database: Database, account_id: str) -> list[tuple[str, int, int]]:
     """State, held and cost of each call, the oldest first."""
-    rows, _ = await database.read(requestlog.page(account_id, requestlog.Filter(), 100, None))
+    rows, _ = await database.read(request_log.page(account_id, request_log.Filter(), 100, None))
     return [(row["state"], row["held"], row["cost"]) for row in reversed(rows)]
 
 
@@ -175,7 +175,7 @@ async def test_who_spent_it_elsewhere_in_the_meantime_is_refused_and_nothing_is_
 async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sixfold.core.relay.till._LATER_SECONDS", 60)  # each is booked with its ending
+    monkeypatch.setattr("sixfold.core.gateway.billing._LATER_SECONDS", 60)  # each is booked with its ending
     till, account_id = await _trusting(database, credit=1000)
     calls = [_call(account_id, held=30) for _ in range(3)]
     for call in calls:

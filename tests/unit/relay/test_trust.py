@@ -10,7 +10,7 @@ import pytest
 from sixfold.core.accounts import accounts, ledger, limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database
-from sixfold.core.relay.trust import Trust
+from sixfold.core.gateway.credit_cache import Trust
 from tests import databases
 
 ENTRY = ledger.Entry("charge", "x")

@@ -13,10 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.relay import relay
-from sixfold.core.relay.chat import Call, Chat, Message, Outcome, Picture, Text, Tool, estimate, tokens_of
-from sixfold.core.relay.ports import Ask
-from sixfold.core.relay.usage import PriceBook, Rates, Units, Usage, rates, settled
+from sixfold.core.gateway import gateway
+from sixfold.core.gateway.chat import (
+    Call,
+    Chat,
+    Message,
+    Outcome,
+    Picture,
+    Text,
+    Tool,
+    estimate,
+    tokens_of,
+)
+from sixfold.core.gateway.ports import Ask
+from sixfold.core.gateway.usage import PriceBook, Rates, Units, Usage, rates, settled
 
 BUNDLED = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("utf-8"))["models"]
 
@@ -214,4 +224,4 @@ def test_an_estimate_counts_a_picture_in_base64_once_however_long_it_is() -> Non
     for size in (1024, 256 * 1024, 2**20 + 5):
         body = b'{"text":"' + b"x y " * 250 + b'","picture":"' + b"A" * size + b'"}'
         ask = Ask("a", "r", "chat", "chat", "m", body, lambda: Chat(()))
-        assert 1500 <= relay._estimate(ask) - tokens_of(1025) <= 1500 + tokens_of(1024 + 256), size
+        assert 1500 <= gateway._estimate(ask) - tokens_of(1025) <= 1500 + tokens_of(1024 + 256), size

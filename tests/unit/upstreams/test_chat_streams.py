@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.relay.chat import (
+from sixfold.core.gateway.chat import (
     Argument,
     Call,
     Calling,
@@ -20,7 +20,7 @@ from sixfold.core.relay.chat import (
     Thinking,
     Thought,
 )
-from sixfold.core.relay.usage import NOTHING
+from sixfold.core.gateway.usage import NOTHING
 from sixfold.upstreams.chat import sse
 from sixfold.upstreams.chat.completions import Completions, Listening
 from sixfold.upstreams.chat.messages import Messages

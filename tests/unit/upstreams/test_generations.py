@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.relay.chat import Chat, Message, Text
+from sixfold.core.gateway.chat import Chat, Message, Text
 from sixfold.upstreams.chat.messages import Messages
 
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 4096}}

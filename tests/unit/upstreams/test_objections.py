@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sixfold.core.relay.ports import Objection
+from sixfold.core.gateway.ports import Objection
 from sixfold.errors import TooLong, UpstreamRefused
 from sixfold.upstreams.chat.completions import objection
 

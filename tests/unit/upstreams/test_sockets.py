@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sixfold.core.relay.ports import Broken
+from sixfold.core.gateway.ports import Broken
 from sixfold.upstreams.chat import over_sockets
 
 Talk = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

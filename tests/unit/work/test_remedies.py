@@ -13,9 +13,9 @@ import pytest
 
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
+from sixfold.core.gateway import routing
 from sixfold.core.graphs import workshop
 from sixfold.core.memory.search import finder
-from sixfold.core.relay import routing
 from sixfold.core.work import catalog
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Standing, Terms

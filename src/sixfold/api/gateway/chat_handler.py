@@ -18,10 +18,10 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.relay.chat import Answer, Chat, Event
-from sixfold.core.relay.flow import Flow
-from sixfold.core.relay.ports import Ask
-from sixfold.core.relay.relay import Relay, Reply
+from sixfold.core.gateway.chat import Answer, Chat, Event
+from sixfold.core.gateway.gateway import Relay, Reply
+from sixfold.core.gateway.ports import Ask
+from sixfold.core.gateway.response_stream import Flow
 from sixfold.web import auth
 from sixfold.web.answers import LongResponse
 from sixfold.web.idempotency import Once

@@ -14,8 +14,8 @@ from sixfold.api.gateway.openai.errors import Wrong
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import Price
-from sixfold.core.relay.chat import Chat
-from sixfold.core.relay.relay import Relay
+from sixfold.core.gateway.chat import Chat
+from sixfold.core.gateway.gateway import Relay
 from sixfold.core.work.catalog import Model
 from sixfold.core.work.metering import TOKENS
 from sixfold.core.work.pipeline import Pipeline

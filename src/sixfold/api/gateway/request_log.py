@@ -11,8 +11,8 @@ from sixfold.core import money
 from sixfold.core.accounts import charges, rights
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
-from sixfold.core.relay import requestlog
-from sixfold.core.relay.requestlog import Filter
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.request_log import Filter
 from sixfold.web import answers, queries
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
@@ -71,7 +71,7 @@ class Log:
         )
         cursor = queries.text(request, "cursor", MAX_TEXT) or None
         rows, following = await self._services.database.read(
-            requestlog.page(
+            request_log.page(
                 principal.account_id, wanted, queries.page_size(request, PAGE, MAX_PAGE, MAX_TEXT), cursor
             )
         )

@@ -25,8 +25,8 @@ from sixfold.api.gateway.openai.stored_responses import Keeping, KeptResponses
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
-from sixfold.core.relay.ports import Ask
-from sixfold.core.relay.relay import Relay
+from sixfold.core.gateway.gateway import Relay
+from sixfold.core.gateway.ports import Ask
 from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
 from sixfold.web import answers, bodies, calls
 from sixfold.web.plain import Answer, Call, Plain

@@ -20,8 +20,8 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
+from sixfold.core.gateway.gateway import Reply
 from sixfold.core.money import Usd
-from sixfold.core.relay.relay import Reply
 from sixfold.core.work import outputs, receipt
 from sixfold.core.work import predictions as work
 from sixfold.core.work.engines import Quality

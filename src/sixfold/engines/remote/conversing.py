@@ -13,8 +13,8 @@ from typing import Any, Literal, cast
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.gateway.chat import Chat, Message, Text
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.relay.chat import Chat, Message, Text
 from sixfold.core.work.children import Child
 from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.work.media import Source

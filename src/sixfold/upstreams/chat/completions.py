@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from sixfold.core import json_decoding
-from sixfold.core.relay.chat import (
+from sixfold.core.gateway.chat import (
     THOUGHTS,
     Answer,
     Argument,
@@ -32,8 +32,8 @@ from sixfold.core.relay.chat import (
     Thinking,
     Thought,
 )
-from sixfold.core.relay.ports import Objection
-from sixfold.core.relay.usage import NOTHING, Usage, tokens
+from sixfold.core.gateway.ports import Objection
+from sixfold.core.gateway.usage import NOTHING, Usage, tokens
 from sixfold.upstreams.chat import sse
 
 _encode = msgspec.json.Encoder().encode

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from sixfold.core.relay.capabilities import (
+from sixfold.core.gateway.capabilities import (
     CHAT,
     EMBEDDINGS,
     THINKING,
@@ -26,7 +26,7 @@ from sixfold.core.relay.capabilities import (
     ServedModel,
     by_name,
 )
-from sixfold.core.relay.ports import Broken, Stream
+from sixfold.core.gateway.ports import Broken, Stream
 from sixfold.upstreams.chat.transport import Transport
 
 MAX_BYTES = 4 * 2**20  # of one answer; what a server tells of one model may include its licence and template

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.relay.chat import Answer, Chat, Event
-from sixfold.core.relay.ports import Objection
-from sixfold.core.relay.usage import Units, Usage, tokens
+from sixfold.core.gateway.chat import Answer, Chat, Event
+from sixfold.core.gateway.ports import Objection
+from sixfold.core.gateway.usage import Units, Usage, tokens
 from sixfold.upstreams.chat import sse
 from sixfold.upstreams.chat.completions import objection
 

@@ -15,16 +15,16 @@ from sixfold import errors
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database
-from sixfold.core.relay import policy as policies
-from sixfold.core.relay.asking import Attempts
-from sixfold.core.relay.capabilities import CHAT, VISION
-from sixfold.core.relay.health import Health
-from sixfold.core.relay.kept import Shelf
-from sixfold.core.relay.policy import Policy
-from sixfold.core.relay.relay import Relay
-from sixfold.core.relay.routing import Router
-from sixfold.core.relay.showing import Fetch, Showing
-from sixfold.core.relay.usage import PriceBook
+from sixfold.core.gateway import policy as policies
+from sixfold.core.gateway.attempts import Attempts
+from sixfold.core.gateway.capabilities import CHAT, VISION
+from sixfold.core.gateway.gateway import Relay
+from sixfold.core.gateway.health import Health
+from sixfold.core.gateway.media_inlining import Fetch, Showing
+from sixfold.core.gateway.policy import Policy
+from sixfold.core.gateway.routing import Router
+from sixfold.core.gateway.stored_responses import Shelf
+from sixfold.core.gateway.usage import PriceBook
 from sixfold.core.work.choosing import Standing
 from sixfold.core.work.inputs import Descriptor
 from sixfold.core.work.media import Media

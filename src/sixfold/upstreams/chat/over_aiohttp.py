@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import aiohttp
 
-from sixfold.core.relay.ports import Broken
+from sixfold.core.gateway.ports import Broken
 from sixfold.upstreams.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
 
 

@@ -12,7 +12,7 @@ from pyreqwest.exceptions import BodyDecodeError, PyreqwestError, RequestTimeout
 from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
-from sixfold.core.relay.ports import Broken
+from sixfold.core.gateway.ports import Broken
 from sixfold.upstreams.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from sixfold.core.relay.ports import Broken
+from sixfold.core.gateway.ports import Broken
 from sixfold.upstreams.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
 
 _KEPT, _KEPT_SECONDS = 256, 60.0  # connections to one server that wait for the next call, and for how long

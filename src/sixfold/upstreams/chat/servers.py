@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
-from sixfold.core.relay.capabilities import ServedModel
-from sixfold.core.relay.policy import LOCAL_KINDS, UpstreamRow
-from sixfold.core.relay.ports import Broken, Stream, Upstream, Wire
+from sixfold.core.gateway.capabilities import ServedModel
+from sixfold.core.gateway.policy import LOCAL_KINDS, UpstreamRow
+from sixfold.core.gateway.ports import Broken, Stream, Upstream, Wire
 from sixfold.upstreams import local
 from sixfold.upstreams.chat import listing
 from sixfold.upstreams.chat.completions import Completions

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from sixfold import __version__
-from sixfold.core.relay.ports import Stream
+from sixfold.core.gateway.ports import Stream
 
 MAX_ANSWER = 64 * 2**20
 USER_AGENT = f"Sixfold/{__version__}"

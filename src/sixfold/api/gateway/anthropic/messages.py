@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.chat_handler import Tongue, Wanted
 from sixfold.core import json_decoding
-from sixfold.core.relay.chat import (
+from sixfold.core.gateway.chat import (
     Answer,
     Argument,
     Call,
@@ -34,7 +34,7 @@ from sixfold.core.relay.chat import (
     Thought,
     Tool,
 )
-from sixfold.core.relay.usage import NOTHING, Usage
+from sixfold.core.gateway.usage import NOTHING, Usage
 from sixfold.web import bodies
 
 _STOPS: Mapping[Stop, str] = {

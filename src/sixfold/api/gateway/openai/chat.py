@@ -15,7 +15,7 @@ from sixfold.api.gateway.chat_handler import Tongue, Wanted
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
 from sixfold.api.gateway.openai.errors import Wrong
-from sixfold.core.relay.chat import (
+from sixfold.core.gateway.chat import (
     Answer,
     Argument,
     Call,
@@ -34,7 +34,7 @@ from sixfold.core.relay.chat import (
     Thought,
     Tool,
 )
-from sixfold.core.relay.usage import Usage
+from sixfold.core.gateway.usage import Usage
 from sixfold.web import bodies
 
 _STOPS: Mapping[Stop, str] = {

@@ -20,8 +20,8 @@ from sixfold.api.gateway.openai.errors import Wrong
 from sixfold.api.gateway.openai.media_jobs import Maker
 from sixfold.api.gateway.openai.passthrough import Elsewhere, Passed
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.relay.chat import tokens_of
-from sixfold.core.relay.usage import Usage
+from sixfold.core.gateway.chat import tokens_of
+from sixfold.core.gateway.usage import Usage
 from sixfold.web import answers, bodies
 
 MODEL = "embeddings"

@@ -12,7 +12,7 @@ import msgspec
 
 from sixfold.api.gateway.openai import errors, parsing
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.relay.kept import Shelf, Unknown
+from sixfold.core.gateway.stored_responses import Shelf, Unknown
 
 MARK = b'"item_reference"'
 _encode = parsing.encode

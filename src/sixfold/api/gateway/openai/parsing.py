@@ -9,7 +9,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.api.gateway.openai.errors import Wrong
-from sixfold.core.relay.chat import Picture, Shape
+from sixfold.core.gateway.chat import Picture, Shape
 from sixfold.web import bodies
 
 encode = msgspec.json.Encoder().encode

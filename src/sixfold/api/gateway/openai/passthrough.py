@@ -18,11 +18,11 @@ from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.relay.chat import Chat
-from sixfold.core.relay.flow import Flow
-from sixfold.core.relay.ports import Ask
-from sixfold.core.relay.relay import Relay
-from sixfold.core.relay.usage import Usage
+from sixfold.core.gateway.chat import Chat
+from sixfold.core.gateway.gateway import Relay
+from sixfold.core.gateway.ports import Ask
+from sixfold.core.gateway.response_stream import Flow
+from sixfold.core.gateway.usage import Usage
 from sixfold.web import calls
 from sixfold.web.bodies import Part
 

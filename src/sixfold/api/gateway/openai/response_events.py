@@ -9,8 +9,8 @@ from typing import Any
 from sixfold.api.gateway.chat_handler import Wanted
 from sixfold.api.gateway.openai.parsing import encode
 from sixfold.api.gateway.openai.tools import Kind, Plain
-from sixfold.core.relay.chat import Argument, Calling, Ended
-from sixfold.core.relay.usage import Usage
+from sixfold.core.gateway.chat import Argument, Calling, Ended
+from sixfold.core.gateway.usage import Usage
 
 
 class Speaker:

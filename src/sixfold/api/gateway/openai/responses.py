@@ -16,7 +16,7 @@ from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing, tools
 from sixfold.api.gateway.openai.errors import UnknownPrevious, Wrong
 from sixfold.api.gateway.openai.response_events import Speaker
-from sixfold.core.relay.chat import (
+from sixfold.core.gateway.chat import (
     Answer,
     Argument,
     Call,

@@ -23,9 +23,9 @@ from sixfold.api.gateway.openai.errors import UnknownPrevious
 from sixfold.api.gateway.openai.responses import Request
 from sixfold.core import json_decoding
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.relay import chat as chats
-from sixfold.core.relay.chat import Chat
-from sixfold.core.relay.kept import Conversation, Kept, Shelf, Unknown
+from sixfold.core.gateway import chat as chats
+from sixfold.core.gateway.chat import Chat
+from sixfold.core.gateway.stored_responses import Conversation, Kept, Shelf, Unknown
 from sixfold.web import answers, calls, queries
 
 _ENDS = ("response.completed", "response.incomplete")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold.api.gateway.openai import parsing
-from sixfold.core.relay.chat import Call, Tool
+from sixfold.core.gateway.chat import Call, Tool
 
 _FIELD = "input"
 _TEXT: Mapping[str, Any] = {

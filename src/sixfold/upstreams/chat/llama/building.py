@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-from sixfold.core.relay.policy import UpstreamRow
+from sixfold.core.gateway.policy import UpstreamRow
 from sixfold.upstreams.chat.llama import files
 from sixfold.upstreams.chat.llama.options import KIND, parse
 from sixfold.upstreams.chat.llama.server import GgufServer

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sixfold import open_files, settings
-from sixfold.core.relay.ports import Broken
+from sixfold.core.gateway.ports import Broken
 from sixfold.upstreams.chat.llama.files import Model
 from sixfold.upstreams.chat.llama.options import Options
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from sixfold.core.relay.capabilities import CHAT, VISION, ServedModel, by_name
-from sixfold.core.relay.ports import Broken, Objection, Stream, Wire
+from sixfold.core.gateway.capabilities import CHAT, VISION, ServedModel, by_name
+from sixfold.core.gateway.ports import Broken, Objection, Stream, Wire
 from sixfold.upstreams.chat.completions import Completions
 from sixfold.upstreams.chat.llama.files import Model
 from sixfold.upstreams.chat.llama.options import Options

@@ -13,15 +13,15 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from sixfold import errors
-from sixfold.core.relay.chat import Chat
-from sixfold.core.relay.deadlines import Deadlines
-from sixfold.core.relay.health import Health
-from sixfold.core.relay.policy import Policy
-from sixfold.core.relay.ports import Ask, Broken, Stream, Wire
-from sixfold.core.relay.requestlog import Call
-from sixfold.core.relay.routing import Target
-from sixfold.core.relay.showing import Showing
-from sixfold.core.relay.usage import Rates, Usage
+from sixfold.core.gateway.chat import Chat
+from sixfold.core.gateway.deadlines import Deadlines
+from sixfold.core.gateway.health import Health
+from sixfold.core.gateway.media_inlining import Showing
+from sixfold.core.gateway.policy import Policy
+from sixfold.core.gateway.ports import Ask, Broken, Stream, Wire
+from sixfold.core.gateway.request_log import Call
+from sixfold.core.gateway.routing import Target
+from sixfold.core.gateway.usage import Rates, Usage
 
 _LOG = logging.getLogger("sixfold.relay")
 LOOP_BYTES = 256 * 1024  # a larger request is read and written in a thread

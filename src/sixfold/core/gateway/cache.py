@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sixfold.core.relay.ports import Ask
+from sixfold.core.gateway.ports import Ask
 
 T = TypeVar("T")
 

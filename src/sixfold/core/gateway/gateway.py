@@ -23,9 +23,10 @@ from sixfold.core.accounts.keys import Principal, covers, shown
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
-from sixfold.core.relay import chat as chats
-from sixfold.core.relay import repeated, requestlog
-from sixfold.core.relay.asking import (
+from sixfold.core.gateway import chat as chats
+from sixfold.core.gateway import idempotency as gateway_idempotency
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.attempts import (
     LOOP_BYTES,
     REFUSED,
     Asked,
@@ -35,15 +36,15 @@ from sixfold.core.relay.asking import (
     first_block,
     whole_body,
 )
-from sixfold.core.relay.cache import Cache
-from sixfold.core.relay.chat import Answer, Chat
-from sixfold.core.relay.flow import Flow
-from sixfold.core.relay.policy import Policy
-from sixfold.core.relay.ports import Ask, Broken
-from sixfold.core.relay.requestlog import Call, Ending
-from sixfold.core.relay.routing import Router, Target
-from sixfold.core.relay.till import Till
-from sixfold.core.relay.usage import FREE, PriceBook, Rates, Usage, settled
+from sixfold.core.gateway.billing import Till
+from sixfold.core.gateway.cache import Cache
+from sixfold.core.gateway.chat import Answer, Chat
+from sixfold.core.gateway.policy import Policy
+from sixfold.core.gateway.ports import Ask, Broken
+from sixfold.core.gateway.request_log import Call, Ending
+from sixfold.core.gateway.response_stream import Flow
+from sixfold.core.gateway.routing import Router, Target
+from sixfold.core.gateway.usage import FREE, PriceBook, Rates, Usage, settled
 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _SLICE_BYTES = 256 * 1024
@@ -151,7 +152,7 @@ class Relay:
 
     async def paid_before(self, scope: str, call_id: str) -> int | None:
         """What a request with this Idempotency-Key has cost already, where nobody heard its answer."""
-        asked = repeated.paid_before(scope, call_id)
+        asked = gateway_idempotency.paid_before(scope, call_id)
         return await self._database.write(asked, durable=False)
 
     async def flow(self, ask: Ask, payer: Payer | None = None) -> Flow:
@@ -259,13 +260,13 @@ class Relay:
     async def sweep(self) -> None:
         """Free what calls of servers that are gone still hold, and forget old calls."""
         moment = await self._database.read(now())
-        before = moment - int(self.policy.call_seconds * 1_000_000) - requestlog.CALL_US
-        sweeping = requestlog.sweep(self.boot, before, self._suspects)
+        before = moment - int(self.policy.call_seconds * 1_000_000) - request_log.CALL_US
+        sweeping = request_log.sweep(self.boot, before, self._suspects)
         self._suspects = await self._database.write(sweeping)
-        await self._database.write(repeated.sweep(), durable=False)
+        await self._database.write(gateway_idempotency.sweep(), durable=False)
         if self.policy.log_days:
             old = moment - self.policy.log_days * DAY_US
-            await self._database.write(requestlog.forget(old), durable=False)
+            await self._database.write(request_log.forget(old), durable=False)
 
     async def drain(self) -> None:
         """Wait until the money of every call that has ended is booked."""

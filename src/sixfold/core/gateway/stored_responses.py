@@ -15,7 +15,7 @@ from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
-from sixfold.core.relay.policy import Policy
+from sixfold.core.gateway.policy import Policy
 
 _LINKS = 1000  # of one conversation
 _LOOKS = 64  # at what an account keeps, while it grows by as much as it may keep

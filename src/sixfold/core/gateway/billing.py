@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction
-from sixfold.core.relay import requestlog
-from sixfold.core.relay.requestlog import Call, Ending
-from sixfold.core.relay.trust import Trust
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.credit_cache import Trust
+from sixfold.core.gateway.request_log import Call, Ending
 from sixfold.errors import StoreFailed
 
 _MAX_TOGETHER = 256
@@ -189,17 +189,17 @@ class Till:
         whole = [
             (slip.call, slip.payer, slip.ending) for slip in slips if slip.ending is not None and slip.whole
         ]
-        return requestlog.book(begun, ended, self.holder, whole)
+        return request_log.book(begun, ended, self.holder, whole)
 
     def _single(self, slip: _Slip) -> Transaction[None]:
         call, ending = slip.call, slip.ending
         if ending is None:
-            return requestlog.begin(call, self.holder, slip.payer)
+            return request_log.begin(call, self.holder, slip.payer)
         if slip.whole:
             return self._book([slip])
         if call.held:
-            return requestlog.finish(call, ending, self.holder)
-        return requestlog.insert(call, ending, self.holder)
+            return request_log.finish(call, ending, self.holder)
+        return request_log.insert(call, ending, self.holder)
 
     async def _write(self, transaction: Transaction[None], durable: bool) -> Exception | None:
         """None where it was written, else why not."""

@@ -9,9 +9,9 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.relay.capabilities import ServedModel
-from sixfold.core.relay.chat import Answer, Chat, Event
-from sixfold.core.relay.usage import Usage
+from sixfold.core.gateway.capabilities import ServedModel
+from sixfold.core.gateway.chat import Answer, Chat, Event
+from sixfold.core.gateway.usage import Usage
 
 
 class Broken(Exception):

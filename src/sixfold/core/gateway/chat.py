@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sixfold.core.relay.usage import NOTHING, Usage
+from sixfold.core.gateway.usage import NOTHING, Usage
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]
 _IMAGE_TOKENS = 1500  # what a large picture takes at most of today's servers

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from sixfold import errors
-from sixfold.core.relay.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
-from sixfold.core.relay.health import Health
-from sixfold.core.relay.policy import Choice
-from sixfold.core.relay.ports import Upstream
+from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
+from sixfold.core.gateway.health import Health
+from sixfold.core.gateway.policy import Choice
+from sixfold.core.gateway.ports import Upstream
 
 # Names for which a model is chosen by capability; `vision` is the default for conversations with images.
 DEFAULT = ("default", "text-llm", CHAT, "auto", VISION)

@@ -16,7 +16,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import batches, charges, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Row, Transaction, Value, now
-from sixfold.core.relay.usage import NOTHING, Usage
+from sixfold.core.gateway.usage import NOTHING, Usage
 
 CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its hold is given back
 _MAX_WORDS, _MAX_ERROR = 20_000, 300

@@ -9,11 +9,11 @@ from dataclasses import replace
 import msgspec
 
 from sixfold import errors
-from sixfold.core.relay import chat as chats
-from sixfold.core.relay.asking import Asked, Opened
-from sixfold.core.relay.chat import Event
-from sixfold.core.relay.ports import Broken, Scan
-from sixfold.core.relay.usage import Usage, settled
+from sixfold.core.gateway import chat as chats
+from sixfold.core.gateway.attempts import Asked, Opened
+from sixfold.core.gateway.chat import Event
+from sixfold.core.gateway.ports import Broken, Scan
+from sixfold.core.gateway.usage import Usage, settled
 
 End = Callable[[Asked, Opened, Usage | None, str, str], Awaitable[None]]
 
