@@ -42,11 +42,12 @@ from websockets.asyncio.client import connect
 from bench import comfyui_peer
 from bench.comfyui_peer import Taken
 from bench.table import Row, calibration, of_samples
-from sixfold.core.graphs import diff, drawing
-from sixfold.core.graphs.convert import convert
-from sixfold.core.graphs.execute import execute
-from sixfold.core.graphs.nodes import Registry
-from sixfold.core.graphs.validate import validate
+from sixfold.core.workflows import diff
+from sixfold.core.workflows.editor_format.to_api import convert
+from sixfold.core.workflows.execute import execute
+from sixfold.core.workflows.nodes import Registry
+from sixfold.core.workflows.svg import layout
+from sixfold.core.workflows.validate import validate
 from sixfold.engines.nodes import classes
 from tests.stories import servers
 from tests.unit.graphs import corpus
@@ -261,9 +262,7 @@ def others() -> list[Row]:
             "template converted", timed(lambda each: convert(each, classes.registry()), templates), "ms"
         ),
         of_samples("template checked", timed(lambda each: validate(each, classes.registry()), graphs), "µs"),
-        of_samples(
-            "template drawn", timed(lambda each: drawing.draw(each, classes.registry()), graphs), "ms"
-        ),
+        of_samples("template drawn", timed(lambda each: layout.draw(each, classes.registry()), graphs), "ms"),
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.graphs import keys
+from sixfold.core.workflows import cache_keys
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import node
 
@@ -79,7 +79,7 @@ async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, mak
         assert counts[-1] - counts[last] < 10
         workshop = home.product.workshop
         nodes = workshop.check(make()).nodes
-        found = keys.keys(nodes)
+        found = cache_keys.keys(nodes)
         # A new object reads what a restarted server would.
         stored = await workshop.names.outcomes(Tenant(home.account.id)).find(list(found.values()))
         kept = [each for each in nodes if nodes[each].spec.output_node or nodes[each].spec.where != "inline"]

@@ -16,14 +16,14 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, many
-from sixfold.core.graphs import hub
-from sixfold.core.graphs.hub import Client
 from sixfold.core.work import authorization, lineage, predictions, reversals
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.orders import Order, Parent
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
 from sixfold.core.work.steps import NodeMoved
+from sixfold.core.workflows import websocket_hub
+from sixfold.core.workflows.websocket_hub import Client
 from tests.areas.house import House, house, small_models
 from tests.areas.test_comfyui_face import SAMPLED, Script, Stage, node, served
 from tests.areas.test_reversals import painting
@@ -282,7 +282,7 @@ async def test_free_graphs_tell_as_they_run(dots: House) -> None:
 async def test_more_images_than_can_be_withheld_fail_the_run(
     dots: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "MOST_WITHHELD_BYTES", 10)
+    monkeypatch.setattr(websocket_hub, "MOST_WITHHELD_BYTES", 10)
     parent = await prompted(dots, FOX)
     ended = await dots.product.pipeline.wait(parent, 60)
     assert ended.state is State.FAILED

@@ -34,7 +34,6 @@ from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
-from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.memory import Memory
@@ -57,6 +56,7 @@ from sixfold.core.work.sessions_host import LiveSessions, Offer
 from sixfold.core.work.spaces import SpacesHere
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
+from sixfold.core.workflows.service import Workshop
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.own import shelf as own_files
 from sixfold.engines.resources import InstalledResources

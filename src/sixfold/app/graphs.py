@@ -10,17 +10,17 @@ from typing import Any
 
 from sixfold import import_string
 from sixfold.core.database import Database
-from sixfold.core.graphs import spaces
-from sixfold.core.graphs.keeping import Names
-from sixfold.core.graphs.limits import GraphLimits
-from sixfold.core.graphs.nodes import Registry
-from sixfold.core.graphs.pictures import PictureCodecs
-from sixfold.core.graphs.spaces import Space
-from sixfold.core.graphs.workshop import PUBLIC, UNLOCK, Craft, Workshop
 from sixfold.core.work.manifest.signing import Signer
 from sixfold.core.work.media import Media
 from sixfold.core.work.metering import CHILDREN
 from sixfold.core.work.pipeline import Pipeline
+from sixfold.core.workflows import workflows
+from sixfold.core.workflows.limits import GraphLimits
+from sixfold.core.workflows.nodes import Registry
+from sixfold.core.workflows.pictures import PictureCodecs
+from sixfold.core.workflows.service import PUBLIC, UNLOCK, Craft, Workshop
+from sixfold.core.workflows.storage import Names
+from sixfold.core.workflows.workflows import Space
 from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
@@ -35,7 +35,7 @@ _EXAMPLES = (".png", ".wav")
 def built_in_spaces() -> Mapping[str, Space]:
     """The workflow spaces that come with the program."""
     contents = {path.stem: path.read_bytes() for path in _SPACES.glob("*.json")}
-    return spaces.bundled({**_read("catalogue"), "verified": _read("verified")}, contents)
+    return workflows.bundled({**_read("catalogue"), "verified": _read("verified")}, contents)
 
 
 def node_classes() -> Registry:

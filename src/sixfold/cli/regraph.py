@@ -17,18 +17,18 @@ from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Refused
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
-from sixfold.core.graphs import embedded, spaces
-from sixfold.core.graphs.documents import mapping
-from sixfold.core.graphs.keeping import GIVEN
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.work import predictions
 from sixfold.core.work.manifest import embedding
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
+from sixfold.core.workflows import image_metadata, workflows
+from sixfold.core.workflows.documents import mapping
+from sixfold.core.workflows.storage import GIVEN
 from sixfold.settings import PROVIDER_KEYS, Settings
 
-_KINDS: Final = frozenset({"embedded", spaces.ENGINE})
+_KINDS: Final = frozenset({"embedded", workflows.ENGINE})
 _LOOK_SECONDS = 60.0
 OTHERWISE: Final = "its nodes ran on other engines, another version of the graph or a seed by chance"
 
@@ -61,7 +61,7 @@ def carried(origin: Origin, configured: Settings) -> tuple[dict[str, Any], tuple
 
 def _in_file(data: bytes) -> dict[str, Any] | None:
     try:
-        found = embedded.carried(data)
+        found = image_metadata.carried(data)
     except errors.BadRequest:
         return None
     if "prompt" not in found:
@@ -76,7 +76,7 @@ def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None
         task = opening.read(configured, predictions.fresh(prediction_id)).task
     except (Refused, errors.NotFound):
         return None
-    graph = spaces.ordered(task.inputs, task.files)
+    graph = workflows.ordered(task.inputs, task.files)
     return {"graph": graph, "extra_data": {}, "targets": task.inputs.get("targets")}
 
 

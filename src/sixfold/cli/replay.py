@@ -24,7 +24,6 @@ from sixfold.cli import opening, receipt, regraph
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json
-from sixfold.core.graphs import spaces
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.quantities import size
 from sixfold.core.work import timeline, workers
@@ -38,6 +37,7 @@ from sixfold.core.work.manifest.record import Manifest
 from sixfold.core.work.media import key_of
 from sixfold.core.work.ports import Completed, Failed, Lost, Reports, Stopped
 from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.workflows import workflows
 from sixfold.settings import Settings
 
 _ALGORITHM = "blake3:"
@@ -84,7 +84,7 @@ def replay(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        why = _EDITED if plan.engine.kind != spaces.ENGINE else f"{_EDITED}, or {regraph.OTHERWISE}"
+        why = _EDITED if plan.engine.kind != workflows.ENGINE else f"{_EDITED}, or {regraph.OTHERWISE}"
         _tell(source, target, len(data), "" if identical else why)
     return 0 if identical else 1
 
@@ -109,8 +109,10 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
         raise Refused("Its manifest was changed after it was signed, so that nothing in it can be trusted")
     catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     engine = _engine(catalog, manifest)
-    if engine.kind == spaces.ENGINE and (manifest.model == spaces.PROMPT or manifest.model not in catalog):
-        return _carried(origin, catalog[spaces.PROMPT], engine, configured)
+    if engine.kind == workflows.ENGINE and (
+        manifest.model == workflows.PROMPT or manifest.model not in catalog
+    ):
+        return _carried(origin, catalog[workflows.PROMPT], engine, configured)
     if manifest.model not in catalog:
         raise Refused(f"This version has no model {manifest.model}; the file was made by {manifest.software}")
     model = catalog[manifest.model]
@@ -124,7 +126,7 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
             f"Its manifest holds only a digest of {', '.join(withheld) or 'the inputs'}, too long to carry"
         )
     plain = {name: value for name, value in manifest.inputs.items() if name not in media}
-    values = plain if engine.kind == spaces.ENGINE else model.for_engine(plain)
+    values = plain if engine.kind == workflows.ENGINE else model.for_engine(plain)
     if manifest.seed is not None:
         values["seed"] = manifest.seed
     for name in model.projects & values.keys():
@@ -142,7 +144,7 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
         raise Refused(
             f"This version has no engine {manifest.engine}; the file was made by {manifest.software}"
         )
-    if engine.kind not in ("embedded", spaces.ENGINE):
+    if engine.kind not in ("embedded", workflows.ENGINE):
         raise Refused(
             f"{engine.name} is no embedded engine: what it makes cannot be made again byte for byte"
         )
@@ -231,7 +233,7 @@ async def _make(
 ) -> bytes:
     """Run the engine as a server would, and put the original's own text into what comes out."""
     files = await _parents(origin, plan, configured, given, scratch)
-    if plan.engine.kind == spaces.ENGINE:
+    if plan.engine.kind == workflows.ENGINE:
         work = regraph.Work(plan.model.name, plan.values, plan.beside)
         return await regraph.make(origin, work, files, configured, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)

@@ -80,12 +80,12 @@ def import_file(arguments: argparse.Namespace) -> int:
 
 def validate(arguments: argparse.Namespace) -> int:
     """`workflow validate FILE`: 1 when it cannot run."""
-    from sixfold.core.graphs import embedded
+    from sixfold.core.workflows import image_metadata
     from sixfold.errors import BadRequest
 
     path = Path(arguments.file)
     try:
-        workflow = embedded.read(path.read_bytes())
+        workflow = image_metadata.read(path.read_bytes())
     except (OSError, BadRequest) as error:
         raise Refused(f"{path} is no workflow ({error})") from None
     told = Client.of(arguments).post("/api/graph/validate", {"workflow": workflow})
@@ -134,7 +134,7 @@ def _verdict(told: Document) -> str:
 def verify(arguments: argparse.Namespace) -> int:
     """`workflow verify [SLUG …]`: each graph checked against its classes; 1 when one is wrong."""
     from sixfold.app import graphs as app_graphs
-    from sixfold.core.graphs import spaces
+    from sixfold.core.workflows import workflows
 
     registry = app_graphs.node_classes()
     known = app_graphs.built_in_spaces()
@@ -142,7 +142,7 @@ def verify(arguments: argparse.Namespace) -> int:
         raise Refused(f"There is no built-in space {unknown[0]}")
     day = time.strftime("%Y-%m-%d", time.gmtime())
     wanted = [known[slug] for slug in arguments.slugs or known]
-    records = {space.slug: spaces.verified(space, registry, day) for space in wanted}
+    records = {space.slug: workflows.verified(space, registry, day) for space in wanted}
     if arguments.json:
         put_json(records)
     else:

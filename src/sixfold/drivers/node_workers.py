@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.graphs import node_frames
-from sixfold.core.graphs.context import Context
-from sixfold.core.graphs.node_frames import BadFrame, Frame, Frames
-from sixfold.core.graphs.node_sessions import NodeSession, Work, Worked
-from sixfold.core.graphs.ports import Asked, Event
-from sixfold.core.graphs.validate import Node
 from sixfold.core.work.engines import EngineError, UnusableInput
 from sixfold.core.work.ports import Worker, WorkerSpec, WorkerStartFailed
+from sixfold.core.workflows import node_frames
+from sixfold.core.workflows.context import Context
+from sixfold.core.workflows.node_frames import BadFrame, Frame, Frames
+from sixfold.core.workflows.node_sessions import NodeSession, Work, Worked
+from sixfold.core.workflows.ports import Asked, Event
+from sixfold.core.workflows.validate import Node
 from sixfold.drivers.forkserver import ForkServerGone
 from sixfold.drivers.process import ProcessDriver, Starter
 from sixfold.worker import protocol

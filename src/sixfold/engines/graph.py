@@ -15,19 +15,6 @@ import blake3
 from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.graphs import execute, spaces
-from sixfold.core.graphs import ports as graphs
-from sixfold.core.graphs.admission import GraphMemory
-from sixfold.core.graphs.elsewhere import Elsewhere, NodeLost
-from sixfold.core.graphs.embedded import GraphEmbedder
-from sixfold.core.graphs.execute import Ended, Limits, Place
-from sixfold.core.graphs.fileorder import FileOrder
-from sixfold.core.graphs.keeping import GIVEN, Name, Run
-from sixfold.core.graphs.node_sessions import LocalSession, NodeSession
-from sixfold.core.graphs.ports import Event, File, Made
-from sixfold.core.graphs.telling import Ears, Telling, public
-from sixfold.core.graphs.validate import Verdict
-from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.work import lineage, outputs
 from sixfold.core.work import media as media_files
 from sixfold.core.work.children import Child, Children
@@ -40,6 +27,19 @@ from sixfold.core.work.metering import CHILDREN
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.remote import Outside
 from sixfold.core.work.states import State
+from sixfold.core.workflows import execute, workflows
+from sixfold.core.workflows import ports as graphs
+from sixfold.core.workflows.admission import GraphMemory
+from sixfold.core.workflows.execute import Ended, Limits, Place
+from sixfold.core.workflows.fileorder import FileOrder
+from sixfold.core.workflows.image_metadata import GraphEmbedder
+from sixfold.core.workflows.node_sessions import LocalSession, NodeSession
+from sixfold.core.workflows.ports import Event, File, Made
+from sixfold.core.workflows.remote_execution import Elsewhere, NodeLost
+from sixfold.core.workflows.run_events import Ears, Telling, public
+from sixfold.core.workflows.service import Workshop
+from sixfold.core.workflows.storage import GIVEN, Name, Run
+from sixfold.core.workflows.validate import Verdict
 
 _REMEMBERED_BYTES = 2**20
 _MADE_HERE = 2  # threads for pixels and sound, where no process runs them
@@ -104,7 +104,7 @@ class _Run:
         self._run = Run(self._tenant, parent.id if parent.price else None)
         self._workshop = workshop
         self._children = children
-        self._graph = spaces.ordered(task.inputs, task.files)
+        self._graph = workflows.ordered(task.inputs, task.files)
         extra: Mapping[str, Any] = task.inputs.get("extra_data") or {}
         info: Mapping[str, Any] = extra.get("extra_pnginfo") or {}
         self._embedder = GraphEmbedder(self._graph, info.get("workflow"))

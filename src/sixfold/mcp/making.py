@@ -13,7 +13,6 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import rfc3339
-from sixfold.core.graphs import spaces
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.memory.operations import Field, Operation
 from sixfold.core.work import inputs, outputs, pricing, receipt
@@ -25,6 +24,7 @@ from sixfold.core.work.own import engine_name
 from sixfold.core.work.predictions import Filter
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
+from sixfold.core.workflows import workflows
 from sixfold.mcp.messages import Plain
 from sixfold.mcp.server import Call
 from sixfold.mcp.tools import Outcome, Tool
@@ -183,7 +183,7 @@ class Making:
 
     async def do_run_space(self, call: Call, given: Plain) -> Outcome:
         """The same for a graph."""
-        model = spaces.PREFIX + given["slug"].removeprefix(spaces.PREFIX)
+        model = workflows.PREFIX + given["slug"].removeprefix(workflows.PREFIX)
         order: Plain = {**given, "model": model, "hardware": None}
         return await self.do_run(call, order)
 

@@ -12,7 +12,6 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
-from sixfold.core.graphs import embedded
 from sixfold.core.work import lineage
 from sixfold.core.work.manifest import embedding, inputs
 from sixfold.core.work.manifest.record import NotAManifest
@@ -20,6 +19,7 @@ from sixfold.core.work.manifest.signing import Signed
 from sixfold.core.work.orders import Order
 from sixfold.core.work.own import engine_name
 from sixfold.core.work.records import Prediction
+from sixfold.core.workflows import image_metadata
 from sixfold.ui import forms
 from sixfold.ui.guests import Guest, Guests
 from sixfold.web import answers, calls, receiving
@@ -117,7 +117,7 @@ class Origins:
 def _has_graph(data: bytes) -> bool:
     """Whether a picture or a document carries a workflow."""
     try:
-        return bool(embedded.read(data))
+        return bool(image_metadata.read(data))
     except errors.SixfoldError:
         return False
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts import rights
-from sixfold.core.graphs.spaces import PATH, Space
+from sixfold.core.workflows.workflows import PATH, Space
 from sixfold.ui import specimens
 from sixfold.ui.catalogue import fields_of, price_shown
 from sixfold.ui.guests import Guest, Guests

@@ -14,7 +14,6 @@ from sixfold.core.belongings.closing import Leaving
 from sixfold.core.database import Database
 from sixfold.core.gateway.gateway import Relay
 from sixfold.core.gateway.stored_responses import Shelf as KeptResponses
-from sixfold.core.graphs.workshop import Workshop
 from sixfold.core.media.ports import BlobStore, OutputFile
 from sixfold.core.memory.memory import Memory
 from sixfold.core.work.availability import Survey
@@ -30,6 +29,7 @@ from sixfold.core.work.sessions_host import LiveSessions
 from sixfold.core.work.spaces import Spaces, SpacesHere
 from sixfold.core.work.supervisor import Supervisor
 from sixfold.core.work.templates import Templates
+from sixfold.core.workflows.service import Workshop
 from sixfold.settings import Settings
 from sixfold.web.admission import Admission
 from sixfold.web.auth import Doors

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import embedded
 from sixfold.core.work.manifest import embedding, record, signing
+from sixfold.core.workflows import image_metadata
 from tests.unit.cli.conftest import Server, inside
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -59,7 +59,7 @@ def _picture(graph: Mapping[str, Any] | None, model: str, quality: str = "full")
         prediction_id="pred_1",
     )
     return embedding.embed(
-        embedded.written(plain, graph), "image/png", signing.Signer(bytes(32)).sign(manifest)
+        image_metadata.written(plain, graph), "image/png", signing.Signer(bytes(32)).sign(manifest)
     )
 
 

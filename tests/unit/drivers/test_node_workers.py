@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import execute
-from sixfold.core.graphs.execute import NodeFailed
-from sixfold.core.graphs.validate import validate
 from sixfold.core.work.engines import EngineError
+from sixfold.core.workflows import execute
+from sixfold.core.workflows.execute import NodeFailed
+from sixfold.core.workflows.validate import validate
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
 from sixfold.engines.nodes import classes

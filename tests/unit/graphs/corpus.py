@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import schema
-from sixfold.core.graphs.nodes import Registry
+from sixfold.core.workflows import object_info
+from sixfold.core.workflows.nodes import Registry
 from tests.tidy import source
 
 FOLDER = source.ROOT.parent / "shared/data/workflows"
@@ -28,5 +28,5 @@ def load(path: Path) -> Any:
 @functools.cache
 def schemas() -> Registry:
     """The classes of two ComfyUI versions, the newer one's first."""
-    old, new = (schema.read(load(path)) for path in sorted(FOLDER.glob("object_info_comfyui_*.json")))
+    old, new = (object_info.read(load(path)) for path in sorted(FOLDER.glob("object_info_comfyui_*.json")))
     return old.joined(new)

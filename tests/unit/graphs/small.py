@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from sixfold.core.graphs import signatures
-from sixfold.core.graphs.execute import Place
-from sixfold.core.graphs.nodes import NodeSpec, Registry
-from sixfold.core.graphs.ports import Asked, Child, File, Given, Made, Many, Stored
+from sixfold.core.workflows import node_definitions
+from sixfold.core.workflows.execute import Place
+from sixfold.core.workflows.nodes import NodeSpec, Registry
+from sixfold.core.workflows.ports import Asked, Child, File, Given, Made, Many, Stored
 from sixfold.errors import NotFound
 
 
@@ -23,7 +23,7 @@ def node(class_type: str, **inputs: Any) -> dict[str, Any]:
 
 def spec(class_type: str, line: str, **facts: Any) -> NodeSpec:
     """A class from its line, with a function."""
-    parsed = signatures.parse(class_type, line)
+    parsed = node_definitions.parse(class_type, line)
     return NodeSpec(class_type, parsed.inputs, parsed.outputs, output_node=parsed.output_node, **facts)
 
 

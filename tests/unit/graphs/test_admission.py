@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs.admission import GraphMemory, MemoryShare
-from sixfold.core.graphs.execute import execute
-from sixfold.core.graphs.limits import GraphTooLarge
-from sixfold.core.graphs.ports import Event
-from sixfold.core.graphs.validate import validate
+from sixfold.core.workflows.admission import GraphMemory, MemoryShare
+from sixfold.core.workflows.execute import execute
+from sixfold.core.workflows.limits import GraphTooLarge
+from sixfold.core.workflows.ports import Event
+from sixfold.core.workflows.validate import validate
 from tests.unit.graphs.small import CLASSES, World, node
 
 

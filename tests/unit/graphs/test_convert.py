@@ -10,12 +10,12 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from sixfold.core.graphs import diff, embedded
-from sixfold.core.graphs import sheet as flattening
-from sixfold.core.graphs.convert import NotAWorkflow, convert
-from sixfold.core.graphs.limits import GraphTooLarge
-from sixfold.core.graphs.nodes import Registry
-from sixfold.core.graphs.sheet import BadSubgraph
+from sixfold.core.workflows import diff, image_metadata
+from sixfold.core.workflows.editor_format import flatten as flattening
+from sixfold.core.workflows.editor_format.flatten import BadSubgraph
+from sixfold.core.workflows.editor_format.to_api import NotAWorkflow, convert
+from sixfold.core.workflows.limits import GraphTooLarge
+from sixfold.core.workflows.nodes import Registry
 from sixfold.engines.nodes import classes
 from tests.unit.graphs import corpus
 from tests.unit.graphs.small import node
@@ -189,17 +189,17 @@ def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
     exif[0x0110] = f"prompt:{json.dumps(graph)}"
     picture.save(tmp_path / "a.webp", exif=exif)
     for name in ("a.png", "a.webp"):
-        assert embedded.read((tmp_path / name).read_bytes()) == graph
+        assert image_metadata.read((tmp_path / name).read_bytes()) == graph
     picture.save(tmp_path / "b.png")
     plain = (tmp_path / "b.png").read_bytes()
     with pytest.raises(NotAWorkflow, match="no workflow"):
-        embedded.read(plain)
-    marked = embedded.written(plain, graph)
+        image_metadata.read(plain)
+    marked = image_metadata.written(plain, graph)
     (tmp_path / "c.png").write_bytes(marked)
     with Image.open(tmp_path / "c.png") as again:
         again.load()
         assert json.loads(again.info["prompt"]) == graph
-    assert embedded.read(marked) == graph
+    assert image_metadata.read(marked) == graph
 
 
 @corpus.here

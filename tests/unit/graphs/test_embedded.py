@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import embedded
-from sixfold.core.graphs.limits import GraphLimits, GraphTooLarge
+from sixfold.core.workflows import image_metadata
+from sixfold.core.workflows.limits import GraphLimits, GraphTooLarge
 
 GRAPH = {"1": {"class_type": "PreviewAny", "inputs": {}}}
 OTHER = {"1": {"class_type": "SaveImage", "inputs": {}}}
@@ -45,7 +45,7 @@ def inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             sizes.append(len(found))
             return found
 
-    monkeypatch.setattr(embedded.zlib, "decompressobj", Counted)
+    monkeypatch.setattr(image_metadata.zlib, "decompressobj", Counted)
     return sizes
 
 
@@ -53,14 +53,14 @@ def inflated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_first_chunk_of_a_name_is_read_and_no_other(kind: bytes, inflated: list[int]) -> None:
     texts = [json.dumps(each).encode() for each in (GRAPH, OTHER)]
     data = png(*(chunk(kind, b"workflow", text) for text in texts * 50))
-    assert embedded.read(data) == GRAPH
+    assert image_metadata.read(data) == GRAPH
     assert inflated == ([] if kind == b"tEXt" else [len(texts[0])])
 
 
 @pytest.mark.parametrize("kind", [b"tEXt", b"zTXt", b"iTXt"])
 def test_a_text_above_the_limit_is_never_inflated_whole(kind: bytes, inflated: list[int]) -> None:
     data = png(*(chunk(kind, name, BOMB) for name in (b"workflow", b"prompt") for _ in range(3)))
-    for read in (embedded.read, embedded.carried):
+    for read in (image_metadata.read, image_metadata.carried):
         with pytest.raises(GraphTooLarge):
             read(data)
     assert sum(inflated) <= 4 * 2**20 + 4
@@ -69,14 +69,14 @@ def test_a_text_above_the_limit_is_never_inflated_whole(kind: bytes, inflated: l
 def test_both_names_share_one_budget() -> None:
     text = json.dumps({"x": "a" * 900}).encode()
     data = png(chunk(b"zTXt", b"workflow", text), chunk(b"iTXt", b"prompt", text))
-    assert set(embedded.carried(data, GraphLimits(json_bytes=1000))) == {"workflow", "prompt"}
+    assert set(image_metadata.carried(data, GraphLimits(json_bytes=1000))) == {"workflow", "prompt"}
     with pytest.raises(GraphTooLarge, match="900 bytes of JSON; got 909"):
-        embedded.carried(data, GraphLimits(json_bytes=900))
+        image_metadata.carried(data, GraphLimits(json_bytes=900))
 
 
 @pytest.mark.parametrize("head", [b"\xff\xd8\xff\xe1", b"RIFF\0\0\0\0WEBP"])
 def test_the_text_of_exif_is_bounded_too(head: bytes) -> None:
     good: Any = head + b"....workflow:" + json.dumps(GRAPH).encode() + b"\0"
-    assert embedded.read(good) == GRAPH
+    assert image_metadata.read(good) == GRAPH
     with pytest.raises(GraphTooLarge, match="bytes of JSON"):
-        embedded.read(head + b"....workflow:" + BOMB)
+        image_metadata.read(head + b"....workflow:" + BOMB)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import estimate, keys
-from sixfold.core.graphs.execute import Ended, Limits, NodeFailed, execute, unrunnable
-from sixfold.core.graphs.limits import GraphTooLarge
-from sixfold.core.graphs.nodes import Registry
-from sixfold.core.graphs.ports import Asked, Event
-from sixfold.core.graphs.validate import validate
+from sixfold.core.workflows import cache_keys, estimate
+from sixfold.core.workflows.execute import Ended, Limits, NodeFailed, execute, unrunnable
+from sixfold.core.workflows.limits import GraphTooLarge
+from sixfold.core.workflows.nodes import Registry
+from sixfold.core.workflows.ports import Asked, Event
+from sixfold.core.workflows.validate import validate
 from sixfold.errors import EngineFailed, EngineUnavailable, NotFound
 from tests.unit.graphs.small import CLASSES, World, node, spec
 
@@ -238,7 +238,7 @@ def test_orders_are_known_before_anything_runs() -> None:
 
 def test_a_key_changes_with_anything_that_matters_and_with_nothing_else() -> None:
     def key(graph: Any) -> str:
-        return keys.keys(validate(graph, CLASSES).nodes)["4"]
+        return cache_keys.keys(validate(graph, CLASSES).nodes)["4"]
 
     changed = copy.deepcopy(SUM)
     changed["1"]["inputs"]["value"] = 4

@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket
 
 from sixfold.api.workflows.comfyui.websocket import Talk
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.graphs.hub import Hub
+from sixfold.core.workflows.websocket_hub import Hub
 
 TENANT = Tenant("acct_1")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import slices
-from sixfold.core.graphs.limits import GraphLimits, GraphTooLarge
+from sixfold.core.workflows import slices
+from sixfold.core.workflows.limits import GraphLimits, GraphTooLarge
 
 MOST_SECONDS = 0.02  # of CPU for one step
 GRAPHS: dict[str, dict[str, Any]] = {

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import embedded
-from sixfold.core.graphs.embedded import GraphEmbedder
-from sixfold.core.graphs.execute import execute
-from sixfold.core.graphs.fileorder import FileOrder
-from sixfold.core.graphs.outcome_writer import OutcomeWriter
-from sixfold.core.graphs.ports import Stored
-from sixfold.core.graphs.validate import validate
+from sixfold.core.workflows import image_metadata
+from sixfold.core.workflows.execute import execute
+from sixfold.core.workflows.fileorder import FileOrder
+from sixfold.core.workflows.image_metadata import GraphEmbedder
+from sixfold.core.workflows.outcome_writer import OutcomeWriter
+from sixfold.core.workflows.ports import Stored
+from sixfold.core.workflows.validate import validate
 from sixfold.errors import StoreFailed
 from tests.unit.graphs.small import CLASSES, World, node
 
@@ -144,15 +144,15 @@ def test_files_of_nodes_that_finish_in_order_are_counted_exactly() -> None:
 
 def test_a_graph_is_encoded_once_for_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
     encoded: list[Any] = []
-    write = embedded.chunks
+    write = image_metadata.chunks
 
     def counted(*documents: Any) -> bytes:
         encoded.append(documents)
         return write(*documents)
 
-    monkeypatch.setattr(embedded, "chunks", counted)
+    monkeypatch.setattr(image_metadata, "chunks", counted)
     embedder = GraphEmbedder({"1": {"class_type": "SaveImage"}})
     first, second = embedder.embed(PNG), embedder.embed(PNG)
     assert first == second
-    assert embedded.read(first) == {"1": {"class_type": "SaveImage"}}
+    assert image_metadata.read(first) == {"1": {"class_type": "SaveImage"}}
     assert len(encoded) == 1

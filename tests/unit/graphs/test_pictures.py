@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sixfold.core.graphs.pictures import PictureCodecs, PictureEditor
 from sixfold.core.work.engines import UnusableInput
+from sixfold.core.workflows.pictures import PictureCodecs, PictureEditor
 from sixfold.engines.nodes import masking, viewing
 
 _MIB = 2**20

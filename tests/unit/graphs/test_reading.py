@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sixfold.core.graphs import diff, drawing, interface, models, signatures, sketching
-from sixfold.core.graphs.convert import convert
+from sixfold.core.workflows import diff, input_inference, models, node_definitions
+from sixfold.core.workflows.editor_format.to_api import convert
+from sixfold.core.workflows.svg import layout, thumbnail
 from sixfold.engines.nodes import classes
 from tests.unit.graphs import corpus
 from tests.unit.graphs.small import node
@@ -39,7 +40,7 @@ PAINT: dict[str, dict[str, Any]] = {
 
 
 def test_inputs_are_inferred_by_what_they_do() -> None:
-    found = {each.name: each for each in interface.infer(PAINT, REGISTRY)}
+    found = {each.name: each for each in input_inference.infer(PAINT, REGISTRY)}
     assert list(found)[:2] == ["prompt", "negative_prompt"]
     assert {name: (each.type, each.node_id, each.field) for name, each in found.items()} == {
         "prompt": ("string", "2", "text"),
@@ -67,21 +68,23 @@ def test_words_go_by_the_side_that_they_lead_to_through_other_nodes() -> None:
     graph = copy.deepcopy(PAINT)
     graph["8"] = node("ControlNetApplyAdvanced", positive=["2", 0], negative=["3", 0], strength=0.5)
     graph["5"]["inputs"] |= {"positive": ["8", 0], "negative": ["8", 1]}
-    names = {each.node_id: each.name for each in interface.infer(graph, REGISTRY) if each.type == "string"}
+    names = {
+        each.node_id: each.name for each in input_inference.infer(graph, REGISTRY) if each.type == "string"
+    }
     assert names == {"2": "prompt", "3": "negative_prompt"}
 
 
 def test_files_come_first_and_are_required() -> None:
     graph = {**PAINT, "8": node("LoadImage", image="a.png"), "9": node("LoadVideo", file="b.mp4")}
-    first, second, *_ = interface.infer(graph, REGISTRY)
+    first, second, *_ = input_inference.infer(graph, REGISTRY)
     assert (first.name, first.type, first.required) == ("image", "image", True)
     assert (second.name, second.type, second.field) == ("video", "video", "file")
 
 
 def test_given_inputs_go_to_their_fields_and_the_graph_stays() -> None:
     before = copy.deepcopy(PAINT)
-    changed = interface.apply(
-        PAINT, interface.infer(PAINT, REGISTRY), {"prompt": "a sea", "seed": 9, "odd": 1}
+    changed = input_inference.apply(
+        PAINT, input_inference.infer(PAINT, REGISTRY), {"prompt": "a sea", "seed": 9, "odd": 1}
     )
     assert (changed["2"]["inputs"]["text"], changed["5"]["inputs"]["seed"]) == ("a sea", 9)
     assert before == PAINT
@@ -131,7 +134,7 @@ def test_differences_are_told_by_node_and_input() -> None:
 def test_a_picture_has_every_node_and_link_and_no_markup_of_the_graphs() -> None:
     graph = copy.deepcopy(PAINT)
     graph["2"]["_meta"] = {"title": "<script>alert(1)</script>"}
-    root = ElementTree.fromstring(drawing.draw(graph, REGISTRY, "A & B"))  # noqa: S314  # it is our own
+    root = ElementTree.fromstring(layout.draw(graph, REGISTRY, "A & B"))  # noqa: S314  # it is our own
     space = "{http://www.w3.org/2000/svg}"
     boxes = {each.get("data-node"): each for each in root.iter(f"{space}g") if each.get("data-node")}
     assert set(boxes) == set(graph)
@@ -151,7 +154,7 @@ def _place(group: ElementTree.Element) -> tuple[float, float]:
 
 def test_a_sketch_has_every_node_within_its_frame_and_names_where_there_is_room() -> None:
     space = "{http://www.w3.org/2000/svg}"
-    root = ElementTree.fromstring(sketching.sketch(PAINT, REGISTRY))  # noqa: S314  # it is our own
+    root = ElementTree.fromstring(thumbnail.sketch(PAINT, REGISTRY))  # noqa: S314  # it is our own
     blocks = [
         [float(each.get(name, "0")) for name in ("x", "y", "width", "height")]
         for each in root.iter(f"{space}rect")
@@ -160,23 +163,23 @@ def test_a_sketch_has_every_node_within_its_frame_and_names_where_there_is_room(
     assert all(0 <= x <= x + wide <= 320 and 0 <= y <= y + tall <= 180 for x, y, wide, tall in blocks)
     assert not list(root.iter(f"{space}text"))
     two = {"1": node("Text <b>", value="x"), "2": node("Shown", text=["1", 0])}
-    root = ElementTree.fromstring(sketching.sketch(two, REGISTRY))  # noqa: S314  # it is our own
+    root = ElementTree.fromstring(thumbnail.sketch(two, REGISTRY))  # noqa: S314  # it is our own
     assert [each.text for each in root.iter(f"{space}text")] == ["Text <b>", "Shown"]
     many = {str(at): node("Add") for at in range(1000)}
-    assert "1,000 nodes" in sketching.sketch(many, REGISTRY)
+    assert "1,000 nodes" in thumbnail.sketch(many, REGISTRY)
 
 
 def test_a_circle_and_an_empty_graph_can_be_drawn() -> None:
     for graph in ({}, {"1": node("Add", a=["2", 0]), "2": node("Add", a=["1", 0])}):
-        ElementTree.fromstring(drawing.draw(graph))  # noqa: S314  # it is our own
-        ElementTree.fromstring(sketching.sketch(graph, REGISTRY))  # noqa: S314  # it is our own
+        ElementTree.fromstring(layout.draw(graph))  # noqa: S314  # it is our own
+        ElementTree.fromstring(thumbnail.sketch(graph, REGISTRY))  # noqa: S314  # it is our own
 
 
 def test_a_signature_that_says_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="arrow"):
-        signatures.parse("X", "a INT")
+        node_definitions.parse("X", "a INT")
     with pytest.raises(ValueError, match="nothing"):
-        signatures.parse("X", "a INT odd -> INT")
+        node_definitions.parse("X", "a INT odd -> INT")
 
 
 @corpus.here
@@ -205,7 +208,7 @@ def test_our_tables_say_what_comfyui_says() -> None:
 def test_every_graph_of_other_people_is_read_and_drawn() -> None:
     for path in [*corpus.TEMPLATES, *corpus.PAIRS]:
         graph = convert(corpus.load(path), REGISTRY).graph
-        names = [each.name for each in interface.infer(graph, REGISTRY)]
+        names = [each.name for each in input_inference.infer(graph, REGISTRY)]
         assert len(names) == len(set(names)), path.name
         assert models.named(graph, REGISTRY) is not None
-        ElementTree.fromstring(drawing.draw(graph, REGISTRY))  # noqa: S314  # it is our own
+        ElementTree.fromstring(layout.draw(graph, REGISTRY))  # noqa: S314  # it is our own

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sixfold.app import graphs as app_graphs
-from sixfold.core.graphs.spaces import Space
+from sixfold.core.workflows.workflows import Space
 
 LOADERS = {"ckpt_name", "lora_name", "unet_name", "clip_name", "vae_name", "control_net_name"}
 SPACES = app_graphs.built_in_spaces()

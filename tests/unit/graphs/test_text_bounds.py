@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import estimate
-from sixfold.core.graphs.execute import Limits, NodeFailed, execute
-from sixfold.core.graphs.limits import GraphTooLarge
-from sixfold.core.graphs.node_sessions import SMALL_TEXT
-from sixfold.core.graphs.validate import Verdict, validate
 from sixfold.core.work.engines import UnusableInput
+from sixfold.core.workflows import estimate
+from sixfold.core.workflows.execute import Limits, NodeFailed, execute
+from sixfold.core.workflows.limits import GraphTooLarge
+from sixfold.core.workflows.node_sessions import SMALL_TEXT
+from sixfold.core.workflows.validate import Verdict, validate
 from sixfold.engines.nodes import classes, words
 from tests.unit.graphs.small import World, node
 

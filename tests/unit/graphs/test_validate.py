@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.graphs import schema
-from sixfold.core.graphs.validate import Verdict, validate
+from sixfold.core.workflows import object_info
+from sixfold.core.workflows.validate import Verdict, validate
 from sixfold.engines.nodes import classes
 from tests.unit.graphs import corpus
 from tests.unit.graphs.effort import lines_run
@@ -185,7 +185,7 @@ def test_a_chain_of_twenty_thousand_is_no_depth() -> None:
 @corpus.here
 def test_schemas_of_a_server_are_read_and_written_alike() -> None:
     for spec in corpus.schemas():
-        again = schema.read({spec.class_type: schema.entry(spec)})[spec.class_type]
+        again = object_info.read({spec.class_type: object_info.entry(spec)})[spec.class_type]
         assert again.inputs == spec.inputs
         assert [output.type for output in again.outputs] == [output.type for output in spec.outputs]
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.graphs import documents
 from sixfold.core.memory import drafts, limits, slugs
 from sixfold.core.memory.drafts import Edit
 from sixfold.core.memory.exchange import archives, paths, transfer
@@ -22,6 +21,7 @@ from sixfold.core.memory.indexing import chunks, tokens
 from sixfold.core.memory.inference import entities
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.model import Page
+from sixfold.core.workflows import documents
 from sixfold.engines.speech import sentences
 from sixfold.engines.text import hashed
 

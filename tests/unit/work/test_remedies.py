@@ -14,11 +14,11 @@ import pytest
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.core.gateway import routing
-from sixfold.core.graphs import workshop
 from sixfold.core.memory.search import finder
 from sixfold.core.work import catalog
 from sixfold.core.work.catalog import Catalog, EngineSpec, Model
 from sixfold.core.work.choosing import Standing, Terms
+from sixfold.core.workflows import service as graph_service
 from sixfold.drivers import container, hosted
 from sixfold.engines.nodes import hosted as nodes
 from sixfold.settings import Settings
@@ -93,8 +93,8 @@ def test_every_key_that_a_remedy_sets_is_a_setting() -> None:
     [
         routing.UNLOCK,
         finder.UNLOCK,
-        workshop.UNLOCK,
-        workshop.PUBLIC,
+        graph_service.UNLOCK,
+        graph_service.PUBLIC,
         nodes.CLONING,
         container.UNLOCK,
         hosted.NO_CONTAINERS,

@@ -17,14 +17,14 @@ from sixfold.core import json_limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
-from sixfold.core.graphs import diff, embedded, interface, models, spaces
-from sixfold.core.graphs.convert import Converted
-from sixfold.core.graphs.documents import mapping
-from sixfold.core.graphs.limits import GraphLimits
-from sixfold.core.graphs.nodes import Graph
-from sixfold.core.graphs.spaces import PREFIX, Space
-from sixfold.core.graphs.validate import Verdict
 from sixfold.core.work.manifest.formats import media_types
+from sixfold.core.workflows import diff, image_metadata, input_inference, models, workflows
+from sixfold.core.workflows.documents import mapping
+from sixfold.core.workflows.editor_format.to_api import Converted
+from sixfold.core.workflows.limits import GraphLimits
+from sixfold.core.workflows.nodes import Graph
+from sixfold.core.workflows.validate import Verdict
+from sixfold.core.workflows.workflows import PREFIX, Space
 from sixfold.web import answers, bodies, calls, multipart
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
@@ -143,13 +143,13 @@ class Importing:
         await self._workshop.look(converted.graph)
         registry, graph = self._workshop.classes, converted.graph
         verdict = await self._workshop.verdict(graph)
-        inputs = await self._workshop.slices.run(interface.inference(graph, registry))
+        inputs = await self._workshop.slices.run(input_inference.inference(graph, registry))
         await asyncio.sleep(0)
         found = models.named(graph, registry, converted.models)
         await asyncio.sleep(0)
         kind = self._kind(graph)
         return Space(
-            slug=await self._free(account_id, spaces.slug_of(brought.name) or "workflow"),
+            slug=await self._free(account_id, workflows.slug_of(brought.name) or "workflow"),
             name=brought.name,
             description=f"Imported: {len(graph)} node{'s' * (len(graph) != 1)}",
             kind=kind or "api",
@@ -167,7 +167,7 @@ class Importing:
     async def _verification(self, verdict: Verdict) -> dict[str, Any]:
         if not verdict.valid:
             return {
-                **spaces.unverified(),
+                **workflows.unverified(),
                 "evidence": "; ".join(str(e["message"]) for e in verdict.errors)[:500],
             }
         moment = await self._services.database.read(now())
@@ -180,7 +180,9 @@ class Importing:
 
     def _custom(self, graph: Graph) -> list[str]:
         names = sorted({str(node["class_type"]) for node in graph.values()})
-        return [name for name in names if name.startswith(spaces.OWN) or name not in self._workshop.registry]
+        return [
+            name for name in names if name.startswith(workflows.OWN) or name not in self._workshop.registry
+        ]
 
     def _kind(self, graph: Graph) -> str:
         """What a graph makes, by what its output nodes take; empty where nothing says so."""
@@ -240,7 +242,7 @@ async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought
 async def _of_file(file: bytes, name: str, limits: GraphLimits) -> Brought:
     kind = media_types.find(file)
     # Inflating a text chunk releases the interpreter.
-    document = await asyncio.to_thread(embedded.read, file, limits)
+    document = await asyncio.to_thread(image_metadata.read, file, limits)
     return Brought(document, file, kind.media_type if kind else "application/json", _name(name))
 
 

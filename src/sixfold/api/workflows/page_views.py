@@ -6,7 +6,7 @@ from starlette.requests import Request
 
 from sixfold.api.workflows.imports import Importing
 from sixfold.api.workflows.workflows_list import Catalogue
-from sixfold.core.graphs.spaces import Space
+from sixfold.core.workflows.workflows import Space
 from sixfold.web.services import Services
 
 

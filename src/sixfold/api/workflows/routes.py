@@ -7,7 +7,7 @@ from sixfold.api.workflows.imports import Importing
 from sixfold.api.workflows.run import Running
 from sixfold.api.workflows.workflows_list import Catalogue
 from sixfold.core.accounts import rights
-from sixfold.core.graphs.spaces import PATH
+from sixfold.core.workflows.workflows import PATH
 from sixfold.web import answers
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services

@@ -13,12 +13,12 @@ from sixfold import errors
 from sixfold.api.workflows.workflows_list import Catalogue
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.graphs.interface import ApiInput
-from sixfold.core.graphs.nodes import Registry
-from sixfold.core.graphs.spaces import Space
 from sixfold.core.work.media import Source
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Webhook
+from sixfold.core.workflows.input_inference import ApiInput
+from sixfold.core.workflows.nodes import Registry
+from sixfold.core.workflows.workflows import Space
 from sixfold.net import urls
 from sixfold.web import answers, bodies, calls
 from sixfold.web.idempotency import Once

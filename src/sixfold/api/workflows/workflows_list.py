@@ -11,10 +11,11 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.graphs import drawing, sketching, spaces
-from sixfold.core.graphs.documents import mapping
-from sixfold.core.graphs.spaces import PREFIX, Space
 from sixfold.core.work.own import OwnModel
+from sixfold.core.workflows import workflows
+from sixfold.core.workflows.documents import mapping
+from sixfold.core.workflows.svg import layout, thumbnail
+from sixfold.core.workflows.workflows import PREFIX, Space
 from sixfold.web import answers, auth, calls, queries
 from sixfold.web.services import Services
 
@@ -66,11 +67,11 @@ class Catalogue:
 
     def drawn(self, space: Space) -> str:
         """A graph in SVG."""
-        return drawing.draw(space.graph, self._services.workshop.classes, space.name)
+        return layout.draw(space.graph, self._services.workshop.classes, space.name)
 
     def sketched(self, space: Space) -> str:
         """A graph in little, in SVG without a style of its own."""
-        return sketching.sketch(space.graph, self._services.workshop.classes)
+        return thumbnail.sketch(space.graph, self._services.workshop.classes)
 
     def record(self, space: Space) -> dict[str, Any]:
         """A space as the interface has it, with addresses that lead here."""
@@ -116,7 +117,7 @@ def _space(own: OwnModel) -> Space:
     facts = mapping(own.document.get("space"))
     row = mapping(mapping(own.document["models"]).get(own.name))
     fixed = mapping(row.get("fixed"))
-    inputs = spaces.api_inputs(fixed.get("api_inputs", ()))
+    inputs = workflows.api_inputs(fixed.get("api_inputs", ()))
     return Space(
         slug=own.name.removeprefix(PREFIX),
         name=str(row["title"]),

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.core.graphs.ports import File, Given, Made, NodeContext, Run
 from sixfold.core.work.engines import UnusableInput
+from sixfold.core.workflows.ports import File, Given, Made, NodeContext, Run
 from sixfold.engines.audio import files
 from sixfold.engines.nodes.values import Sound
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import resources
 
-from sixfold.core.graphs import signatures
-from sixfold.core.graphs.nodes import NodeSpec, Registry
-from sixfold.core.graphs.ports import Run
+from sixfold.core.workflows import node_definitions
+from sixfold.core.workflows.nodes import NodeSpec, Registry
+from sixfold.core.workflows.ports import Run
 from sixfold.engines.nodes import audio, hosted, images, masks, reels, sampling, terms, words
 
 _FILES = ("core.toml", "sixfold.toml")
@@ -29,7 +29,7 @@ def read() -> Iterator[NodeSpec]:
     """The classes of the tables, without functions."""
     for name in _FILES:
         text = (resources.files("sixfold.data") / "nodes" / name).read_text("utf-8")
-        yield from signatures.read(tomllib.loads(text))
+        yield from node_definitions.read(tomllib.loads(text))
 
 
 @functools.cache

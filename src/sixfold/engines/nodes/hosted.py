@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core import json_decoding
-from sixfold.core.graphs.documents import mapping
-from sixfold.core.graphs.estimate import Unknown
-from sixfold.core.graphs.ports import Asked, Child, File, Given, Made, NodeContext, Run
 from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.workflows.documents import mapping
+from sixfold.core.workflows.estimate import Unknown
+from sixfold.core.workflows.ports import Asked, Child, File, Given, Made, NodeContext, Run
 from sixfold.engines.audio import effects
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.nodes import audio, images, sampling, values

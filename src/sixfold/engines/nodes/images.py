@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sixfold.core.graphs.ports import File, Given, NodeContext, Run
 from sixfold.core.work.engines import UnusableInput
+from sixfold.core.workflows.ports import File, Given, NodeContext, Run
 from sixfold.engines.nodes import values
 from sixfold.engines.nodes.apart import room
 from sixfold.engines.nodes.scaling import scaled

@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.graphs.ports import Given, NodeContext, Run
+from sixfold.core.workflows.ports import Given, NodeContext, Run
 from sixfold.engines.nodes import images
 from sixfold.engines.nodes.apart import room
 from sixfold.engines.nodes.scaling import scaled

@@ -13,7 +13,7 @@ import blake3
 import msgspec
 import numpy as np
 
-from sixfold.core.graphs.ports import File, Many
+from sixfold.core.workflows.ports import File, Many
 from sixfold.engines.nodes.values import Film, Reel, Sound
 
 _LEVEL = 1

@@ -9,9 +9,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.graphs.estimate import MOST
-from sixfold.core.graphs.ports import Asked, Child, File, NodeContext, Run
 from sixfold.core.work.engines import EngineError
+from sixfold.core.workflows.estimate import MOST
+from sixfold.core.workflows.ports import Asked, Child, File, NodeContext, Run
 from sixfold.engines.nodes import apart, values
 from sixfold.engines.nodes.scaling import scaled
 from sixfold.engines.nodes.terms import Term, Wish, read

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.graphs import node_frames
-from sixfold.core.graphs.context import Context, Home
-from sixfold.core.graphs.node_frames import Frame, Frames
-from sixfold.core.graphs.node_sessions import LocalSession, Work, Worked
-from sixfold.core.graphs.ports import Child, Event
-from sixfold.core.graphs.validate import Node
 from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.workflows import node_frames
+from sixfold.core.workflows.context import Context, Home
+from sixfold.core.workflows.node_frames import Frame, Frames
+from sixfold.core.workflows.node_sessions import LocalSession, Work, Worked
+from sixfold.core.workflows.ports import Child, Event
+from sixfold.core.workflows.validate import Node
 from sixfold.engines.nodes import classes
 from sixfold.engines.nodes.packing import Packer
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sixfold.core.graphs.estimate import MOST
-from sixfold.core.graphs.nodes import NodeSpec
-from sixfold.core.graphs.ports import Many, NodeContext, Run
+from sixfold.core.workflows.estimate import MOST
+from sixfold.core.workflows.nodes import NodeSpec
+from sixfold.core.workflows.ports import Many, NodeContext, Run
 
 _CARRIED = """
     MODEL CLIP VAE CONDITIONING LATENT CONTROL_NET CLIP_VISION CLIP_VISION_OUTPUT STYLE_MODEL GLIGEN NOISE

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sixfold.core.graphs.estimate import Unknown
-from sixfold.core.graphs.ports import Given, NodeContext, Run
 from sixfold.core.work.engines import UnusableInput
+from sixfold.core.workflows.estimate import Unknown
+from sixfold.core.workflows.ports import Given, NodeContext, Run
 
 # The slowest of these nodes takes about 20 ms for a text of this length.
 _MOST_CHARS = 2**20

@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 
-from sixfold.core.graphs import schema
-from sixfold.core.graphs.elsewhere import Fetched, NodeLost, Place
-from sixfold.core.graphs.nodes import Graph, Registry
-from sixfold.core.graphs.ports import Event, File, Made
 from sixfold.core.work.manifest.formats import png
+from sixfold.core.workflows import object_info
+from sixfold.core.workflows.nodes import Graph, Registry
+from sixfold.core.workflows.ports import Event, File, Made
+from sixfold.core.workflows.remote_execution import Fetched, NodeLost, Place
 from sixfold.upstreams.comfyui import faults, hearing
 from sixfold.upstreams.comfyui import server as comfyui
 from sixfold.upstreams.comfyui.address import ComfyAddress
@@ -59,7 +59,7 @@ class ComfyWorkflows:
             try:
                 server = self._server(_LOOK)
                 await server.stats()  # another Sixfold, or what is none, says so here
-                self._known = await asyncio.to_thread(schema.read, await server.object_info())
+                self._known = await asyncio.to_thread(object_info.read, await server.object_info())
             except faults.Slow:
                 pass  # it loads a model, and has what it had
             except faults.ComfyError:

@@ -10,10 +10,10 @@ from typing import Any
 import blake3
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.graphs import execute, validate
-from sixfold.core.graphs.execute import Ended, Place
-from sixfold.core.graphs.ports import Child, Event, File, Made, Stored
 from sixfold.core.work.engines import Task
+from sixfold.core.workflows import execute, validate
+from sixfold.core.workflows.execute import Ended, Place
+from sixfold.core.workflows.ports import Child, Event, File, Made, Stored
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.engines.image.style.engine import StyleEngine

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.graphs import estimate
-from sixfold.core.graphs.execute import NodeFailed, unrunnable
-from sixfold.core.graphs.ports import Child, File
-from sixfold.core.graphs.validate import validate
+from sixfold.core.workflows import estimate
+from sixfold.core.workflows.execute import NodeFailed, unrunnable
+from sixfold.core.workflows.ports import Child, File
+from sixfold.core.workflows.validate import validate
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.nodes import classes
 from sixfold.errors import EngineUnavailable

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.graphs.ports import File
 from sixfold.core.work.engines import UnusableInput
+from sixfold.core.workflows.ports import File
 from sixfold.engines.nodes import apart, audio, images, masks, packing, scaling, values, words
 from sixfold.engines.nodes.values import Film, Sound
 

@@ -12,13 +12,13 @@ from typing import Any
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.graphs import faults, prompts, spaces
-from sixfold.core.graphs.documents import listed, mapping
-from sixfold.core.graphs.validate import Verdict
 from sixfold.core.work.events import Event, Moved
 from sixfold.core.work.orders import Order
 from sixfold.core.work.records import Prediction
 from sixfold.core.work.states import State
+from sixfold.core.workflows import comfyui_jobs, validation_errors, workflows
+from sixfold.core.workflows.documents import listed, mapping
+from sixfold.core.workflows.validate import Verdict
 from sixfold.web import answers
 from sixfold.web.services import Services
 
@@ -48,7 +48,9 @@ class Runs:
         """Queue a prompt: why it is refused, or what the client is told of it."""
         graph = body.get("prompt")
         if graph is None:
-            return _refusal(faults.fault("no_prompt", "No prompt provided", "No prompt provided")), {}
+            return _refusal(
+                validation_errors.fault("no_prompt", "No prompt provided", "No prompt provided")
+            ), {}
         targets = [str(each) for each in listed(body.get("partial_execution_targets"))] or None
         await self._workshop.look(graph, principal.tenant.models_of)
         verdict = await self._workshop.verdict(graph, targets=targets, strict_models=_is_strict(body))
@@ -63,7 +65,7 @@ class Runs:
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
         order = Order(
             principal=principal,
-            model=spaces.PROMPT,
+            model=workflows.PROMPT,
             inputs={},
             face=_FACE,
             request_id=request_id,
@@ -110,7 +112,7 @@ class Runs:
                 try:
                     await self._workshop.names.source(tenant, value, kind)
                 except errors.BadRequest:
-                    wrong = faults.fault(
+                    wrong = validation_errors.fault(
                         "custom_validation_failed",
                         "Custom validation failed for node",
                         f"{name} - Invalid {kind} file: {value[:200]}",
@@ -123,17 +125,19 @@ class Runs:
             return None
         words = [each["details"] for row in found.values() for each in row["errors"]]
         text = "Prompt outputs failed validation"
-        return _refusal(faults.fault("prompt_outputs_failed_validation", text, "\n".join(words)), found)
+        return _refusal(
+            validation_errors.fault("prompt_outputs_failed_validation", text, "\n".join(words)), found
+        )
 
     # -- how they stand --------------------------------------------------------------------------
 
     async def remaining(self, tenant: Tenant) -> Told:
         """How many are on their way."""
-        return _remaining(await self._services.database.read(prompts.remaining(tenant)))
+        return _remaining(await self._services.database.read(comfyui_jobs.remaining(tenant)))
 
     async def queue(self, tenant: Tenant) -> Told:
         """What runs, and what waits, both by their numbers: the oldest, as far as they fit into a page."""
-        found = sorted(await self._services.database.read(prompts.first(tenant)), key=_number)
+        found = sorted(await self._services.database.read(comfyui_jobs.first(tenant)), key=_number)
         items = await answers.encode_each(_item(each) for each in found)
         waits = [each.state is State.QUEUED for each in found]
         return {
@@ -145,9 +149,9 @@ class Runs:
         """What has ended, the newest that fit into a page, oldest first, or the one that is named."""
         database = self._services.database
         if prompt_id is None:
-            found = await database.read(prompts.ended(tenant, most))
+            found = await database.read(comfyui_jobs.ended(tenant, most))
         else:
-            one = await database.read(prompts.named(tenant, prompt_id))
+            one = await database.read(comfyui_jobs.named(tenant, prompt_id))
             found = (one,) if one is not None and one.is_terminal else ()
         entries = await answers.encode_each(self._entry(each) for each in found)
         return {_prompt_id(each): entry for each, entry in zip(found, entries, strict=True)}
@@ -184,11 +188,11 @@ class Runs:
 
     async def forget(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Leave what has ended out of the history."""
-        forgetting = prompts.forget(tenant, prompt_ids, everything=everything)
+        forgetting = comfyui_jobs.forget(tenant, prompt_ids, everything=everything)
         await self._services.database.write(forgetting)
 
     async def _under_way(self, tenant: Tenant) -> tuple[Prediction, ...]:
-        return await self._services.database.read(prompts.under_way(tenant))
+        return await self._services.database.read(comfyui_jobs.under_way(tenant))
 
     # -- who is told -----------------------------------------------------------------------------
 
@@ -197,7 +201,7 @@ class Runs:
         if not isinstance(event, Moved) or event.prediction.face != _FACE:
             return
         prediction = event.prediction
-        if prediction.model != spaces.PROMPT:
+        if prediction.model != workflows.PROMPT:
             return
         if prediction.is_terminal:
             self._tell_end(prediction)

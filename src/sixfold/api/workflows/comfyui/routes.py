@@ -21,11 +21,11 @@ from sixfold.core import json_limits
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import CredentialEnded, current
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.graphs import schema
-from sixfold.core.graphs.documents import listed
-from sixfold.core.graphs.faults import fault
-from sixfold.core.graphs.models import KINDS
-from sixfold.core.graphs.nodes import Registry
+from sixfold.core.workflows import object_info as workflows_object_info
+from sixfold.core.workflows.documents import listed
+from sixfold.core.workflows.models import KINDS
+from sixfold.core.workflows.nodes import Registry
+from sixfold.core.workflows.validation_errors import fault
 from sixfold.web import answers, auth, bodies, calls
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Handler, Route, Socket
@@ -265,5 +265,7 @@ def face(services: Services) -> Face:
 
 def _written(classes: Registry) -> tuple[Mapping[str, Any], bytes]:
     """The schema of each class as JSON, one by one so that threads take turns, and of all of them."""
-    known = {name: msgspec.Raw(answers.encode(each)) for name, each in schema.write(classes).items()}
+    known = {
+        name: msgspec.Raw(answers.encode(each)) for name, each in workflows_object_info.write(classes).items()
+    }
     return known, answers.encode(known)

@@ -1,0 +1,114 @@
+"""What is different between two graphs, whatever their nodes are called."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core.workflows import slices
+from sixfold.core.workflows.documents import mapping
+from sixfold.core.workflows.nodes import Graph, is_link
+from sixfold.core.workflows.slices import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Nodes that only one graph has, and inputs that changed; `pairs` is which node is which, `a` to `b`."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[Mapping[str, Any], ...]
+    pairs: Mapping[str, str]
+
+    @property
+    def equal(self) -> bool:
+        """Whether both graphs do the same."""
+        return not (self.added or self.removed or self.changed)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "equal": self.equal,
+            "added": list(self.added),
+            "removed": list(self.removed),
+            "changed": [dict(each) for each in self.changed],
+            "renamed": {a: b for a, b in self.pairs.items() if a != b},
+        }
+
+
+def compare(a: Graph, b: Graph) -> Difference:
+    """The difference from `a` to `b`: nodes are the same by id and class, else by what they do and where."""
+    return slices.complete(comparison(a, b))
+
+
+def comparison(a: Graph, b: Graph) -> Steps[Difference]:
+    """The same in steps."""
+    pairs = {node_id: node_id for node_id in a if node_id in b and _class(a, node_id) == _class(b, node_id)}
+    for similar in (_whole, _place):
+        yield from _pair(a, b, pairs, similar)
+    changed: list[Mapping[str, Any]] = []
+    for at, (one, other) in enumerate(pairs.items()):
+        if at % slices.ITEMS == 0:
+            yield
+        changed += _changes(a[one], b[other], one, other, pairs)
+    taken = set(pairs.values())
+    added = tuple(node_id for node_id in b if node_id not in taken)
+    return Difference(added, tuple(node_id for node_id in a if node_id not in pairs), tuple(changed), pairs)
+
+
+def _class(graph: Graph, node_id: str) -> str:
+    return str(graph[node_id].get("class_type"))
+
+
+def _values(node: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in mapping(node.get("inputs")).items() if not is_link(value)}
+
+
+def _whole(graph: Graph, node_id: str) -> object:
+    """A node's class and values."""
+    return _class(graph, node_id), repr(sorted(_values(graph[node_id]).items(), key=lambda each: each[0]))
+
+
+def _place(graph: Graph, node_id: str) -> object:
+    """A node's class, and the classes that it is linked to."""
+    links = mapping(graph[node_id].get("inputs"))
+    ends = [
+        (name, _class(graph, str(link[0])), link[1])
+        for name, link in sorted(links.items())
+        if is_link(link) and str(link[0]) in graph
+    ]
+    return _class(graph, node_id), repr(ends)
+
+
+def _pair(a: Graph, b: Graph, pairs: dict[str, str], similar: Any) -> Steps[None]:
+    """Pair what is left, in order, where both are similar."""
+    taken = set(pairs.values())
+    left: dict[object, deque[str]] = defaultdict(deque)
+    for at, node_id in enumerate(b):
+        if at % slices.ITEMS == 0:
+            yield
+        if node_id not in taken:
+            left[similar(b, node_id)].append(node_id)
+    for at, node_id in enumerate(a):
+        if at % slices.ITEMS == 0:
+            yield
+        if node_id not in pairs and (others := left.get(similar(a, node_id))):
+            pairs[node_id] = others.popleft()
+
+
+def _changes(
+    one: Mapping[str, Any], other: Mapping[str, Any], a: str, b: str, pairs: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    before, after = mapping(one.get("inputs")), mapping(other.get("inputs"))
+    found: list[dict[str, Any]] = []
+    for name in dict.fromkeys((*before, *after)):
+        old, new = before.get(name), after.get(name)
+        moved = [pairs.get(str(old[0]), str(old[0])), old[1]] if is_link(old) else old
+        known = [str(new[0]), new[1]] if is_link(new) else new
+        if moved != known or (name in before) != (name in after):
+            where = {"node_id": a, "class_type": one.get("class_type"), "input": name}
+            found.append({**where, "from": old, "to": new, **({"renamed_to": b} if a != b else {})})
+    return found

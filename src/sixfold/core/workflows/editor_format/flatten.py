@@ -1,0 +1,302 @@
+"""A workflow as the editor saves it, flattened: subgraphs and group nodes opened, links by their ends.
+
+A node inside a subgraph has the id `<host>:<inner>`; inside a group node, `<host>:<index>`. The borders of
+both are nodes of their own that only pass on, so that a link is followed through them like a reroute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sixfold.core.workflows import slices
+from sixfold.core.workflows.documents import Json, listed, mapping
+from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, measure
+from sixfold.core.workflows.nodes import WIDGET_TYPES, Input
+from sixfold.core.workflows.slices import Steps
+from sixfold.errors import BadRequest
+
+Source = tuple[str, int]
+
+ALWAYS, NEVER, BYPASS = 0, 2, 4
+NOTES = frozenset({"Note", "MarkdownNote"})
+_GROUP = ("workflow/", "workflow>")
+_BORDER_IN, _BORDER_OUT = "<", ">"
+_MAX_DEPTH = 32
+
+
+@dataclass(slots=True)
+class Slot:
+    """One input of a node in the editor: what is linked to it, and the name of its widget if it has one.
+
+    A host's own value of a promoted widget is its `value`.
+    """
+
+    name: str
+    type: str
+    source: Source | None = None
+    widget: str = ""
+    value: Any = None
+
+
+@dataclass(slots=True)
+class Drawn:
+    """One node as the editor has it. `passes` leads from an output to the input that it passes on."""
+
+    id: str
+    type: str
+    mode: int = ALWAYS
+    title: str = ""
+    slots: list[Slot] = field(default_factory=list[Slot])
+    values: Any = None
+    named: dict[str, Any] = field(default_factory=dict[str, Any])
+    outputs: tuple[str, ...] = ()
+    models: tuple[Json, ...] = ()
+    passes: bool = False
+
+
+def is_editor(document: object) -> bool:
+    """Whether a document is in the editor's format."""
+    known = mapping(document)
+    return isinstance(known.get("nodes"), list) and "links" in known
+
+
+class BadSubgraph(BadRequest):
+    """A subgraph holds itself, or subgraphs are nested too deep."""
+
+    code = "bad_subgraph"
+
+
+def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Drawn]:
+    """Every node by its flat id, in the document's order; raises `GraphTooLarge` or `BadSubgraph`.
+
+    Nodes, inputs and text are counted before they are added, so that work and memory are bounded by
+    `limits` and not by what the document would open to.
+    """
+    return slices.complete(flattening(document, limits))
+
+
+def flattening(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> Steps[dict[str, Drawn]]:
+    """The same in steps."""
+    sheet = _Sheet(document, limits)
+    links = _sorted_links(document)
+    yield
+    yield from sheet.open(document, links, "", ALWAYS)
+    return sheet.nodes
+
+
+class _Sheet:
+    """The flat nodes so far, and the definitions that hosts refer to."""
+
+    def __init__(self, document: Json, limits: GraphLimits) -> None:
+        self.nodes: dict[str, Drawn] = {}
+        self._budget = limits.budget()
+        # The definitions that are being opened, outermost first, and the links of each definition.
+        self._path: list[str] = []
+        self._links: dict[str, _Links] = {}
+        self._costs: dict[int, tuple[int, int]] = {}
+        definitions: Json = document.get("definitions") or {}
+        self._subgraphs: dict[str, Json] = {each["id"]: each for each in definitions.get("subgraphs") or ()}
+        extra: Json = document.get("extra") or {}
+        self._groups: Json = extra.get("groupNodes") or {}
+
+    def open(self, graph: Json, links: _Links, prefix: str, mode: int) -> Steps[None]:
+        """Add the nodes of a graph or subgraph whose ids begin with `prefix`."""
+        for at, row in enumerate(listed(graph.get("nodes"))):
+            if at % slices.ITEMS == 0:
+                yield
+            self._spend(row, prefix)
+            node = _node(row, prefix, links.by_id)
+            node.mode = node.mode if mode == ALWAYS else mode
+            yield from self._add(node, row)
+
+    def _spend(self, row: Json, prefix: str) -> None:
+        """Count a node with its slots, values and texts before it is made."""
+        cost = self._costs.get(id(row))
+        if cost is None:
+            cost = self._costs[id(row)] = _cost(row)
+        slots = len(listed(row.get("inputs")))
+        self._budget.spend(nodes=1, values=cost[0], text_bytes=cost[1] + (1 + slots) * len(prefix))
+
+    def _add(self, node: Drawn, row: Json) -> Steps[None]:
+        kind = node.type
+        group = self._groups.get(kind[len(_GROUP[0]) :]) if kind.startswith(_GROUP) else None
+        if kind in self._subgraphs and node.mode != BYPASS:
+            yield from self._subgraph(node, self._subgraphs[kind], row)
+        elif group is not None and node.mode != BYPASS:
+            self._group(node, group)
+        else:
+            self.nodes[node.id] = node
+
+    # -- subgraphs -------------------------------------------------------------------------------
+
+    def _subgraph(self, host: Drawn, definition: Json, row: Json) -> Steps[None]:
+        """Open a subgraph: its inputs lead to the host's, the host's outputs to its outputs."""
+        self._enter(host.type, str(definition.get("name") or host.type))
+        links = self._links.get(host.type)
+        if links is None:
+            links = self._links[host.type] = _sorted_links(definition)
+        prefix = f"{host.id}:"
+        inputs: list[Json] = definition.get("inputs") or []
+        outputs: list[Json] = definition.get("outputs") or []
+        self._budget.spend(values=len(inputs) + len(outputs) + len(links.outgoing))
+        by_name = {slot.name: slot for slot in host.slots}
+        border = [by_name.get(str(each.get("name"))) or Slot(str(each.get("name")), "*") for each in inputs]
+        proxies: list[list[Any]] = _properties(row).get("proxyWidgets") or []
+        given: list[Any] = listed(host.values)
+        if not proxies:
+            _give(given, [slot for slot, each in zip(border, inputs, strict=True) if _is_widget(each)])
+        self.nodes[prefix + _BORDER_IN] = Drawn(prefix + _BORDER_IN, "", slots=border, passes=True)
+        slots = [Slot(str(each.get("name")), str(each.get("type"))) for each in outputs]
+        for origin, slot, at in links.outgoing:
+            if at < len(slots):
+                slots[at].source = _inner((origin, slot), prefix)
+        self.nodes[host.id] = Drawn(host.id, "", host.mode, slots=slots, passes=True)
+        yield from self.open(definition, links, prefix, host.mode)
+        _promote(self.nodes, prefix, zip(proxies, given, strict=False))
+        self._path.pop()
+
+    def _enter(self, definition_id: str, name: str) -> None:
+        if definition_id in self._path:
+            raise BadSubgraph(f"The subgraph {name[:80]!r} contains itself")
+        if len(self._path) >= _MAX_DEPTH:
+            raise BadSubgraph(f"Subgraphs may be nested at most {_MAX_DEPTH} deep")
+        self._path.append(definition_id)
+
+    # -- group nodes -----------------------------------------------------------------------------
+
+    def _group(self, host: Drawn, group: Json) -> None:
+        """Open a group node: its free inputs and outputs are the host's, in order."""
+        rows: list[Json] = group.get("nodes") or []
+        prefix = f"{host.id}:"
+        links: list[list[Any]] = group.get("links") or []
+        for row in rows:
+            self._spend(row, prefix)
+        self._budget.spend(values=len(links) + len(listed(group.get("external"))))
+        inside = {(each[2], each[3]): (each[0], each[1]) for each in links if each[0] is not None}
+        used = {(each[0], each[1]) for each in links}
+        external = {(_index(each[0]), each[1]) for each in group.get("external") or ()}
+        free: Iterator[Slot] = iter(host.slots)
+        values = listed(host.values)
+        out: list[Slot] = []
+        for index, row in enumerate(rows):
+            node = _node({**row, "id": index}, prefix, {})
+            for at, slot in enumerate(node.slots):
+                if (index, at) in inside:
+                    origin, output = inside[index, at]
+                    slot.source = (f"{prefix}{origin}", output)
+                elif not slot.widget and (outer := next(free, None)) is not None:
+                    slot.source = outer.source
+            count = len(row.get("widgets_values") or ())
+            node.values, values = values[:count] or node.values, values[count:]
+            node.mode = host.mode or node.mode
+            self.nodes[node.id] = node
+            out += [
+                Slot("", kind, (node.id, at))
+                for at, kind in enumerate(node.outputs)
+                if (index, at) not in used or (index, at) in external
+            ]
+        self.nodes[host.id] = Drawn(host.id, "", host.mode, slots=out, passes=True)
+
+
+def _cost(row: Json) -> tuple[int, int]:
+    """The values and the text of one row of a document that become part of the graph."""
+    slots = [*listed(row.get("inputs")), *listed(row.get("outputs"))]
+    properties = _properties(row)
+    kept = [row.get(name) for name in ("id", "type", "title", "widgets_values", "widgets_values_named")]
+    kept += [properties.get("proxyWidgets"), properties.get("models")]
+    kept += [mapping(slot).get("name") for slot in slots]
+    return measure(kept)
+
+
+def _index(told: Any) -> Any:
+    """A node of a group by its place; some editors wrote the whole node."""
+    return mapping(told).get("index", told)
+
+
+def _give(values: list[Any], slots: list[Slot]) -> None:
+    """A host's own values of its widgets, in the order of its definition's."""
+    for slot, value in zip(slots, values, strict=False):
+        slot.value = value
+
+
+def _promote(nodes: Mapping[str, Drawn], prefix: str, given: Iterable[tuple[list[Any], Any]]) -> None:
+    """Give a host's own values of promoted widgets to the nodes inside whose widgets they are."""
+    for (inner, name, *_), value in given:
+        node = nodes.get(f"{prefix}{inner}")
+        if node is not None and value is not None:
+            node.named[str(name)] = value
+
+
+def _is_widget(told: Json) -> bool:
+    return str(told.get("type")).split(",")[0] in WIDGET_TYPES
+
+
+def _properties(row: Json) -> Json:
+    return row.get("properties") or {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Links:
+    """A graph's links by id, and those to its outputs: origin, its slot, the output."""
+
+    by_id: Mapping[Any, tuple[str, int, str, int]]
+    outgoing: tuple[tuple[str, int, int], ...]
+
+
+def _sorted_links(graph: Json) -> _Links:
+    by_id = _links(graph)
+    ends = by_id.values()
+    return _Links(by_id, tuple((origin, slot, at) for origin, slot, target, at in ends if target == "-20"))
+
+
+def _links(graph: Json) -> dict[Any, tuple[str, int, str, int]]:
+    """A graph's links by id: origin, its slot, target, its slot; rows of both schemas."""
+    found: dict[Any, tuple[str, int, str, int]] = {}
+    for row in graph.get("links") or ():
+        if told := mapping(row):
+            ends = (told["origin_id"], told["origin_slot"], told["target_id"], told["target_slot"])
+            found[told["id"]] = (str(ends[0]), int(ends[1]), str(ends[2]), int(ends[3]))
+        elif len(listed(row)) >= 5:
+            link, origin, slot, target, at = listed(row)[:5]
+            found[link] = (str(origin), int(slot), str(target), int(at))
+    return found
+
+
+def _inner(source: Source, prefix: str) -> Source:
+    """A link's origin by its flat id; what comes in from outside comes through the border."""
+    origin, slot = source
+    return (prefix + (_BORDER_IN if origin == "-10" else origin), slot)
+
+
+def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]) -> Drawn:
+    slots: list[Slot] = []
+    for told in listed(row.get("inputs")):
+        link = links.get(told.get("link"))
+        widget: Json = told.get("widget") or {}
+        slots.append(
+            Slot(
+                str(told.get("name")),
+                str(told.get("type")),
+                _inner((link[0], link[1]), prefix) if link else None,
+                str(widget.get("name") or ""),
+            )
+        )
+    outputs: list[Json] = row.get("outputs") or []
+    return Drawn(
+        id=f"{prefix}{row.get('id')}",
+        type=str(row.get("type") or ""),
+        mode=int(row.get("mode") or ALWAYS),
+        title=str(row.get("title") or ""),
+        slots=slots,
+        values=row.get("widgets_values"),
+        named=dict(row.get("widgets_values_named") or {}),
+        outputs=tuple(str(each.get("type")) for each in outputs),
+        models=tuple(_properties(row).get("models") or ()),
+    )
+
+
+def widget_of(slot: Slot) -> Input:
+    """The widget that a slot stands for, where no schema tells of it."""
+    return Input(slot.widget, slot.type)

@@ -1,0 +1,193 @@
+"""The editor's format into the API format, as the editor itself would export it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core.workflows import slices
+from sixfold.core.workflows.documents import listed, mapping
+from sixfold.core.workflows.editor_format import flatten, widgets
+from sixfold.core.workflows.editor_format.flatten import BYPASS, NEVER, NOTES, Drawn, Source
+from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
+from sixfold.core.workflows.nodes import Graph, NodeSpec, Registry, is_link
+from sixfold.core.workflows.slices import Steps
+from sixfold.errors import BadRequest
+
+_VIRTUAL = NOTES | {"Reroute", "PrimitiveNode"}
+
+
+class NotAWorkflow(BadRequest):
+    """The document is no workflow."""
+
+    code = "not_a_workflow"
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A graph in API format; `unknown` maps classes that the registry has not to their nodes.
+
+    `models` are files that the workflow itself says where to find: `name`, `url`, `directory`.
+    """
+
+    graph: Graph
+    unknown: Mapping[str, tuple[str, ...]]
+    models: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """A value that comes over a link: a primitive's."""
+
+    value: Any
+
+
+def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS) -> Converted:
+    """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
+    return slices.complete(conversion(document, registry, limits))
+
+
+def conversion(
+    document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS
+) -> Steps[Converted]:
+    """The same in steps."""
+    known = mapping(document)
+    known = mapping(known.get("prompt")) or known
+    if flatten.is_editor(known):
+        return (yield from _of_editor(known, registry, limits))
+    yield from limits.checking(known)
+    if not known or not all(_is_node(node) for node in known.values()):
+        raise NotAWorkflow
+    graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in known.items()}
+    return Converted(graph, _unknown(graph, registry))
+
+
+def _is_node(node: object) -> bool:
+    return isinstance(mapping(node).get("class_type"), str)
+
+
+def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLimits) -> Steps[Converted]:
+    try:
+        nodes = yield from flatten.flattening(document, limits)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        raise NotAWorkflow("The editor's document is damaged") from None
+    follower = _Follower(nodes, limits.values)
+    graph: dict[str, dict[str, Any]] = {}
+    models: list[Mapping[str, Any]] = []
+    for at, node in enumerate(nodes.values()):
+        if at % slices.ITEMS == 0:
+            yield
+        if not node.passes and node.mode not in (NEVER, BYPASS) and node.type not in _VIRTUAL:
+            graph[node.id] = _exported(node, follower, registry.get(node.type))
+            models += node.models
+    yield from limits.checking(graph)
+    yield
+    _drop_dangling(graph)
+    return Converted(graph, _unknown(graph, registry), tuple(models))
+
+
+def _exported(node: Drawn, follower: _Follower, spec: NodeSpec | None) -> dict[str, Any]:
+    inputs = {name: _wrapped(value) for name, value in widgets.values(node, spec).items()}
+    for slot in node.slots:
+        if slot.source is None:
+            continue
+        match follower.origin(slot.source, slot.type):
+            case _Fixed(value):
+                inputs[slot.name] = _wrapped(value)
+            case (origin, output):
+                inputs[slot.name] = [origin, output]
+            case None:
+                pass
+    title = node.title or (spec.title if spec else "") or node.type
+    return {"inputs": inputs, "class_type": node.type, "_meta": {"title": title}}
+
+
+def _wrapped(value: object) -> object:
+    """A list that is a value, so that it is not taken for a link."""
+    return {"__value__": items} if (items := listed(value)) or value == [] else value
+
+
+class _Follower:
+    """Finds what links come from, through reroutes, subgraph borders and bypassed nodes."""
+
+    def __init__(self, nodes: Mapping[str, Drawn], most_steps: int) -> None:
+        self._nodes = nodes
+        self._found: dict[tuple[Source, str], Source | _Fixed | None] = {}
+        self._most_steps = self._steps = most_steps
+
+    def origin(self, source: Source, wanted: str) -> Source | _Fixed | None:
+        """Return the output or value that a link of type `wanted` ends at; None for nothing.
+
+        Raises `GraphTooLarge` where the links of the graph together take too many steps.
+        """
+        path: list[tuple[Source, str]] = []
+        seen: set[Source] = set()
+        at: Source | _Fixed | None = source
+        while isinstance(at, tuple):
+            if (at, wanted) in self._found:
+                at = self._found[at, wanted]
+                break
+            following = self._next(at, wanted) if at not in seen else None
+            seen.add(at)
+            path.append((at, wanted))
+            if following == at:
+                break
+            at = following
+        self._found.update(dict.fromkeys(path, at))
+        return at
+
+    def _next(self, at: Source, wanted: str) -> Source | _Fixed | None:
+        """Return what one link comes from; the link itself where it ends."""
+        node = self._nodes.get(at[0])
+        if node is None or node.mode == NEVER:
+            return None
+        if node.mode == BYPASS:
+            self._count(1 + len(node.slots))
+            return _bypassed(node, at[1], wanted)
+        self._count(1)
+        if node.passes:
+            slot = node.slots[at[1]] if at[1] < len(node.slots) else None
+            if slot is not None and slot.source is None and slot.value is not None:
+                return _Fixed(slot.value)
+            return slot.source if slot else None
+        if node.type == "Reroute":
+            return node.slots[0].source if node.slots else None
+        if node.type == "PrimitiveNode":
+            given = listed(node.values)
+            return _Fixed(given[0]) if given else None
+        return at
+
+    def _count(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise GraphTooLarge(
+                f"The links of a graph may pass through at most {self._most_steps:,} reroutes, "
+                "bypassed nodes and subgraph borders"
+            )
+
+
+def _bypassed(node: Drawn, output: int, wanted: str) -> Source | None:
+    """The input that a bypassed node passes on: the one beside the output, else the first of its type."""
+    beside = node.slots[output : output + 1]
+    for slot in [*beside, *node.slots]:
+        if slot.type == wanted and slot.source is not None:
+            return slot.source
+    return None
+
+
+def _drop_dangling(graph: Mapping[str, dict[str, Any]]) -> None:
+    """Take away links to nodes that are not exported."""
+    for node in graph.values():
+        inputs: dict[str, Any] = node["inputs"]
+        for name in [name for name, value in inputs.items() if is_link(value) and value[0] not in graph]:
+            del inputs[name]
+
+
+def _unknown(graph: Graph, registry: Registry) -> dict[str, tuple[str, ...]]:
+    unknown: dict[str, list[str]] = {}
+    for node_id, node in graph.items():
+        class_type = str(node["class_type"])
+        if class_type not in registry:
+            unknown.setdefault(class_type, []).append(node_id)
+    return {class_type: tuple(nodes) for class_type, nodes in unknown.items()}

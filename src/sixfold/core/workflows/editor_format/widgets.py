@@ -1,0 +1,58 @@
+"""The values of a node's widgets by name: the editor saves them as a bare list, in its own order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sixfold.core.workflows.documents import listed, mapping
+from sixfold.core.workflows.editor_format.flatten import Drawn, widget_of
+from sixfold.core.workflows.nodes import Input, NodeSpec
+
+_CONTROL = frozenset({"fixed", "increment", "decrement", "randomize", "increment-wrap"})
+
+
+def values(node: Drawn, spec: NodeSpec | None) -> dict[str, Any]:
+    """A node's values by the name of their inputs."""
+    order = _order(node, spec)
+    if known := mapping(node.values):
+        wanted = {each.name for each in order} if spec is not None else set(known)
+        found = {name: value for name, value in known.items() if name in wanted}
+    else:
+        found = _in_order(order, listed(node.values))
+    names = {each.name for each in order}
+    return {**found, **{name: value for name, value in node.named.items() if name in names}}
+
+
+def _order(node: Drawn, spec: NodeSpec | None) -> list[Input]:
+    """The widgets in the editor's order: the node's own list where it has all, else the schema's."""
+    own = [slot for slot in node.slots if slot.widget]
+    if spec is None:
+        return [widget_of(slot) for slot in own]
+    listed = [each for each in spec.inputs if each.section != "hidden" and each.is_widget]
+    names = {slot.widget for slot in own}
+    if own and all(each.name in names for each in listed if each.section == "required"):
+        return [spec.by_name.get(slot.widget) or widget_of(slot) for slot in own]
+    return listed
+
+
+def _in_order(order: Sequence[Input], given: Sequence[Any]) -> dict[str, Any]:
+    """Pair the widgets with the values, leaving out the editor's own word on what comes after a run."""
+    found: dict[str, Any] = {}
+    at = 0
+    for place, each in enumerate(order):
+        if at >= len(given):
+            break
+        found[each.name] = given[at]
+        at += 1
+        spare = len(given) - at > len(order) - place - 1
+        if at < len(given) and _is_control(given[at], each, spare=spare):
+            at += 1
+    return found
+
+
+def _is_control(value: Any, each: Input, *, spare: bool) -> bool:
+    """Whether a value is that word: one of a few, or yes or no in the first editors."""
+    if isinstance(value, bool):
+        return each.has_control and spare
+    return isinstance(value, str) and value in _CONTROL and (each.has_control or spare)

@@ -1,0 +1,113 @@
+"""What a graph will order before it runs: trivial nodes are tried, what only a run can know is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from sixfold import errors
+from sixfold.core.work.engines import EngineError
+from sixfold.core.workflows import node_call, slices
+from sixfold.core.workflows.limits import count_text
+from sixfold.core.workflows.node_sessions import SMALL_TEXT
+from sixfold.core.workflows.ports import Asked, Many, NodeContext
+from sixfold.core.workflows.slices import Steps
+from sixfold.core.workflows.validate import Node, Verdict
+
+MOST: Final = 64  # pictures of a node, and calls of one for a list, where only the run will know how many
+
+
+class Unknown:
+    """A value that only a run can give."""
+
+    shape = ()
+
+
+UNKNOWN: Final = Unknown()
+# Characters that nodes on texts take and give before the rest is left to the run.
+_MOST_TEXT: Final = 2**20
+_LAZY = frozenset({"record", "switch"})  # functions that do with what is unknown
+
+
+def orders(
+    verdict: Verdict, context: NodeContext | None = None, *, lenient: bool = False
+) -> tuple[tuple[str, Asked], ...]:
+    """The orders of a checked graph by node, in the order of its nodes; none is placed.
+
+    Raises what a node's own estimate raises: an `EngineUnavailable` says so before anything is held.
+    `lenient`: another server runs the graph, and such a node orders nothing.
+    """
+    return slices.complete(ordering(verdict, context, lenient=lenient))
+
+
+def ordering(
+    verdict: Verdict, context: NodeContext | None = None, *, lenient: bool = False
+) -> Steps[tuple[tuple[str, Asked], ...]]:
+    """The same in steps."""
+    values: dict[str, tuple[Any, ...]] = {}
+    found: list[tuple[str, Asked]] = []
+    left = _MOST_TEXT
+    for at, (node_id, node) in enumerate(verdict.nodes.items()):
+        if at % slices.ITEMS == 0:
+            yield
+        inputs = dict(node.values)
+        for name, (origin, slot) in node.links.items():
+            inputs[name] = values[origin][slot]
+        spec = node.spec
+        if spec.estimate is not None:
+            found += [(node_id, each) for each in _asked(node, inputs, lenient=lenient)]
+        values[node_id] = _unknown(node, inputs)
+        if any(each.upload and inputs.get(each.name) == "" for each in spec.inputs):
+            values[node_id] = (None,) * len(spec.outputs)  # no file is named
+        elif spec.where == "inline" and spec.run is not None and not spec.output_node and left > 0:
+            characters = count_text(inputs.values())
+            if characters > SMALL_TEXT:  # a node worker runs it
+                continue
+            left -= characters
+            values[node_id] = _tried(node, context, inputs) or values[node_id]
+            left -= count_text(values[node_id])
+    return tuple(found)
+
+
+def _unknown(node: Node, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a node gives that is not tried: a list where it is called for one, or gives one."""
+    calls = 0 if node.spec.input_is_list else _calls(inputs)
+    return tuple(
+        Many((UNKNOWN,) * (calls or MOST)) if calls or each.is_list else UNKNOWN for each in node.spec.outputs
+    )
+
+
+def _calls(inputs: Mapping[str, Any]) -> int:
+    """How often a node is called for lists; 0 where it gets none."""
+    return max((len(value) for value in inputs.values() if isinstance(value, Many)), default=0)
+
+
+def _asked(node: Node, inputs: Mapping[str, Any], *, lenient: bool) -> Iterator[Asked]:
+    estimated: Any = node.spec.estimate
+    calls = 0 if node.spec.input_is_list else _calls(inputs)
+    try:
+        if calls and all(len(set(map(id, each))) == 1 for each in inputs.values() if isinstance(each, Many)):
+            yield from (*estimated(node_call.ones(inputs)[0]),) * calls  # one like the other
+            return
+        for one in node_call.ones(inputs) if calls else [inputs]:
+            yield from estimated(one)
+    except EngineError as error:
+        if not lenient:
+            raise errors.BadRequest(f"{node.spec.class_type} (node {node.id}): {error}") from error
+    except (errors.SixfoldError, KeyError, TypeError, ValueError):
+        if not lenient:
+            raise
+
+
+def _tried(node: Node, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
+    run: Any = node.spec.run
+    if any(_has_unknown(value) for value in inputs.values()) and run.__name__ not in _LAZY:
+        return ()
+    try:
+        return node_call.finish(node, node_call.call(node, context, inputs)).outputs  # pyright: ignore[reportArgumentType]  # what is inline asks nothing of its context
+    except (EngineError, TypeError, ValueError):
+        return ()
+
+
+def _has_unknown(value: Any) -> bool:
+    return value is UNKNOWN or (isinstance(value, Many) and any(each is UNKNOWN for each in value))

@@ -1,0 +1,205 @@
+"""Workflows inside pictures: ComfyUI's text chunks of PNG, and its words in the EXIF of WebP and JPEG."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.work.manifest.formats import media_types, png, riff, webp
+from sixfold.core.workflows.documents import Json, mapping
+from sixfold.core.workflows.editor_format.to_api import NotAWorkflow
+from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
+
+_NAMES = ("workflow", "prompt")
+_TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
+_MOST_KEYWORDS = 1024  # of an iTXt before its text: flags, language, translated keyword
+_FLAGS, _HAS_EXIF, _HAS_ALPHA, _ASCII = 20, 0x08, 0x10, 2
+
+
+def read(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> Json:
+    """The document of a file: JSON itself, or what an image carries.
+
+    Of the two that an image may carry, the graph that ran (`prompt`) is taken before the editor's. Raises
+    `NotAWorkflow` or `GraphTooLarge`; no more than the limit is ever inflated or decoded.
+    """
+    found = _carried(data, limits)
+    if found is None:
+        return _json(data, limits)
+    for name in reversed(_NAMES):
+        if text := found.get(name, bytes)():
+            return _json(text, limits)
+    raise NotAWorkflow("The picture carries no workflow")
+
+
+def carried(data: bytes, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Json]:
+    """What an image carries by name (`workflow`, `prompt`); raises what `read` does."""
+    found = _carried(data, limits) or {}
+    return {name: _json(told, limits) for name, text in found.items() if (told := text())}
+
+
+_Text = Callable[[], bytes]
+
+
+def _carried(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
+    """The texts in an image, each read when it is called; None for what is none."""
+    kind = media_types.find(data)
+    if kind is None:
+        return None
+    if kind.media_type == "image/png":
+        inflater = _Inflater(len(_NAMES) * limits.json_bytes)
+        return {
+            name: functools.partial(_text, kind, rest, inflater)
+            for name, (kind, rest) in _png(data, limits.json_bytes).items()
+        }
+    if kind.media_type in ("image/jpeg", "image/webp"):
+        return {name: functools.partial(bytes, text) for name, text in _exif(data, limits.json_bytes)}
+    return None
+
+
+def _json(data: bytes, limits: GraphLimits) -> Json:
+    limits.check_document(data)
+    try:
+        found: object = json.loads(data, parse_constant=lambda _word: None, parse_float=_finite)
+    except (ValueError, RecursionError):
+        raise NotAWorkflow("The file is neither JSON nor a picture with a workflow") from None
+    document = mapping(found)
+    if not document:
+        raise NotAWorkflow
+    return document
+
+
+def _finite(text: str) -> float | None:
+    number = float(text)
+    return number if math.isfinite(number) else None
+
+
+def _png(data: bytes, most: int) -> dict[str, tuple[bytes, bytes]]:
+    """The first text chunk of each name, as it is; longer ones are cut above `most` bytes."""
+    found: dict[str, tuple[bytes, bytes]] = {}
+    for chunk in png.chunks(data):
+        if chunk.kind in _TEXTS:
+            for name in _NAMES:
+                mark = name.encode() + b"\0"
+                if name not in found and data.startswith(mark, chunk.body):
+                    begin = chunk.body + len(mark)
+                    found[name] = chunk.kind, data[begin : min(chunk.end - 4, begin + most + _MOST_KEYWORDS)]
+            if len(found) == len(_NAMES):
+                break
+    return found
+
+
+def _text(kind: bytes, rest: bytes, inflater: _Inflater) -> bytes:
+    if kind == b"tEXt":
+        return rest
+    if kind == b"zTXt":
+        return inflater.inflate(rest[1:])
+    packed, rest = rest[:1] == b"\1", rest[2:]
+    text = rest.split(b"\0", 2)[-1]
+    return inflater.inflate(text) if packed else text
+
+
+class _Inflater:
+    """Inflates the texts of one file, together up to a limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        message = "The texts of an image may have at most {:,} bytes when inflated"
+        self._budget = InputBudget(bytes=Limit(most, message, GraphTooLarge))
+
+    def inflate(self, data: bytes) -> bytes:
+        unpacker = zlib.decompressobj()
+        try:
+            text = unpacker.decompress(data, self._most - self._budget.spent("bytes") + 1)
+        except zlib.error:
+            return b""
+        self._budget.spend(bytes=len(text))
+        return text
+
+
+def _exif(data: bytes, most: int) -> Iterator[tuple[str, bytes]]:
+    """Texts `workflow:{…}` and `prompt:{…}`, each up to its NUL, wherever the EXIF holds them."""
+    for name in _NAMES:
+        mark = name.encode() + b":{"
+        at = data.find(mark)
+        if at >= 0:
+            begin = at + len(mark) - 1
+            end = data.find(b"\0", at, begin + most + 1)
+            yield name, data[begin : end if end >= 0 else begin + most + 1]
+
+
+def chunks(prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None) -> bytes:
+    """The text chunks that ComfyUI writes into a PNG, to be put behind its header."""
+    made = b""
+    for name, document in (("prompt", prompt), ("workflow", workflow)):
+        if document is not None:
+            made += png.chunk(
+                b"tEXt", name.encode() + b"\0" + json.dumps(document).encode("latin-1", "replace")
+            )
+    return made
+
+
+class GraphEmbedder:
+    """Writes one graph into any number of PNG and WebP files; it is encoded once for each format."""
+
+    def __init__(self, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None) -> None:
+        self._prompt = prompt
+        self._workflow = workflow
+
+    def embed(self, data: bytes) -> bytes:
+        """Return the file with its graph in it; other formats are returned unchanged."""
+        if png.matches(data):
+            if data[12:16] != b"IHDR":
+                return data
+            end = png.HEADER_BYTES
+            return data[:end] + self._chunks + data[end:]  # readers look before the pixels
+        if webp.matches(data) and data[12:15] == b"VP8":
+            whole = data if data[15:16] == b"X" else _extended(data)
+            extended = whole[:_FLAGS] + bytes([whole[_FLAGS] | _HAS_EXIF]) + whole[_FLAGS + 1 :]
+            extended += self._exif
+            return extended[:4] + (len(extended) - 8).to_bytes(4, "little") + extended[8:]
+        return data
+
+    @functools.cached_property
+    def _chunks(self) -> bytes:
+        return chunks(self._prompt, self._workflow)
+
+    @functools.cached_property
+    def _exif(self) -> bytes:
+        tags = {0x010F: ("workflow", self._workflow), 0x0110: ("prompt", self._prompt)}
+        return riff.chunk(b"EXIF", _tiff(tags))
+
+
+def written(
+    data: bytes, prompt: Mapping[str, Any] | None, workflow: Mapping[str, Any] | None = None
+) -> bytes:
+    """A PNG or a WebP with its graph in it, so that it can be dropped back and run again."""
+    return GraphEmbedder(prompt, workflow).embed(data)
+
+
+def _extended(data: bytes) -> bytes:
+    """A simple WebP as one that may carry more than its picture; raises `Unembeddable`."""
+    header = webp.extended_header(data, riff.complete(data, b"WEBP")[0])
+    return data[:12] + header[:8] + bytes([header[8] & _HAS_ALPHA]) + header[9:] + data[12:]
+
+
+def _tiff(tags: Mapping[int, tuple[str, Mapping[str, Any] | None]]) -> bytes:
+    """EXIF with texts in its first directory, where ComfyUI looks: make and model of the camera."""
+    texts = {
+        tag: f"{name}:{json.dumps(document)}".encode() + b"\0"
+        for tag, (name, document) in tags.items()
+        if document is not None
+    }
+    at = 8 + 2 + 12 * len(texts) + 4
+    entries, bodies = b"", b""
+    for tag, text in texts.items():
+        head = tag.to_bytes(2, "little") + _ASCII.to_bytes(2, "little")
+        entries += head + len(text).to_bytes(4, "little") + (at + len(bodies)).to_bytes(4, "little")
+        bodies += text + b"\0" * (len(text) % 2)
+    return (
+        b"II*\0" + (8).to_bytes(4, "little") + len(texts).to_bytes(2, "little") + entries + bytes(4) + bodies
+    )

@@ -1,0 +1,186 @@
+"""What a caller may give a graph, inferred: its files, its words, its numbers, each by one plain name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core.workflows import slices
+from sixfold.core.workflows.documents import listed, mapping, plain_name
+from sixfold.core.workflows.nodes import Graph, Input, NodeSpec, Registry, is_link
+from sixfold.core.workflows.slices import Steps
+
+# Fields of samplers and latents that people set, with the names that they know them by.
+_PLAIN = {
+    "seed": "seed",
+    "noise_seed": "seed",
+    "steps": "steps",
+    "cfg": "cfg",
+    "guidance": "guidance",
+    "denoise": "denoise",
+    "width": "width",
+    "height": "height",
+    "length": "length",
+    "duration": "duration",
+    "duration_seconds": "duration_seconds",
+    "strength_model": "lora_strength",
+    "strength": "strength",
+    "megapixels": "megapixels",
+    "scale_by": "scale",
+    "fps": "fps",
+}
+_SIZED = ("width", "height", "length")  # told by what makes a latent or a picture, not by what changes one
+_MAKERS = re.compile(r"^Empty|ToVideo$|^SixfoldTextToImage$|ToVideoLatent$")
+_WORDS = ("text", "prompt", "value", "text_g", "t5xxl", "lyrics", "tags", "style_prompt")
+_TYPES = {"INT": "integer", "FLOAT": "number"}
+_FILES = {"image": "image", "video": "video", "audio": "string", "file": "string"}
+
+
+@dataclass(frozen=True, slots=True)
+class ApiInput:
+    """One input of a graph that is called: where it goes, what it is, and what it is when it is not given."""
+
+    name: str
+    type: str
+    node_id: str
+    field: str
+    default: Any
+    required: bool
+    description: str = ""
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As the interface has it."""
+        told: dict[str, Any] = {
+            "name": self.name,
+            "type": self.type,
+            "nodeId": self.node_id,
+            "field": self.field,
+            "required": self.required,
+        }
+        if self.default is not None:
+            told["default"] = self.default
+        if self.description:
+            told["description"] = self.description
+        return told
+
+
+def infer(graph: Graph, registry: Registry) -> tuple[ApiInput, ...]:
+    """The inputs of a graph: files, prompts, then numbers; equal names are told apart by their node."""
+    return slices.complete(inference(graph, registry))
+
+
+def inference(graph: Graph, registry: Registry) -> Steps[tuple[ApiInput, ...]]:
+    """The same in steps."""
+    negatives = _leading(graph, "negative")
+    yield
+    negatives -= _leading(graph, "positive")
+    found: list[ApiInput] = []
+    for at, (node_id, node) in enumerate(graph.items()):
+        if at % slices.ITEMS == 0:
+            yield
+        spec = registry.get(str(node["class_type"]))
+        for name, value in mapping(node.get("inputs")).items():
+            if not is_link(value) and (one := _of(node_id, node, spec, name)) is not None:
+                found.append(_negative(one) if node_id in negatives else one)
+    order = {"image": 0, "video": 0, "string": 1, "integer": 2, "number": 2}
+    found.sort(key=lambda each: order[each.type])
+    yield
+    told: list[ApiInput] = []
+    for at, one in enumerate(_told_apart(found, graph)):
+        if at % slices.ITEMS == 0:
+            yield
+        told.append(one)
+    return tuple(told)
+
+
+def _of(node_id: str, node: Mapping[str, Any], spec: NodeSpec | None, name: str) -> ApiInput | None:
+    value = mapping(node.get("inputs"))[name]
+    given = spec.by_name.get(name) if spec is not None else None
+    if given is not None and given.upload:
+        return ApiInput(given.upload, _FILES[given.upload], node_id, name, value, required=True)
+    if isinstance(value, str) and name in _WORDS and (given is None or given.type == "STRING"):
+        plain = _slug(node) if name == "value" else "prompt" if name != "lyrics" else name
+        return ApiInput(plain, "string", node_id, name, value, required=plain == "prompt")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_wanted(node, name):
+        return None
+    kind = _TYPES.get(given.type if given else "", "integer" if isinstance(value, int) else "number")
+    plain = _slug(node) if name == "value" else _PLAIN[name]
+    return ApiInput(plain, kind, node_id, name, value, required=False, description=_range(given))
+
+
+def _is_wanted(node: Mapping[str, Any], name: str) -> bool:
+    class_type = str(node["class_type"])
+    if name == "value":
+        return class_type.startswith("Primitive")
+    if name in _SIZED:
+        return bool(_MAKERS.search(class_type))
+    return name in _PLAIN
+
+
+def _range(given: Input | None) -> str:
+    low, high = (given.options.get(end) if given else None for end in ("min", "max"))
+    if not isinstance(low, int | float) or not isinstance(high, int | float) or high > 2**31:
+        return ""
+    return f"{low:g} to {high:g}"
+
+
+def _slug(node: Mapping[str, Any]) -> str:
+    """A primitive's name: its title, where somebody gave it one."""
+    slug = plain_name(str(mapping(node.get("_meta")).get("title") or ""), "_")
+    default = {"string", "int", "float", "boolean", "string_multiline", "text"}
+    return slug if slug and slug not in default and not slug.startswith("primitive") else "value"
+
+
+def _leading(graph: Graph, side: str) -> set[str]:
+    """The nodes whose words lead to inputs of this name: those to a `negative` only say what to leave out."""
+    stack = [
+        str(link[0])
+        for node in graph.values()
+        for name, link in mapping(node.get("inputs")).items()
+        if name == side and is_link(link)
+    ]
+    seen: set[str] = set()
+    while stack:
+        node_id = stack.pop()
+        if node_id in seen or node_id not in graph:
+            continue
+        seen.add(node_id)
+        links = mapping(graph[node_id].get("inputs"))
+        both = "positive" in links and "negative" in links
+        names = [side] if both else [name for name in links if name not in ("model", "clip", "vae")]
+        stack += [str(links[name][0]) for name in names if is_link(links[name])]
+    return seen
+
+
+def _negative(one: ApiInput) -> ApiInput:
+    if one.name != "prompt":
+        return one
+    return ApiInput("negative_prompt", one.type, one.node_id, one.field, one.default, required=False)
+
+
+def _told_apart(found: list[ApiInput], graph: Graph) -> Iterator[ApiInput]:
+    """One name for each; several nodes that all say the same seed or size share the first."""
+    count: dict[str, int] = {}
+    for one in found:
+        count[one.name] = at = count.get(one.name, 0) + 1
+        name = one.name if at == 1 else f"{one.name}_{at}"
+        title = str(mapping(graph[one.node_id].get("_meta")).get("title") or "")
+        told = one.description or (title if one.type == "string" else "")
+        yield ApiInput(name, one.type, one.node_id, one.field, one.default, one.required and at == 1, told)
+
+
+def apply(graph: Graph, inputs: tuple[ApiInput, ...], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The graph with what a caller gave in its place; the graph itself stays."""
+    changed = {
+        node_id: {**node, "inputs": dict(mapping(node.get("inputs")))} for node_id, node in graph.items()
+    }
+    for one in inputs:
+        if one.name in given and one.node_id in changed:
+            value = given[one.name]
+            items = listed(value)
+            wrapped = {"__value__": items} if items else value
+            changed[one.node_id]["inputs"][one.field] = wrapped
+    return changed

@@ -1,0 +1,126 @@
+"""Limits of a graph, the same wherever one is read, validated, imported, compared or run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sixfold import errors
+from sixfold.core import json_limits
+from sixfold.core.input_budget import InputBudget, Limit
+from sixfold.core.workflows import slices
+from sixfold.core.workflows.documents import mapping
+from sixfold.core.workflows.slices import Steps
+
+_WALKED = 1_000  # lists and objects between two steps
+_MOST = "A graph may have at most {:,} "
+
+
+class GraphTooLarge(errors.BadRequest):
+    """The graph exceeds a limit."""
+
+    code = "graph_too_large"
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLimits:
+    """The largest graph that is accepted.
+
+    `nodes` are counted after subgraphs and group nodes are opened, `values` are those of all inputs with
+    the members of lists and objects. `json_bytes` bounds the document itself, and again the text of the
+    nodes after opening.
+    """
+
+    nodes: int = 5_000
+    values: int = 100_000
+    json_bytes: int = 2**20
+
+    def check_document(self, data: bytes) -> None:
+        """Raise `GraphTooLarge` or `InputTooLarge` for JSON that is too large to be decoded."""
+        if len(data) > self.json_bytes:
+            most = self.json_bytes
+            raise GraphTooLarge(f"A graph may have at most {most:,} bytes of JSON; got {len(data):,}")
+        json_limits.GRAPH.check(data)
+
+    def budget(self) -> InputBudget:
+        """A budget of nodes, values and bytes of text for a graph that is about to be read."""
+        opened = "after its subgraphs are opened"
+        return InputBudget(
+            nodes=Limit(self.nodes, _MOST + f"nodes {opened}", GraphTooLarge),
+            values=Limit(self.values, _MOST + "values in the inputs of its nodes", GraphTooLarge),
+            text_bytes=Limit(self.json_bytes, _MOST + f"bytes of text {opened}", GraphTooLarge),
+        )
+
+    def checking(self, graph: object) -> Steps[None]:
+        """Raise `GraphTooLarge` for a graph in API format with too many nodes or values; in steps."""
+        nodes = mapping(graph)
+        budget = self.budget()
+        budget.spend(nodes=len(nodes))
+        count = 0
+        for at, node in enumerate(nodes.values()):
+            if at % slices.ITEMS == 0:
+                yield
+            inputs = mapping(mapping(node).get("inputs"))
+            count += len(inputs)
+            for number, value in enumerate(inputs.values(), 1):
+                if number % _WALKED == 0:
+                    yield
+                if isinstance(value, list | dict):
+                    held = cast("list[Any] | dict[str, Any]", value)
+                    count += 2 if _is_plain_link(held) else (yield from _counting(held, self.values - count))
+            if count > self.values:
+                break
+        budget.spend(values=count)
+
+
+DEFAULT_LIMITS = GraphLimits()
+
+
+def count_text(values: Iterable[object]) -> int:
+    """Count the characters of texts, also of those in lists of values."""
+    count = 0
+    for value in values:
+        if isinstance(value, str):
+            count += len(value)
+        elif isinstance(value, tuple):
+            count += count_text(cast("tuple[object, ...]", value))
+    return count
+
+
+def _is_plain_link(value: list[Any] | dict[str, Any]) -> bool:
+    # Nearly all values are links, which need no walk.
+    return type(value) is list and len(value) == 2 and type(value[0]) is str and type(value[1]) is int
+
+
+def _counting(value: list[Any] | dict[str, Any], limit: int) -> Steps[int]:
+    """Count the members of a value and of all its lists and objects, stopping above `limit`."""
+    count = walked = 0
+    pending: list[list[Any] | dict[str, Any]] = [value]
+    while pending and count <= limit:
+        held = pending.pop()
+        members = list(held.values()) if isinstance(held, dict) else held
+        count += len(members)
+        pending += [each for each in members if isinstance(each, list | dict)]
+        walked += 1
+        if walked % _WALKED == 0:
+            yield
+    return count
+
+
+def measure(value: object) -> tuple[int, int]:
+    """Count a value with all members of its lists and objects, and the characters of their texts."""
+    count = text = 0
+    pending: list[Any] = [value]
+    while pending:
+        each = pending.pop()
+        count += 1
+        if isinstance(each, str):
+            text += len(each)
+        elif isinstance(each, list):
+            pending += cast("list[Any]", each)
+        elif isinstance(each, Mapping):
+            known = mapping(cast("object", each))
+            text += sum(map(len, known))
+            pending += known.values()
+    return count, text

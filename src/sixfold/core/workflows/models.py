@@ -1,0 +1,60 @@
+"""The model files that a graph names: kind, place, and where its workflow says that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core.workflows.documents import mapping
+from sixfold.core.workflows.nodes import Graph, Registry
+
+# A folder's kind in the interface's words; what stands for weights of its own is told as a checkpoint.
+KINDS = {
+    "checkpoints": "checkpoint",
+    "loras": "lora",
+    "diffusion_models": "unet",
+    "text_encoders": "clip",
+    "clip_vision": "clip",
+    "vae": "vae",
+    "controlnet": "controlnet",
+    "upscale_models": "upscaler",
+    "latent_upscale_models": "upscaler",
+}
+_FILE = (".safetensors", ".ckpt", ".pt", ".pth", ".gguf", ".bin", ".onnx", ".sft")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One file that a graph names; `folder` is ComfyUI's."""
+
+    file: str
+    folder: str
+    nodes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Its kind in the interface's words."""
+        return KINDS.get(self.folder, "checkpoint")
+
+
+def named(graph: Graph, registry: Registry, told: Iterable[Mapping[str, Any]] = ()) -> tuple[ModelFile, ...]:
+    """Every model file of a graph, once; `told` is what `convert` found in the workflow of their origin."""
+    sources: dict[str, tuple[str, ...]] = {}
+    for row in told:
+        url = str(row.get("url") or "")
+        if url.startswith("https://"):
+            sources.setdefault(str(row.get("name")), (url,))
+    found: dict[tuple[str, str], list[str]] = {}
+    for node_id, node in graph.items():
+        spec = registry.get(str(node["class_type"]))
+        for name, value in mapping(node.get("inputs")).items():
+            given = spec.by_name.get(name) if spec else None
+            folder = str(given.options.get("folder") or "") if given else ""
+            if isinstance(value, str) and value and (folder or (spec is None and value.endswith(_FILE))):
+                found.setdefault((value, folder), []).append(node_id)
+    return tuple(
+        ModelFile(file, folder, tuple(nodes), sources.get(file, ()))
+        for (file, folder), nodes in found.items()
+    )

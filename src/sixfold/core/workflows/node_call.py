@@ -1,0 +1,72 @@
+"""A node's function called, one by one where its inputs are lists of values, and what it gave."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold.core.work.engines import EngineError
+from sixfold.core.workflows.ports import Given, Many, NodeContext
+from sixfold.core.workflows.validate import Node
+
+
+def call(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Any:
+    """What the node's function gives; an awaitable for a class that is awaited."""
+    spec = node.spec
+    if spec.run is None:
+        raise EngineError("this class is known by its schema only; a ComfyUI server can run it")
+    if spec.input_is_list:
+        return spec.run(context, **{name: _listed(value) for name, value in inputs.items()})
+    for value in inputs.values():
+        if isinstance(value, Many):
+            break
+    else:
+        return spec.run(context, **inputs)
+    if spec.where == "await":
+        return _each_awaited(node, context, inputs)
+    return joined([finish(node, spec.run(context, **one)) for one in ones(inputs)])
+
+
+async def _each_awaited(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Given:
+    given = [finish(node, await call(node, context, one)) for one in ones(inputs)]
+    return joined(given)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Many) else [value]
+
+
+def ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The inputs of each call: a shorter list repeats its last value."""
+    lists: dict[str, list[Any]] = {name: _listed(value) for name, value in inputs.items()}
+    count = max(len(values) for values in lists.values())
+    if not all(lists.values()):
+        return []
+    return [{name: values[min(at, len(values) - 1)] for name, values in lists.items()} for at in range(count)]
+
+
+def finish(node: Node, returned: Any) -> Given:
+    """What a function returned as `Given`, with lists marked where the class gives them."""
+    given: Given = returned if isinstance(returned, Given) else Given(tuple(returned or ()))
+    outputs = node.spec.outputs
+    if len(given.outputs) < len(outputs) and not inspect.isawaitable(returned):
+        missing = len(outputs) - len(given.outputs)
+        given = Given((*given.outputs, *(None,) * missing), given.made, given.ui)
+    if node.spec.gives_lists:
+        marked = tuple(
+            Many(value) if outputs[at].is_list and not isinstance(value, Many) else value
+            for at, value in enumerate(given.outputs)
+        )
+        given = Given(marked, given.made, given.ui)
+    return given
+
+
+def joined(given: list[Given]) -> Given:
+    """Several calls' outcomes as one: each output a list of values."""
+    outputs = [Many(values) for values in zip(*(each.outputs for each in given), strict=True)]
+    ui: dict[str, Any] = {}
+    for each in given:
+        for key, value in each.ui.items():
+            ui[key] = [*ui.get(key, ()), *value] if isinstance(value, list | tuple) else value
+    return Given(tuple(outputs), tuple(made for each in given for made in each.made), ui)

@@ -1,0 +1,109 @@
+"""Classes written as one line each, as `data/nodes/*.toml` has them, read into `NodeSpec`s.
+
+name TYPE =default min..max /step %round flags; next? TYPE -> OUTPUT, OUTPUT:name, LIST[]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sixfold.core.workflows.nodes import Input, NodeSpec, Output
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_TOKEN = re.compile(rf"=?(?:{_STRING}|\[(?:{_STRING}|[^\]])*\]|[^\s;])+|;")
+_RANGE = re.compile(r"(-?[\d.e+]*?\d)?\.\.(-?[\d.e+]+)?", re.ASCII)
+_FLAGS: Mapping[str, tuple[str, Any]] = {
+    "control": ("control_after_generate", True),
+    "multiline": ("multiline", True),
+    "socket": ("forceInput", True),
+    "multiselect": ("multiselect", True),
+    "image-file": ("image_upload", True),
+    "audio-file": ("audio_upload", True),
+    "video-file": ("video_upload", True),
+    "file-file": ("file_upload", True),
+}
+Lists = Mapping[str, list[Any]]
+
+
+def read(document: Mapping[str, Any]) -> Iterator[NodeSpec]:
+    """The classes of a document: a table for each category, and `lists` of choices that have a name."""
+    lists: Lists = document.get("lists", {})
+    for category, rows in document.items():
+        if category != "lists":
+            for class_type, line in rows.items():
+                yield parse(class_type, line, lists, category)
+
+
+def parse(class_type: str, line: str, lists: Lists | None = None, category: str = "") -> NodeSpec:
+    """One class from its line; raises `ValueError` for a line that says nothing."""
+    taken, arrow, given = line.rpartition("->")
+    if not arrow:
+        raise ValueError(f"{class_type}: a signature needs an arrow")
+    marks, rest = _marks(taken.strip())
+    return NodeSpec(
+        class_type,
+        tuple(_input(words, lists or {}) for words in _split(rest)),
+        tuple(_output(each.strip()) for each in given.split(",") if each.strip()),
+        output_node="!" in marks,
+        input_is_list="[]" in marks,
+        category=category,
+    )
+
+
+def _marks(text: str) -> tuple[str, str]:
+    head, _, rest = text.partition(" ")
+    return (head, rest) if head in ("!", "[]", "![]") else ("", text)
+
+
+def _split(text: str) -> Iterator[list[str]]:
+    words: list[str] = []
+    for word in _TOKEN.findall(text):
+        if word == ";":
+            yield words
+            words = []
+        else:
+            words.append(word)
+    if words:
+        yield words
+
+
+def _input(words: list[str], lists: Lists) -> Input:
+    name, kind, *told = words
+    options: dict[str, Any] = {}
+    choices: tuple[Any, ...] | None = None
+    if kind.startswith("@"):
+        kind, choices = "COMBO", tuple(lists[kind[1:]])
+    elif kind.startswith("["):
+        kind, choices = "COMBO", tuple(json.loads(kind))
+    elif kind.startswith("<"):
+        options["folder"] = kind.strip("<>")
+        kind, choices = "COMBO", ()
+    elif kind == "COMBO":
+        choices = ()
+    for word in told:
+        options.update(_option(word))
+    section = "optional" if name.endswith("?") else "required"
+    return Input(name.removesuffix("?"), kind, section, choices, options)
+
+
+def _option(word: str) -> dict[str, Any]:
+    if word.startswith("="):
+        return {"default": json.loads(word[1:])}
+    if word in _FLAGS:
+        key, value = _FLAGS[word]
+        return {key: value}
+    if word[0] in "/%":
+        return {"step" if word[0] == "/" else "round": json.loads(word[1:])}
+    found = _RANGE.fullmatch(word)
+    if found is None:
+        raise ValueError(f"{word} is nothing that a signature may say")
+    return {key: json.loads(end) for key, end in zip(("min", "max"), found.groups(), strict=True) if end}
+
+
+def _output(text: str) -> Output:
+    is_list = text.endswith("[]")
+    kind, _, name = text.removesuffix("[]").partition(":")
+    return Output(kind, name or kind, is_list)

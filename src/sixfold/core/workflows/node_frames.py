@@ -1,0 +1,217 @@
+"""What a server and a node worker send each other: frames of JSON with bytes behind, large bytes as files.
+
+server → worker   begin · run · load · child · release
+worker → server   ready, then event · child · done · failed
+
+A frame is two little-endian lengths of four bytes, so much JSON and so many bytes. The bytes are the segments
+that the JSON refers to by place and length.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sixfold.core.workflows.node_sessions import HELD, Ref, Worked
+from sixfold.core.workflows.ports import File, Made
+
+MOST_BYTES = 64 * 2**20  # of one frame
+_IN_FRAME = 2**16  # bytes; larger ones travel as files
+_LENGTHS = 4
+
+Row = Mapping[str, Any]
+
+
+class BadFrame(Exception):
+    """A frame that is too long, or none at all."""
+
+
+class Frame:
+    """A frame to be sent, or one that came: `told` is its JSON."""
+
+    def __init__(self, told: dict[str, Any], data: bytes = b"") -> None:
+        self.told = told
+        self._segments: list[bytes] = [data] if data else []
+        self._length = len(data)
+
+    @property
+    def binary(self) -> bytes:
+        """All bytes behind the JSON."""
+        return b"".join(self._segments)
+
+    def put(self, data: bytes, scratch: Path) -> list[int] | str:
+        """Add bytes; gives what refers to them: their place, or the name of a new file in `scratch`."""
+        if len(data) > _IN_FRAME:
+            path = scratch / secrets.token_hex(12)
+            path.write_bytes(data)
+            return str(path)
+        place = [self._length, len(data)]
+        self._segments.append(data)
+        self._length += len(data)
+        return place
+
+    def take(self, place: list[int] | str, scratch: Path) -> bytes:
+        """The bytes that `put` referred to; a file is removed. Raises `BadFrame` for one elsewhere."""
+        if isinstance(place, str):
+            path = Path(place)
+            if path.parent != scratch:
+                raise BadFrame(f"{place} does not lie in the run's folder")
+            data = path.read_bytes()
+            path.unlink()
+            return data
+        at, length = place
+        return self.binary[at : at + length]
+
+    def encode(self) -> bytes:
+        """As it is sent; raises `BadFrame`."""
+        text = json.dumps(self.told, default=_plain).encode()
+        if len(text) + self._length > MOST_BYTES:
+            raise BadFrame(f"a message of more than {MOST_BYTES // 2**20} MiB")
+        lengths = (len(text).to_bytes(_LENGTHS, "little"), self._length.to_bytes(_LENGTHS, "little"))
+        return b"".join((*lengths, text, *self._segments))
+
+
+class Frames:
+    """Cuts a stream into frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are whole with `data`; raises `BadFrame`."""
+        buffer, found, at = self._buffer, list[Frame](), 0
+        buffer += data
+        while len(buffer) - at >= 2 * _LENGTHS:
+            middle, start = at + _LENGTHS, at + 2 * _LENGTHS
+            text = int.from_bytes(buffer[at:middle], "little")
+            more = int.from_bytes(buffer[middle:start], "little")
+            if text + more > MOST_BYTES:
+                raise BadFrame(f"a frame claims {text + more} bytes")
+            if len(buffer) - start < text + more:
+                break
+            try:
+                told = json.loads(bytes(buffer[start : start + text]))
+            except ValueError as error:
+                raise BadFrame(str(error)) from error
+            at = start + text + more
+            found.append(Frame(told, bytes(buffer[start + text : at])))
+        del buffer[:at]
+        return found
+
+
+def _plain(value: object) -> object:
+    """NumPy's numbers as plain ones."""
+    convert = getattr(value, "tolist", None)
+    if callable(convert):
+        return convert()
+    raise TypeError(f"{type(value).__name__} cannot be sent")
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def value_row(value: Any) -> list[Any]:
+    """An input: a plain value, a file, or a reference to what the session holds."""
+    match value:
+        case Ref(node_id, slot):
+            return ["ref", node_id, slot]
+        case File():
+            return ["file", file_row(value)]
+        case _:
+            return ["plain", value]
+
+
+def read_value(row: list[Any]) -> Any:
+    """The input of a row."""
+    match row:
+        case ["ref", str(node_id), int(slot)]:
+            return Ref(node_id, slot)
+        case ["file", file]:
+            return read_file(file)
+        case _:
+            return row[1]
+
+
+def file_row(file: File) -> Row:
+    """A file by where it lies."""
+    return {
+        "digest": file.digest,
+        "type": file.content_type,
+        "path": str(file.path.absolute()),
+        "name": file.name,
+        "info": dict(file.info),
+    }
+
+
+def read_file(row: Row) -> File:
+    """The file of a row."""
+    return File(row["digest"], row["type"], Path(row["path"]), row["name"], row["info"])
+
+
+def made_row(made: Made, frame: Frame, scratch: Path) -> Row:
+    """A file that a node made."""
+    return {
+        "type": made.content_type,
+        "data": frame.put(made.data, scratch) if made.data else None,
+        "path": str(made.path) if made.path else None,
+        "kind": made.kind,
+        "prefix": made.prefix,
+        "temporary": made.temporary,
+        "info": dict(made.info),
+    }
+
+
+def read_made(row: Row, frame: Frame, scratch: Path) -> Made:
+    """The file of a row; its bytes stay where they are if they are a file."""
+    data, path = row["data"], row["path"]
+    if isinstance(data, str):
+        data, path = None, data
+    if path is not None and Path(path).parent != scratch:
+        raise BadFrame(f"{path} does not lie in the run's folder")
+    return Made(
+        row["type"],
+        b"" if data is None else frame.take(data, scratch),
+        None if path is None else Path(path),
+        row["kind"],
+        row["prefix"],
+        temporary=row["temporary"],
+        info=row["info"],
+    )
+
+
+def worked_row(worked: Worked, frame: Frame, scratch: Path) -> Row:
+    """What a node gave."""
+    return {
+        "outputs": [[] if value is HELD else [value] for value in worked.outputs],
+        "sizes": worked.sizes,
+        "texts": worked.texts,
+        "made": [made_row(each, frame, scratch) for each in worked.made],
+        "ui": worked.ui,
+        "packed": None if worked.packed is None else frame.put(worked.packed, scratch),
+    }
+
+
+def needs_file(worked: Worked) -> bool:
+    """Whether `worked_row` writes a file."""
+    return any(len(data) > _IN_FRAME for data in (worked.packed or b"", *(each.data for each in worked.made)))
+
+
+def has_file(row: Row) -> bool:
+    """Whether `read_worked` reads a file."""
+    return isinstance(row["packed"], str)
+
+
+def read_worked(row: Row, frame: Frame, scratch: Path) -> Worked:
+    """What a row says that a node gave."""
+    packed = row["packed"]
+    return Worked(
+        tuple(value[0] if value else HELD for value in row["outputs"]),
+        tuple(row["sizes"]),
+        tuple(row["texts"]),
+        tuple(read_made(each, frame, scratch) for each in row["made"]),
+        row["ui"],
+        None if packed is None else frame.take(packed, scratch),
+    )

@@ -1,0 +1,149 @@
+"""Node sessions: where the nodes of one run work and their large values are held, beside the run itself.
+
+A run has only small values; what it hands to a session instead of a large one is a `Ref` to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from sixfold.core.workflows.limits import count_text
+from sixfold.core.workflows.node_call import call, finish
+from sixfold.core.workflows.ports import Given, Made, NodeContext, Packer
+from sixfold.core.workflows.validate import Node
+
+# Nodes on texts of at most so many characters take less than 1 ms: they may run on the event loop.
+SMALL_TEXT: Final = 2**14
+_SMALL_TYPES = (bool, int, float)
+
+
+class Held:
+    """Stands for an output that its session holds."""
+
+
+HELD: Final = Held()
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An input that the session holds: an output of a node that ran or was loaded there."""
+
+    node_id: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A node and its inputs, large ones as `Ref`; `packs` asks for its outputs' bytes for the cache."""
+
+    node: Node
+    inputs: Mapping[str, Any]
+    packs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """What a node gave: small outputs as they are, `HELD` for others; for each its bytes and characters."""
+
+    outputs: tuple[Any, ...]
+    sizes: tuple[int, ...]
+    texts: tuple[int, ...] = ()
+    made: tuple[Made, ...] = ()
+    ui: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    packed: bytes | None = None
+
+
+class NodeSession(Protocol):
+    """Runs nodes for one run of a graph."""
+
+    async def run(self, work: Work, context: NodeContext) -> Worked:
+        """Run a node whose inputs are there; raises what the node raises."""
+        ...
+
+    async def load(self, node: Node, packed: bytes) -> Worked:
+        """Hold the outputs of a node as the cache has them."""
+        ...
+
+    def release(self, node_id: str) -> None:
+        """Let go of a node's outputs."""
+        ...
+
+    async def close(self, *, ended: bool) -> None:
+        """Let go of everything; a run that has not `ended` by itself is stopped at once."""
+        ...
+
+
+OpenSession = Callable[[], Awaitable[NodeSession]]
+
+
+def is_small(value: object) -> bool:
+    """Whether a value may leave its session: a number, or a short text."""
+    return value is None or type(value) in _SMALL_TYPES or (type(value) is str and len(value) <= SMALL_TEXT)
+
+
+class LocalSession:
+    """A session in this process: nodes that compute in threads, those that wait for models on the loop."""
+
+    def __init__(self, packer: Packer, threads: Executor | None = None) -> None:
+        self._packer = packer
+        self._threads = threads
+        self._values: dict[str, tuple[Any, ...]] = {}
+
+    async def run(self, work: Work, context: NodeContext) -> Worked:
+        """Run a node whose inputs are there."""
+        node = work.node
+        inputs = {
+            name: self._values[value.node_id][value.slot] if isinstance(value, Ref) else value
+            for name, value in work.inputs.items()
+        }
+        if node.spec.where == "await":
+            given = finish(node, await call(node, context, inputs))
+            packed = await self._in_thread(self._packed, work, given) if work.packs else None
+        elif node.spec.where == "thread" or count_text(inputs.values()) > SMALL_TEXT:
+            given, packed = await self._in_thread(self._called, work, context, inputs)
+        else:
+            given, packed = self._called(work, context, inputs)
+        return self._worked(node, given, packed)
+
+    async def load(self, node: Node, packed: bytes) -> Worked:
+        """Hold the outputs of a node as the cache has them."""
+        values = await self._in_thread(self._packer.unpack, packed)
+        return self._worked(node, Given(values), None)
+
+    def release(self, node_id: str) -> None:
+        """Let go of a node's outputs."""
+        self._values.pop(node_id, None)
+
+    async def close(self, *, ended: bool) -> None:
+        """Let go of everything; a thread ends with its node."""
+        self._values.clear()
+
+    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def _called(
+        self, work: Work, context: NodeContext, inputs: Mapping[str, Any]
+    ) -> tuple[Given, bytes | None]:
+        given = finish(work.node, call(work.node, context, inputs))
+        return given, self._packed(work, given)
+
+    def _packed(self, work: Work, given: Given) -> bytes | None:
+        return self._packer.pack(given.outputs) if work.packs and given.outputs else None
+
+    def _worked(self, node: Node, given: Given, packed: bytes | None) -> Worked:
+        is_text = node.spec.where == "inline"
+        outputs = tuple(value if is_small(value) else HELD for value in given.outputs)
+        texts = tuple(count_text((value,)) for value in given.outputs) if is_text else ()
+        sizes = texts if is_text else tuple(map(self._packer.weigh, given.outputs))
+        if HELD in outputs:
+            self._values[node.id] = given.outputs
+        return Worked(outputs, sizes, texts, given.made, given.ui, packed)
+
+
+def text_of(values: Iterable[object]) -> int:
+    """The characters of inputs that are not held."""
+    return count_text(value for value in values if not isinstance(value, Ref))

@@ -1,0 +1,95 @@
+"""Classes as ComfyUI's `/object_info` has them, read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from sixfold.core.workflows.nodes import Input, NodeSpec, Output, Registry, Section
+
+_SECTIONS: tuple[Section, ...] = ("required", "optional", "hidden")
+
+
+def read(document: Mapping[str, Any]) -> Registry:
+    """The classes of an object_info, without functions; what is malformed is left out."""
+    rows = cast("Mapping[str, Mapping[str, Any]]", document)
+    return Registry(_spec(name, row) for name, row in rows.items() if isinstance(row, Mapping))  # pyright: ignore[reportUnnecessaryIsInstance]  # it is JSON from outside
+
+
+def _spec(class_type: str, row: Mapping[str, Any]) -> NodeSpec:
+    sections: Mapping[str, Mapping[str, Any]] = row.get("input") or {}
+    inputs = [
+        _input(name, section, told)
+        for section in _SECTIONS
+        for name, told in (sections.get(section) or {}).items()
+    ]
+    types: list[Any] = list(row.get("output") or ())
+    names: list[Any] = list(row.get("output_name") or types)
+    lists: list[Any] = list(row.get("output_is_list") or [False] * len(types))
+    outputs = tuple(
+        Output(_type(kind), str(names[at]) if at < len(names) else "", bool(lists[at : at + 1] == [True]))
+        for at, kind in enumerate(types)
+    )
+    return NodeSpec(
+        class_type=class_type,
+        inputs=tuple(inputs),
+        outputs=outputs,
+        output_node=bool(row.get("output_node")),
+        input_is_list=bool(row.get("input_is_list")),
+        category=str(row.get("category") or ""),
+        title=str(row.get("display_name") or ""),
+        description=str(row.get("description") or ""),
+        module=str(row.get("python_module") or ""),
+    )
+
+
+def _input(name: str, section: Section, told: Any) -> Input:
+    """One input: `[type]`, `[type, options]`, `[[choices], options]`, or a bare name for what is hidden."""
+    parts: list[Any] = list(cast("list[Any]", told)) if isinstance(told, list | tuple) else [told]
+    kind: Any = parts[0] if parts else "*"
+    told_options: Any = parts[1] if len(parts) > 1 else None
+    options = dict(cast("Mapping[str, Any]", told_options)) if isinstance(told_options, Mapping) else {}
+    choices: tuple[Any, ...] | None = None
+    if isinstance(kind, list):
+        choices = tuple(cast("list[Any]", kind))
+    elif kind == "COMBO":
+        choices = tuple(options.pop("options", ()) or ())
+    return Input(name, _type(kind), section, choices, options)
+
+
+def _type(kind: Any) -> str:
+    return "COMBO" if isinstance(kind, list | tuple) else str(kind)
+
+
+def write(specs: Iterable[NodeSpec]) -> dict[str, Any]:
+    """These classes as an object_info."""
+    return {spec.class_type: entry(spec) for spec in specs}
+
+
+def entry(spec: NodeSpec) -> dict[str, Any]:
+    """One class as an object_info has it."""
+    sections: dict[str, dict[str, Any]] = {"required": {}}
+    for each in spec.inputs:
+        sections.setdefault(each.section, {})[each.name] = config(each)
+    return {
+        "input": sections,
+        "input_order": {name: list(inputs) for name, inputs in sections.items()},
+        "output": [output.type for output in spec.outputs],
+        "output_is_list": [output.is_list for output in spec.outputs],
+        "output_name": [output.name or output.type for output in spec.outputs],
+        "name": spec.class_type,
+        "display_name": spec.title or spec.class_type,
+        "description": spec.description,
+        "python_module": spec.module,
+        "category": spec.category,
+        "output_node": spec.output_node,
+    }
+
+
+def config(each: Input) -> Any:
+    """One input as an object_info has it."""
+    if each.section == "hidden":
+        return each.type
+    if each.choices is not None:
+        return [list(each.choices), dict(each.options)]
+    return [each.type, dict(each.options)]

@@ -1,0 +1,103 @@
+"""Outcomes of a running graph's nodes, written to its cache in batches."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from sixfold.core.workflows.ports import Cache, Stored
+from sixfold.errors import StoreFailed
+
+_LOG = logging.getLogger(__name__)
+_BATCH = 256
+_DELAY_SECONDS = 0.1
+_RETRY_SECONDS = 1.0
+# A flush drops what is queued after this many failures in a row: it is only a cache.
+_FLUSH_ATTEMPTS = 3
+# A run pauses while outcomes of this many bytes wait to be written.
+_MOST_WAITING_BYTES = 64 * 2**20
+
+
+class OutcomeWriter:
+    """Writes outcomes beside the run, in batches of 256 or of what is added within 0.1 seconds."""
+
+    def __init__(self, cache: Cache | None) -> None:
+        self._cache = cache
+        self._waiting: dict[str, Stored] = {}
+        self._bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._due = asyncio.Event()
+        self._flushing = asyncio.Event()
+
+    def add(self, key: str, stored: Stored) -> None:
+        """Queue an outcome; must be called on the event loop."""
+        if self._cache is None:
+            return
+        self._waiting[key] = stored
+        self._bytes += len(stored.packed or b"")
+        if len(self._waiting) >= _BATCH:
+            self._due.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._write(self._cache))
+
+    async def room(self) -> None:
+        """Wait while too many bytes are queued."""
+        while self._task is not None and self._bytes > _MOST_WAITING_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Wait until everything queued is written, or dropped because the cache cannot be written."""
+        self._flushing.set()
+        self._due.set()
+        while self._task is not None:
+            await asyncio.shield(self._task)
+        self._flushing.clear()
+
+    async def stop(self) -> None:
+        """Give up what is not written yet."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write(self, cache: Cache) -> None:
+        failures = 0
+        while self._waiting:
+            await _wait(self._due, _DELAY_SECONDS)
+            batch = {key: self._waiting.pop(key) for key in list(self._waiting)[:_BATCH]}
+            try:
+                await cache.keep(batch)
+            except (OSError, StoreFailed) as error:
+                self._waiting = batch | self._waiting
+                failures += 1
+                await self._failed(failures, error)
+                continue
+            failures = 0
+            self._bytes -= _size(batch)
+            if len(self._waiting) < _BATCH and not self._flushing.is_set():
+                self._due.clear()
+        self._bytes = 0
+        self._task = None
+
+    async def _failed(self, failures: int, error: Exception) -> None:
+        """Wait before the next attempt; drop what is queued where something waits for too many of them."""
+        if failures == 1:
+            _LOG.warning("outcomes of a graph could not be cached yet: %s", error)
+        if not self._flushing.is_set():
+            await _wait(self._flushing, _RETRY_SECONDS)
+        elif failures < _FLUSH_ATTEMPTS:
+            await asyncio.sleep(_DELAY_SECONDS)
+        else:
+            _LOG.error("%d outcomes of a graph are not cached: %s", len(self._waiting), error)
+            self._waiting = {}
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+def _size(entries: Mapping[str, Stored]) -> int:
+    return sum(len(stored.packed or b"") for stored in entries.values())

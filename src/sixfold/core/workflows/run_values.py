@@ -1,0 +1,121 @@
+"""The values of a run that nodes still wait for: small ones here, others in its session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sixfold.core.workflows.limits import count_text
+from sixfold.core.workflows.node_sessions import HELD, SMALL_TEXT, NodeSession, Ref, Worked
+from sixfold.core.workflows.ports import Packer, Stored
+from sixfold.core.workflows.validate import Node
+
+_PIXEL_BYTES = 12  # three floats
+
+
+class RunValues:
+    """Values by node, and what they count; `weigh` is told of each that comes or goes, in bytes.
+
+    `hits` are cached outcomes: small ones are read when a node first needs them, others are loaded into the
+    session.
+    """
+
+    def __init__(self, nodes: Mapping[str, Node], packer: Packer, weigh: Callable[[int], None]) -> None:
+        self.hits: Mapping[str, Stored] = {}
+        self._nodes = nodes
+        self._packer = packer
+        self._weigh = weigh
+        self._values: dict[str, tuple[Any, ...]] = {}
+        self._sizes: dict[str, tuple[int, ...]] = {}
+        # Nodes some of whose outputs are in the session, or are to be loaded there.
+        self._away: set[str] = set()
+        self._loading: dict[str, asyncio.Task[None]] = {}
+
+    def small_inputs(self, node: Node) -> tuple[dict[str, Any], int] | None:
+        """The inputs of a node and their characters; None where some are in the session, or too long."""
+        values = self._values
+        for origin, _ in node.links.values():
+            if origin not in values:
+                self._meet(origin)
+            if origin in self._away:
+                return None
+        inputs = dict(node.values)
+        for name, (origin, slot) in node.links.items():
+            inputs[name] = values[origin][slot]
+        characters = count_text(inputs.values())
+        return None if characters > SMALL_TEXT else (inputs, characters)
+
+    async def inputs(self, node: Node, session: NodeSession) -> dict[str, Any]:
+        """The inputs of a node that runs in the session; cached ones are loaded into it first."""
+        inputs = dict(node.values)
+        for name, (origin, slot) in node.links.items():
+            if origin not in self._values:
+                self._meet(origin)
+            if origin in self._away and origin not in self._sizes:
+                await self._loaded(origin, session)
+            value = self._values[origin][slot]
+            inputs[name] = Ref(origin, slot) if value is HELD else value
+        return inputs
+
+    def needed(self, node: Node, inputs: Mapping[str, Any]) -> int:
+        """Bytes for a node at work: a copy of its inputs, its result of that or the stated size, packed."""
+        links = node.links.values()
+        size = sum(self._sizes[origin][slot] for origin, slot in links if origin in self._away)
+        sides = [inputs.get(name) for name in ("width", "height", "batch_size")]
+        if isinstance(sides[0], int) and isinstance(sides[1], int):
+            count = sides[2] if isinstance(sides[2], int) else 1
+            size = max(size, sides[0] * sides[1] * count * _PIXEL_BYTES)
+        return 3 * size
+
+    def keep(self, node_id: str, worked: Worked) -> None:
+        """Keep what a node gave for those that wait for it."""
+        if HELD in worked.outputs:
+            self._away.add(node_id)
+        self._values[node_id], self._sizes[node_id] = worked.outputs, worked.sizes
+        if count := sum(worked.sizes):
+            self._weigh(count)
+
+    def keep_small(self, node_id: str, outputs: tuple[Any, ...], size: int) -> None:
+        """Keep what a node gave that ran on the loop."""
+        self._values[node_id] = outputs
+        if size:
+            self._sizes[node_id] = (size,)
+            self._weigh(size)
+
+    def drop(self, node_id: str, session: NodeSession | None) -> None:
+        """Let go of values that nobody waits for any more."""
+        if node_id not in self._values:
+            return
+        del self._values[node_id]
+        if node_id in self._away and session is not None:
+            session.release(node_id)
+        if sizes := self._sizes.pop(node_id, ()):
+            self._weigh(-sum(sizes))
+
+    async def stop(self) -> None:
+        """Give up what is being loaded."""
+        for loading in self._loading.values():
+            loading.cancel()
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+
+    def _meet(self, node_id: str) -> None:
+        """Take a cached outcome's values where they are small; others wait to be loaded."""
+        if node_id in self._away:
+            return
+        small = self._packer.small(self.hits[node_id].packed or b"")
+        if small is None:
+            self._away.add(node_id)
+        else:
+            sizes = tuple(map(self._packer.weigh, small))
+            self.keep(node_id, Worked(small, sizes))
+
+    async def _loaded(self, node_id: str, session: NodeSession) -> None:
+        """Have a cached outcome loaded, once for all that read it."""
+        if node_id not in self._loading:
+            self._loading[node_id] = asyncio.create_task(self._load(node_id, session))
+        await asyncio.shield(self._loading[node_id])
+
+    async def _load(self, node_id: str, session: NodeSession) -> None:
+        packed = self.hits[node_id].packed or b""
+        self.keep(node_id, await session.load(self._nodes[node_id], packed))

@@ -1,0 +1,304 @@
+"""A graph as a picture: ranks by the longest path, order by barycentres, quiet boxes and curves, in SVG.
+
+Each node is a `<g data-node="…">` so that a page may colour it while it runs. Colours are tokens
+(`--graph-…`) with values of their own for light and dark, which a page may replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+from sixfold.core.workflows.documents import mapping
+from sixfold.core.workflows.nodes import Graph, Registry, is_link
+
+_WIDTH, _LINE, _HEAD = 224, 18, 46
+_ACROSS, _DOWN, _MARGIN = 76, 26, 28
+_LANE = 6  # the height of a place that only a link runs through
+_SWEEPS = 6
+# What can be drawn within 20 ms: nodes, and columns that all links together pass.
+_MOST_NODES, _MOST_PASSED = 400, 2_000
+_MOST_LINES = 3
+_CHARS = 27
+
+# Hues by what flows: the token's name of each type; others are plain.
+_HUES = {
+    "IMAGE": "image",
+    "MASK": "mask",
+    "LATENT": "latent",
+    "MODEL": "model",
+    "CLIP": "clip",
+    "VAE": "vae",
+    "CONDITIONING": "words",
+    "STRING": "words",
+    "AUDIO": "sound",
+    "VIDEO": "film",
+    "CONTROL_NET": "control",
+}
+_LIGHT = {
+    "ground": "#fbfaf8",
+    "card": "#ffffff",
+    "edge": "#dcd8d1",
+    "ink": "#2a2825",
+    "faint": "#8a857c",
+    "plain": "#b3ada3",
+    "image": "#4f8fd6",
+    "mask": "#5fae8a",
+    "latent": "#b878c8",
+    "model": "#8b83d9",
+    "clip": "#d9a441",
+    "vae": "#d2736b",
+    "words": "#dd8f52",
+    "sound": "#45a9a5",
+    "film": "#6a7fd0",
+    "control": "#7ba450",
+}
+_DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece8e1", "faint": "#948f86"}
+
+
+@dataclass(slots=True)
+class Box:
+    """One node in the picture, or a lane that a long link runs through."""
+
+    id: str
+    title: str
+    lines: tuple[str, ...]
+    hue: str
+    rank: int = 0
+    x: float = 0.0
+    y: float = 0.0
+    is_lane: bool = False
+    wide: float = _WIDTH
+    tall: float = 0.0  # as placed in little; in full the lines say it
+
+    @property
+    def height(self) -> float:
+        return _LANE if self.is_lane else _HEAD + _LINE * len(self.lines)
+
+    @property
+    def middle(self) -> float:
+        """Where links come in and go out."""
+        return self.y + (_LANE if self.is_lane else _HEAD) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One link in the picture: from a box to a box, in the hue of what flows."""
+
+    origin: str
+    target: str
+    hue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The boxes by node, in columns from left to right with lanes between, and what each link runs by."""
+
+    boxes: Mapping[str, Box]
+    edges: list[Edge]
+    columns: list[list[Box]]
+    routes: list[list[Box]]
+
+
+class TooManyParts(Exception):
+    """A picture of the graph would have too many nodes, or too many columns for its links to pass."""
+
+
+def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> Layout:
+    """The order of a graph's nodes in a picture, without places yet; raises `TooManyParts`."""
+    if len(graph) > most_nodes:
+        raise TooManyParts
+    boxes = {node_id: _box(node_id, node, registry) for node_id, node in graph.items()}
+    edges = _edges(graph, registry)
+    columns = _ranked(boxes, edges)
+    ends = [(boxes[edge.origin], boxes[edge.target]) for edge in edges]
+    if sum(max(1, target.rank - origin.rank) for origin, target in ends) > _MOST_PASSED:
+        raise TooManyParts
+    lanes: dict[tuple[str, str, int], Box] = {}
+    routes = [
+        _route(origin, target, edge.hue, columns, lanes)
+        for (origin, target), edge in zip(ends, edges, strict=True)
+    ]
+    _order(columns, routes)
+    return Layout(boxes, edges, columns, routes)
+
+
+def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str:
+    """The graph as SVG text; of one that is too large, how many nodes it has."""
+    try:
+        laid = lay_out(graph, registry or Registry(), _MOST_NODES)
+    except TooManyParts:
+        laid = lay_out({}, Registry(), 0)
+        title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
+        laid.columns.append([Box("", title, (), "plain")])
+        laid = replace(laid, boxes={"": laid.columns[0][0]})
+    width, height = _placed(laid.columns)
+    lines = [_path(route, edge) for route, edge in zip(laid.routes, laid.edges, strict=True)]
+    cards = [_card(box) for box in laid.boxes.values()]
+    name = escape(title or "Graph")
+    return "".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" ',
+            f'height="{height:g}" role="img" aria-label="{name}" class="graph"><title>{name}</title>',
+            f"<style>{_style()}</style>",
+            f'<rect class="ground" width="{width:g}" height="{height:g}"/>',
+            *lines,
+            *cards,
+            "</svg>",
+        )
+    )
+
+
+def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> Box:
+    class_type = str(node.get("class_type"))
+    spec = registry.get(class_type)
+    title = str(mapping(node.get("_meta")).get("title") or class_type)
+    values = [
+        f"{name} {value}"
+        for name, value in mapping(node.get("inputs")).items()
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip()
+    ]
+    hue = _HUES.get(spec.outputs[0].type, "plain") if spec and spec.outputs else "plain"
+    lines = tuple(cut(" ".join(value.split())) for value in values[:_MOST_LINES])
+    return Box(node_id, title, lines, hue)
+
+
+def cut(text: str, most: int = _CHARS) -> str:
+    """The text, or as much of it as fits."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def _edges(graph: Graph, registry: Registry) -> list[Edge]:
+    found: list[Edge] = []
+    for node_id, node in graph.items():
+        for value in mapping(node.get("inputs")).values():
+            if is_link(value) and str(value[0]) in graph:
+                origin = str(value[0])
+                spec = registry.get(str(graph[origin].get("class_type")))
+                slot = value[1]
+                outputs = spec.outputs if spec else ()
+                kind = outputs[slot].type if isinstance(slot, int) and 0 <= slot < len(outputs) else ""
+                found.append(Edge(origin, node_id, _HUES.get(kind, "plain")))
+    return found
+
+
+def _ranked(boxes: Mapping[str, Box], edges: list[Edge]) -> list[list[Box]]:
+    """The boxes in columns: each right of all that it takes from, as near to what it feeds as it may."""
+    feeds: dict[str, list[str]] = {node_id: [] for node_id in boxes}
+    waits = dict.fromkeys(boxes, 0)
+    for edge in edges:
+        feeds[edge.origin].append(edge.target)
+        waits[edge.target] += 1
+    order = [node_id for node_id, count in waits.items() if count == 0]
+    for node_id in order:
+        for target in feeds[node_id]:
+            boxes[target].rank = max(boxes[target].rank, boxes[node_id].rank + 1)
+            waits[target] -= 1
+            if waits[target] == 0:
+                order.append(target)
+    for node_id in reversed(order):
+        if feeds[node_id]:
+            boxes[node_id].rank = min(boxes[target].rank for target in feeds[node_id]) - 1
+    columns: list[list[Box]] = [[] for _ in range(max((box.rank for box in boxes.values()), default=-1) + 1)]
+    for box in boxes.values():
+        columns[max(0, box.rank)].append(box)
+    return columns
+
+
+def _route(
+    origin: Box, target: Box, hue: str, columns: list[list[Box]], lanes: dict[tuple[str, str, int], Box]
+) -> list[Box]:
+    """What a link runs through: a lane in every column between, which links of one origin and hue share."""
+    route = [origin]
+    for rank in range(origin.rank + 1, target.rank):
+        lane = lanes.get((origin.id, hue, rank))
+        if lane is None:
+            lane = Box(f"{origin.id}\0{hue}\0{rank}", "", (), hue, rank, is_lane=True)
+            lanes[origin.id, hue, rank] = lane
+            columns[rank].append(lane)
+        route.append(lane)
+    return [*route, target]
+
+
+def _order(columns: list[list[Box]], routes: list[list[Box]]) -> None:
+    """Order the columns for few crossings: each box at the mean of its neighbours' places, to and fro."""
+    near: dict[str, set[str]] = {}
+    for route in routes:
+        for one, other in pairwise(route):
+            near.setdefault(one.id, set()).add(other.id)
+            near.setdefault(other.id, set()).add(one.id)
+    place = {box.id: float(at) for column in columns for at, box in enumerate(column)}
+    for sweep in range(_SWEEPS):
+        for column in columns if sweep % 2 == 0 else reversed(columns):
+            means = {
+                box.id: sum(place[other] for other in near[box.id]) / len(near[box.id])
+                if near.get(box.id)
+                else place[box.id]
+                for box in column
+            }
+            column.sort(key=lambda box: means[box.id])  # sorted at once
+            middle = (len(column) - 1) / 2
+            place.update({box.id: at - middle for at, box in enumerate(column)})
+
+
+def _placed(columns: list[list[Box]]) -> tuple[float, float]:
+    heights = [sum(box.height for box in column) + _DOWN * (len(column) - 1) for column in columns]
+    tallest = max(heights, default=0.0)
+    for rank, column in enumerate(columns):
+        y = _MARGIN + (tallest - heights[rank]) / 2
+        for box in column:
+            box.x, box.y = _MARGIN + rank * (_WIDTH + _ACROSS), y
+            y += box.height + _DOWN
+    width = 2 * _MARGIN + max(1, len(columns)) * (_WIDTH + _ACROSS) - _ACROSS
+    return width, 2 * _MARGIN + max(tallest, _HEAD if not columns else 0)
+
+
+def _path(route: list[Box], edge: Edge) -> str:
+    x, y = route[0].x + _WIDTH, route[0].middle
+    path = f"M{x:g} {y:g}"
+    for box in route[1:]:
+        bend = max(36.0, abs(box.x - x) / 2)
+        path += f"C{x + bend:g} {y:g} {box.x - bend:g} {box.middle:g} {box.x:g} {box.middle:g}"
+        x, y = box.x + _WIDTH, box.middle
+        path += f"H{x:g}" if box.is_lane else ""
+    ends = f'data-from="{escape(edge.origin)}" data-to="{escape(edge.target)}"'
+    return f'<path class="link {edge.hue}" {ends} d="{path}"/>'
+
+
+def _card(box: Box) -> str:
+    title = escape(cut(box.title, 22))
+    texts = [
+        f'<text class="value" x="16" y="{_HEAD + 4 + _LINE * at:g}">{escape(line)}</text>'
+        for at, line in enumerate(box.lines)
+    ]
+    return (
+        f'<g class="node" data-node="{escape(box.id)}" transform="translate({box.x:g} {box.y:g})">'
+        f"<title>{escape(box.title)}</title>"
+        f'<rect class="card" width="{_WIDTH}" height="{box.height:g}" rx="10"/>'
+        f'<rect class="mark {box.hue}" x="0" y="12" width="3" height="22" rx="1.5"/>'
+        f'<text class="title" x="16" y="28">{title}</text>'
+        f'<text class="id" x="{_WIDTH - 12}" y="28">{escape(cut(box.id, 7))}</text>'
+        f"{''.join(texts)}</g>"
+    )
+
+
+def _style() -> str:
+    def tokens(table: Mapping[str, str]) -> str:
+        return "".join(f"--g-{name}:var(--graph-{name},{colour});" for name, colour in table.items())
+
+    hues = "".join(
+        f".graph .link.{hue}{{stroke:var(--g-{hue})}}.graph .mark.{hue}{{fill:var(--g-{hue})}}"
+        for hue in sorted({*_HUES.values(), "plain"})
+    )
+    return (
+        f".graph{{{tokens(_LIGHT)}font-family:ui-sans-serif,system-ui,sans-serif}}"
+        f"@media(prefers-color-scheme:dark){{.graph{{{tokens(_DARK)}}}}}"
+        ".graph .ground{fill:var(--g-ground)}.graph .link{fill:none;stroke-width:1.6;opacity:.75}"
+        ".graph .card{fill:var(--g-card);stroke:var(--g-edge)}"
+        ".graph .title{font-size:12.5px;font-weight:600;fill:var(--g-ink)}"
+        ".graph .value{font-size:11px;fill:var(--g-faint)}"
+        ".graph .id{font-size:10px;fill:var(--g-faint);text-anchor:end}" + hues
+    )

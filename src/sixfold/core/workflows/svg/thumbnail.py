@@ -1,0 +1,72 @@
+"""A graph in little, for a card: a block for each node in the hue of what it gives, named if there is room.
+
+It carries no style of its own: it is part of a page, whose tokens it takes.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from itertools import pairwise
+
+from sixfold.core.workflows.nodes import Graph, Registry
+from sixfold.core.workflows.svg import layout
+from sixfold.core.workflows.svg.layout import Box
+
+_WIDE, _TALL, _RIM = 320, 180, 14
+_ACROSS, _DOWN = 104.0, 52.0  # the most that one node has to itself
+_LANE = 0.4  # of what a node has, for a link that only passes
+_NAMED = 74.0  # a name is written where a node has so much
+_MOST = 120  # more nodes are no picture any more
+
+
+def sketch(graph: Graph, registry: Registry) -> str:
+    """The graph as SVG text, 320 by 180."""
+    try:
+        laid = layout.lay_out(graph, registry, _MOST)
+    except layout.TooManyParts:
+        parts = [f'<text class="many" x="{_WIDE / 2}" y="{_TALL / 2}">{len(graph):,} nodes</text>']
+    else:
+        across = min(_ACROSS, (_WIDE - 2 * _RIM) / max(1, len(laid.columns)))
+        _place(laid.columns, across)
+        parts = [_link(route, edge.hue) for route, edge in zip(laid.routes, laid.edges, strict=True)]
+        parts += [_block(box, across) for box in laid.boxes.values()]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDE} {_TALL}" class="sample graph sketch" '
+        f'aria-hidden="true">{"".join(parts)}</svg>'
+    )
+
+
+def _place(columns: list[list[Box]], across: float) -> None:
+    """Each box at the middle of its place."""
+    weights = [sum(_LANE if box.is_lane else 1.0 for box in column) for column in columns]
+    down = min(_DOWN, (_TALL - 2 * _RIM) / max([1.0, *weights]))
+    left = (_WIDE - across * len(columns)) / 2
+    for rank, column in enumerate(columns):
+        y = (_TALL - weights[rank] * down) / 2
+        for box in column:
+            height = down * (_LANE if box.is_lane else 1.0)
+            box.x, box.y = left + (rank + 0.5) * across, y + height / 2
+            box.wide, box.tall = (across, 0.0) if box.is_lane else (across * 0.56, min(22.0, down * 0.6))
+            y += height
+
+
+def _link(route: list[Box], hue: str) -> str:
+    path = f"M{route[0].x + route[0].wide / 2:.1f} {route[0].y:.1f}"
+    for one, other in pairwise(route):
+        start, end = one.x + one.wide / 2, other.x - other.wide / 2
+        bend = max(8.0, (end - start) / 2)
+        path += f"C{start + bend:.1f} {one.y:.1f} {end - bend:.1f} {other.y:.1f} {end:.1f} {other.y:.1f}"
+        path += f"H{other.x + other.wide / 2:.1f}" if other.is_lane else ""
+    return f'<path class="link {hue}" d="{path}"/>'
+
+
+def _block(box: Box, across: float) -> str:
+    left, top = box.x - box.wide / 2, box.y - box.tall / 2
+    block = (
+        f'<rect class="mark {box.hue}" x="{left:.1f}" y="{top:.1f}" width="{box.wide:.1f}" '
+        f'height="{box.tall:.1f}" rx="4"/>'
+    )
+    if across < _NAMED:
+        return block
+    name = escape(layout.cut(box.title, round(across / 6.6)))
+    return f'{block}<text class="name" x="{box.x:.1f}" y="{top + box.tall + 13:.1f}">{name}</text>'

@@ -1,0 +1,209 @@
+"""Workflow spaces: graphs that are called by name, with what the interface says of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sixfold.core.workflows.documents import mapping, plain_name
+from sixfold.core.workflows.input_inference import ApiInput, apply
+from sixfold.core.workflows.nodes import Graph, Registry
+from sixfold.core.workflows.storage import GIVEN
+from sixfold.core.workflows.validate import validate
+
+PREFIX: Final = "space:"  # of the models that spaces are
+ENGINE: Final = "graph"
+PROMPT: Final = "comfyui-prompt"  # the model of graphs that come whole
+PATH: Final = "/api/graph/spaces"
+OWN: Final = "Sixfold"  # how the names of our own classes begin
+_MOST_CHARS = 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """One space: its graph, its stored bytes, its inputs (None: it is run as it is), and its facts."""
+
+    slug: str
+    name: str
+    description: str
+    kind: str
+    output_kind: str
+    graph: Graph
+    content: bytes
+    inputs: tuple[ApiInput, ...] | None
+    content_type: str = "application/json"
+    min_vram_gb: int = 0
+    models: tuple[Mapping[str, Any], ...] = ()
+    origins: tuple[Mapping[str, Any], ...] = ()
+    source: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    verification: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    custom_nodes: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> str:
+        """The name of the model that it is."""
+        return PREFIX + self.slug
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As the interface has it (F1)."""
+        return {
+            "slug": self.slug,
+            "name": self.name,
+            "description": self.description,
+            "kind": self.kind,
+            "minVramGb": self.min_vram_gb,
+            "nodeCount": len(self.graph),
+            "apiInputs": [each.record for each in self.inputs] if self.inputs is not None else None,
+            "customNodes": list(self.custom_nodes) or None,
+            "models": [dict(each) for each in self.models],
+            "downloadPath": f"{PATH}/{self.slug}/download",
+            "labs": [],
+            "tutorials": [],
+            "openSource": [dict(each) for each in self.origins] or None,
+            "source": dict(self.source),
+            "verification": dict(self.verification),
+            "workflow": self.graph,
+        }
+
+    def row(self, owner: str = "") -> dict[str, Any]:
+        """Its model, as the catalogue's files have it; `owner` is the account whose own it is."""
+        return {
+            "title": self.name,
+            "description": self.description,
+            "output_kind": self.output_kind,
+            "price": "children",
+            "engines": [ENGINE],
+            "inputs": {each.name: _descriptor(each) for each in self.inputs or ()},
+            "fixed": {
+                "space": self.slug,
+                "_owner": owner,
+                "graph": self.graph,
+                "api_inputs": _plain(self.inputs or ()),
+            },
+        }
+
+
+def _plain(inputs: Sequence[ApiInput]) -> list[dict[str, Any]]:
+    return [each.record for each in inputs]
+
+
+def _descriptor(each: ApiInput) -> dict[str, Any]:
+    row: dict[str, Any] = {"type": each.type, "description": each.description, "required": each.required}
+    if each.default is not None:
+        row["default"] = each.default
+    if each.type == "string":
+        row["max_chars"] = _MOST_CHARS
+    return row
+
+
+def api_inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
+    """Inputs as they were written with `record`."""
+    return tuple(
+        ApiInput(
+            name=str(row["name"]),
+            type=str(row["type"]),
+            node_id=str(row["nodeId"]),
+            field=str(row["field"]),
+            default=row.get("default"),
+            required=bool(row.get("required")),
+            description=str(row.get("description", "")),
+        )
+        for row in rows
+    )
+
+
+def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """A task's graph with its inputs in their places; `files` are the names of those that came with it."""
+    given = {**inputs, **{name: GIVEN + name for name in files}}
+    return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), given)
+
+
+def bundled(catalogue: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Space]:
+    """The spaces that come with the program: `catalogue.toml`, and each graph's bytes by its slug."""
+    files, origins = catalogue.get("files", {}), catalogue.get("origins", {})
+    checked = mapping(catalogue.get("verified"))
+    return {
+        slug: Space(
+            slug=slug,
+            name=row["name"],
+            description=row["description"],
+            kind=row["kind"],
+            output_kind=row["outputKind"],
+            graph=json.loads(contents[slug]),
+            content=contents[slug],
+            inputs=_inputs(row["inputs"]) if "inputs" in row else None,
+            min_vram_gb=row["minVramGb"],
+            models=tuple(files[name] for name in row.get("files", ())),
+            origins=tuple(origins[name] for name in row.get("origins", ())),
+            source={
+                "label": "Sixfold",
+                "url": f"{PATH}/{slug}/download",
+                "license": "Apache-2.0",
+                "adapted": False,
+            },
+            verification=mapping(checked.get(slug)) or unverified(),
+            custom_nodes=_custom(json.loads(contents[slug])),
+        )
+        for slug, row in catalogue["spaces"].items()
+    }
+
+
+def unverified() -> dict[str, Any]:
+    """The verification of what nobody has checked yet."""
+    return {"status": "unverified", "checkedAt": "", "runtime": "", "evidence": ""}
+
+
+def verified(space: Space, registry: Registry, day: str) -> dict[str, Any]:
+    """What a check of a space's graph and of its inputs finds; `day` is when."""
+    verdict = validate(space.graph, registry)
+    lost = [
+        each.name
+        for each in space.inputs or ()
+        if each.field not in mapping(mapping(space.graph.get(each.node_id)).get("inputs"))
+    ]
+    reasons = [str(fault["message"]) for fault in verdict.errors] + [f"{name} leads nowhere" for name in lost]
+    if reasons:
+        return {**unverified(), "checkedAt": day, "evidence": "; ".join(reasons)}
+    inputs = len(space.inputs or ())
+    return {
+        "status": "api-validated",
+        "checkedAt": day,
+        "runtime": "sixfold",
+        "evidence": f"{len(space.graph)} nodes checked against their classes, {inputs} inputs against nodes",
+    }
+
+
+def _inputs(rows: Sequence[Mapping[str, Any]]) -> tuple[ApiInput, ...]:
+    return tuple(
+        ApiInput(
+            row["name"],
+            row["type"],
+            row["node"],
+            row["field"],
+            row.get("default"),
+            row["required"],
+            row.get("description", ""),
+        )
+        for row in rows
+    )
+
+
+def _custom(graph: Graph) -> tuple[str, ...]:
+    """Where the classes that are not ComfyUI's own come from: our own are told by this server."""
+    own = sorted({str(node["class_type"]) for node in graph.values()})
+    return tuple(f"/object_info/{name}" for name in own if name.startswith(OWN))
+
+
+def foreign(graph: Graph, registry: Registry) -> Iterator[str]:
+    """The classes of a graph that are neither ComfyUI's own nor known here."""
+    for name in dict.fromkeys(str(node["class_type"]) for node in graph.values()):
+        if name not in registry:
+            yield name
+
+
+def slug_of(name: str) -> str:
+    """A name as a slug; empty where nothing of it is left."""
+    return plain_name(name, "-")[:80]
