@@ -24,11 +24,11 @@ import pytest
 
 from bench.table import Row, calibration, of_samples
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.engines import Task
-from sixfold.core.work.events import Moved
-from sixfold.core.work.ports import Completed, Driver, Reports, WorkerSpec
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.catalog.engines import Task
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.core.workers.ports import Completed, Driver, Reports, WorkerSpec
 from sixfold.drivers.container import ContainerDriver, open_engine
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver

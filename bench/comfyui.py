@@ -29,8 +29,8 @@ from bench.table import Row, calibration, of_samples
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.engines import Task
-from sixfold.core.work.remote import Outside
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.remote import comfyui_graphs, comfyui_stock
 from sixfold.engines.remote.comfyui import ComfyEngine
 from sixfold.engines.remote.comfyui_graphs import Plan, Wish

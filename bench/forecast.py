@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.table import Row, of_samples
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.numbers.engine import ForecastEngine
 
 Values = NDArray[np.float64]

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.table import Row
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.speech import engine as synthesiser
 from sixfold.engines.speech import files, hearing, speaking
 from sixfold.engines.speech.sphinx import ListeningEngine

@@ -14,9 +14,10 @@ from bench.table import Row, calibration
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, ledger
 from sixfold.core.database import Transaction
-from sixfold.core.work import claims, predictions
-from sixfold.core.work.predictions import Lease, Success, Trace
-from sixfold.core.work.records import Output
+from sixfold.core.predictions import claims
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Output
+from sixfold.core.predictions.repository import Lease, Success, Trace
 from sixfold.store.sqlite import SqliteDatabase
 from tests.road import Options, road
 

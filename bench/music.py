@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.table import Row
-from sixfold.core.work.engines import Engine, Task
+from sixfold.core.catalog.engines import Engine, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music.engine import MusicEngine
 from sixfold.engines.audio.piano.engine import PianoEngine

@@ -18,8 +18,8 @@ from pathlib import Path
 import obstore
 
 from bench.table import Row, calibration, of_samples
+from sixfold.core.media.media import blob_key
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.work.media import blob_key
 from sixfold.store.buckets import Access, Bucket, open_bucket
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.files import FileStore

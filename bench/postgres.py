@@ -18,9 +18,10 @@ from bench.table import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, journal, ledger
 from sixfold.core.database import Database, Transaction
-from sixfold.core.work import claims, predictions
-from sixfold.core.work.predictions import Success, Trace
-from sixfold.core.work.records import Output
+from sixfold.core.predictions import claims
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Output
+from sixfold.core.predictions.repository import Success, Trace
 from sixfold.drivers.process import ProcessDriver
 from tests import databases, postgres
 from tests.road import Options, road

@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 
 from bench.table import Row, calibration, of_samples
-from sixfold.core.work.remote import RemoteEngine
+from sixfold.core.workers.remote_engines import RemoteEngine
 from sixfold.engines.remote.fal import FalEngine
 from sixfold.engines.remote.openai import OpenAIEngine
 from tests.areas import test_providers as served

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bench.table import Row, calibration
-from sixfold.core.work import timeline
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog import timeline
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.matting import cut
 from sixfold.engines.video import encode
 from sixfold.engines.video.cutout.masks import Masks

@@ -11,7 +11,7 @@ from pathlib import Path
 import cv2
 
 from bench.table import Row, calibration, of_samples
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene.engine import SceneEngine
 
 TITLE = "The scene painter on one core"

@@ -21,7 +21,7 @@ import cv2
 
 from bench.sockets import Watcher, watch
 from bench.table import Row, calibration, of_samples
-from sixfold.core.work.live import Controls, Step
+from sixfold.core.sessions.engine import Controls, Step
 from sixfold.engines.live.motion.engine import MotionEngine
 from sixfold.engines.live.world.engine import WorldEngine
 from tests.stories import servers

@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw
 
 from bench.style import painted
 from bench.table import Row
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.audio.sound import loudness, track
 from sixfold.engines.audio.sound.tape import RATE
 from sixfold.engines.image.scene import words

@@ -60,7 +60,7 @@ def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
     """Processor seconds of a script and of the engine, turn by turn: both see the same machine."""
     from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 
-    from sixfold.core.work.engines import Task
+    from sixfold.core.catalog.engines import Task
     from sixfold.engines.image.diffusers.engine import DiffusersEngine
 
     pipeline: Any = DiffusionPipeline.from_pretrained(folder, local_files_only=True)
@@ -82,8 +82,8 @@ def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
 
 
 def _batches(engine: Any) -> list[Row]:
-    from sixfold.core.work.batches import Job
-    from sixfold.core.work.engines import Task
+    from sixfold.core.catalog.engine_batches import Job
+    from sixfold.core.catalog.engines import Task
 
     found: list[Row] = []
     first = 0.0
@@ -104,7 +104,7 @@ def _batches(engine: Any) -> list[Row]:
 async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     """Seconds that whole predictions take beside their run in the worker; and all of the first, cold one."""
     from sixfold.app import catalog as app_catalog
-    from sixfold.core.work.pipeline import Order
+    from sixfold.core.predictions.service import Order
     from tests.areas.house import house
 
     options = {"source": str(weights), "steps": STEPS, "threads": 1}

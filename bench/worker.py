@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from bench.table import Row, calibration, of_samples
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Reports, WorkerSpec
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import Reports, WorkerSpec
 from sixfold.drivers.process import ProcessDriver
 from sixfold.store.files import FileStore
 

@@ -11,24 +11,26 @@ from typing import Any
 from sixfold.core.accounts import accounts, journal
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.catalog import models as catalog
+from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.metering import FlatRates, Hire
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
+from sixfold.core.failpoints import Failpoints
+from sixfold.core.media.media import Limits, Media
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.work import catalog, orders, workers
-from sixfold.core.work.choosing import Terms
-from sixfold.core.work.events import Bus
-from sixfold.core.work.failpoints import Failpoints
-from sixfold.core.work.machine import Machine
-from sixfold.core.work.manifest.signing import Signer
-from sixfold.core.work.media import Limits, Media
-from sixfold.core.work.metering import FlatRates, Hire
-from sixfold.core.work.neighbours import Neighbours, Shared
-from sixfold.core.work.orders import Order
-from sixfold.core.work.pipeline import Pipeline
-from sixfold.core.work.ports import Driver
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.runs import Finisher
-from sixfold.core.work.supervisor import Supervisor
+from sixfold.core.predictions import requests as prediction_requests
+from sixfold.core.predictions.events import Bus
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.service import Pipeline
+from sixfold.core.provenance.signing import Signer
+from sixfold.core.workers import policy as worker_policy
+from sixfold.core.workers.memory_budget import Machine
+from sixfold.core.workers.peer_events import Neighbours, Shared
+from sixfold.core.workers.ports import Driver
+from sixfold.core.workers.runs import Finisher
+from sixfold.core.workers.scheduler import Supervisor
 from sixfold.drivers.inline import InlineDriver
 from sixfold.errors import FetchRefused
 from tests import databases, ground
@@ -186,13 +188,13 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
     rates = FlatRates(Hire(HARDWARE, HOUR))
     known = catalog.build(wanted.models or models(), prices, {}, rates)
-    terms = orders.Policy(
+    terms = prediction_requests.Policy(
         wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds, wanted.free_queue_limit
     )
     line = Pipeline(database, known, media, bus, terms, failpoints)
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
     finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
-    policy = workers.Policy(
+    policy = worker_policy.Policy(
         slots=wanted.slots,
         run_limit_seconds=wanted.run_limit_seconds,
         lease_seconds=wanted.lease_seconds,

@@ -11,8 +11,8 @@ import numpy as np
 
 from sixfold.app import bootstrap
 from sixfold.core.accounts import accounts
-from sixfold.core.work.engines import Task
-from sixfold.core.work.pipeline import Order
+from sixfold.core.catalog.engines import Task
+from sixfold.core.predictions.service import Order
 from sixfold.engines.image.scene import shapes
 from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.settings import Settings

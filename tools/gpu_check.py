@@ -28,8 +28,8 @@ from diffusers import AutoencoderKL, EulerDiscreteScheduler, StableDiffusionPipe
 from PIL import Image
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from sixfold.core.work.batches import Job
-from sixfold.core.work.engines import Result, Task
+from sixfold.core.catalog.engine_batches import Job
+from sixfold.core.catalog.engines import Result, Task
 from sixfold.engines.image.diffusers import placement, verdicts
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
 from tests.unit.engines.diffusers import tiny

@@ -27,8 +27,8 @@ from sixfold.app import bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work.orders import Order
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
 from sixfold.settings import Settings
 from sixfold.ui import specimens
 from tools import thumbs

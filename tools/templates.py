@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.manifest.formats import png
+from sixfold.core.provenance.formats import png
 
 SERVER = os.environ.get("SIXFOLD_URL", "http://127.0.0.1:8600")
 KEY = os.environ.get("SIXFOLD_API_KEY", "")

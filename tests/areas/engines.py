@@ -11,7 +11,7 @@ from typing import Any
 
 from PIL import Image
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 
 _ENCODINGS = {"png": "PNG", "webp": "WEBP", "jpeg": "JPEG"}
 _SMALL = 300

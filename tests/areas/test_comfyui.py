@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work.manifest import embedding
+from sixfold.core.provenance import embed
 from tests.areas.house import House, house
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_nodes import Shelf
@@ -67,7 +67,7 @@ async def test_area_a_gives_comfyuis_picture_for_our_price(two: Both) -> None:
 async def test_a_picture_says_which_engine_version_and_model_made_it(two: Both) -> None:
     told = (await two.ra2()).json()
     picture = await two.home.client.get(told["output"]["url"])
-    manifest = embedding.extract(picture.content)
+    manifest = embed.extract(picture.content)
     assert manifest is not None
     assert "comfyui-image" in manifest
     assert "1/comfyui-0.8.0/sd_xl_base_1.0/RealESRGAN_x4plus" in manifest

@@ -27,10 +27,10 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many
-from sixfold.core.work.events import Moved
-from sixfold.core.work.manifest import embedding
-from sixfold.core.work.predictions import Filter
-from sixfold.core.work.states import State
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.states import State
+from sixfold.core.provenance import embed
 from tests.areas.house import House, client, house
 
 
@@ -188,13 +188,13 @@ async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_ga
     assert page[0].output is not None
     assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
     for index, name in enumerate(("9", "1")):
-        signed = product.signer.read(embedding.extract(found[name][0]) or "")
+        signed = product.signer.read(embed.extract(found[name][0]) or "")
         assert (signed.valid, signed.manifest.index, signed.manifest.quality) == (True, index, "preview")
     assert [await product.blobs.get(file.blob) for file in page[0].output.files] == [
         found["9"][0],
         found["1"][0],
     ]
-    assert embedding.extract(found["0"][0]) is not None  # what is only looked at, too
+    assert embed.extract(found["0"][0]) is not None  # what is only looked at, too
     _, again = await asyncio.to_thread(stage.script.pictures, mixed)
     assert again == found
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.events import Logged
+from sixfold.core.predictions.events import Logged
 from sixfold.upstreams import bubblewrap
 from tests import gradios
 from tests.areas.house import House, house

@@ -13,8 +13,8 @@ from PIL import Image
 
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.events import Moved
-from sixfold.core.work.states import State
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.states import State
 from tests.areas.house import House, bearer, house, small_models
 
 RUN = "/api/containers/run"

@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from sixfold.app import asgi, bootstrap
 from sixfold.core.database import Row
-from sixfold.core.work import outbox
-from sixfold.core.work.outbox import Schedule
+from sixfold.core.predictions import webhooks
+from sixfold.core.predictions.webhooks import Schedule
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
 from tests.areas.house import House, client, house, small_models
@@ -47,7 +47,7 @@ def ordered(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]:
 
 async def told(home: House, prediction_id: str) -> list[Row]:
     """The messages of a prediction."""
-    return list(await home.product.database.read(outbox.of_prediction(prediction_id)))
+    return list(await home.product.database.read(webhooks.of_prediction(prediction_id)))
 
 
 async def until(home: House, prediction_id: str, wanted: Callable[[list[Row]], bool]) -> list[Row]:
@@ -65,7 +65,7 @@ def ended(rows: list[Row]) -> bool:
 
 def test_a_signature_is_the_standards() -> None:
     """The example of the standard's own libraries."""
-    signed = outbox.signature(
+    signed = webhooks.signature(
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         "msg_p5jXN8AQM9LWM0D4loKWxJek",
         1614265330,
@@ -88,7 +88,7 @@ async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None
         assert heard[1]["data"] == run
         for seen in faults.steps("told"):
             sent_at = int(seen.headers["webhook-timestamp"])
-            expected = outbox.signature(secret, seen.headers["webhook-id"], sent_at, seen.document)
+            expected = webhooks.signature(secret, seen.headers["webhook-id"], sent_at, seen.document)
             assert seen.headers["webhook-signature"] == expected
         assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
 

@@ -16,7 +16,7 @@ from sixfold import errors
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many, one
-from sixfold.core.work.predictions import Filter
+from sixfold.core.predictions.repository import Filter
 from sixfold.web.answers import coded
 from sixfold.web.idempotency import Once, Repeats
 from tests.areas.house import House, bearer, house

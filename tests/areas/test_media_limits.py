@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from sixfold.api.media.endpoints import ENDPOINTS
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work import catalog
-from sixfold.core.work.inputs import Descriptor
+from sixfold.core.catalog import models as catalog
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.settings import Settings
 from tests.areas.house import House, house
 

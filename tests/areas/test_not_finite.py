@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from sixfold import errors
-from sixfold.core.work import inputs
+from sixfold.core.catalog import inputs
 from sixfold.web import bodies
 from sixfold.web.app import App
 from sixfold.web.routing import Route

@@ -17,7 +17,7 @@ from PIL import Image
 from sixfold.api.gateway.openai import image_models
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.work import catalog
+from sixfold.core.catalog import models as catalog
 from sixfold.settings import Settings
 from tests.areas.house import ORIGIN, House, house
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.manifest import embedding
+from sixfold.core.provenance import embed
 from tests.areas.house import House, bearer
 from tests.areas.test_pages import signed_in
 from tests.unit.core import test_manifest_containers as containers
@@ -44,7 +44,7 @@ async def test_a_dropped_file_names_its_form_its_inputs_and_its_prediction(home:
 async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(home: House) -> None:
     token = await signed_in(home)
     made = await run(home, "ra1", FOX)
-    text = embedding.extract((await home.client.get(made["output"]["url"])).content)
+    text = embed.extract((await home.client.get(made["output"]["url"])).content)
     assert text is not None
     for kind, data in {
         "image/png": containers.image("PNG"),
@@ -57,7 +57,7 @@ async def test_a_file_of_every_kind_that_is_made_here_opens_its_form(home: House
         "model/gltf-binary": containers.glb(),
         "image/svg+xml": containers.SVG.encode(),
     }.items():
-        told = await dropped(home, token, embedding.embed(data, kind, text))
+        told = await dropped(home, token, embed.embed(data, kind, text))
         assert (kind, told.get("prediction")) == (kind, made["id"])
 
 
@@ -73,9 +73,9 @@ async def test_a_file_that_was_changed_or_made_elsewhere_is_told_apart(home: Hou
     token = await signed_in(home)
     made = await run(home, "ra1", FOX)
     data = (await home.client.get(made["output"]["url"])).content
-    text = embedding.extract(data)
+    text = embed.extract(data)
     assert text is not None
-    told = await dropped(home, token, embedding.embed(data, "image/png", text.replace("a fox", "a cat")))
+    told = await dropped(home, token, embed.embed(data, "image/png", text.replace("a fox", "a cat")))
     assert (told["signature"], told["prediction"], told["inputs"]["prompt"]) == ("broken", None, "a cat")
     for other in (b"\x89PNG\r\n\x1a\nnothing", b"words"):
         told = await dropped(home, token, other)

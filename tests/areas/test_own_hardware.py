@@ -11,7 +11,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, journal, keys, rights
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.work.choosing import Standing
+from sixfold.core.catalog.engine_selection import Standing
 from sixfold.settings import InvalidSetting, Settings
 from tests.areas.gateway import PRICE, gateway
 from tests.areas.house import House, bearer, house, small_models

@@ -12,8 +12,8 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.clock import DAY_US
-from sixfold.core.work import costs
-from sixfold.core.work.costs import Cost
+from sixfold.core.predictions import cost_queries
+from sixfold.core.predictions.cost_queries import Cost
 from sixfold.store.secrets import MASTER, Secrets
 from tests.areas.house import House, house
 from tests.fakes import fal, openai, replicate, serving
@@ -57,7 +57,7 @@ def asked(home: House, **more: Any) -> dict[str, Any]:
 
 
 async def spent(home: House) -> dict[str, Cost]:
-    rows = await home.product.database.read(costs.by_engine(DAY_US))
+    rows = await home.product.database.read(cost_queries.by_engine(DAY_US))
     return {row.engine: row for row in rows}
 
 

@@ -14,10 +14,10 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import outbox
-from sixfold.core.work.predictions import Filter
-from sixfold.core.work.reversals import REFUNDED
-from sixfold.core.work.states import State
+from sixfold.core.predictions import webhooks
+from sixfold.core.predictions.refunds import REFUNDED
+from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.states import State
 from tests.areas.engines import DotEngine
 from tests.areas.house import House, house
 from tests.areas.test_comfyui_face import node
@@ -142,7 +142,7 @@ async def _unreadable(_name: str) -> bytes:
 
 async def test_a_stream_and_a_webhook_tell_of_a_refund(home: House) -> None:
     made = await run(home, webhook="https://example.com/hook")
-    ids = {row["id"] for row in await home.product.database.read(outbox.of_prediction(made["id"]))}
+    ids = {row["id"] for row in await home.product.database.read(webhooks.of_prediction(made["id"]))}
     events = f"{PREDICTIONS}/{made['id']}/events"
     before = (await home.client.get(events, headers=home.bearer)).text
     last = before.rpartition("id: ")[2].partition("\n")[0]
@@ -153,7 +153,7 @@ async def test_a_stream_and_a_webhook_tell_of_a_refund(home: House) -> None:
     assert after.count("event: status") == 1
     assert '"status":"failed"' in after
     assert (await home.client.get(events, headers=resumed)).text == after
-    rows = await home.product.database.read(outbox.of_prediction(made["id"]))
+    rows = await home.product.database.read(webhooks.of_prediction(made["id"]))
     states = {row["event"]: msgspec.json.decode(row["prediction"])["state"] for row in rows}
     assert states == {"started": "running", "completed": "failed"}
     assert len({row["id"] for row in rows} - ids) == 1, "another message, which no listener drops as known"

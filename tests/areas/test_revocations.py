@@ -19,7 +19,7 @@ from sixfold.core.accounts import accounts, credentials, keys, oauth, signins
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.belongings import closing
 from sixfold.core.database import Transaction, many, one
-from sixfold.core.work.sessions_states import TERMINAL
+from sixfold.core.sessions.states import TERMINAL
 from tests import ground, postgres
 from tests.areas.gateway import gateway
 from tests.areas.house import ORIGIN, House, bearer, client, house, small_models

@@ -13,9 +13,9 @@ import pytest
 from sixfold.core.accounts import keys, rights, signins
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import one
-from sixfold.core.work import authorization
-from sixfold.core.work.children import Child, PipelineChildren
-from sixfold.core.work.orders import Order, Parent
+from sixfold.core.predictions import authorization
+from sixfold.core.predictions.child_runs import Child, PipelineChildren
+from sixfold.core.predictions.requests import Order, Parent
 from sixfold.errors import Conflict, Forbidden
 from tests.areas.house import ORIGIN, House, bearer
 from tests.areas.test_oauth import AUTHORIZE, Program

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from sixfold.api.hosting.sessions import routes as sessions
-from sixfold.core.work import sessions_viewer
-from sixfold.core.work.sessions_viewer import TOO_SLOW, Pong, Viewer
+from sixfold.core.sessions import connection as sessions_connection
+from sixfold.core.sessions.connection import TOO_SLOW, Pong, Viewer
 
 
 class Stuck:
@@ -42,7 +42,7 @@ class Stage:
 
 
 async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions_viewer, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(sessions_connection, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(sessions, "_FAREWELL_SECONDS", 0.05)
     socket, viewer = Stuck(), Viewer()
     talk = sessions._Talk(cast("Any", socket), cast("Any", Stage()), viewer, None)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work.manifest import embedding
+from sixfold.core.provenance import embed
 from tests.areas.house import House, house
 from tests.unit.engines import onnx_model, orders
 from tests.unit.engines.three_d import meshes
@@ -49,7 +49,7 @@ async def output(home: House, told: Mapping[str, Any]) -> bytes:
     assert told["status"] == "succeeded", told["error"]
     answer = await home.client.get(told["output"]["url"])
     assert answer.headers["Content-Type"].startswith(told["output"]["content_type"])
-    assert f'"model":"{told["model"]}"' in (embedding.extract(answer.content) or "")
+    assert f'"model":"{told["model"]}"' in (embed.extract(answer.content) or "")
     return answer.content
 
 

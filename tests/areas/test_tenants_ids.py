@@ -11,7 +11,7 @@ from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import now
-from sixfold.core.work import predictions
+from sixfold.core.predictions import repository as predictions
 from tests.areas.gateway import gateway
 from tests.areas.house import House, bearer, house
 

@@ -14,7 +14,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import predictions
+from sixfold.core.predictions import repository as predictions
 from sixfold.core.workflows.websocket_hub import Hub
 from tests.areas.house import House, bearer, house
 

@@ -16,12 +16,13 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core import ids
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, many
-from sixfold.core.work import authorization, lineage, predictions, reversals
-from sixfold.core.work.events import Event, Moved
-from sixfold.core.work.orders import Order, Parent
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
-from sixfold.core.work.steps import NodeMoved
+from sixfold.core.predictions import authorization, lineage, refunds
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.node_events import NodeMoved
+from sixfold.core.predictions.requests import Order, Parent
+from sixfold.core.predictions.states import State
 from sixfold.core.workflows import websocket_hub
 from sixfold.core.workflows.websocket_hub import Client
 from tests.areas.house import House, house, small_models
@@ -237,10 +238,10 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
     await dots.product.database.write(ended())
     await dots.product.database.write(success())
     assert (await dots.product.pipeline.any(late.id)).output is None
-    assert await dots.product.database.write(reversals.sweep()) == len(made)
+    assert await dots.product.database.write(refunds.sweep()) == len(made)
     swept = [await dots.product.pipeline.any(part.id) for part in (late, *made)]
-    assert {(part.state, part.error_kind) for part in swept} == {(State.FAILED, reversals.REFUNDED)}
-    assert await dots.product.database.write(reversals.sweep()) == 0
+    assert {(part.state, part.error_kind) for part in swept} == {(State.FAILED, refunds.REFUNDED)}
+    assert await dots.product.database.write(refunds.sweep()) == 0
 
 
 async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_is_paid(dots: House) -> None:

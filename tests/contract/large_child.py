@@ -13,7 +13,7 @@ from pathlib import Path
 
 import blake3
 
-from sixfold.core.work.media import key_of
+from sixfold.core.media.media import key_of
 from sixfold.store.buckets import Access, open_bucket
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.objects import ObjectStore, Ways

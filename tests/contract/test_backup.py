@@ -24,7 +24,7 @@ from sixfold.core.accounts import accounts, keys, ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction
 from sixfold.core.gateway import stored_responses
-from sixfold.core.work import media
+from sixfold.core.media import media
 from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql
 from sixfold.store.archive import Damaged

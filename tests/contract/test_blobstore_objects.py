@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sixfold import errors, settings
-from sixfold.core.work.media import blob_key
+from sixfold.core.media.media import blob_key
 from sixfold.store.buckets import Access, InvalidUrl, open_bucket
 from sixfold.store.cache import Bounds, Cache
 from sixfold.store.objects import PART_BYTES, ObjectStore, Ways

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import (
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import (
     Completed,
     Driver,
     Failed,

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts.prices import PriceTable
-from sixfold.core.work import catalog as catalogs
-from sixfold.core.work.catalog import Catalog
-from sixfold.core.work.choosing import Standing
-from sixfold.core.work.engines import EngineError, Task
-from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.catalog import models as catalogs
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engines import EngineError, Task
+from sixfold.core.catalog.models import Catalog
+from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
 from sixfold.upstreams.containers import ContainersFailed, Wanted
 from tests import podman as podmans
@@ -262,8 +262,8 @@ async def test_what_could_be_started_is_known_without_starting_it(
 
 SCRIPT = """
 import asyncio, json, pathlib, sys
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Reports, WorkerSpec
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import Reports, WorkerSpec
 from sixfold.drivers.container import ContainerDriver, open_engine
 
 async def main(socket, folder):

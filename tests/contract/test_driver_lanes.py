@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Completed, Driver, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import (
+    Completed,
+    Driver,
+    Failed,
+    Lost,
+    Outcome,
+    Stopped,
+    Worker,
+    WorkerSpec,
+)
 from tests.contract.test_driver import MAKERS, Heard
 
 LANES = 4

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.live import Ask, Controls, LiveWorker, Shown
-from sixfold.core.work.ports import Driver, Failed, WorkerSpec
+from sixfold.core.sessions.engine import Ask, Controls, LiveWorker, Shown
+from sixfold.core.workers.ports import Driver, Failed, WorkerSpec
 from tests.contract.test_driver import MAKERS
 
 FACTORY = "sixfold.engines.live.motion.engine:MotionEngine"

@@ -16,9 +16,17 @@ from pathlib import Path
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, WorkerSpec, WorkerStartFailed
-from sixfold.core.work.workers import RESIDENT
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.policy import RESIDENT
+from sixfold.core.workers.ports import (
+    Completed,
+    Failed,
+    Lost,
+    Outcome,
+    Reports,
+    WorkerSpec,
+    WorkerStartFailed,
+)
 from sixfold.drivers.forkserver import environment
 from sixfold.drivers.process import PRELOAD, Patience, ProcessDriver, ProcessWorker
 from sixfold.settings import Settings, worker_environment
@@ -196,7 +204,7 @@ async def test_a_start_survives_a_zygote_that_died_unseen(driver: ProcessDriver,
 TELLING = """
 import os
 from pathlib import Path
-from sixfold.core.work.engines import Result
+from sixfold.core.catalog.engines import Result
 
 with Path({told!r}).open("a") as told:
     told.write(f"{{os.getpid()}}\\n")
@@ -286,8 +294,8 @@ async def test_what_workers_started_goes_with_their_server(tmp_path: Path) -> No
 
 SERVER = """
 import asyncio, pathlib, sys
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Reports, WorkerSpec
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import Reports, WorkerSpec
 from sixfold.drivers.process import ProcessDriver
 
 async def main():

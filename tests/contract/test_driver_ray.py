@@ -25,8 +25,8 @@ SCRIPT = """
 import asyncio, json, pathlib, sys
 import ray
 from ray.cluster_utils import Cluster
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Reports, WorkerSpec, WorkerStartFailed
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import Reports, WorkerSpec, WorkerStartFailed
 from sixfold.drivers.ray import RayDriver
 
 SMALL = {"object_store_memory": 80 << 20, "memory": 4 << 30}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.net.addresses import AllowList

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, WorkerSpec
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.process import ProcessWorker
 from sixfold.drivers.sandbox import SandboxDriver
 from sixfold.upstreams import bubblewrap

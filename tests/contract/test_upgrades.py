@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.states import State
+from sixfold.core.predictions.states import State
 from sixfold.store import postgres_binding as binding
 from sixfold.store import postgres_connect as link
 from sixfold.store import sql

@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work import predictions
-from sixfold.core.work.predictions import Prediction
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.repository import Prediction
 from sixfold.drivers.ray import RayDriver
 from sixfold.web import logs
 from tests.road import HARDWARE, Options, Road, models, road

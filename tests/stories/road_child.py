@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sixfold.core.accounts import ledger
 from sixfold.core.database import Query, Transaction
-from sixfold.core.work import predictions
+from sixfold.core.predictions import repository as predictions
 from sixfold.drivers.process import ProcessDriver
 from tests.road import Options, Road, road
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sixfold.core.work.events import Moved, Progressed
+from sixfold.core.predictions.events import Moved, Progressed
 from sixfold.drivers.process import ProcessDriver
 from tests.road import Options, road
 

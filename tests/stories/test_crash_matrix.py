@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import predictions
-from sixfold.core.work.failpoints import SERVER_POINTS
-from sixfold.core.work.states import State
+from sixfold.core.failpoints import SERVER_POINTS
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.states import State
 from tests import processes
 from tests.road import PRICE, Road, road
 from tests.stories import road_child

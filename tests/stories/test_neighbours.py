@@ -14,10 +14,11 @@ from sixfold.core import ids
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.idempotency import Claimed, Running
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import claims, neighbours
-from sixfold.core.work.events import Moved, Progressed
-from sixfold.core.work.predictions import Lease
-from sixfold.core.work.states import State
+from sixfold.core.predictions import claims
+from sixfold.core.predictions.events import Moved, Progressed
+from sixfold.core.predictions.repository import Lease
+from sixfold.core.predictions.states import State
+from sixfold.core.workers import peer_events
 from tests import ground, postgres
 from tests.road import PRICE, Options, Road, road
 
@@ -99,7 +100,7 @@ async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
 async def test_a_word_that_is_lost_is_made_up_for_by_looking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours.Neighbours, "_told", lambda *_: None)
+    monkeypatch.setattr(peer_events.Neighbours, "_told", lambda *_: None)
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
         assert (await asks.run()).state is State.SUCCEEDED
         slow = await asks.pipeline.submit(asks.order("slow", extras={"seconds": 60}))

@@ -13,7 +13,7 @@ import pytest
 import websockets
 
 from sixfold.core.accounts import accounts, ledger
-from sixfold.core.work import sessions
+from sixfold.core.sessions import repository as sessions
 from tests import ground
 from tests.areas.house import bearer
 from tests.stories import servers

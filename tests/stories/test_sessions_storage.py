@@ -12,7 +12,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.database import Transaction
-from sixfold.core.work import sessions_host
+from sixfold.core.sessions import service as session_service
 from tests.stories.rooms import Room, room
 
 
@@ -77,7 +77,7 @@ async def test_who_closes_one_meanwhile_is_answered_soon_and_it_ends_afterwards(
         async with opened.inside(begun) as guest:
             await guest.say("hello")
             await guest.until("pose")
-            monkeypatch.setattr(sessions_host, "_CLOSE_SECONDS", 0.1)
+            monkeypatch.setattr(session_service, "_CLOSE_SECONDS", 0.1)
             back = _out_of_reach(opened, monkeypatch)
             refused = await opened.home.client.delete(path, headers=opened.home.bearer)
             assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable")

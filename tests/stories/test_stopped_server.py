@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import predictions
-from sixfold.core.work.states import State
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.states import State
 from tests import processes
 from tests.road import PRICE, Options, road
 

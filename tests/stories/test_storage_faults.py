@@ -11,8 +11,8 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
 from sixfold.store.sqlite import SqliteDatabase
 from tests import ground
 from tests.road import PRICE, Options, road

@@ -15,7 +15,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.states import State
+from sixfold.core.predictions.states import State
 from tests.areas.house import House, bearer, house
 
 OPTIONS = {"weights-image": {"steps": 2, "threads": 1}}

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work.orders import Order
-from sixfold.core.work.states import State
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.states import State
 from tests.areas.house import House, house
 
 pytestmark = pytest.mark.weights

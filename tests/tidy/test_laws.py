@@ -73,7 +73,7 @@ def test_a_silenced_rule_needs_its_name_and_a_reason(line: str, good: bool) -> N
         ("see /" + "work/notes", True),
         ("'/" + "root/.cache'", True),
         ("https://" + "pypi" + ".org/simple", True),
-        ("src/sixfold/core/work/engines.py", False),
+        ("src/sixfold/core/catalog/engines.py", False),
         ("/media/work/1", False),
         ("{data}/work/1", False),
     ],

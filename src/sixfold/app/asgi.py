@@ -25,8 +25,8 @@ from sixfold.api.workflows import routes as workflows
 from sixfold.api.workflows.page_views import Shown
 from sixfold.app import storage
 from sixfold.app.bootstrap import Product, leaving_of
-from sixfold.core.work.history import Histories
-from sixfold.core.work.quotes import Times
+from sixfold.core.predictions.duration_estimates import Times
+from sixfold.core.predictions.event_history import Histories
 from sixfold.mcp import face as mcp
 from sixfold.ui import routes as ui
 from sixfold.web.admission import Admission

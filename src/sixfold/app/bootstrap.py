@@ -33,29 +33,31 @@ from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.belongings.closing import Leaving
+from sixfold.core.catalog.container_images import Images
+from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.gradio_spaces import SpacesHere
+from sixfold.core.catalog.models import Catalog, EngineSpec
+from sixfold.core.catalog.templates import Templates
 from sixfold.core.database import Database
+from sixfold.core.failpoints import Failpoints
+from sixfold.core.media import upload_paths
+from sixfold.core.media.media import Media
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.memory import Memory
 from sixfold.core.memory.search.finder import Finder
 from sixfold.core.memory.search.shelf import Shelf
-from sixfold.core.work import orders, reversals, upload_paths
-from sixfold.core.work.catalog import Catalog, EngineSpec
-from sixfold.core.work.children import PipelineChildren
-from sixfold.core.work.choosing import Terms
-from sixfold.core.work.events import Bus
-from sixfold.core.work.failpoints import Failpoints
-from sixfold.core.work.images import Images
-from sixfold.core.work.manifest.signing import Signer
-from sixfold.core.work.media import Media
-from sixfold.core.work.neighbours import Neighbours, Shared
-from sixfold.core.work.outbox import Outbox
-from sixfold.core.work.pipeline import Pipeline
-from sixfold.core.work.runs import Finisher
-from sixfold.core.work.sessions_host import LiveSessions, Offer
-from sixfold.core.work.spaces import SpacesHere
-from sixfold.core.work.supervisor import Supervisor
-from sixfold.core.work.templates import Templates
+from sixfold.core.predictions import refunds
+from sixfold.core.predictions import requests as prediction_requests
+from sixfold.core.predictions.child_runs import PipelineChildren
+from sixfold.core.predictions.events import Bus
+from sixfold.core.predictions.service import Pipeline
+from sixfold.core.predictions.webhooks import Outbox
+from sixfold.core.provenance.signing import Signer
+from sixfold.core.sessions.service import LiveSessions, Offer
+from sixfold.core.workers.peer_events import Neighbours, Shared
+from sixfold.core.workers.runs import Finisher
+from sixfold.core.workers.scheduler import Supervisor
 from sixfold.core.workflows.service import Workshop
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.own import shelf as own_files
@@ -178,8 +180,10 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     )
 
 
-def _admission(settings: Settings, terms: Terms) -> orders.Policy:
-    return orders.Policy(settings.queue_limit, terms, settings.run_limit_seconds, settings.free_queue_limit)
+def _admission(settings: Settings, terms: Terms) -> prediction_requests.Policy:
+    return prediction_requests.Policy(
+        settings.queue_limit, terms, settings.run_limit_seconds, settings.free_queue_limit
+    )
 
 
 def _outside(
@@ -306,14 +310,14 @@ async def _sweep(product: Product) -> None:
     """Forget what has had its time; whatever could not be written now is tried again a round later."""
     leaving = leaving_of(product)
     with contextlib.suppress(errors.StoreFailed):  # of an older version, which only a restart leaves behind
-        await product.database.write(reversals.sweep_children())
+        await product.database.write(refunds.sweep_children())
     while True:
         await asyncio.sleep(_SWEEP_SECONDS)
         with contextlib.suppress(errors.StoreFailed):
             await product.media.sweep()
             await product.database.write(sweeping.sweep(), durable=False)
             await product.database.write(upload_paths.sweep(), durable=False)
-            await product.database.write(reversals.sweep())
+            await product.database.write(refunds.sweep())
             await product.outbox.sweep()
             await product.webhook_secrets.seal_all()
             await product.workshop.names.sweep()

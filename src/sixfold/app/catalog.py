@@ -11,11 +11,11 @@ from typing import Any
 from sixfold.app import graphs as app_graphs
 from sixfold.core.accounts import own_prices
 from sixfold.core.accounts.prices import PriceTable
-from sixfold.core.work import catalog as catalogs
-from sixfold.core.work import choosing
-from sixfold.core.work.catalog import Catalog
-from sixfold.core.work.hardware import Shelf
-from sixfold.core.work.templates import Templates
+from sixfold.core.catalog import engine_selection
+from sixfold.core.catalog import models as catalogs
+from sixfold.core.catalog.hardware import Shelf
+from sixfold.core.catalog.models import Catalog
+from sixfold.core.catalog.templates import Templates
 from sixfold.engines import wishes
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
@@ -68,7 +68,7 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
     """The bundled catalogue, or the one of a document in its shape, as the operator's table changes it."""
     wished = settings.tables.get("engines", {})
     try:
-        chosen = choosing.apply(document or models_document(), wished)
+        chosen = engine_selection.apply(document or models_document(), wished)
         for name, row in chosen["engines"].items():
             shared = _shared(chosen["engines"], row)
             row["options"] = {**_options(settings, row), **shared, **row.get("options", {})}
@@ -76,7 +76,7 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
                 row["free_runs"] = settings.graph_free_runs
             if name in wished:
                 wishes.check(name, row["factory"], row["options"])
-    except (choosing.WrongChoice, wishes.WrongWish) as error:
+    except (engine_selection.WrongChoice, wishes.WrongWish) as error:
         raise InvalidSetting(str(error)) from error
     named = {"style-painter": NAMED_STYLES}
     try:

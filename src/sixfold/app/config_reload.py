@@ -17,10 +17,10 @@ from typing import Any
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.catalog.models import Catalog
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.policy import FIXED_AT_START, Policy
 from sixfold.core.gateway.usage import PriceBook
-from sixfold.core.work.catalog import Catalog
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.upstreams.chat import opening
 from sixfold.upstreams.chat.llama.options import KIND as GGUF

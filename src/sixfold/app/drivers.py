@@ -11,14 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sixfold import errors
-from sixfold.core.work import workers
-from sixfold.core.work.catalog import EngineSpec
-from sixfold.core.work.choosing import Standing
-from sixfold.core.work.engines import EngineError
-from sixfold.core.work.failpoints import Failpoints
-from sixfold.core.work.machine import Machine
-from sixfold.core.work.ports import Driver
-from sixfold.core.work.templates import Templates
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engines import EngineError
+from sixfold.core.catalog.models import EngineSpec
+from sixfold.core.catalog.templates import Templates
+from sixfold.core.failpoints import Failpoints
+from sixfold.core.workers import policy as worker_policy
+from sixfold.core.workers.memory_budget import Machine
+from sixfold.core.workers.ports import Driver
 from sixfold.drivers import container as containers
 from sixfold.drivers import hosted, memory
 from sixfold.drivers.container import ContainerDriver
@@ -60,7 +60,7 @@ class Places:
 
     images: ContainerDriver
     driver: Driver
-    policy: workers.Policy
+    policy: worker_policy.Policy
 
     def tell(self, standings: Standings) -> None:
         """Let it be known what can start here."""
@@ -155,9 +155,9 @@ def _namespace(settings: Settings) -> str:
     return f"sixfold-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def policy(settings: Settings, templates: Templates) -> workers.Policy:
+def policy(settings: Settings, templates: Templates) -> worker_policy.Policy:
     """The limits that runs live under."""
-    return workers.Policy(
+    return worker_policy.Policy(
         slots=settings.workers,
         run_limit_seconds=settings.run_limit_seconds,
         lease_seconds=settings.lease_seconds,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import import_string
+from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.database import Database
-from sixfold.core.work.manifest.signing import Signer
-from sixfold.core.work.media import Media
-from sixfold.core.work.metering import CHILDREN
-from sixfold.core.work.pipeline import Pipeline
+from sixfold.core.media.media import Media
+from sixfold.core.predictions.service import Pipeline
+from sixfold.core.provenance.signing import Signer
 from sixfold.core.workflows import workflows
 from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Registry

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from sixfold import errors
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
+from sixfold.core.media.media import Limits, Media
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.work.engines import UnusableInput
-from sixfold.core.work.media import Limits, Media
 from sixfold.engines.image import headers
 from sixfold.engines.video import headers as film_headers
 from sixfold.net.addresses import AllowList

@@ -11,7 +11,7 @@ from sixfold import __version__
 from sixfold.cli import local_key
 from sixfold.cli.first_start import Welcome
 from sixfold.cli.terminal import Paint
-from sixfold.core.work.availability import Resource
+from sixfold.core.catalog.availability import Resource
 from sixfold.settings import Settings
 from sixfold.upstreams.hosts import CONTAINER_HOST
 

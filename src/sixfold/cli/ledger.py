@@ -13,8 +13,8 @@ from sixfold.core.accounts import accounts, charges, journal
 from sixfold.core.accounts.journal import Page
 from sixfold.core.clock import DAY_US, rfc3339
 from sixfold.core.database import Transaction
-from sixfold.core.work import costs as work_costs
-from sixfold.core.work.costs import Cost
+from sixfold.core.predictions import cost_queries as work_costs
+from sixfold.core.predictions.cost_queries import Cost
 
 MAX_DAYS = 3660
 MAX_ENTRIES = 1000

@@ -11,8 +11,9 @@ import msgspec
 
 from sixfold import settings
 from sixfold.cli.terminal import Paint, Refused, put_json
-from sixfold.core.work.manifest import embedding, record, signing
-from sixfold.core.work.manifest.record import Manifest
+from sixfold.core.provenance import embed, signing
+from sixfold.core.provenance import manifest as provenance_manifest
+from sixfold.core.provenance.manifest import Manifest
 
 SERVER_KEY = "server.key"
 _MAX_BYTES = 4 << 30
@@ -80,12 +81,12 @@ def read(path: Path, data_dir: Path) -> Origin:
     if path.stat().st_size > _MAX_BYTES:
         raise Refused(f"{path} has more than {_MAX_BYTES >> 30} GiB")
     data = path.read_bytes()
-    text = embedding.extract(data)
+    text = embed.extract(data)
     if text is None:
         raise Refused(f"{path} says nothing of its origin: it was not made here, or its metadata was removed")
     try:
         signed = signing.verify(text, _own_keys(data_dir))
-    except record.NotAManifest as error:
+    except provenance_manifest.NotAManifest as error:
         raise Refused(f"{path} has a manifest that cannot be read: {error}") from error
     verdict: Verdict = "invalid"
     if signed.intact:

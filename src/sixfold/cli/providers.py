@@ -12,7 +12,7 @@ from typing import Any
 from sixfold.app import storage
 from sixfold.cli import opening
 from sixfold.cli.terminal import Paint, Refused, put_json
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.settings import Settings
 from sixfold.store import secrets
 from sixfold.store.secrets import Secrets, Unreadable

@@ -18,11 +18,11 @@ from sixfold.cli.terminal import Refused
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work import predictions
-from sixfold.core.work.manifest import embedding
-from sixfold.core.work.orders import Order
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.states import State
+from sixfold.core.provenance import embed
 from sixfold.core.workflows import image_metadata, workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.storage import GIVEN
@@ -92,7 +92,7 @@ async def make(
             data = await product.blobs.get(file.blob)
     except errors.SixfoldError as error:
         raise Refused(f"Its graph cannot be run again on embedded engines: {error.message}") from error
-    return embedding.embed(data, file.content_type, origin.text)
+    return embed.embed(data, file.content_type, origin.text)
 
 
 def _alone(configured: Settings, folder: Path) -> Settings:

@@ -24,19 +24,20 @@ from sixfold.cli import opening, receipt, regraph
 from sixfold.cli import origin as origins
 from sixfold.cli.origin import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.catalog import timeline
+from sixfold.core.catalog.engines import Task
+from sixfold.core.catalog.inputs import MEDIA_TYPES
+from sixfold.core.catalog.models import Catalog, EngineSpec, Model
+from sixfold.core.failpoints import Failpoints
+from sixfold.core.media.media import key_of
 from sixfold.core.media.ports import BlobStore
+from sixfold.core.provenance import embed
+from sixfold.core.provenance import redaction as manifest_inputs
+from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.quantities import size
-from sixfold.core.work import timeline, workers
-from sixfold.core.work.catalog import Catalog, EngineSpec, Model
-from sixfold.core.work.engines import Task
-from sixfold.core.work.failpoints import Failpoints
-from sixfold.core.work.inputs import MEDIA_TYPES
-from sixfold.core.work.manifest import embedding
-from sixfold.core.work.manifest import inputs as manifest_inputs
-from sixfold.core.work.manifest.record import Manifest
-from sixfold.core.work.media import key_of
-from sixfold.core.work.ports import Completed, Failed, Lost, Reports, Stopped
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.workers import policy as worker_policy
+from sixfold.core.workers.ports import Completed, Failed, Lost, Reports, Stopped
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.core.workflows import workflows
 from sixfold.settings import Settings
 
@@ -241,7 +242,7 @@ async def _make(
     limits = dataclasses.replace(
         app_drivers.policy(configured, app_catalog.templates()), scratch=scratch / "worker"
     )
-    spec = workers.worker_spec(plan.engine, limits)
+    spec = worker_policy.worker_spec(plan.engine, limits)
     bar = receipt.Bar(Paint(sys.stderr))
     try:
         worker = await driver.start(spec)
@@ -264,7 +265,7 @@ async def _make(
     if index >= len(outcome.files):
         raise Refused(f"The run gave {len(outcome.files)} files, and this one was number {index + 1}")
     made = outcome.files[index]
-    return embedding.embed(made.path.read_bytes(), made.content_type, origin.text)
+    return embed.embed(made.path.read_bytes(), made.content_type, origin.text)
 
 
 def _ignore(_line: str) -> None:

@@ -14,9 +14,9 @@ from sixfold.cli import local_key
 from sixfold.cli.client import SOCKET, Client, KeyRefused
 from sixfold.cli.locking import Running
 from sixfold.cli.terminal import Refused
-from sixfold.core.work import availability
-from sixfold.core.work.catalog import Catalog
-from sixfold.core.work.choosing import Terms
+from sixfold.core.catalog import availability
+from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.models import Catalog
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
 from sixfold.upstreams.chat import opening as chat

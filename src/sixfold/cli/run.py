@@ -15,11 +15,11 @@ from urllib.parse import quote, urlsplit
 from sixfold.cli import receipt
 from sixfold.cli.client import Client, Document
 from sixfold.cli.terminal import Paint, Refused, json_text, put_json
+from sixfold.core.catalog.inputs import MEDIA_TYPES
 from sixfold.core.quantities import size
-from sixfold.core.work.inputs import MEDIA_TYPES
 
 if TYPE_CHECKING:
-    from sixfold.core.work.catalog import Catalog, Model
+    from sixfold.core.catalog.models import Catalog, Model
 
 _ID_TAIL = 8
 _MOUNTS = "_artifacts_mounts"

@@ -15,8 +15,8 @@ from typing import Any
 from sixfold.app import catalog as app_catalog
 from sixfold.cli import opening, packages
 from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.core.catalog.engines import EngineError
 from sixfold.core.quantities import size
-from sixfold.core.work.engines import EngineError
 from sixfold.engines.image.diffusers import layout, sources
 from sixfold.settings import Settings
 from sixfold.store import weights as store

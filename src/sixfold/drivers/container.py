@@ -20,11 +20,11 @@ from typing import Any, Protocol
 
 import httpx
 
-from sixfold.core.work import mounts
-from sixfold.core.work.choosing import Standing
-from sixfold.core.work.engines import EngineError
-from sixfold.core.work.ports import WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engines import EngineError
+from sixfold.core.media import mounts
+from sixfold.core.workers.ports import WorkerSpec
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.engines.remote.cog import CogEngine, Place
 from sixfold.upstreams import cog

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors, settings
-from sixfold.core.work.engines import EngineError
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
-from sixfold.core.work.spaces import Imported, SpaceId
+from sixfold.core.catalog.engines import EngineError
+from sixfold.core.catalog.gradio_spaces import Imported, SpaceId
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import UNLOCK, ContainerDriver
 from sixfold.drivers.spaces import KIND, START_SECONDS, Place, SpaceDriver
 from sixfold.upstreams import bubblewrap

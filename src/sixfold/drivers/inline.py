@@ -15,11 +15,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sixfold.core.work.batches import BatchEngine
-from sixfold.core.work.engines import Engine, Task
-from sixfold.core.work.live import Answer, Ask
-from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.catalog.engine_batches import BatchEngine
+from sixfold.core.catalog.engines import Engine, Task
+from sixfold.core.sessions.engine import Answer, Ask
+from sixfold.core.workers.ports import (
+    Completed,
+    Failed,
+    Lost,
+    Outcome,
+    Reports,
+    Stopped,
+    WorkerSpec,
+)
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import outcomes
 from sixfold.drivers.live import Steps
 from sixfold.worker import live, protocol, runner

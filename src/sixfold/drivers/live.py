@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sixfold.core.work.live import Answer, Ask, Frame, Shown
-from sixfold.core.work.ports import Failed, Lost
+from sixfold.core.sessions.engine import Answer, Ask, Frame, Shown
+from sixfold.core.workers.ports import Failed, Lost
 from sixfold.worker import live, protocol
 
 _UNSENDABLE = (TypeError, ValueError, OverflowError)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.work.engines import EngineError, UnusableInput
-from sixfold.core.work.ports import Worker, WorkerSpec, WorkerStartFailed
+from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.core.workers.ports import Worker, WorkerSpec, WorkerStartFailed
 from sixfold.core.workflows import node_frames
 from sixfold.core.workflows.context import Context
 from sixfold.core.workflows.node_frames import BadFrame, Frame, Frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sixfold.core.media import ports as media_ports
-from sixfold.core.work import ports
+from sixfold.core.workers import ports
 from sixfold.worker import protocol
 
 

@@ -16,10 +16,18 @@ from typing import Protocol
 import msgspec
 
 from sixfold import settings
-from sixfold.core.work.engines import Task
-from sixfold.core.work.live import Answer, Ask
-from sixfold.core.work.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.catalog.engines import Task
+from sixfold.core.sessions.engine import Answer, Ask
+from sixfold.core.workers.ports import (
+    Completed,
+    Failed,
+    Lost,
+    Outcome,
+    Reports,
+    Stopped,
+    WorkerSpec,
+)
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import memory, outcomes
 from sixfold.drivers.cards import Cards
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment

@@ -17,11 +17,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from sixfold.core.catalog.engines import Task
 from sixfold.core.media.ports import StagedFile
-from sixfold.core.work.engines import Task
-from sixfold.core.work.live import Answer, Ask
-from sixfold.core.work.ports import Completed, Failed, Living, Lost, Outcome, Reports, Stopped, WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.sessions.engine import Answer, Ask
+from sixfold.core.workers.ports import (
+    Completed,
+    Failed,
+    Living,
+    Lost,
+    Outcome,
+    Reports,
+    Stopped,
+    WorkerSpec,
+)
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from sixfold.drivers.rooms import Room
 from sixfold.worker import protocol

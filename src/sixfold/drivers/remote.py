@@ -15,10 +15,19 @@ from typing import Any, Protocol
 import httpx
 
 from sixfold import errors, import_string
-from sixfold.core.work.engines import Canceled, EngineError, Result, Task
-from sixfold.core.work.ports import Detached, Driver, Living, Lost, Outcome, Reports, Worker, WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
-from sixfold.core.work.remote import MachineLost, Outside, RemoteEngine
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
+from sixfold.core.workers.ports import (
+    Detached,
+    Driver,
+    Living,
+    Lost,
+    Outcome,
+    Reports,
+    Worker,
+    WorkerSpec,
+)
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
+from sixfold.core.workers.remote_engines import MachineLost, Outside, RemoteEngine
 from sixfold.drivers import outcomes
 from sixfold.net.clients import Clients
 from sixfold.worker import protocol, runner

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import settings
+from sixfold.core.catalog.engines import Task
 from sixfold.core.media.ports import StagedFile
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Completed, Failed, Outcome, Reports, WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
+from sixfold.core.workers.ports import Completed, Failed, Outcome, Reports, WorkerSpec
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import forkserver
 from sixfold.drivers.process import Patience, ProcessDriver, ProcessWorker, Starter
 from sixfold.upstreams import bubblewrap

@@ -21,10 +21,10 @@ from typing import Any
 import httpx
 
 from sixfold import settings
-from sixfold.core.work.engines import Context, EngineError, Result, Task
-from sixfold.core.work.ports import WorkerSpec
-from sixfold.core.work.ports import WorkerStartFailed as StartFailed
-from sixfold.core.work.remote import MachineLost
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
+from sixfold.core.workers.ports import WorkerSpec
+from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
+from sixfold.core.workers.remote_engines import MachineLost
 from sixfold.drivers import forkserver
 from sixfold.drivers.container import Box, ContainerDriver, settled
 from sixfold.drivers.remote import RemoteWorker

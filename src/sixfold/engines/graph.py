@@ -15,18 +15,18 @@ import blake3
 from sixfold import errors
 from sixfold.core import ids, money
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import lineage, outputs
-from sixfold.core.work import media as media_files
-from sixfold.core.work.children import Child, Children
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.work.events import Progressed
-from sixfold.core.work.manifest.formats.edits import Unembeddable
-from sixfold.core.work.manifest.record import Manifest
-from sixfold.core.work.media import Source
-from sixfold.core.work.metering import CHILDREN
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.remote import Outside
-from sixfold.core.work.states import State
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.metering import CHILDREN
+from sixfold.core.media import media as media_files
+from sixfold.core.media.media import Source
+from sixfold.core.predictions import lineage, outputs
+from sixfold.core.predictions.child_runs import Child, Children
+from sixfold.core.predictions.events import Progressed
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.core.provenance.formats.edits import Unembeddable
+from sixfold.core.provenance.manifest import Manifest
+from sixfold.core.workers.remote_engines import Outside
 from sixfold.core.workflows import execute, workflows
 from sixfold.core.workflows import ports as graphs
 from sixfold.core.workflows.admission import GraphMemory

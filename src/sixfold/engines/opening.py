@@ -14,8 +14,8 @@ from typing import Any
 import av
 import av.error
 
-from sixfold.core.work.engines import UnusableInput
-from sixfold.core.work.manifest.formats import media_types
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.provenance.formats import media_types
 
 _MOST_PIXELS = 8192 * 8192
 

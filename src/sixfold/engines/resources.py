@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
-from sixfold.core.work.availability import Resource
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.remote.comfyui_stock import Found
 from sixfold.settings import Settings

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.catalog import EngineSpec
-from sixfold.core.work.choosing import Standing
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engines import EngineError
+from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.image.diffusers import options as diffusers
 from sixfold.engines.image.diffusers import sources
 

@@ -14,9 +14,17 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.batches import Job
-from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.work.remote import Outside
+from sixfold.core.catalog.engine_batches import Job
+from sixfold.core.catalog.engines import (
+    Artifact,
+    Canceled,
+    Context,
+    EngineError,
+    Result,
+    Task,
+    UnusableInput,
+)
+from sixfold.core.workers.remote_engines import Outside
 
 
 class EchoEngine:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold import import_string
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import options as diffusers
 
 _PARSERS = {"sixfold.engines.image.diffusers.engine:DiffusersEngine": diffusers.parse}

@@ -12,18 +12,19 @@ from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.prices import list_price_field
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog import inputs
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.memory.operations import Field, Operation
-from sixfold.core.work import inputs, outputs, pricing, receipt
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.events import Event, Moved, Progressed
-from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.orders import Order
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.predictions import Filter
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import outputs, pricing, receipt
+from sixfold.core.predictions.events import Event, Moved, Progressed
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.states import State
 from sixfold.core.workflows import workflows
 from sixfold.mcp.messages import Plain
 from sixfold.mcp.server import Call

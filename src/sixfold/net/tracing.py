@@ -27,8 +27,8 @@ from sixfold import __version__
 from sixfold.core.gateway.ports import Broken, Stream
 from sixfold.core.gateway.request_log import Call, Ending
 from sixfold.core.money import format_usd
-from sixfold.core.work.events import Event, Moved
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.models import Prediction
 
 _OPERATIONS = {
     "/chat/completions": "chat",

@@ -24,8 +24,8 @@ import obstore
 from obstore import exceptions
 
 from sixfold import errors
+from sixfold.core.media import media
 from sixfold.core.media.ports import ObjectInfo
-from sixfold.core.work import media
 from sixfold.store.buckets import Access, Bucket, Unconditional, open_bucket, understood
 from sixfold.store.cache import Cache
 from sixfold.store.files import MAX_KEY_CHARACTERS, PIECE_BYTES, BadKey, is_segment, segments

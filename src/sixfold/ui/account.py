@@ -14,7 +14,7 @@ from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.predictions import Filter
+from sixfold.core.predictions.repository import Filter
 from sixfold.ui import forms, spending
 from sixfold.ui.pages import Pages
 from sixfold.web import calls

@@ -13,11 +13,11 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.database import Row, now
-from sixfold.core.work import oversight
-from sixfold.core.work.catalog import EngineSpec
-from sixfold.core.work.choosing import Standing
-from sixfold.core.work.oversight import Filter
+from sixfold.core.predictions import admin_queries
+from sixfold.core.predictions.admin_queries import Filter
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
 from sixfold.web import calls, queries
@@ -61,7 +61,7 @@ class Admin:
     async def show(self, request: Request, guest: Guest) -> Response:
         """Figures, workers, the queue, what failed lately, storage."""
         read = self._services.database.read
-        queue, day = await read(oversight.queue(_QUEUE)), await read(oversight.day())
+        queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day())
         disk = await asyncio.to_thread(shutil.disk_usage, self._services.settings.data_dir)
         benches = self._benches(_by_engine(queue.waiting))
         return self._pages.render(
@@ -74,7 +74,7 @@ class Admin:
             asked=sum(int(row["total"]) for row in day.endings),
             earned=sum(int(row["cost"] or 0) for row in day.endings),
             failed=sum(int(row["total"]) for row in day.failures),
-            storage=await read(oversight.storage()),
+            storage=await read(admin_queries.storage()),
             disk=disk,
             sessions=[running.session for running in self._services.live.running],
             draining=self._services.pipeline.draining,
@@ -100,7 +100,7 @@ class Admin:
         state = request.query_params.get("status", "")
         wanted = Filter(queries.text(request, "q", _MAX_TEXT), state if state in _STATES else "")
         cursor = queries.text(request, "cursor", _MAX_TEXT) or None
-        rows, following = await self._services.database.read(oversight.requests(wanted, _PAGE, cursor))
+        rows, following = await self._services.database.read(admin_queries.requests(wanted, _PAGE, cursor))
         return self._pages.render(
             "admin/requests.html",
             guest.session,

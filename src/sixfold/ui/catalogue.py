@@ -10,14 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.work import lineage, outputs, pricing
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.hardware import Hardware
-from sixfold.core.work.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
-from sixfold.core.work.media import MEDIA_PATH
-from sixfold.core.work.pipeline import Pipeline
-from sixfold.core.work.predictions import Filter
-from sixfold.core.work.templates import Template
+from sixfold.core.catalog.hardware import Hardware
+from sixfold.core.catalog.inputs import LIST_TYPES, MEDIA_TYPES, Descriptor
+from sixfold.core.catalog.models import Model
+from sixfold.core.catalog.templates import Template
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.predictions import lineage, outputs, pricing
+from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.service import Pipeline
 from sixfold.ui import samples, specimens
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from sixfold.core.accounts import rights
 from sixfold.core.gallery.gallery import Gallery
-from sixfold.core.work.media import MEDIA_PATH
+from sixfold.core.media.media import MEDIA_PATH
 from sixfold.ui.pages import Pages
 from sixfold.web.routing import Route
 from sixfold.web.services import Services

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import journal, rights
 from sixfold.core.database import now
-from sixfold.core.work import oversight
+from sixfold.core.predictions import admin_queries
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
 from sixfold.web import calls
@@ -41,7 +41,7 @@ class Lab:
             "admin/lab.html",
             guest.session,
             moment=await read(now()),
-            queue=await read(oversight.queue(_QUEUE)),
+            queue=await read(admin_queries.queue(_QUEUE)),
             faults=await read(journal.verify()),
             workers={name: count for name, count in sorted(workers.items()) if any(count.values())},
             killed=self._killed,

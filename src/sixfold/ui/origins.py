@@ -12,13 +12,13 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
-from sixfold.core.work import lineage
-from sixfold.core.work.manifest import embedding, inputs
-from sixfold.core.work.manifest.record import NotAManifest
-from sixfold.core.work.manifest.signing import Signed
-from sixfold.core.work.orders import Order
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.records import Prediction
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.predictions import lineage
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.provenance import embed, redaction
+from sixfold.core.provenance.manifest import NotAManifest
+from sixfold.core.provenance.signing import Signed
 from sixfold.core.workflows import image_metadata
 from sixfold.ui import forms
 from sixfold.ui.guests import Guest, Guests
@@ -48,7 +48,7 @@ class Origins:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
-        text = await asyncio.to_thread(embedding.extract, data)
+        text = await asyncio.to_thread(embed.extract, data)
         if text is not None:
             try:
                 return answers.json(await self._told(self._services.signer.read(text), guest))
@@ -64,7 +64,7 @@ class Origins:
         given = {name: value for name, value in manifest.inputs.items() if model.takes(name)}
         if manifest.seed is not None and model.takes("seed"):
             given["seed"] = manifest.seed
-        withheld = {name.partition(".")[0] for name in inputs.replaced(given)}
+        withheld = {name.partition(".")[0] for name in redaction.replaced(given)}
         own = await self._own(manifest.prediction_id, guest) if signed.valid else None
         if own is not None:
             origin = self._services.settings.base_url
@@ -131,7 +131,7 @@ async def alike(services: Services, one: Prediction, other: Prediction) -> bool:
             return False
         kind = first.content_type
         data = [await services.blobs.get(file.blob) for file in (first, second)]
-        bare = [await asyncio.to_thread(embedding.embed, each, kind, "{}") for each in data]
+        bare = [await asyncio.to_thread(embed.embed, each, kind, "{}") for each in data]
         if bare[0] != bare[1]:
             return False
     return bool(one.output.files) or one.output.data == other.output.data

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold.core import quantities
+from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work import outputs
-from sixfold.core.work.media import MEDIA_PATH
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import outputs
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
 from sixfold.ui.pages import Pages
 
 _MOST_CHARS = 20_000  # of data that stands on the page; the rest is in the API's answer

@@ -17,9 +17,9 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import money, quantities
 from sixfold.core.accounts import charges
+from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.clock import rfc3339
-from sixfold.core.work import receipt
-from sixfold.core.work.own import engine_name
+from sixfold.core.predictions import receipt
 from sixfold.errors import SixfoldError
 from sixfold.web import answers
 from sixfold.web.sessions import Session

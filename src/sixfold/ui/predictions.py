@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.core.work import lineage
-from sixfold.core.work.media import MEDIA_PATH
-from sixfold.core.work.predictions import Filter
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.predictions import lineage
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.states import State
 from sixfold.ui import origins
 from sixfold.ui.guests import Guest
 from sixfold.ui.outputs import Showing

@@ -11,13 +11,13 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
-from sixfold.core.work import receipt
-from sixfold.core.work.catalog import EngineSpec
-from sixfold.core.work.choosing import Standing
-from sixfold.core.work.media import MEDIA_PATH
-from sixfold.core.work.orders import Order
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.records import Prediction
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.models import EngineSpec
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.predictions import receipt
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
 from sixfold.ui import (
     account,
     admin,

@@ -17,15 +17,15 @@ from starlette.responses import Response, StreamingResponse
 from sixfold import errors
 from sixfold.core import money, quantities
 from sixfold.core.accounts import rights
-from sixfold.core.work import metering
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.events import Event, Logged, Moved, Progressed
-from sixfold.core.work.media import MEDIA_PATH
-from sixfold.core.work.orders import Order, Quote
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.sessions_host import Wish
-from sixfold.core.work.steps import NodeMoved
+from sixfold.core.catalog import metering
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.catalog.models import Model
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.predictions.events import Event, Logged, Moved, Progressed
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.node_events import NodeMoved
+from sixfold.core.predictions.requests import Order, Quote
+from sixfold.core.sessions.service import Wish
 from sixfold.ui import samples
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.outputs import Showing

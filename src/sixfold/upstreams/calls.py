@@ -27,7 +27,7 @@ import msgspec
 
 from sixfold import __version__
 from sixfold.core import json_decoding
-from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.catalog.engines import EngineError, UnusableInput
 
 T = TypeVar("T")
 Kind = Literal["key", "credit", "policy", "input", "absent", "busy", "broken"]

@@ -9,8 +9,8 @@ from typing import Annotated, Any, NotRequired, TypedDict
 import msgspec
 from starlette.responses import Response
 
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.records import Prediction
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.predictions.models import Prediction
 from sixfold.errors import InvalidInput, SixfoldError, Unauthenticated
 
 Url = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uri"})]

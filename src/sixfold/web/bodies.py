@@ -13,9 +13,9 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core import json_decoding, json_limits
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.json_limits import JsonLimits
-from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.manifest.formats.media_types import UNKNOWN
+from sixfold.core.provenance.formats.media_types import UNKNOWN
 from sixfold.web import urlencoded
 from sixfold.web.multipart import MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict, cast, get_args
 
-from sixfold.core.work.inputs import Descriptor
+from sixfold.core.catalog.inputs import Descriptor
 
 WireType = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file"]
 _WIRE_TYPES = frozenset(get_args(WireType))

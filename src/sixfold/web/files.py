@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.work.manifest.formats import media_types
+from sixfold.core.provenance.formats import media_types
 from sixfold.web import ranges
 
 FOREVER = "public, max-age=31536000, immutable"

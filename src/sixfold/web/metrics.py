@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.gateway.gateway import Counts
-from sixfold.core.work.supervisor import Supervisor
+from sixfold.core.workers.scheduler import Supervisor
 from sixfold.web import refusals
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

@@ -13,8 +13,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from sixfold.core.work import timeline
-from sixfold.core.work.inputs import MEDIA_TYPES, Descriptor
+from sixfold.core.catalog import timeline
+from sixfold.core.catalog.inputs import MEDIA_TYPES, Descriptor
 from sixfold.web.answers import ErrorSchema
 from sixfold.web.routing import Entry
 

@@ -10,17 +10,17 @@ import msgspec
 
 from sixfold.core import money
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import rfc3339
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.money import Usd
-from sixfold.core.work import outputs as several
-from sixfold.core.work import receipt
-from sixfold.core.work.engines import Quality
-from sixfold.core.work.outputs import OUTPUT_NAME
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.receipt import StationSchema
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import outputs as several
+from sixfold.core.predictions import receipt
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.outputs import OUTPUT_NAME
+from sixfold.core.predictions.receipt import StationSchema
+from sixfold.core.predictions.states import State
 from sixfold.web.services import Services
 
 PATH = "/api/containers/predictions"

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.core.work.own import PAGE, OwnModel, OwnModels
+from sixfold.core.catalog.custom_models import PAGE, OwnModel, OwnModels
 
 _MAX_OWN_PAGE, _MAX_CURSOR = 200, 200
 

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.core.work.manifest.formats import media_types
+from sixfold.core.provenance.formats import media_types
 from sixfold.web import multipart
 from sixfold.web.multipart import Head, PartHandler
 

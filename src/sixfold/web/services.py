@@ -11,24 +11,24 @@ from sixfold.core.accounts.identities import Provider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.belongings.closing import Leaving
+from sixfold.core.catalog.availability import Survey
+from sixfold.core.catalog.container_images import Images
+from sixfold.core.catalog.gradio_spaces import Spaces, SpacesHere
+from sixfold.core.catalog.models import Catalog
+from sixfold.core.catalog.templates import Templates
 from sixfold.core.database import Database
 from sixfold.core.gateway.gateway import Relay
 from sixfold.core.gateway.stored_responses import Shelf as KeptResponses
+from sixfold.core.media.media import MEDIA_PATH, Media
 from sixfold.core.media.ports import BlobStore, OutputFile
 from sixfold.core.memory.memory import Memory
-from sixfold.core.work.availability import Survey
-from sixfold.core.work.catalog import Catalog
-from sixfold.core.work.history import Histories
-from sixfold.core.work.images import Images
-from sixfold.core.work.manifest.signing import Signer
-from sixfold.core.work.media import MEDIA_PATH, Media
-from sixfold.core.work.outbox import Outbox
-from sixfold.core.work.pipeline import Pipeline
-from sixfold.core.work.quotes import Times
-from sixfold.core.work.sessions_host import LiveSessions
-from sixfold.core.work.spaces import Spaces, SpacesHere
-from sixfold.core.work.supervisor import Supervisor
-from sixfold.core.work.templates import Templates
+from sixfold.core.predictions.duration_estimates import Times
+from sixfold.core.predictions.event_history import Histories
+from sixfold.core.predictions.service import Pipeline
+from sixfold.core.predictions.webhooks import Outbox
+from sixfold.core.provenance.signing import Signer
+from sixfold.core.sessions.service import LiveSessions
+from sixfold.core.workers.scheduler import Supervisor
 from sixfold.core.workflows.service import Workshop
 from sixfold.settings import Settings
 from sixfold.web.admission import Admission

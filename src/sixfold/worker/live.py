@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Sequence
 from typing import cast
 
-from sixfold.core.work.engines import Engine, EngineError
-from sixfold.core.work.live import Ask, Controls, LiveEngine, Step, Stepped
+from sixfold.core.catalog.engines import Engine, EngineError
+from sixfold.core.sessions.engine import Ask, Controls, LiveEngine, Step, Stepped
 from sixfold.worker import protocol
 
 

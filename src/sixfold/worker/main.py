@@ -23,8 +23,8 @@ from typing import NoReturn, cast
 import msgspec
 
 from sixfold import import_string
-from sixfold.core.work.batches import BatchEngine
-from sixfold.core.work.engines import Engine, Task
+from sixfold.core.catalog.engine_batches import BatchEngine
+from sixfold.core.catalog.engines import Engine, Task
 from sixfold.worker import live, protocol, runner
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

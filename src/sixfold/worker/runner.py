@@ -19,8 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from sixfold.core.work.batches import BatchEngine, Job
-from sixfold.core.work.engines import Artifact, Canceled, Engine, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engine_batches import BatchEngine, Job
+from sixfold.core.catalog.engines import (
+    Artifact,
+    Canceled,
+    Engine,
+    EngineError,
+    Result,
+    Task,
+    UnusableInput,
+)
 from sixfold.worker import protocol
 
 PROGRESS_SECONDS = 0.05  # progress goes out at most this often; the last value always does

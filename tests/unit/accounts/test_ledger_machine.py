@@ -21,14 +21,15 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, batches, journal, ledger
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import Price
+from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.database import Database, Transaction, TransactionConflict, many
+from sixfold.core.media.media import record
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work import claims, predictions, reversals
-from sixfold.core.work.engines import TaskRecord
-from sixfold.core.work.media import record
-from sixfold.core.work.predictions import Draft, Lease, Success, Trace
-from sixfold.core.work.records import Output
-from sixfold.core.work.states import State
+from sixfold.core.predictions import claims, refunds
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Output
+from sixfold.core.predictions.repository import Draft, Lease, Success, Trace
+from sixfold.core.predictions.states import State
 from tests import databases, ground
 
 pytestmark = pytest.mark.slow
@@ -248,7 +249,7 @@ class RefundMachine(LedgerMachine):
     def refund(self, name: str) -> None:
         if not name:
             return
-        ended = self.write(reversals.refund(name, "test"))
+        ended = self.write(refunds.refund(name, "test"))
         owner, amount = self.paid.pop(name, ("", 0))
         if owner:
             self.posted[owner] += amount

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.work.manifest import embedding
+from sixfold.core.provenance import embed
 from tests.unit.cli.conftest import Server, Starter, inside, program
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -119,10 +119,10 @@ def test_a_forged_manifest_is_invalid_and_not_replayed(
     server: Server, made: Mapping[str, Path], tmp_path: Path
 ) -> None:
     data = made["photo"].read_bytes()
-    text = embedding.extract(data)
+    text = embed.extract(data)
     assert text is not None
     forged = tmp_path / "forged.png"
-    forged.write_bytes(embedding.embed(data, "image/png", text.replace('"seed":7', '"seed":8')))
+    forged.write_bytes(embed.embed(data, "image/png", text.replace('"seed":7', '"seed":8')))
     assert inside(server.folder, "inspect", str(forged), "--json").json["signature"] == "invalid"
     done = inside(server.folder, "replay", str(forged), "--check")
     assert done.status == 1

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.manifest import embedding, record, signing
+from sixfold.core.provenance import embed, signing
+from sixfold.core.provenance import manifest as provenance_manifest
 from sixfold.core.workflows import image_metadata
 from tests.unit.cli.conftest import Server, inside
 
@@ -50,7 +51,7 @@ def _picture(graph: Mapping[str, Any] | None, model: str, quality: str = "full")
     plain = b"\x89PNG\r\n\x1a\n"
     for chunk in (body, b"IDAT" + zlib.compress(b"\0\0"), b"IEND"):
         plain += (len(chunk) - 4).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
-    manifest = record.Manifest(
+    manifest = provenance_manifest.Manifest(
         model=model,
         inputs={},
         engine="graph",
@@ -58,7 +59,7 @@ def _picture(graph: Mapping[str, Any] | None, model: str, quality: str = "full")
         quality=quality,
         prediction_id="pred_1",
     )
-    return embedding.embed(
+    return embed.embed(
         image_metadata.written(plain, graph), "image/png", signing.Signer(bytes(32)).sign(manifest)
     )
 
@@ -103,7 +104,7 @@ def test_a_workflow_that_stands_in_the_picture_runs_again(tmp_path: Path) -> Non
     assert "has other bytes" in done.err
     assert inside(tmp_path / "nothing", "replay", str(target), "--check").status == 0
     assert not (tmp_path / "nothing").exists()
-    assert embedding.extract(target.read_bytes()) == embedding.extract(path.read_bytes())
+    assert embed.extract(target.read_bytes()) == embed.extract(path.read_bytes())
 
 
 def _node(class_type: str, **inputs: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from sixfold import settings
 from sixfold.cli import banner, report
 from sixfold.cli.report import Report
 from sixfold.cli.terminal import Paint
+from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, ServedModel
-from sixfold.core.work.availability import Resource
 from sixfold.engines.resources import InstalledResources
 from sixfold.settings import Settings
 from sixfold.upstreams import local

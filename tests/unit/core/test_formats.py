@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.manifest.formats.media_types import FORMATS
-from sixfold.core.work.manifest.formats.parts import MalformedFile, MediaHeader
+from sixfold.core.provenance.formats import media_types
+from sixfold.core.provenance.formats.media_types import FORMATS
+from sixfold.core.provenance.formats.parts import MalformedFile, MediaHeader
 from tests.unit.core.test_manifest_containers import FILES, HOSTILE, IMAGES, SVG, made
 
 # Files whose own type the first bytes do not tell from that of a more general format.

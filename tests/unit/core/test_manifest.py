@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sixfold import __version__
-from sixfold.core.work.manifest import inputs, record, signing
+from sixfold.core.provenance import manifest as provenance_manifest
+from sixfold.core.provenance import redaction, signing
 
 SIGNER = signing.Signer(bytes(range(32)))
 FOREIGN = signing.Signer(bytes(32))
-MANIFEST = record.Manifest(
+MANIFEST = provenance_manifest.Manifest(
     model="ra1",
     inputs={"prompt": 'ein Löwe 🦁 <svg> & "Zitat"', "steps": 30, "strength": 0.8, "loras": []},
     engine="scene",
@@ -76,7 +77,7 @@ def test_every_changed_byte_makes_the_manifest_invalid() -> None:
             changed = raw[:at] + bytes([raw[at] ^ mask]) + raw[at + 1 :]
             try:
                 assert not SIGNER.read(changed.decode()).valid, at
-            except (record.NotAManifest, UnicodeDecodeError):
+            except (provenance_manifest.NotAManifest, UnicodeDecodeError):
                 continue
 
 
@@ -86,7 +87,7 @@ def test_a_text_with_anything_added_is_invalid(change: str) -> None:
     for changed in (text + change, change + text, text.replace(",", "," + change, 1)):
         try:
             assert not SIGNER.read(changed).valid
-        except record.NotAManifest:
+        except provenance_manifest.NotAManifest:
             continue
 
 
@@ -121,7 +122,7 @@ def test_checking_needs_only_the_public_key() -> None:
 
 
 def test_an_unsigned_manifest_reads_as_nobodys() -> None:
-    signed = SIGNER.read(record.canonical(record.document(MANIFEST)))
+    signed = SIGNER.read(provenance_manifest.canonical(provenance_manifest.document(MANIFEST)))
     assert (signed.manifest, signed.signed_by, signed.valid) == (MANIFEST, "", False)
 
 
@@ -143,19 +144,19 @@ def test_an_unsigned_manifest_reads_as_nobodys() -> None:
     ],
 )
 def test_what_is_no_manifest_is_refused(text: str) -> None:
-    with pytest.raises(record.NotAManifest):
+    with pytest.raises(provenance_manifest.NotAManifest):
         SIGNER.read(text)
 
 
 def test_a_manifest_over_256_kib_is_refused() -> None:
-    large = msgspec.structs.replace(MANIFEST, inputs={"prompt": "x" * record.MAX_TEXT_BYTES})
-    with pytest.raises(record.ManifestTooLarge):
+    large = msgspec.structs.replace(MANIFEST, inputs={"prompt": "x" * provenance_manifest.MAX_TEXT_BYTES})
+    with pytest.raises(provenance_manifest.ManifestTooLarge):
         SIGNER.sign(large)
 
 
 def test_a_later_field_that_is_unknown_here_leaves_the_signature_good() -> None:
-    document = {**record.document(MANIFEST), "key": "ed25519:x", "later": [1]}
-    manifest, found = record.parse(record.canonical(document))
+    document = {**provenance_manifest.document(MANIFEST), "key": "ed25519:x", "later": [1]}
+    manifest, found = provenance_manifest.parse(provenance_manifest.canonical(document))
     assert manifest == MANIFEST
     assert found["later"] == [1]
 
@@ -163,7 +164,7 @@ def test_a_later_field_that_is_unknown_here_leaves_the_signature_good() -> None:
 @given(st.text())
 @settings(deadline=None, max_examples=100)
 def test_any_prompt_is_signed_and_read_and_holds_nothing_that_xml_refuses(prompt: str) -> None:
-    manifest = msgspec.structs.replace(MANIFEST, inputs=inputs.clean({"prompt": prompt}))
+    manifest = msgspec.structs.replace(MANIFEST, inputs=redaction.clean({"prompt": prompt}))
     text = SIGNER.sign(manifest)
     assert SIGNER.read(text).valid
     assert not set(text) & {*map(chr, range(32)), "\x7f", "\x85", "\ufffe", "\uffff", "\u2028"}
@@ -172,31 +173,31 @@ def test_any_prompt_is_signed_and_read_and_holds_nothing_that_xml_refuses(prompt
 @given(st.dictionaries(st.text(), json_values, max_size=5))
 @settings(deadline=None, max_examples=100)
 def test_any_inputs_clean_into_a_manifest_that_is_valid_and_stable(given_inputs: dict[str, object]) -> None:
-    cleaned = inputs.clean(given_inputs)
+    cleaned = redaction.clean(given_inputs)
     signed = SIGNER.read(SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=cleaned)))
     assert signed.valid
-    assert inputs.clean(cleaned) == cleaned
+    assert redaction.clean(cleaned) == cleaned
 
 
 def test_a_data_uri_becomes_the_digest_of_what_it_holds() -> None:
     content = bytes(range(256))
     uri = "data:image/png;base64," + base64.b64encode(content).decode()
-    cleaned = inputs.clean({"image": uri, "mask": "data:,a%20b"})
+    cleaned = redaction.clean({"image": uri, "mask": "data:,a%20b"})
     digest = blake3.blake3(content).hexdigest()
     assert cleaned["image"] == {"blake3": digest, "bytes": 256, "media_type": "image/png"}
     assert cleaned["mask"]["bytes"] == 3
-    assert inputs.replaced(cleaned) == ["image", "mask"]
+    assert redaction.replaced(cleaned) == ["image", "mask"]
 
 
 def test_long_strings_and_bytes_become_digests_and_prompts_stay() -> None:
-    cleaned = inputs.clean({"prompt": "a lion " * 500, "file": b"abc", "page": "x" * 20_000})
+    cleaned = redaction.clean({"prompt": "a lion " * 500, "file": b"abc", "page": "x" * 20_000})
     assert cleaned["prompt"] == "a lion " * 500
     assert cleaned["file"]["bytes"] == 3
     assert cleaned["page"]["bytes"] == 20_000
 
 
 def test_links_lose_their_credentials() -> None:
-    cleaned = inputs.clean(
+    cleaned = redaction.clean(
         {
             "plain": "https://example.org/a.png",
             "signed": "https://example.org/a.png?token=secret",
@@ -208,7 +209,7 @@ def test_links_lose_their_credentials() -> None:
     assert cleaned["signed"] == {"url": "https://example.org/a.png", "withheld": "query"}
     assert cleaned["account"] == [{"url": "http://example.org:8080/b.png", "withheld": "part"}]
     assert cleaned["prose"] == "https://example.org?x is a page"
-    assert inputs.replaced(cleaned) == ["account.0", "signed"]
+    assert redaction.replaced(cleaned) == ["account.0", "signed"]
 
 
 def test_long_links_beyond_ascii_become_digests(
@@ -220,31 +221,31 @@ def test_long_links_beyond_ascii_become_digests(
         parsed.append(url)
         return urlsplit(url)
 
-    monkeypatch.setattr(inputs, "urlsplit", split)
+    monkeypatch.setattr(redaction, "urlsplit", split)
     host = "http://a" + "\u0316\u0301" * 2_000
     path = f"http://a/{'b' * 3_000}?c"
-    cleaned = inputs.clean({"long": host, "short": "http://müller.example/?a", "path": path})
+    cleaned = redaction.clean({"long": host, "short": "http://müller.example/?a", "path": path})
     assert cleaned["long"]["bytes"] == len(host.encode())
     assert cleaned["short"]["withheld"] == cleaned["path"]["withheld"] == "query"
     assert host not in parsed
 
 
 def test_inputs_that_are_many_still_fit() -> None:
-    medium = inputs.clean({f"p{index}": "word " * 200 for index in range(1000)})
+    medium = redaction.clean({f"p{index}": "word " * 200 for index in range(1000)})
     assert medium["p0"]["bytes"] == 1000
-    huge = inputs.clean({f"p{index}": "word" for index in range(20_000)})
+    huge = redaction.clean({f"p{index}": "word" for index in range(20_000)})
     assert set(huge) == {"blake3", "bytes"}
-    assert inputs.replaced(huge) == [""]
-    escaped = inputs.clean({f"p{index}": "\x85" * 1000 for index in range(90)})
+    assert redaction.replaced(huge) == [""]
+    escaped = redaction.clean({f"p{index}": "\x85" * 1000 for index in range(90)})
     assert escaped["p0"]["bytes"] == 2000, "what counts is the text with its escapes"
     for cleaned in (medium, huge, escaped):
         assert SIGNER.read(SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=cleaned))).valid
 
 
 def test_a_manifest_has_room_for_the_largest_inputs_and_all_parents() -> None:
-    largest = inputs.clean({f"p{index}": "x" * 16_000 for index in range(12)})
-    assert not inputs.replaced(largest)
-    parents = ("blake3:" + "ab" * 32,) * record.MAX_PARENTS
+    largest = redaction.clean({f"p{index}": "x" * 16_000 for index in range(12)})
+    assert not redaction.replaced(largest)
+    parents = ("blake3:" + "ab" * 32,) * provenance_manifest.MAX_PARENTS
     manifest = msgspec.structs.replace(MANIFEST, inputs=largest, parents=parents)
     assert SIGNER.read(SIGNER.sign(manifest)).valid
 
@@ -254,5 +255,5 @@ def test_deep_inputs_are_cut() -> None:
     for _ in range(200):
         nested = [nested]
     assert SIGNER.read(
-        SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=inputs.clean({"n": nested})))
+        SIGNER.sign(msgspec.structs.replace(MANIFEST, inputs=redaction.clean({"n": nested})))
     ).valid

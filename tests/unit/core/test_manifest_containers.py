@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageSequence
 
-from sixfold.core.work.manifest import embedding, record
-from sixfold.core.work.manifest.formats import edits, media_types, png, svg, webm
-from sixfold.core.work.manifest.formats.parts import MalformedFile
+from sixfold.core.provenance import embed, manifest
+from sixfold.core.provenance.formats import edits, media_types, png, svg, webm
+from sixfold.core.provenance.formats.parts import MalformedFile
 
 TEXT = '{"prompt":"ein Löwe 🦁 <svg> & \\"Zitat\\" ]]> -->","seed":7}'
 LONG = '{"prompt":"' + "Löwe <&> 🦁 " * 12_000 + '"}'
@@ -146,7 +146,7 @@ def made(name: str) -> tuple[str, bytes]:
 
 def embedded(name: str, text: str = TEXT) -> bytes:
     content_type, data = made(name)
-    return embedding.embed(data, content_type, text)
+    return embed.embed(data, content_type, text)
 
 
 def decoded(data: bytes) -> tuple[float | None, list[tuple[Any, Any]]]:
@@ -160,9 +160,9 @@ def decoded(data: bytes) -> tuple[float | None, list[tuple[Any, Any]]]:
 @every_file
 def test_a_text_comes_back_as_it_went_in(name: str) -> None:
     _, data = made(name)
-    assert embedding.extract(data) is None
+    assert embed.extract(data) is None
     for text in (TEXT, LONG, "{}"):
-        assert embedding.extract(embedded(name, text)) == text
+        assert embed.extract(embedded(name, text)) == text
 
 
 @every_file
@@ -170,10 +170,10 @@ def test_embedding_is_deterministic_and_again_replaces(name: str) -> None:
     content_type, _ = made(name)
     once = embedded(name)
     assert embedded(name) == once
-    long = embedding.embed(once, content_type, LONG)
-    assert embedding.extract(long) == LONG
+    long = embed.embed(once, content_type, LONG)
+    assert embed.extract(long) == LONG
     assert TEXT[:20].encode() not in long
-    assert embedding.embed(long, content_type, TEXT) == once
+    assert embed.embed(long, content_type, TEXT) == once
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -232,7 +232,7 @@ def test_what_others_wrote_stays() -> None:
 
 def test_a_glb_keeps_its_other_json_and_its_binary_to_the_letter() -> None:
     before = glb('{"nodes":[1.50,  2],"asset":{"version":"2.0","extras":{"mine":1e-7}}}')
-    after = embedding.embed(before, "model/gltf-binary", TEXT)
+    after = embed.embed(before, "model/gltf-binary", TEXT)
     length, kind = struct.unpack_from("<I4s", after, 12)
     scene = msgspec.json.decode(after[20 : 20 + length])
     assert (kind, length % 4, struct.unpack_from("<I", after, 8)[0]) == (b"JSON", 0, len(after))
@@ -240,7 +240,7 @@ def test_a_glb_keeps_its_other_json_and_its_binary_to_the_letter() -> None:
     assert b"[1.50,  2]" in after
     assert after.endswith(before[-16:])
     odd = glb('{"asset":{"version":"2.0","extras":[]}}')
-    assert embedding.embed(odd, "model/gltf-binary", TEXT) is odd
+    assert embed.embed(odd, "model/gltf-binary", TEXT) is odd
 
 
 @pytest.mark.parametrize(
@@ -259,30 +259,30 @@ def test_a_glb_keeps_its_other_json_and_its_binary_to_the_letter() -> None:
 def test_an_svg_takes_the_text_behind_its_roots_start(before: str, after: str) -> None:
     prefix = "s:" if "s:svg" in before else ""
     ours = f'<{prefix}metadata id="sixfold-manifest">&lt;a&gt; &amp; "b"</{prefix}metadata>'
-    result = embedding.embed(before.encode(), "image/svg+xml; charset=utf-8", '<a> & "b"').decode()
+    result = embed.embed(before.encode(), "image/svg+xml; charset=utf-8", '<a> & "b"').decode()
     assert result == after.replace("%s", ours)
-    assert embedding.extract(result.encode()) == '<a> & "b"'
+    assert embed.extract(result.encode()) == '<a> & "b"'
 
 
 @pytest.mark.parametrize("data", [b"<html/>", b"", b"<svg", b"<svg a='", b"<!-- <svg>", SVG.encode("utf-16")])
 def test_what_is_no_svg_is_left_alone(data: bytes) -> None:
-    assert embedding.embed(data, "image/svg+xml", TEXT) is data
+    assert embed.embed(data, "image/svg+xml", TEXT) is data
     assert svg.extract(data) is None
 
 
 def test_an_old_manifest_that_others_wrote_behind_is_taken_out_in_place() -> None:
     box = struct.pack(">I4s", 16, b"free") + bytes(8)
-    moved = embedding.embed(embedded("mp4") + box, "video/mp4", LONG)
+    moved = embed.embed(embedded("mp4") + box, "video/mp4", LONG)
     assert moved.count(TEXT[:20].encode()) == 1, "the old text stays as free space, without its mark"
-    assert embedding.extract(moved) == LONG
+    assert embed.extract(moved) == LONG
     assert decoded(moved) == decoded(made("mp4")[1])
     void = b"\xec\x84" + bytes(4)
     inner = webm._segment(embedded("webm"))
     assert inner is not None
     longer = bytearray(embedded("webm") + void)
     longer[inner.start + 4 : inner.body] = (inner.end - inner.body + len(void) | 1 << 56).to_bytes(8)
-    again = embedding.embed(bytes(longer), "video/webm", LONG)
-    assert embedding.extract(again) == LONG
+    again = embed.embed(bytes(longer), "video/webm", LONG)
+    assert embed.extract(again) == LONG
     assert TEXT[:20].encode() not in again
     assert decoded(again)[1] == decoded(made("webm")[1])[1]
 
@@ -297,7 +297,7 @@ def test_a_last_box_without_a_size_gets_one() -> None:
     data = made("faststart mp4")[1]
     at = data.rindex(b"mdat") - 4
     endless = data[:at] + bytes(4) + data[at + 4 :]
-    after = embedding.embed(endless, "video/mp4", TEXT)
+    after = embed.embed(endless, "video/mp4", TEXT)
     assert after == embedded("faststart mp4")
 
 
@@ -310,10 +310,10 @@ def test_an_id3_tag_of_any_version_keeps_its_frames(number: int) -> None:
     written = payload.replace(b"\xff", b"\xff\0") if flags else payload
     tag = b"ID3" + bytes([number, 0, flags, 0, 0, 0, len(written) + 20]) + written + bytes(20)
     data = tag + made("mp3 without id3")[1]
-    after = embedding.embed(data, "audio/mpeg", TEXT)
+    after = embed.embed(data, "audio/mpeg", TEXT)
     assert after[3] == number
     assert payload in after
-    assert embedding.extract(after) == TEXT
+    assert embed.extract(after) == TEXT
     with av.open(io.BytesIO(after)) as source:
         assert source.metadata["sixfold"] == TEXT
     assert decoded(after)[1] == decoded(data)[1]
@@ -324,31 +324,31 @@ def test_rf64_and_unfinished_waves_are_left_alone() -> None:
     rf64 = b"RF64" + data[4:]
     unfinished = data[:4] + b"\xff\xff\xff\xff" + data[8:]
     for broken in (rf64, unfinished):
-        assert embedding.embed(broken, "audio/wav", TEXT) is broken
+        assert embed.embed(broken, "audio/wav", TEXT) is broken
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/pdf", "", "image/jpeg"])
 def test_unknown_types_and_wrong_bytes_are_left_alone(kind: str) -> None:
     data = made("png")[1]
-    assert embedding.embed(data, kind, TEXT) is data
-    assert embedding.embed(b"", kind, TEXT) == b""
+    assert embed.embed(data, kind, TEXT) is data
+    assert embed.embed(b"", kind, TEXT) == b""
 
 
 @every_file
 def test_a_cut_file_is_never_harmed_by_embedding(name: str) -> None:
     content_type, data = made(name)
     for size in (0, 8, 20, len(data) // 2, len(data) - 1):
-        after = embedding.embed(data[:size], content_type, TEXT)
-        assert after == data[:size] or embedding.extract(after) == TEXT
+        after = embed.embed(data[:size], content_type, TEXT)
+        assert after == data[:size] or embed.extract(after) == TEXT
 
 
 def test_a_text_that_is_too_long_or_unfit_is_refused() -> None:
     data = made("png")[1]
-    with pytest.raises(record.ManifestTooLarge):
-        embedding.embed(data, "image/png", "x" * (record.MAX_TEXT_BYTES + 1))
+    with pytest.raises(manifest.ManifestTooLarge):
+        embed.embed(data, "image/png", "x" * (manifest.MAX_TEXT_BYTES + 1))
     for text in ("\0", "\n", "\ud800", "\uffff"):
         with pytest.raises(ValueError, match="control characters"):
-            embedding.embed(data, "image/png", text)
+            embed.embed(data, "image/png", text)
 
 
 def test_a_text_that_unpacks_to_more_than_allowed_is_not_read() -> None:
@@ -410,7 +410,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_files_have_no_text(data: bytes) -> None:
-    assert embedding.extract(data) is None
+    assert embed.extract(data) is None
     for container in CARRIERS:
         assert extracted(container, data) is None
 
@@ -419,11 +419,11 @@ def test_hostile_files_have_no_text(data: bytes) -> None:
 @settings(deadline=None, max_examples=400)
 def test_random_bytes_behind_any_beginning_never_raise(data: bytes, name: str, head: int) -> None:
     data = made(name)[1][:head] + data
-    assert embedding.extract(data) is None
+    assert embed.extract(data) is None
     for container in CARRIERS:
         assert extracted(container, data) is None
     content_type = FILES[name][0]
-    embedding.embed(data, content_type, TEXT)
+    embed.embed(data, content_type, TEXT)
 
 
 @given(st.sampled_from(sorted(FILES)), st.data())
@@ -436,9 +436,9 @@ def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> Non
         near = draw.draw(st.sampled_from(around))
         at = min(near + draw.draw(st.integers(0, 160)), len(data) - 1)
         data[at : at + draw.draw(st.integers(0, 4))] = draw.draw(st.binary(max_size=6))
-    found = embedding.extract(bytes(data))
-    assert found is None or len(found) <= record.MAX_TEXT_BYTES
-    embedding.embed(bytes(data), content_type, TEXT)
+    found = embed.extract(bytes(data))
+    assert found is None or len(found) <= manifest.MAX_TEXT_BYTES
+    embed.embed(bytes(data), content_type, TEXT)
 
 
 @every_file
@@ -446,10 +446,10 @@ def test_a_damaged_real_file_never_raises(name: str, draw: st.DataObject) -> Non
 def test_a_file_where_it_lies_becomes_what_its_bytes_would(name: str, text: str, tmp_path: Path) -> None:
     content_type, data = made(name)
     path = tmp_path / "staged"
-    for before in (data, embedding.embed(data, content_type, LONG)):
+    for before in (data, embed.embed(data, content_type, LONG)):
         path.write_bytes(before)
-        embedding.embed_file(path, content_type, text)
-        assert path.read_bytes() == embedding.embed(before, content_type, text)
+        embed.embed_file(path, content_type, text)
+        assert path.read_bytes() == embed.embed(before, content_type, text)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -460,7 +460,7 @@ def test_a_large_film_is_never_whole_in_memory(tmp_path: Path) -> None:
         file.truncate(16 + (200 << 20))  # 200 MB of nothing
     tracemalloc.start()
     try:
-        embedding.embed_file(path, "video/mp4", TEXT)
+        embed.embed_file(path, "video/mp4", TEXT)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows import execute
 from sixfold.core.workflows.execute import NodeFailed
 from sixfold.core.workflows.validate import validate

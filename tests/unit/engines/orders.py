@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sixfold.core.work.engines import Artifact, Result, Task
+from sixfold.core.catalog.engines import Artifact, Result, Task
 
 
 class Note:

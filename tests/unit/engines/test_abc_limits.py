@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.audio.music import abc
 
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.image.caption.engine import CaptionEngine
 from tests.unit.engines.speech.listening import Note
 

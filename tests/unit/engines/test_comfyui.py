@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import Canceled, EngineError, Result, Task, UnusableInput
-from sixfold.core.work.remote import Outside
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, UnusableInput
+from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.image import png_cleaning
 from sixfold.engines.image.headers import UnreadableImage
 from sixfold.engines.remote import comfyui_pictures as pictures

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import Canceled, EngineError, Result, Task
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.remote import comfyui_reels as reels
 from sixfold.engines.remote import comfyui_stock as stocks
 from sixfold.engines.remote.comfyui import probe

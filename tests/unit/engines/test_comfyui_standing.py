@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.core.work.catalog import EngineSpec
-from sixfold.core.work.choosing import Standing
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.remote import comfyui_standing
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.upstreams.chat import servers

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageCms
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import decode, encode, headers
 from sixfold.engines.image.decode import UnreadableImage
 

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.depth import guess, maps
 from sixfold.engines.video.fx_depth import DepthEngine, OnnxDepthEngine
 from tests.unit.engines import onnx_model, onnx_tiny, orders

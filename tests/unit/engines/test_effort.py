@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene.effort import Effort
 from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.engines.video.engine import CameraEngine

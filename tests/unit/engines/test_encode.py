@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from sixfold.core.work.engines import Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Result, Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.encode.optimizer import OptimizerEngine

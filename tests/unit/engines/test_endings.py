@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image import headers
 from sixfold.engines.video import headers as film_headers
 from tests.fakes import serving

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.video import encode, planes
 from sixfold.settings import Settings

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image.inpaint import fill, masks, onnx
 from sixfold.engines.image.inpaint.engine import InpaintEngine
 from tests.unit.engines import onnx_tiny, orders

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import EngineError, Task, UnusableInput
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image import faces, saliency
 from sixfold.engines.image.faces import Face
 from sixfold.engines.image.matting import cut, edges, ground, people

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import EngineError, Task
+from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.own import describe, shelf
 from sixfold.engines.own.engine import FunctionEngine
 from sixfold.engines.own.files import WrongFile

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.image import decode
 from sixfold.engines.image.resize import canvas, seams
 from sixfold.engines.image.resize.engine import ResizeEngine

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from sixfold import settings
-from sixfold.core.work.engines import Canceled, EngineError, Result, Task
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.image.scene import compose, noise, shapes, words
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.unit.engines import scene_pixels as pixels
@@ -187,7 +187,7 @@ def test_no_prompt_gives_an_empty_picture() -> None:
 
 _ELSEWHERE = """
 import hashlib, cv2
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene.engine import SceneEngine
 class Quiet:
     def progress(self, fraction): pass

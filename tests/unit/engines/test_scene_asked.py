@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene import compose, figures, painter, placing, shapes, words
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.unit.engines import scene_pixels as pixels

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.catalog import EngineSpec
-from sixfold.core.work.choosing import Standing
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.standings import RECORD, Probe, Standings
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Canceled, EngineError, Result, Task
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.style import names, reading
 from sixfold.engines.image.style.engine import StyleEngine
@@ -176,7 +176,7 @@ def test_the_same_request_gives_the_same_bytes_in_another_process_and_on_one_thr
     code = (
         "import sys, hashlib, cv2\n"
         "from pathlib import Path\n"
-        "from sixfold.core.work.engines import Task\n"
+        "from sixfold.core.catalog.engines import Task\n"
         "from sixfold.engines.image.style.engine import StyleEngine\n"
         "cv2.setNumThreads(1)\n"
         "class Quiet:\n"

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.engines.image.upscale import engine as upscale
 from sixfold.engines.image.upscale import onnx, restore
 from sixfold.engines.image.upscale.engine import UpscaleEngine

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from skimage.metrics import structural_similarity
 
-from sixfold.core.work.manifest import embedding
+from sixfold.core.provenance import embed
 from sixfold.engines.image.vector import engine as vector
 from sixfold.engines.image.vector.engine import VectorEngine
 from tests.unit.engines import orders
@@ -86,8 +86,8 @@ def test_what_is_transparent_is_left_out_and_a_large_picture_keeps_its_size(tmp_
 
 def test_an_svg_carries_a_manifest_and_still_draws(tmp_path: Path) -> None:
     svg = traced(tmp_path, orders.scenery((40, 40)))
-    marked = embedding.embed(svg.encode(), "image/svg+xml", '{"model":"vectorizer"}')
-    assert embedding.extract(marked) == '{"model":"vectorizer"}'
+    marked = embed.embed(svg.encode(), "image/svg+xml", '{"model":"vectorizer"}')
+    assert embed.extract(marked) == '{"model":"vectorizer"}'
     assert np.array_equal(drawn(marked.decode()), drawn(svg))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work.workers import Policy, worker_spec
+from sixfold.core.workers.policy import Policy, worker_spec
 from sixfold.settings import InvalidSetting, Settings
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.pictures import PictureCodecs, PictureEditor
 from sixfold.engines.nodes import masking, viewing
 

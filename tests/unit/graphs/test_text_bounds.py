@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows import estimate
 from sixfold.core.workflows.execute import Limits, NodeFailed, execute
 from sixfold.core.workflows.limits import GraphTooLarge

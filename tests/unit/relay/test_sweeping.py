@@ -11,7 +11,7 @@ from sixfold.core.accounts import accounts, journal
 from sixfold.core.database import Database, one
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import Call
-from sixfold.core.work.neighbours import Shared
+from sixfold.core.workers.peer_events import Shared
 from tests import databases, postgres
 
 NONE: frozenset[str] = frozenset()

@@ -14,7 +14,8 @@ import pytest
 from sixfold import settings
 from sixfold.app import bootstrap
 from sixfold.core.belongings import closing
-from sixfold.core.work import outbox, supervisor
+from sixfold.core.predictions import webhooks
+from sixfold.core.workers import scheduler
 from sixfold.store import sql, sqlite
 from sixfold.upstreams.chat import opening
 from tests import ground, postgres
@@ -193,8 +194,8 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
     for module, name in (
         (bootstrap, "_SWEEP_SECONDS"),
         (bootstrap, "_LOOK_SECONDS"),
-        (supervisor, "_SWEEP_SECONDS"),
-        (outbox, "_LOOK_SECONDS"),
+        (scheduler, "_SWEEP_SECONDS"),
+        (webhooks, "_LOOK_SECONDS"),
         (opening, "_SWEEP_SECONDS"),
     ):
         monkeypatch.setattr(module, name, 0.02)

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sixfold import errors
-from sixfold.core.work.spaces import SpaceId
+from sixfold.core.catalog.gradio_spaces import SpaceId
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher

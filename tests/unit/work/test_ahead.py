@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import pools
-from sixfold.core.work.events import Moved
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.core.workers import pool as workers_pool
 from tests.road import Options, Road, road
 
 SHORT, LONG = {"seconds": 0}, {"seconds": 60}
@@ -23,7 +23,7 @@ ONE = Options(slots=1)
 
 @pytest.fixture(autouse=True)
 def any_run_is_brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "_BRISK_SECONDS", 60)  # however busy the machine is
+    monkeypatch.setattr(workers_pool, "_BRISK_SECONDS", 60)  # however busy the machine is
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def _until(built: Road, prediction: Prediction, state: State) -> Predictio
 async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "_TURN_SECONDS", 60)
+    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, long):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
         assert (await _until(built, short, State.RUNNING)).attempt == 1
@@ -60,7 +60,7 @@ async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
 async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "_TURN_SECONDS", 60)
+    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     told: list[str] = []
     async with _busy(tmp_path, replace(ONE, idle_of=told.append)) as (built, long):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
@@ -97,7 +97,7 @@ async def test_what_was_claimed_early_is_canceled_and_free(tmp_path: Path) -> No
 async def test_nothing_is_claimed_early_while_another_engine_waits_for_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "_TURN_SECONDS", 60)
+    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, long):
         other = await built.pipeline.submit(built.order())
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
@@ -111,7 +111,7 @@ async def test_nothing_is_claimed_early_while_another_engine_waits_for_its_turn(
 async def test_what_was_claimed_early_runs_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "_TURN_SECONDS", 60)
+    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, _):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
         await _until(built, short, State.RUNNING)

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work import backends
+from sixfold.core.predictions import video_backends
 
 PICTURE = {"image_url": "https://example.com/a.png"}
 CHOICES: list[tuple[dict[str, Any], int, str]] = [
     ({"prompt": "pan left", **PICTURE}, 0, "video-a"),
-    ({"prompt": "pan left", **PICTURE}, backends.BUSY, "video-b"),
+    ({"prompt": "pan left", **PICTURE}, video_backends.BUSY, "video-b"),
     ({"prompt": "a fox in the snow"}, 0, "video-c"),
-    ({"prompt": "a fox in the snow"}, backends.BUSY, "video-c"),
+    ({"prompt": "a fox in the snow"}, video_backends.BUSY, "video-c"),
     ({"prompt": "a choir that sings"}, 0, "video-text"),
     ({"prompt": "with the sound of waves", **PICTURE}, 0, "video-image"),
-    ({"prompt": "Rolling THUNDER", **PICTURE}, backends.BUSY, "video-image"),
+    ({"prompt": "Rolling THUNDER", **PICTURE}, video_backends.BUSY, "video-image"),
 ]
 
 
@@ -25,18 +25,18 @@ CHOICES: list[tuple[dict[str, Any], int, str]] = [
 def test_the_service_follows_from_prompt_picture_and_load(
     values: dict[str, Any], waiting: int, service: str
 ) -> None:
-    assert backends.choose(values, waiting)[0] == service
+    assert video_backends.choose(values, waiting)[0] == service
 
 
 def test_under_load_a_film_is_smaller() -> None:
     for values in ({"prompt": "a fox"}, {"prompt": "a choir singing"}):
-        assert backends.choose(values, 0)[1] == {}
-        assert backends.choose(values, backends.BUSY)[1] == {"resolution": "720p"}
+        assert video_backends.choose(values, 0)[1] == {}
+        assert video_backends.choose(values, video_backends.BUSY)[1] == {"resolution": "720p"}
 
 
 def test_whatever_is_chosen_is_listed_and_takes_what_it_is_given() -> None:
     models = app_catalog.models_document()["models"]
     for values, waiting, _ in CHOICES:
-        service, wanted = backends.choose(values, waiting)
+        service, wanted = video_backends.choose(values, waiting)
         assert service in models["ra2v"]["backends"]
         assert set(wanted) <= set(models[service]["inputs"])

@@ -9,9 +9,10 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts.prices import PriceTable
-from sixfold.core.work import catalog, choosing
-from sixfold.core.work.catalog import Catalog
-from sixfold.core.work.choosing import Standing, Terms
+from sixfold.core.catalog import engine_selection
+from sixfold.core.catalog import models as catalog
+from sixfold.core.catalog.engine_selection import Standing, Terms
+from sixfold.core.catalog.models import Catalog
 
 KINDS = {"own": "weights", "comfy": "comfyui", "fal": "provider", "painter": "embedded"}
 QUALITY = {"painter": "preview"}
@@ -38,7 +39,7 @@ def document() -> dict[str, Any]:
 
 def built(table: dict[str, Any] | None = None) -> Catalog:
     prices = PriceTable({"unit": {"per": "request", "usd": "0.01"}})
-    return catalog.build(choosing.apply(document(), table or {}), prices, {})
+    return catalog.build(engine_selection.apply(document(), table or {}), prices, {})
 
 
 def terms(*ready: str, previews: bool = True, paid: bool = True) -> Terms:
@@ -117,10 +118,10 @@ def test_options_and_engines_of_ones_own_are_laid_over_the_catalogues() -> None:
     ],
 )
 def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], said: str) -> None:
-    with pytest.raises(choosing.WrongChoice, match=said):
+    with pytest.raises(engine_selection.WrongChoice, match=said):
         built(table)
 
 
 def test_one_clause_makes_a_sentence_and_none_makes_none() -> None:
-    assert choosing.sentence(["set FAL_KEY", "", "set FAL_KEY"]) == "Set FAL_KEY."
-    assert choosing.sentence([]) == ""
+    assert engine_selection.sentence(["set FAL_KEY", "", "set FAL_KEY"]) == "Set FAL_KEY."
+    assert engine_selection.sentence([]) == ""

@@ -11,9 +11,10 @@ import pytest
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.work import claims, predictions
-from sixfold.core.work.predictions import Failure, Lease
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions import claims
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import Failure, Lease
 from tests.road import Options, Road, road
 
 LEASE = Lease("boot_test", 30_000_000)

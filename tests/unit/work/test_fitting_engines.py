@@ -9,9 +9,9 @@ import pytest
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.prices import PriceTable
-from sixfold.core.work import catalog
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.choosing import Standing, Terms
+from sixfold.core.catalog import models as catalog
+from sixfold.core.catalog.engine_selection import Standing, Terms
+from sixfold.core.catalog.models import Model
 
 
 def model(name: str) -> Model:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.work import inputs
-from sixfold.core.work.inputs import Descriptor
+from sixfold.core.catalog import inputs
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.errors import InvalidInput
 
 TEXTS = Descriptor("texts", "texts", required=True, max_items=3, max_chars=5)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import costs
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import cost_queries
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.net.addresses import AllowList
@@ -111,7 +111,7 @@ async def test_what_a_provider_took_is_kept_beside_the_price(line: Road) -> None
     assert ended.state is State.SUCCEEDED
     assert ended.output is not None
     assert ended.output.data == {"key": "the fal_key"}
-    spent = await line.database.read(costs.by_engine(DAY_US))
+    spent = await line.database.read(cost_queries.by_engine(DAY_US))
     assert [(one.engine, one.runs, one.earned, one.spent, one.told) for one in spent] == [
         ("far", 1, PRICE, 1_500, 1)
     ]

@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from sixfold.core.work.inputs import Descriptor, Type, check
+from sixfold.core.catalog.inputs import Descriptor, Type, check
 from sixfold.errors import InvalidInput
 
 CHARS = 4 * 2**20

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import machine as machines
-from sixfold.core.work.machine import Machine
-from sixfold.core.work.ports import WorkerSpec
-from sixfold.core.work.states import State
+from sixfold.core.predictions.states import State
+from sixfold.core.workers import memory_budget as machines
+from sixfold.core.workers.memory_budget import Machine
+from sixfold.core.workers.ports import WorkerSpec
 from sixfold.drivers import memory
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from sixfold.drivers.process import ProcessDriver

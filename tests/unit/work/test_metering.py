@@ -17,13 +17,14 @@ from sixfold.core.accounts import charges, journal
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import predictions, pricing, receipt, reversals
-from sixfold.core.work.children import PipelineChildren
-from sixfold.core.work.events import Moved
-from sixfold.core.work.metering import run_time
-from sixfold.core.work.orders import Parent
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.catalog.metering import run_time
+from sixfold.core.predictions import pricing, receipt, refunds
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.child_runs import PipelineChildren
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Parent
+from sixfold.core.predictions.states import State
 from tests.recomputing import recomputed
 from tests.road import HOUR, PRICE, Options, Road, models, road
 
@@ -238,11 +239,11 @@ async def test_a_result_that_an_older_version_left_unpaid_is_found_and_swept(
     whole = await parent(line, tmp_path / "never")
     part = await line.run(parent=Parent(whole.id, "1", whole.model))
     with monkeypatch.context() as older:
-        older.setattr(reversals, "withdraw_children", lambda _parent_id: iter(()))
+        older.setattr(refunds, "withdraw_children", lambda _parent_id: iter(()))
         await line.pipeline.cancel(whole.id, Tenant.of(whole))
         assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
     (fault,) = await line.faults()
     assert fault.startswith(part.id)
-    assert await line.database.write(reversals.sweep_children()) == 1
+    assert await line.database.write(refunds.sweep_children()) == 1
     assert (await line.pipeline.any(part.id)).output is None
     assert await line.faults() == ()

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.media.media import Media
 from sixfold.core.media.ports import ObjectInfo, StagedFile
-from sixfold.core.work.manifest import embedding
-from sixfold.core.work.media import Media
+from sixfold.core.provenance import embed
 from sixfold.store.files import FileStore
 
 NOBODY: Any = None  # what storing an output asks nothing of
@@ -45,7 +45,7 @@ async def test_a_film_is_signed_and_stored_without_ever_being_whole_in_memory(
     kept = await store.local_path(file.blob)
     assert kept.stat().st_size == file.size
     data = await asyncio.to_thread(kept.read_bytes)
-    assert embedding.extract(data) == TEXT
+    assert embed.extract(data) == TEXT
     assert not staged.path.exists()
 
 
@@ -72,7 +72,7 @@ async def test_what_a_run_has_signed_and_stored_itself_is_not_stored_again_at_it
     store = Watched(tmp_path / "blobs")
     media = Media(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", size)
-    signed = embedding.embed(staged.path.read_bytes(), staged.content_type, TEXT)
+    signed = embed.embed(staged.path.read_bytes(), staged.content_type, TEXT)
     held = await media.hold(signed, staged.content_type)
     (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files
     assert (file.blob, file.size, store.put_keys) == (held.blob, len(signed), [held.blob])
@@ -87,4 +87,4 @@ async def test_another_text_makes_another_file_which_is_stored(tmp_path: Path) -
     held = await media.hold(staged.path.read_bytes(), staged.content_type)
     (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files
     assert store.put_keys == [held.blob, file.blob]
-    assert embedding.extract(await store.get(file.blob)) == TEXT
+    assert embed.extract(await store.get(file.blob)) == TEXT

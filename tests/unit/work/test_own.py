@@ -12,8 +12,8 @@ import pytest
 from sixfold import errors
 from sixfold.api.hosting.replicate import schemas
 from sixfold.core.accounts import accounts
-from sixfold.core.work.own import OwnModels
-from sixfold.core.work.states import State
+from sixfold.core.catalog.custom_models import OwnModels
+from sixfold.core.predictions.states import State
 from tests import loop_time
 from tests.road import PRICE, Options, Road, models, road
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.predictions import Filter
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import Filter
 from sixfold.core.workflows import comfyui_jobs
 from tests.road import Options, Road, models, road
 

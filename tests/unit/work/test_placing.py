@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.ports import WorkerSpec
-from sixfold.core.work.states import State
+from sixfold.core.predictions.states import State
+from sixfold.core.workers.ports import WorkerSpec
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from tests.road import HARDWARE, Options, road
 

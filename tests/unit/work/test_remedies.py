@@ -13,11 +13,11 @@ import pytest
 
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
+from sixfold.core.catalog import models as catalog
+from sixfold.core.catalog.engine_selection import Standing, Terms
+from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.gateway import routing
 from sixfold.core.memory.search import finder
-from sixfold.core.work import catalog
-from sixfold.core.work.catalog import Catalog, EngineSpec, Model
-from sixfold.core.work.choosing import Standing, Terms
 from sixfold.core.workflows import service as graph_service
 from sixfold.drivers import container, hosted
 from sixfold.engines.nodes import hosted as nodes

@@ -13,11 +13,11 @@ from sixfold import errors
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import predictions
-from sixfold.core.work.events import Moved, Progressed
-from sixfold.core.work.manifest import embedding
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.events import Moved, Progressed
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.core.provenance import embed
 from sixfold.drivers.process import ProcessDriver
 from tests import ground
 from tests.road import PRICE, Options, Road, road
@@ -258,7 +258,7 @@ async def test_an_uncharged_order_moves_no_money(open_road: Road) -> None:
 
 
 def test_bytes_of_an_unknown_kind_carry_no_manifest() -> None:
-    assert embedding.extract(b"\0" * 1000) is None
+    assert embed.extract(b"\0" * 1000) is None
 
 
 async def test_an_input_that_turns_out_to_be_useless_fails_as_the_callers_fault_and_is_free(

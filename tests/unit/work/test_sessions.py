@@ -16,11 +16,9 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Database, Transaction
-from sixfold.core.work import sessions, sessions_moving
-from sixfold.core.work.live import Frame
-from sixfold.core.work.sessions import Draft, Lease, Session
-from sixfold.core.work.sessions_states import TERMINAL, TRANSITIONS, Event, State
-from sixfold.core.work.sessions_viewer import (
+from sixfold.core.sessions import handover
+from sixfold.core.sessions import repository as sessions
+from sixfold.core.sessions.connection import (
     MAX_WORDS,
     TOO_SLOW,
     End,
@@ -30,6 +28,9 @@ from sixfold.core.work.sessions_viewer import (
     Told,
     Viewer,
 )
+from sixfold.core.sessions.engine import Frame
+from sixfold.core.sessions.repository import Draft, Lease, Session
+from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, Event, State
 from tests import databases
 from tests.recomputing import recomputed
 
@@ -158,13 +159,13 @@ async def test_another_server_goes_on_with_the_slice_that_runs(desk: Desk) -> No
     for seconds, slice_then, left in ((0, 0, 60), (50, 0, 10), (12, 1, 58), (58, 2, 60)):
         desk.clock["now"] += seconds * SECOND
         if seconds == 50:
-            await desk.write(sessions_moving.take(session.id, other))
+            await desk.write(handover.take(session.id, other))
         session = await desk.write(sessions.turn_slice(session.id, None))
         assert session.slice == slice_then
         assert await desk.database.read(sessions.slice_left(session)) == left * SECOND
     assert (session.holder, session.cost) == ("boot_other", 2 * SLICE)
     desk.clock["now"] += 20 * SECOND
-    ended = await desk.write(sessions_moving.close(session.id, other))
+    ended = await desk.write(handover.close(session.id, other))
     assert ended.cost == 2 * SLICE + SLICE // 3, "140 seconds, whoever served them"
     assert await desk.money() == (30_000 - ended.cost, 0)
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts import accounts
-from sixfold.core.work import sessions
-from sixfold.core.work.live import Answer, Ask, Shown
-from sixfold.core.work.ports import Failed
-from sixfold.core.work.sessions import Draft, Lease, Session
-from sixfold.core.work.sessions_moving import Standing
-from sixfold.core.work.sessions_rooms import Kind, Room, Seat
-from sixfold.core.work.sessions_running import Backstage, Ending, Running
-from sixfold.core.work.sessions_states import Event
-from sixfold.core.work.sessions_viewer import Posed
+from sixfold.core.sessions import repository as sessions
+from sixfold.core.sessions.connection import Posed
+from sixfold.core.sessions.engine import Answer, Ask, Shown
+from sixfold.core.sessions.handover import Standing
+from sixfold.core.sessions.repository import Draft, Lease, Session
+from sixfold.core.sessions.runner import Backstage, Ending, Running
+from sixfold.core.sessions.states import Event
+from sixfold.core.sessions.worker_pool import Kind, Room, Seat
+from sixfold.core.workers.ports import Failed
 from tests import databases
 
 LEASE = Lease("boot_test", 30_000_000)

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sixfold.core.work import sessions_rooms
-from sixfold.core.work.live import Answer, Ask, Controls, Shown
-from sixfold.core.work.ports import Failed, Lost, WorkerSpec, WorkerStartFailed
-from sixfold.core.work.sessions_rooms import Rooms, Seat
+from sixfold.core.sessions import worker_pool
+from sixfold.core.sessions.engine import Answer, Ask, Controls, Shown
+from sixfold.core.sessions.worker_pool import Rooms, Seat
+from sixfold.core.workers.ports import Failed, Lost, WorkerSpec, WorkerStartFailed
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 
@@ -125,13 +125,13 @@ class Mute:
 
 
 async def test_a_worker_that_does_not_answer_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions_rooms, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(worker_pool, "_ANSWER_SECONDS", 0.01)
     mute = Mute()
 
     async def hire() -> Mute:
         return mute
 
-    room = sessions_rooms.Room(sessions_rooms.Kind("e", "h", 2), hire())
+    room = worker_pool.Room(worker_pool.Kind("e", "h", 2), hire())
     seat = await room.sit()
     assert room.open
     assert await seat.step(ask()) == Lost("the model did not answer")

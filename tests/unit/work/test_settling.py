@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.states import State
+from sixfold.core.predictions.states import State
 from tests.road import Options, road
 
 

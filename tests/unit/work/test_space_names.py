@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sixfold import errors
-from sixfold.core.work import spaces
+from sixfold.core.catalog import gradio_spaces
 
 
 @pytest.mark.parametrize(
@@ -19,15 +19,15 @@ from sixfold.core.work import spaces
     ],
 )
 def test_every_address_of_a_space_names_it(text: str) -> None:
-    assert str(spaces.parse(text)) == "acme/paint"
+    assert str(gradio_spaces.parse(text)) == "acme/paint"
 
 
 def test_an_owner_may_be_called_spaces() -> None:
-    assert str(spaces.parse("https://hub.example/spaces/spaces/paint")) == "spaces/paint"
-    assert str(spaces.parse("https://hub.example/spaces/paint")) == "spaces/paint"
+    assert str(gradio_spaces.parse("https://hub.example/spaces/spaces/paint")) == "spaces/paint"
+    assert str(gradio_spaces.parse("https://hub.example/spaces/paint")) == "spaces/paint"
 
 
 def test_a_long_address_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(spaces, "urlsplit")
+    monkeypatch.delattr(gradio_spaces, "urlsplit")
     with pytest.raises(errors.BadRequest, match=r"space has 8008 characters; 2048 are the most"):
-        spaces.parse("http://a" + "\u0316\u0301" * 4_000)
+        gradio_spaces.parse("http://a" + "\u0316\u0301" * 4_000)

@@ -11,10 +11,18 @@ import pytest
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Transaction
-from sixfold.core.work import claims, predictions, reversals
-from sixfold.core.work.predictions import Failure, Lease, StaleAttempt, Success, Trace
-from sixfold.core.work.records import Output, Prediction
-from sixfold.core.work.states import TERMINAL, TRANSITIONS, Event, IllegalTransition, State, follow
+from sixfold.core.predictions import claims, refunds
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Output, Prediction
+from sixfold.core.predictions.repository import Failure, Lease, StaleAttempt, Success, Trace
+from sixfold.core.predictions.states import (
+    TERMINAL,
+    TRANSITIONS,
+    Event,
+    IllegalTransition,
+    State,
+    follow,
+)
 from sixfold.store import sql
 from tests.road import Options, Road, road
 
@@ -32,7 +40,7 @@ STEPS: dict[Event, Callable[[Prediction], Transaction[object]]] = {
     Event.CANCEL: lambda p: predictions.cancel(p.id, Tenant.of(p)),
     Event.STOP: lambda p: predictions.stop(p.id, p.attempt, Trace()),
     Event.EXPIRE: lambda p: predictions.expire(2**62),
-    Event.REFUND: lambda p: reversals.refund(p.id, "test"),
+    Event.REFUND: lambda p: refunds.refund(p.id, "test"),
 }
 WAYS: dict[State, tuple[Event, ...]] = {
     State.QUEUED: (),

@@ -10,17 +10,17 @@ import pytest
 
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work import mounts
-from sixfold.core.work.engines import Task
-from sixfold.core.work.events import Logged, Moved
-from sixfold.core.work.hardware import Shelf
-from sixfold.core.work.history import Histories, has_seen_end
-from sixfold.core.work.metering import Hire
-from sixfold.core.work.pools import Pool, Seat
-from sixfold.core.work.quotes import Times
-from sixfold.core.work.records import Stations
-from sixfold.core.work.states import State
-from sixfold.core.work.templates import Templates
+from sixfold.core.catalog.engines import Task
+from sixfold.core.catalog.hardware import Shelf
+from sixfold.core.catalog.metering import Hire
+from sixfold.core.catalog.templates import Templates
+from sixfold.core.media import mounts
+from sixfold.core.predictions.duration_estimates import Times
+from sixfold.core.predictions.event_history import Histories, has_seen_end
+from sixfold.core.predictions.events import Logged, Moved
+from sixfold.core.predictions.models import Stations
+from sixfold.core.predictions.states import State
+from sixfold.core.workers.pool import Pool, Seat
 from sixfold.settings import Settings
 from tests.road import Options, road
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.work.engines import Task
-from sixfold.core.work.ports import Completed, WorkerSpec
+from sixfold.core.catalog.engines import Task
+from sixfold.core.workers.ports import Completed, WorkerSpec
 from sixfold.drivers.cards import Cards
 from sixfold.drivers.process import ProcessDriver
 from sixfold.upstreams import nvml

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
 from sixfold.worker import protocol, runner
 
 

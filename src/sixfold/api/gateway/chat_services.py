@@ -14,11 +14,11 @@ from sixfold.api.gateway.openai.errors import Wrong
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import Price
+from sixfold.core.catalog.metering import TOKENS
+from sixfold.core.catalog.models import Model
 from sixfold.core.gateway.chat import Chat
 from sixfold.core.gateway.gateway import Relay
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.metering import TOKENS
-from sixfold.core.work.pipeline import Pipeline
+from sixfold.core.predictions.service import Pipeline
 
 NAMES = ("chat", "vision")
 _SAID_AS_IT_IS = ("max_tokens", "temperature", "top_p")

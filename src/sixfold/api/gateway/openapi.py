@@ -13,8 +13,8 @@ from sixfold.api.gateway.openai import (
     stored_responses,
     token_arrays,
 )
-from sixfold.core.work import trained
-from sixfold.core.work.catalog import Catalog
+from sixfold.core.catalog import trained_models
+from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
 from sixfold.web.openapi import FILE, Document, Node, OperationSpec, Shape, Text
 
@@ -69,7 +69,7 @@ def _services(catalog: Catalog) -> dict[str, OperationSpec]:
             "Teach a service of one's own",
             {202: openapi.answer("Begun", service.AcceptedServiceSchema)},
             _STATUSES,
-            openapi.object_of(catalog[trained.MODEL].inputs),
+            openapi.object_of(catalog[trained_models.MODEL].inputs),
             _ONCE,
         ),
         "GET /api/services": OperationSpec(

@@ -18,18 +18,18 @@ from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.catalog.engines import Quality
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
 from sixfold.core.gateway.gateway import Reply
 from sixfold.core.money import Usd
-from sixfold.core.work import outputs, receipt
-from sixfold.core.work import predictions as work
-from sixfold.core.work.engines import Quality
-from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.orders import Order
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import outputs, receipt
+from sixfold.core.predictions import repository as work
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.states import State
 from sixfold.web import answers, bodies, calls, predictions
 from sixfold.web.idempotency import Once
 from sixfold.web.plain import call_of

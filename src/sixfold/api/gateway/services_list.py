@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts.rights import Rights
-from sixfold.core.work import pricing
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.engines import Quality
+from sixfold.core.catalog.engines import Quality
+from sixfold.core.catalog.models import Model
+from sixfold.core.predictions import pricing
 from sixfold.web import answers, auth, queries
 from sixfold.web.descriptors import InputSchema, descriptor
 from sixfold.web.services import Services

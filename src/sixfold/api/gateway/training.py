@@ -8,8 +8,8 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.gateway.service import begun
 from sixfold.core.accounts import rights
-from sixfold.core.work import trained
-from sixfold.core.work.orders import Order
+from sixfold.core.catalog import trained_models
+from sixfold.core.predictions.requests import Order
 from sixfold.web import answers, bodies, calls
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Route
@@ -31,7 +31,7 @@ class Training:
         async def make(idempotency_id: str | None) -> Response:
             order = Order(
                 principal=principal,
-                model=trained.MODEL,
+                model=trained_models.MODEL,
                 inputs=given,
                 face="training",
                 request_id=calls.request_id(request),
@@ -42,7 +42,7 @@ class Training:
             except errors.EngineUnavailable:
                 await self._look_at_pictures(order)
                 raise
-            return answers.json(begun(trained.MODEL, prediction), 202)
+            return answers.json(begun(trained_models.MODEL, prediction), 202)
 
         return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), make)
 
@@ -51,7 +51,7 @@ class Training:
 
         Nothing is fetched for that: it is about those that came along or lie here.
         """
-        model, media = self._services.catalog[trained.MODEL], self._services.media
+        model, media = self._services.catalog[trained_models.MODEL], self._services.media
         pictures = model.listed_pictures(model.check(order.inputs))
         near = {
             name: (row, text)

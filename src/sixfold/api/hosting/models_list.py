@@ -12,11 +12,12 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.hosting import schemas
 from sixfold.core.accounts import rights
-from sixfold.core.work import hardware, mounts
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.hardware import Hardware
-from sixfold.core.work.own import OwnModel
-from sixfold.core.work.templates import Template, Templates
+from sixfold.core.catalog import hardware
+from sixfold.core.catalog.custom_models import OwnModel
+from sixfold.core.catalog.hardware import Hardware
+from sixfold.core.catalog.models import Model
+from sixfold.core.catalog.templates import Template, Templates
+from sixfold.core.media import mounts
 from sixfold.web import answers, auth, calls, predictions, queries
 from sixfold.web.descriptors import InputSchema, descriptor
 from sixfold.web.encoded import Encoded

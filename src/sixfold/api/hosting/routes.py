@@ -20,9 +20,9 @@ from sixfold.api.hosting import (
 from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work.predictions import Filter
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.states import State
 from sixfold.web import answers, bodies, calls, queries
 from sixfold.web.idempotency import Once
 from sixfold.web.predictions import Teller

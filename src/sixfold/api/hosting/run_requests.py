@@ -10,9 +10,9 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.api.hosting.schemas import RunRequest
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work import mounts
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.orders import Order, Quote
+from sixfold.core.catalog.models import Model
+from sixfold.core.media import mounts
+from sixfold.core.predictions.requests import Order, Quote
 from sixfold.web import calls
 from sixfold.web.services import Services
 

@@ -12,9 +12,9 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.clock import HOUR_US, SECOND_US
-from sixfold.core.work import mounts
-from sixfold.core.work.orders import Quote
-from sixfold.core.work.records import Prediction, Webhook
+from sixfold.core.media import mounts
+from sixfold.core.predictions.models import Prediction, Webhook
+from sixfold.core.predictions.requests import Quote
 from sixfold.net import urls
 from sixfold.web import predictions
 from sixfold.web.predictions import Status

@@ -13,8 +13,8 @@ from sixfold.api.hosting import models_list
 from sixfold.core.accounts import rights, settlement
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
-from sixfold.core.work import spaces
-from sixfold.core.work.spaces import SpaceId
+from sixfold.core.catalog import gradio_spaces
+from sixfold.core.catalog.gradio_spaces import SpaceId
 from sixfold.web import answers, bodies
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route
@@ -46,8 +46,8 @@ class SpaceImport:
         await services.database.read(settlement.require_not_below_zero(principal.account_id))
         given = {name: _text(body, name) for name in ("space", "folder", "run", "hardware")}
         space = _space(given)
-        if given["run"] and given["run"] not in spaces.WAYS:
-            raise errors.InvalidInput.of("run", f"run must be one of {', '.join(spaces.WAYS)}")
+        if given["run"] and given["run"] not in gradio_spaces.WAYS:
+            raise errors.InvalidInput.of("run", f"run must be one of {', '.join(gradio_spaces.WAYS)}")
         hire = services.templates.hire(space.model, given["hardware"] or None)
         if space.model in services.catalog:
             raise errors.Conflict(f"{space.model} is a built-in name")
@@ -60,7 +60,7 @@ class SpaceImport:
                 space, run=way, folder=given["folder"], hardware=hire.hardware
             )
         own = await services.pipeline.own.put(
-            principal.account_id, spaces.KIND, space.model, cast("dict[str, Any]", found.document)
+            principal.account_id, gradio_spaces.KIND, space.model, cast("dict[str, Any]", found.document)
         )
         shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)
         return answers.json(shown, 201)
@@ -89,10 +89,10 @@ class SpaceImport:
 def _space(given: Mapping[str, str]) -> SpaceId:
     """The space that is meant: by its folder, or by its id."""
     if given["folder"]:
-        return spaces.of_folder(given["folder"])
+        return gradio_spaces.of_folder(given["folder"])
     if not given["space"]:
         raise errors.InvalidInput.of("space", "space is required")
-    return spaces.parse(given["space"])
+    return gradio_spaces.parse(given["space"])
 
 
 def _text(body: dict[str, Any], name: str) -> str:

@@ -10,11 +10,11 @@ import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import steady_clock
-from sixfold.core.work.events import Event, Logged, Moved, Progressed
-from sixfold.core.work.history import History, has_seen_end, is_end
-from sixfold.core.work.history import number as event_number
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.steps import NodeMoved
+from sixfold.core.predictions.event_history import History, has_seen_end, is_end
+from sixfold.core.predictions.event_history import number as event_number
+from sixfold.core.predictions.events import Event, Logged, Moved, Progressed
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.node_events import NodeMoved
 from sixfold.web.services import Services
 
 _KEEP_ALIVE_SECONDS = 15.0

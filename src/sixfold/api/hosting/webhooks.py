@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sixfold.core.clock import rfc3339
-from sixfold.core.work.outbox import Tell
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.webhooks import Tell
 from sixfold.web import predictions
 from sixfold.web.predictions import Standing
 from sixfold.web.services import Services

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sixfold.api.imagekit import errors, routes
-from sixfold.core.work.catalog import Catalog
-from sixfold.core.work.inputs import Descriptor
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
 from sixfold.web.openapi import Document, Node, OperationSpec, Shape
 

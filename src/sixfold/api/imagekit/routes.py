@@ -18,12 +18,13 @@ from sixfold.api.imagekit import schemas
 from sixfold.core.accounts import rights, upload_folders
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.media import save_paths, upload_paths
 from sixfold.core.media.ports import BlobStore, OutputFile
-from sixfold.core.work import predictions, savepaths, upload_paths
-from sixfold.core.work.orders import Order
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.savepaths import Place
-from sixfold.core.work.states import State
+from sixfold.core.media.save_paths import Place
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.states import State
 from sixfold.errors import Problem
 from sixfold.web import accept, answers, calls
 from sixfold.web.answers import Url
@@ -104,7 +105,7 @@ class ImageKit:
         async def upload(request: Request) -> Response:
             principal = await self._services.doors.image_kit(request)
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
-            key = savepaths.key(place.path) or ""
+            key = save_paths.key(place.path) or ""
             await self._require_free(key)
             asked = _Asked(principal, model, inputs, calls.request_id(request), upload_path=key)
             prediction = await self._made("query", asked)

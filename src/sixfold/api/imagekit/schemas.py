@@ -9,9 +9,9 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.api.imagekit.errors import Invalid, Part, ValidationErrorSchema, item, of_inputs
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work import savepaths
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.savepaths import Place
+from sixfold.core.catalog.models import Model
+from sixfold.core.media import save_paths
+from sixfold.core.media.save_paths import Place
 from sixfold.errors import Problem
 from sixfold.web import bodies
 
@@ -36,7 +36,7 @@ def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[s
     except Invalid as error:
         problems += error.items
     try:
-        place = savepaths.place(principal, _save_path(request))
+        place = save_paths.place(principal, _save_path(request))
     except errors.InvalidInput as error:
         problems += of_inputs("query", error).items
     else:

@@ -9,7 +9,7 @@ from typing import Any
 from sixfold.api.media import serializers, video_serializers
 from sixfold.api.media.errors import Ra1Failed, VideoFailed
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.errors import BadRequest, EngineFailed, InvalidInput
 
 Presenter = Callable[[Prediction, tuple[str, ...]], Mapping[str, Any]]

@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 
 from starlette.responses import Response
 
-from sixfold.core.work import timeline
+from sixfold.core.catalog import timeline
 from sixfold.errors import EngineFailed, InvalidInput, Problem, SixfoldError
 from sixfold.web import answers
 

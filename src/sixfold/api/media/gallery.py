@@ -17,15 +17,15 @@ from sixfold.api.media import errors as dialect
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog import inputs
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
 from sixfold.core.gallery import characters, posts
 from sixfold.core.gallery.characters import Character
 from sixfold.core.gallery.gallery import Gallery
 from sixfold.core.gallery.posts import Post
-from sixfold.core.work import inputs
-from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.media import MEDIA_PATH, Source
+from sixfold.core.media.media import MEDIA_PATH, Source
+from sixfold.core.provenance.formats import media_types
 from sixfold.web import answers
 from sixfold.web.answers import Url
 from sixfold.web.bodies import Fields

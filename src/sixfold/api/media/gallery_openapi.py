@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sixfold.api.media import gallery
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.gallery import posts
-from sixfold.core.work.inputs import Descriptor
 from sixfold.web import openapi
 from sixfold.web.openapi import Node, OperationSpec, Shape
 

@@ -8,9 +8,9 @@ from starlette.responses import Response
 from sixfold.api.media import endpoints, serializers
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import predictions
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
 from sixfold.web import answers, calls
 from sixfold.web.routing import Route
 from sixfold.web.services import Services

@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 from sixfold.api.media import errors, gallery_openapi, serializers
 from sixfold.api.media.endpoints import ENDPOINTS, Endpoint
-from sixfold.core.work.catalog import Catalog
+from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
 from sixfold.web.openapi import Document, Node, OperationSpec
 

@@ -14,10 +14,10 @@ from sixfold.api.media import errors as dialect
 from sixfold.api.media.endpoints import Endpoint
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work import predictions
-from sixfold.core.work.orders import Order
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.states import State
 from sixfold.web import answers, bodies, calls
 from sixfold.web.bodies import Fields
 from sixfold.web.idempotency import Once

@@ -10,9 +10,9 @@ import msgspec
 from sixfold.core import money
 from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.money import Usd
-from sixfold.core.work import receipt
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions import receipt
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
 from sixfold.web.answers import Url
 
 JobStatus = Literal["in_progress", "completed", "failed", "canceled"]

@@ -7,7 +7,7 @@ from typing import Annotated, TypedDict, cast
 import msgspec
 
 from sixfold.api.media import serializers
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.web.answers import Url
 
 FAILED = "Video generation service failed"

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import __version__, errors
-from sixfold.core.work import availability
-from sixfold.core.work.availability import ReportSchema
+from sixfold.core.catalog import availability
+from sixfold.core.catalog.availability import ReportSchema
 from sixfold.web import answers
 from sixfold.web.services import Services
 

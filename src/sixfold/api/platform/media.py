@@ -13,10 +13,10 @@ from sixfold.core.accounts import upload_folders
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
+from sixfold.core.media import save_paths
+from sixfold.core.media.media import digest_of
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.work import savepaths
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.media import digest_of
+from sixfold.core.provenance.formats import media_types
 from sixfold.web import auth, calls, files
 from sixfold.web.services import Services
 
@@ -81,12 +81,12 @@ class MediaFiles:
         folder = await self._services.database.read(upload_folders.find(name))
         cache = files.REVALIDATE
         if folder is not None:
-            path = savepaths.stored(folder.tenant, rest, is_operator=folder.is_operator)
-        elif await self._is_owner(request, savepaths.owner_of(path)):
+            path = save_paths.stored(folder.tenant, rest, is_operator=folder.is_operator)
+        elif await self._is_owner(request, save_paths.owner_of(path)):
             cache = _PRIVATE
         else:
             raise errors.NotFound(_NO_FILE)
-        key = savepaths.key(path)
+        key = save_paths.key(path)
         if key is None:
             raise errors.NotFound(_NO_FILE)
         return key, cache

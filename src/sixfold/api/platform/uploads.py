@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work.media import MEDIA_PATH
+from sixfold.core.media.media import MEDIA_PATH
 from sixfold.web import answers, receiving
 from sixfold.web.answers import Url
 from sixfold.web.idempotency import Once

@@ -17,7 +17,7 @@ from sixfold.core import json_limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
-from sixfold.core.work.manifest.formats import media_types
+from sixfold.core.provenance.formats import media_types
 from sixfold.core.workflows import diff, image_metadata, input_inference, models, workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import Converted

@@ -13,9 +13,9 @@ from sixfold import errors
 from sixfold.api.workflows.workflows_list import Catalogue
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.media import Source
-from sixfold.core.work.orders import Order
-from sixfold.core.work.records import Webhook
+from sixfold.core.media.media import Source
+from sixfold.core.predictions.models import Webhook
+from sixfold.core.predictions.requests import Order
 from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.workflows import Space

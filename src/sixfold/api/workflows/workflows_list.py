@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work.own import OwnModel
+from sixfold.core.catalog.custom_models import OwnModel
 from sixfold.core.workflows import workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.svg import layout, thumbnail

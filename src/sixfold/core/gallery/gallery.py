@@ -9,7 +9,7 @@ from sixfold.core.gallery import characters, posts
 from sixfold.core.gallery.characters import Character
 from sixfold.core.gallery.pages import Page
 from sixfold.core.gallery.posts import Post
-from sixfold.core.work.media import Media, Source
+from sixfold.core.media.media import Media, Source
 
 
 class Gallery:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from sixfold.core import pagination
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, Value, many, one
-from sixfold.core.work import paging
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.core.workflows.workflows import PROMPT
 
 _MOST = 200
@@ -23,19 +23,19 @@ def under_way(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
 
 def remaining(tenant: Tenant) -> Transaction[int]:
     """How many have not ended."""
-    return (yield from paging.fitting("prompts_under_way_sizes", _of(tenant), _MOST))[1]
+    return (yield from pagination.fitting("prompts_under_way_sizes", _of(tenant), _MOST))[1]
 
 
 def first(tenant: Tenant) -> Transaction[tuple[Prediction, ...]]:
     """Those that have not ended, oldest first, as far as they fit into a page."""
-    count, _ = yield from paging.fitting("prompts_under_way_sizes", _of(tenant), _MOST)
+    count, _ = yield from pagination.fitting("prompts_under_way_sizes", _of(tenant), _MOST)
     rows = yield from many("prompts_under_way", **_of(tenant), limit=count)
     return tuple(Prediction.of(row) for row in rows)
 
 
 def ended(tenant: Tenant, most: int) -> Transaction[tuple[Prediction, ...]]:
     """The last ones that have ended, as far as they fit into a page, oldest first."""
-    count, _ = yield from paging.fitting("prompts_ended_sizes", _of(tenant), most)
+    count, _ = yield from pagination.fitting("prompts_ended_sizes", _of(tenant), most)
     rows = yield from many("prompts_ended", **_of(tenant), limit=count)
     return tuple(Prediction.of(row) for row in reversed(rows))
 

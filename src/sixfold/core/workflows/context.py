@@ -10,7 +10,7 @@ from typing import Protocol
 
 import blake3
 
-from sixfold.core.work.engines import Canceled
+from sixfold.core.catalog.engines import Canceled
 from sixfold.core.workflows.ports import Asked, Child, Children, Event, File
 
 _STEPS = 100  # of a share that is told

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sixfold import errors
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows import node_call, slices
 from sixfold.core.workflows.limits import count_text
 from sixfold.core.workflows.node_sessions import SMALL_TEXT

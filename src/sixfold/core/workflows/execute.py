@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.work.engines import Canceled, EngineError
+from sixfold.core.catalog.engines import Canceled, EngineError
 from sixfold.core.workflows import cache_keys as merkle
 from sixfold.core.workflows.admission import GraphMemory
 from sixfold.core.workflows.context import Context, Home

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sixfold.core.input_budget import InputBudget, Limit
-from sixfold.core.work.manifest.formats import media_types, png, riff, webp
+from sixfold.core.provenance.formats import media_types, png, riff, webp
 from sixfold.core.workflows.documents import Json, mapping
 from sixfold.core.workflows.editor_format.to_api import NotAWorkflow
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows.ports import Given, Many, NodeContext
 from sixfold.core.workflows.validate import Node
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows.nodes import Graph, NodeSpec, Registry
 from sixfold.core.workflows.ports import Event, File
 

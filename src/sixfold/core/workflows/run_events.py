@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.engines import Context
-from sixfold.core.work.events import Bus
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.steps import NodeMoved, NodeState
+from sixfold.core.catalog.engines import Context
+from sixfold.core.predictions.events import Bus
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.node_events import NodeMoved, NodeState
 from sixfold.core.workflows import websocket_hub
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.limits import GraphTooLarge

@@ -17,10 +17,10 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import FREE, Price
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import inputs as checks
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.metering import CHILDREN
-from sixfold.core.work.pipeline import Pipeline
+from sixfold.core.catalog import inputs as checks
+from sixfold.core.catalog.metering import CHILDREN
+from sixfold.core.catalog.models import Model
+from sixfold.core.predictions.service import Pipeline
 from sixfold.core.workflows import estimate, input_inference, slices, workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import Converted, conversion

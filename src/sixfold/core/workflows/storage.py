@@ -15,17 +15,17 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
+from sixfold.core.media import media as media_files
+from sixfold.core.media.media import Media, Source
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work import media as media_files
-from sixfold.core.work import reversals
-from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.manifest import embedding
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.manifest.record import Manifest
-from sixfold.core.work.manifest.signing import Signer
-from sixfold.core.work.media import Media, Source
+from sixfold.core.predictions import refunds
+from sixfold.core.provenance import embed
+from sixfold.core.provenance.formats import media_types
+from sixfold.core.provenance.manifest import Manifest
+from sixfold.core.provenance.signing import Signer
 from sixfold.core.workflows.ports import File, Stored
 
 Kind = Literal["input", "output", "temp"]
@@ -118,7 +118,7 @@ class Names:
 
     def signed(self, data: bytes, content_type: str, manifest: Manifest) -> bytes:
         """A file that says where it came from, as far as its type can carry that."""
-        return embedding.embed(data, content_type, self._signer.sign(manifest))
+        return embed.embed(data, content_type, self._signer.sign(manifest))
 
     async def kept(self, run: Run, kind: Kind, prefix: str, source: Source) -> Name:
         """Name a file of a run by `prefix` and a number that is free."""
@@ -201,7 +201,7 @@ def _media_row(account_id: str, source: Source, expires_at: int, paid_by: str | 
     file = OutputFile(name, source.blob, source.content_type, source.size)
     row = media_files.record(file, account_id, "input", prediction_id=paid_by)
     row = {**row, "expires_at": expires_at}
-    return row if paid_by is None else reversals.hidden(row)
+    return row if paid_by is None else refunds.hidden(row)
 
 
 def _shown(stored: Stored, *, in_row: bool) -> str:

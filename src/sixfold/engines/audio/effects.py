@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.sound import loudness, track
 from sixfold.engines.audio.sound.tape import RATE, Array, Tape

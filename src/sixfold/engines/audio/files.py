@@ -14,7 +14,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, UnusableInput
+from sixfold.core.catalog.engines import Artifact, UnusableInput
 from sixfold.engines import opening
 from sixfold.engines.stereo import Stereo
 

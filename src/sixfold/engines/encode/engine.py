@@ -10,7 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import Artifact, Context, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines import opening
 from sixfold.engines.audio import files
 from sixfold.engines.encode import films, reading, waves

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.encode.reading import Part
 from sixfold.engines.video.encode import SOUND_RATE, Film, Kind, Sound
 from sixfold.engines.video.gif import write_gif

@@ -11,7 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import Artifact, Context, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines.encode import films, reading
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture, Pixels

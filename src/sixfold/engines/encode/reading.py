@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.engines import EngineError, Task, UnusableInput
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines import opening
 
 MOST_SECONDS = 30 * 60.0

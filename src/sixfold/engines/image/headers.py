@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sixfold.core.work.engines import UnusableInput
-from sixfold.core.work.manifest.formats import media_types, parts
-from sixfold.core.work.manifest.formats.edits import mapped
-from sixfold.core.work.manifest.formats.parts import MalformedFile
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.provenance.formats import media_types, parts
+from sixfold.core.provenance.formats.edits import mapped
+from sixfold.core.provenance.formats.parts import MalformedFile
 
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 64 * 2**20

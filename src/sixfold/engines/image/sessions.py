@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 
 Array = NDArray[Any]
 

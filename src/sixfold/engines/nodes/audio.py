@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import File, Given, Made, NodeContext, Run
 from sixfold.engines.audio import files
 from sixfold.engines.nodes.values import Sound

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.core import json_decoding
-from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.estimate import Unknown
 from sixfold.core.workflows.ports import Asked, Child, File, Given, Made, NodeContext, Run

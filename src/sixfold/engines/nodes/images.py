@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import File, Given, NodeContext, Run
 from sixfold.engines.nodes import values
 from sixfold.engines.nodes.apart import room

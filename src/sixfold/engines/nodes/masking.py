@@ -7,7 +7,7 @@ from pathlib import Path
 
 from PIL import Image, PngImagePlugin
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.nodes import viewing
 
 _LEVEL = 4  # ComfyUI's own

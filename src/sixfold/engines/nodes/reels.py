@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import File, Given, Made, NodeContext, Run
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.nodes import values

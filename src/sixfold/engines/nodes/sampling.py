@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows.estimate import MOST
 from sixfold.core.workflows.ports import Asked, Child, File, NodeContext, Run
 from sixfold.engines.nodes import apart, values

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workflows import node_frames
 from sixfold.core.workflows.context import Context, Home
 from sixfold.core.workflows.node_frames import Frame, Frames

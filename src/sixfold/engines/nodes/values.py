@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import File, Made, NodeContext
 from sixfold.engines.image import decode, encode
 from sixfold.engines.nodes import apart

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.image.headers import MAX_PIXELS, check_pixels
 
 PREVIEW_PIXELS = 16_000_000  # a preview of more is scaled down by a whole number

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.estimate import Unknown
 from sixfold.core.workflows.ports import Given, NodeContext, Run
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.numbers import choice, season, series
 from sixfold.engines.numbers.series import Values
 

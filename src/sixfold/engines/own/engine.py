@@ -10,8 +10,8 @@ from typing import Any
 
 from PIL import Image
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.core.work.manifest.formats import media_types
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.provenance.formats import media_types
 from sixfold.engines.own import files, signature
 from sixfold.engines.own.files import WrongFile
 

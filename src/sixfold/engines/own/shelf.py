@@ -23,9 +23,9 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.core.accounts import accounts
+from sixfold.core.catalog.custom_models import OwnModels
+from sixfold.core.catalog.metering import CONTAINER_TIME
 from sixfold.core.database import Database
-from sixfold.core.work.metering import CONTAINER_TIME
-from sixfold.core.work.own import OwnModels
 from sixfold.engines.own.rules import Rules
 from sixfold.settings import Settings, worker_environment
 from sixfold.upstreams import bubblewrap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.remote import frames, routes
 from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.provider import ProviderEngine

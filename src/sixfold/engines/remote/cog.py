@@ -15,10 +15,10 @@ from typing import Any
 import httpx
 
 from sixfold import errors
-from sixfold.core.work import mounts
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.remote import MachineLost
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.media import mounts
+from sixfold.core.provenance.formats import media_types
+from sixfold.core.workers.remote_engines import MachineLost
 from sixfold.net.data_uris import is_data_uri, parse_data_uri
 from sixfold.upstreams import cog
 from sixfold.upstreams.cog import Cog

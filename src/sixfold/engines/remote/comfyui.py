@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.work.remote import Outside
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.remote import comfyui_graphs as graphs
 from sixfold.engines.remote import comfyui_pictures as pictures
 from sixfold.engines.remote import comfyui_stock as stocks

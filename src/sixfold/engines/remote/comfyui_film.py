@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.work.remote import Outside
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.audio.sound import track
 from sixfold.engines.remote import comfyui_reels as reels
 from sixfold.engines.remote import films

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from sixfold.core.work.engines import Artifact, EngineError, UnusableInput
+from sixfold.core.catalog.engines import Artifact, EngineError, UnusableInput
 from sixfold.engines.image import decode, encode, headers, png_cleaning
 
 Pixels = NDArray[np.uint8]

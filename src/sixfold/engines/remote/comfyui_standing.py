@@ -6,8 +6,8 @@ import asyncio
 
 import httpx
 
-from sixfold.core.work.catalog import EngineSpec
-from sixfold.core.work.choosing import Standing
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.remote import comfyui_stock
 from sixfold.engines.remote.comfyui_reels import IMAGE_TO_FILM, TEXT_TO_FILM
 from sixfold.engines.remote.comfyui_stock import UPSCALE, Found, probe

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from sixfold.core.work.manifest.formats import png
+from sixfold.core.provenance.formats import png
 from sixfold.core.workflows import object_info
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import Event, File, Made

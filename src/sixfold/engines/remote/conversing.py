@@ -13,14 +13,14 @@ from typing import Any, Literal, cast
 
 from sixfold import errors
 from sixfold.core import ids
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.gateway.chat import Chat, Message, Text
+from sixfold.core.media.media import Source
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work.children import Child
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.work.media import Source
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.remote import Outside
-from sixfold.core.work.states import State
+from sixfold.core.predictions.child_runs import Child
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.core.workers.remote_engines import Outside
 
 _DEFAULT = "text-llm"  # the router's name for the default model
 _ROLES: dict[str, Literal["user", "assistant"]] = {

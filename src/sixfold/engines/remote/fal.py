@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import images
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.provider import ProviderEngine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import films
 from sixfold.engines.remote.fal import FalEngine
 from sixfold.engines.remote.films import Asked, Filmed

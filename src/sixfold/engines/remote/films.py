@@ -19,7 +19,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import (
+    Artifact,
+    Canceled,
+    Context,
+    EngineError,
+    Result,
+    Task,
+    UnusableInput,
+)
 from sixfold.engines.remote import frames
 from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.images import Desk

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sixfold.core.work.engines import Artifact, EngineError
+from sixfold.core.catalog.engines import Artifact, EngineError
 from sixfold.engines.image import decode, encode, png_cleaning
 from sixfold.engines.image.decode import Picture, Pixels, UnreadableImage
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sixfold import errors
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.outputs import OUTPUT_NAME
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.predictions.outputs import OUTPUT_NAME
+from sixfold.core.provenance.formats import media_types
 from sixfold.engines.image import headers
 from sixfold.upstreams import calls
 from sixfold.upstreams.gradio import server

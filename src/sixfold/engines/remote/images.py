@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Result, Task
-from sixfold.core.work.remote import Outside
+from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
+from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.remote import frames, orders
 from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.orders import Order

@@ -7,7 +7,7 @@ import base64
 import binascii
 from collections.abc import Callable
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.remote import images
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.provider import ProviderEngine

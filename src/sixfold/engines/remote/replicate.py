@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import images
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.provider import ProviderEngine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import sounds
 from sixfold.engines.remote.images import Desk
 from sixfold.engines.remote.replicate import ReplicateEngine

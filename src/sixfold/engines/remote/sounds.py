@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, EngineError, Result, Task, UnusableInput
 from sixfold.engines.remote.images import Desk
 from sixfold.engines.remote.routes import Route, Used
 from sixfold.engines.speech import files, hearing, speaking, voices

@@ -9,9 +9,9 @@ from pathlib import Path
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import charges
-from sixfold.core.work.engines import Context, EngineError, Result, Task
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.remote import Outside
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
+from sixfold.core.provenance.formats import media_types
+from sixfold.core.workers.remote_engines import Outside
 
 _DEFAULT, _VISION = "text-llm", "vision"  # the router's names of the default models for words and for images
 _BY_WORDS = "units"

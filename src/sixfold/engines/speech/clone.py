@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.speech import files, speaking, stretch
 
 _SAMPLE_RATE = 24_000

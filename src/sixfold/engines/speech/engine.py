@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.speech import espeak, speaking, stretch, studio, voices
 from sixfold.engines.speech.espeak import Manner
 from sixfold.engines.speech.speaking import Order

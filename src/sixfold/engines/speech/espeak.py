@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 
 Wave = NDArray[np.float32]
 

@@ -12,7 +12,7 @@ import numpy as np
 from av.audio.frame import AudioFrame
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, UnusableInput
+from sixfold.core.catalog.engines import Artifact, UnusableInput
 from sixfold.engines import opening
 
 Wave = NDArray[np.float32]

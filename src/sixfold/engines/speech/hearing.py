@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Quality, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Quality, Result, Task, UnusableInput
 from sixfold.engines.speech import files
 
 Wave = NDArray[np.float32]

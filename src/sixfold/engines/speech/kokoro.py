@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.speech import espeak, networks, speaking, voices
 from sixfold.engines.speech.voices import Voice
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.normalization import normalized
-from sixfold.core.work.engines import Context, EngineError, Result, Task
 from sixfold.engines.speech import espeak, networks, speaking, voices
 from sixfold.engines.speech.voices import Voice
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, Context, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, Context, Task, UnusableInput
 from sixfold.engines.speech import files, sentences, studio, voices
 from sixfold.engines.speech.voices import Voice
 

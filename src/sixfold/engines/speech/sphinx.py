@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.speech import ears, hearing
 from sixfold.engines.speech.hearing import Segment, Word
 

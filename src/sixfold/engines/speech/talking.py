@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sixfold.core.work.engines import Context, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.speech.engine import SpeechEngine
 from sixfold.engines.speech.sphinx import ListeningEngine
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 
 # Languages beside the voices' own that the synthesiser speaks well enough to be offered, by its names.
 _OWN = {"en": "en-us", "pt": "pt-br", "no": "nb"}

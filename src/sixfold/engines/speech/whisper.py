@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.speech import hearing
 from sixfold.engines.speech.hearing import Segment, Word
 

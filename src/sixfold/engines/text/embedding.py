@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.text import minilm
 
 _AT_ONCE = 64

@@ -11,8 +11,8 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.core.normalization import normalized
-from sixfold.core.work.engines import Context, Result, Task
 from sixfold.engines.text import embedding
 
 DIMENSIONS = 384

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, Context, Quality, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, Quality, Result, Task
 from sixfold.engines.three_d import baking, glb, sheets, subject, voxels
 from sixfold.engines.three_d.glb import Part
 from sixfold.engines.three_d.subject import Subject

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.manifest.formats import glb as container
-from sixfold.core.work.manifest.formats import png
+from sixfold.core.provenance.formats import glb as container
+from sixfold.core.provenance.formats import png
 
 Array = NDArray[Any]
 

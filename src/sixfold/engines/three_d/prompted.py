@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.core.work.engines import Artifact, Context, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.engines.three_d import glb, words
 
 

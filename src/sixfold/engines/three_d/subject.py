@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import EngineError, Task
+from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image import decode
 from sixfold.engines.image.depth import guess
 from sixfold.engines.image.matting import cut, edges

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.engines import Artifact, Context, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.engines.audio.sound import track
 from sixfold.engines.image.scene import words
 from sixfold.engines.image.scene.words import Scene

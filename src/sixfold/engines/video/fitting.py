@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from sixfold.core.work.engines import Canceled, Context, UnusableInput
+from sixfold.core.catalog.engines import Canceled, Context, UnusableInput
 from sixfold.engines.video import encode, sizes
 from sixfold.engines.video.container import Film
 from sixfold.engines.video.encode import SOUND_RATE, Sound

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.video import container, encode, encoders, planes
 
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Quality, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Quality, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.depth import guess, maps
 from sixfold.engines.video import encode as films

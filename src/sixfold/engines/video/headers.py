@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sixfold.core.work.engines import UnusableInput
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.manifest.formats.edits import mapped
-from sixfold.core.work.manifest.formats.parts import MalformedFile
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.provenance.formats import media_types
+from sixfold.core.provenance.formats.edits import mapped
+from sixfold.core.provenance.formats.parts import MalformedFile
 
 _MAX_SECONDS = 1e7
 _VIDEO = "film (MP4, MOV, WebM, AVI or GIF)"

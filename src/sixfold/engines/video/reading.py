@@ -19,7 +19,7 @@ import numpy as np
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.stereo import Stereo
 from sixfold.engines.video import headers, planes
 from sixfold.engines.video.encode import SOUND_RATE

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 from sixfold import errors
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.attempts import Attempts
@@ -25,9 +27,7 @@ from sixfold.core.gateway.policy import Policy
 from sixfold.core.gateway.routing import Router
 from sixfold.core.gateway.stored_responses import Shelf
 from sixfold.core.gateway.usage import PriceBook
-from sixfold.core.work.choosing import Standing
-from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.media import Media
+from sixfold.core.media.media import Media
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 from sixfold.upstreams.chat.llama import building as llama

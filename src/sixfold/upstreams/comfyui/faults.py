@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 
 _MAX_TEXT = 240
 # A folder in somebody's message: no caller needs to learn where the operator keeps his files.

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import httpx
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 
 MAX_DOCUMENT_BYTES = 8 * 2**20
 MAX_EVENT_BYTES = 32 * 2**20

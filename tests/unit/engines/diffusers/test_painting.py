@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from sixfold import settings
-from sixfold.core.work.engines import Canceled, EngineError, Result, UnusableInput
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, UnusableInput
 from tests.unit.engines.diffusers.conftest import Listener, Weights, far, job, opened, pixels, said, task
 
 pytestmark = pytest.mark.weights

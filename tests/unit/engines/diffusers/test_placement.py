@@ -10,7 +10,7 @@ pytest.importorskip("diffusers", reason="the extra `weights` is not installed (m
 
 import torch
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import placement
 from sixfold.engines.image.diffusers.options import Options
 from sixfold.engines.image.diffusers.placement import Device

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import Canceled, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, UnusableInput
 from tests.unit.engines.diffusers.conftest import Listener, Weights, far, opened, pixels, task
 
 pytestmark = pytest.mark.weights

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import EngineError, Result
+from sixfold.core.catalog.engines import EngineError, Result
 from tests.unit.engines.diffusers.conftest import Listener, Weights, far, job, opened, pixels, said, task
 
 pytestmark = pytest.mark.weights

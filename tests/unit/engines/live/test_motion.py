@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import Task
-from sixfold.core.work.live import Controls, Step
+from sixfold.core.catalog.engines import Task
+from sixfold.core.sessions.engine import Controls, Step
 from sixfold.engines.live.motion import acts, body
 from sixfold.engines.live.motion.engine import MotionEngine
 from tests.unit.engines.video.films import Recorder

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import Task
-from sixfold.core.work.live import Controls, Step, Stepped
+from sixfold.core.catalog.engines import Task
+from sixfold.core.sessions.engine import Controls, Step, Stepped
 from sixfold.engines.live.world import land, walk, words
 from sixfold.engines.live.world.engine import HEIGHT, WIDTH, WorldEngine
 from tests.unit.engines.video.films import Recorder

@@ -10,7 +10,7 @@ from typing import Any
 import blake3
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog.engines import Task
 from sixfold.core.workflows import execute, validate
 from sixfold.core.workflows.execute import Ended, Place
 from sixfold.core.workflows.ports import Child, Event, File, Made, Stored

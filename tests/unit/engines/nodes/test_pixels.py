@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import File
 from sixfold.engines.nodes import apart, audio, images, masks, packing, scaling, values, words
 from sixfold.engines.nodes.values import Film, Sound

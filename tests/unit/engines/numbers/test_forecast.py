@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.numbers import season, series
 from sixfold.engines.numbers.engine import ForecastEngine
 from tests.unit.engines.speech.listening import Note

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sixfold.core.work.engines import Artifact, Canceled, Task
+from sixfold.core.catalog.engines import Artifact, Canceled, Task
 from sixfold.drivers.remote import ServerOutside
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients

@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sixfold.core.work.engines import Canceled, EngineError, Task, UnusableInput
+from sixfold.core.catalog.engines import Canceled, EngineError, Task, UnusableInput
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.remote.fal import FalEngine
 from sixfold.net import data_uris

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms, PngImagePlugin
 
-from sixfold.core.work.engines import Artifact, EngineError
+from sixfold.core.catalog.engines import Artifact, EngineError
 from sixfold.engines.remote import frames
 from tests.fakes import serving
 from tests.unit.engines.remote import parts

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import EngineError, Task, UnusableInput
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.remote.openai import OpenAIEngine
 from tests.fakes import openai as fakes

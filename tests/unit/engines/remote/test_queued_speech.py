@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import pytest
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.remote import routes
 from sixfold.engines.remote.fal_speech import FalListening, FalSpeech

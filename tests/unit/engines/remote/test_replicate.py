@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from sixfold.core.work.engines import EngineError, Task, UnusableInput
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.remote.replicate import ReplicateEngine
 from tests.fakes import replicate as fakes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import EngineError, Task
+from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.remote.replicate_film import ReplicateFilmEngine
 from sixfold.engines.video.reading import Reel, Voice

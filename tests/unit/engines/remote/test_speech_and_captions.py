@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from sixfold.api.gateway.openai import audio
-from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.remote import routes
 from sixfold.engines.remote.caption import AnthropicCaption, OpenAICaption

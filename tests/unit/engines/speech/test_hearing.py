@@ -17,7 +17,7 @@ pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
 
 from pocketsphinx import get_model_path
 
-from sixfold.core.work.engines import Task, UnusableInput
+from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.speech import ears as voices
 from sixfold.engines.speech import files, hearing
 from sixfold.engines.speech.engine import SpeechEngine

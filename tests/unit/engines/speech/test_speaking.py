@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 pytest.importorskip("espeakng_loader", reason="needs the extra `embedded`")
 
-from sixfold.core.work.engines import Artifact, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, Result, Task, UnusableInput
 from sixfold.engines.audio.sound import loudness
 from sixfold.engines.speech import espeak, files, sentences, stretch, voices
 from sixfold.engines.speech.engine import SpeechEngine

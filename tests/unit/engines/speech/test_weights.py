@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 pytest.importorskip("espeakng_loader", reason="needs the extra `embedded`")
 
-from sixfold.core.work.engines import EngineError, Task
+from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.speech import files, voices
 from sixfold.engines.speech.clone import CloneEngine
 from sixfold.engines.speech.kokoro import KokoroEngine

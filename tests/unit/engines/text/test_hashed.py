@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import EngineError, Task
+from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.text.embedding import EmbeddingEngine
 from sixfold.engines.text.hashed import DIMENSIONS, HashedEngine
 from tests.unit.engines.speech.listening import Note

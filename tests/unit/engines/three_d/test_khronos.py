@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.work.manifest import embedding
+from sixfold.core.provenance import embed
 from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
 from sixfold.engines.three_d.prompted import WordsEngine
 from tests import nodejs, processes
@@ -48,7 +48,7 @@ def test_the_official_validator_finds_no_fault(
     artifact, _, _ = orders.run(engine(), tmp_path, inputs, **files)
     for name, data in (
         ("bare", artifact.data),
-        ("signed", embedding.embed(artifact.data, "model/gltf-binary", '{"model":"x"}')),
+        ("signed", embed.embed(artifact.data, "model/gltf-binary", '{"model":"x"}')),
     ):
         path = tmp_path / f"{name}.glb"
         path.write_bytes(data)

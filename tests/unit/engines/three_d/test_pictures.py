@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import EngineError
-from sixfold.core.work.manifest import embedding
+from sixfold.core.catalog.engines import EngineError
+from sixfold.core.provenance import embed
 from sixfold.engines.three_d import sheets, voxels
 from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
 from tests.unit.engines import orders
@@ -182,6 +182,6 @@ def test_without_alpha_the_subject_is_found_and_without_a_subject_the_whole_pict
 
 def test_a_glb_carries_a_manifest_and_stays_whole(tmp_path: Path) -> None:
     glb = made(tmp_path, VoxelEngine(), style="voxel32")
-    marked = embedding.embed(glb, "model/gltf-binary", '{"model":"x"}')
-    assert embedding.extract(marked) == '{"model":"x"}'
+    marked = embed.embed(glb, "model/gltf-binary", '{"model":"x"}')
+    assert embed.extract(marked) == '{"model":"x"}'
     assert np.array_equal(meshes.values(marked, "POSITION"), meshes.values(glb, "POSITION"))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sixfold.core.work.engines import Artifact, Canceled, Task
+from sixfold.core.catalog.engines import Artifact, Canceled, Task
 from sixfold.engines.video.engine import CameraEngine
 
 Array = NDArray[Any]

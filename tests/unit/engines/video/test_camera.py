@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work.engines import Canceled, Task, UnusableInput
+from sixfold.core.catalog.engines import Canceled, Task, UnusableInput
 from sixfold.engines.video import encode, interpolate, moves, parallax, planes, plates
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import worker_environment

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import EngineError, Task
+from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image.matting import selfcheck as pictures
 from sixfold.engines.video import encode
 from sixfold.engines.video.cutout import selfcheck

@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.video import encode, planes
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.engines.video.fx import VideoFxEngine

@@ -14,8 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageSequence
 
-from sixfold.core.work import timeline
-from sixfold.core.work.engines import Task
+from sixfold.core.catalog import timeline
+from sixfold.core.catalog.engines import Task
 from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.video.encode import Film
 from sixfold.engines.video.gif import MAX_COLOURS, write_gif

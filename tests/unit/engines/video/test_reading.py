@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.video import encode, headers
 from sixfold.engines.video.reading import NoSound, Reel, Voice
 from tests.areas.moving import film, wav, wave

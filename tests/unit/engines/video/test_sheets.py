@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sixfold.core.work import timeline
+from sixfold.core.catalog import timeline
 from sixfold.engines.video import encode, planes
 from sixfold.engines.video.planes import Planes
 from sixfold.engines.video.reading import Reel

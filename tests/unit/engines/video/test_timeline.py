@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.work import colours, timeline
-from sixfold.core.work.engines import Canceled, EngineError, Task, UnusableInput
+from sixfold.core.catalog import css_colors, timeline
+from sixfold.core.catalog.engines import Canceled, EngineError, Task, UnusableInput
 from sixfold.engines.video import encode, gif
 from sixfold.engines.video.timeline import lettering, sprites
 from sixfold.engines.video.timeline.engine import TimelineEngine
@@ -309,7 +309,7 @@ def on(ground: tuple[int, int, int], found: sprites.Sprite) -> np.ndarray[Any, A
 @pytest.mark.parametrize("ground", [0, 70, 128, 200, 255])
 @pytest.mark.parametrize("colour", ["white", "black", "#808080", "#ffd400", "#0033aa"])
 def test_a_text_is_read_on_any_ground_in_the_very_colour_that_was_asked_for(colour: str, ground: int) -> None:
-    asked = np.array((colours.rgba(colour) or (0, 0, 0, 0))[:3])
+    asked = np.array((css_colors.rgba(colour) or (0, 0, 0, 0))[:3])
     seen = on(
         (ground, ground, ground), lettered("WORD", {"width": 640, "height": 360}, style={"color": colour})
     )

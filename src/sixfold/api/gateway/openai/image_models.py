@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sixfold.api.gateway.openai.errors import Wrong
-from sixfold.core.work import metering
-from sixfold.core.work.catalog import Catalog, Model
-from sixfold.core.work.inputs import Descriptor
+from sixfold.core.catalog import metering
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.models import Catalog, Model
 
 # What clients of OpenAI send by default; a model without such a size makes the one of nearest shape, and one
 # that takes a width and a height in a narrower range makes the same shape within it.

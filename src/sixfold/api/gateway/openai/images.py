@@ -23,7 +23,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import Units, Usage
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work.records import Prediction
+from sixfold.core.predictions.models import Prediction
 from sixfold.web import answers, bodies
 from sixfold.web.services import Services
 

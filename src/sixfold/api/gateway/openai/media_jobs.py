@@ -17,13 +17,13 @@ from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai.errors import Wrong
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work import predictions as work
-from sixfold.core.work.inputs import Descriptor
-from sixfold.core.work.manifest.formats import media_types
-from sixfold.core.work.media import Source
-from sixfold.core.work.orders import Order
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.media.media import Source
+from sixfold.core.predictions import repository as work
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.states import State
+from sixfold.core.provenance.formats import media_types
 from sixfold.errors import UnknownModel
 from sixfold.web import calls
 from sixfold.web.idempotency import Once

@@ -15,12 +15,12 @@ from sixfold.api.hosting import run_requests
 from sixfold.api.hosting.replicate import schemas
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
+from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339, steady_clock
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.media import MEDIA_PATH
-from sixfold.core.work.outbox import Tell
-from sixfold.core.work.predictions import Filter
-from sixfold.core.work.records import Prediction
+from sixfold.core.media.media import MEDIA_PATH
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.webhooks import Tell
 from sixfold.web import answers, bodies, calls, queries, receiving
 from sixfold.web.idempotency import Once
 from sixfold.web.receiving import Received

@@ -14,11 +14,11 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.hosting import schemas
 from sixfold.api.hosting.schemas import RunRequest
+from sixfold.core.catalog.models import Model
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.work.catalog import Model
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
 from sixfold.web import answers, openapi, predictions
 
 OWNER = "sixfold"

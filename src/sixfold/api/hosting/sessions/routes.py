@@ -15,12 +15,21 @@ from sixfold import errors
 from sixfold.api.hosting.sessions import schemas
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.sessions import Session
-from sixfold.core.work.sessions_host import Wish
-from sixfold.core.work.sessions_running import Ending, Running
-from sixfold.core.work.sessions_states import Event
-from sixfold.core.work.sessions_viewer import MAX_CREDIT, NORMAL, TOO_SLOW, End, Fault, Pong, Told, Viewer
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.sessions.connection import (
+    MAX_CREDIT,
+    NORMAL,
+    TOO_SLOW,
+    End,
+    Fault,
+    Pong,
+    Told,
+    Viewer,
+)
+from sixfold.core.sessions.repository import Session
+from sixfold.core.sessions.runner import Ending, Running
+from sixfold.core.sessions.service import Wish
+from sixfold.core.sessions.states import Event
 from sixfold.web import answers, bodies, calls
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route, Socket

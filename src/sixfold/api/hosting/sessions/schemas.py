@@ -12,15 +12,15 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import json_decoding, money
+from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import SECOND_US, rfc3339
-from sixfold.core.work import sessions_viewer as words
-from sixfold.core.work.engines import Quality
-from sixfold.core.work.live import MAX_WAYPOINTS
-from sixfold.core.work.own import engine_name
-from sixfold.core.work.sessions import Opened, Session
-from sixfold.core.work.sessions_host import MAX_FPS
-from sixfold.core.work.sessions_running import Input
-from sixfold.core.work.sessions_states import State
+from sixfold.core.sessions import connection as words
+from sixfold.core.sessions.engine import MAX_WAYPOINTS
+from sixfold.core.sessions.repository import Opened, Session
+from sixfold.core.sessions.runner import Input
+from sixfold.core.sessions.service import MAX_FPS
+from sixfold.core.sessions.states import State
 
 PATH = "/api/containers/sessions"
 SOCKET = "/ws/containers/sessions"

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.engines import UnusableInput
-from sixfold.core.work.media import Source, digest_of
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.media.media import Source, digest_of
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.storage import KINDS, Found, Kind, Name, Run
 from sixfold.web import answers, bodies, files, multipart, receiving

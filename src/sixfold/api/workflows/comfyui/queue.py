@@ -12,10 +12,10 @@ from typing import Any
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.work.events import Event, Moved
-from sixfold.core.work.orders import Order
-from sixfold.core.work.records import Prediction
-from sixfold.core.work.states import State
+from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.states import State
 from sixfold.core.workflows import comfyui_jobs, validation_errors, workflows
 from sixfold.core.workflows.documents import listed, mapping
 from sixfold.core.workflows.validate import Verdict

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sixfold.core.work.engines import UnusableInput
+from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import OCTAVE, Chord, Key

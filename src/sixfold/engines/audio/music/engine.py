@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import arranging, band, genres, lyrics, theory
 from sixfold.engines.audio.music.arranging import Section, Song, Wish

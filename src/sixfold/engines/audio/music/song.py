@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.core.work.engines import Context, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import abc, arranging, engine, genres, lyrics, theory
 from sixfold.engines.audio.music.arranging import Section, Wish

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import score, theory
 from sixfold.engines.audio.music.score import Note

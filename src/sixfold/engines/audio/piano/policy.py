@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import Key

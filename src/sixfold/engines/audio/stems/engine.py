@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.files import Array
 from sixfold.engines.audio.stems import masks

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.files import Array
 from sixfold.engines.audio.stems import engine

@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.audio.files import Array
 from sixfold.engines.audio.stems.onnx import MODEL_RATE, SOURCES, OnnxStemEngine
 from sixfold.engines.image import encode

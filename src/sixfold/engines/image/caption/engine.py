@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.core.work.engines import Context, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.image import decode
 from sixfold.engines.image.caption import measure, words
 

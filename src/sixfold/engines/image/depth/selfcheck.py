@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import encode
 from sixfold.engines.image.depth import maps
 from sixfold.engines.image.depth.onnx import DepthModel

@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import sources
 
 MOST = 4  # of one pipeline, at hand in memory

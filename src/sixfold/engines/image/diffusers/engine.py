@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from sixfold.core.work.batches import Job
-from sixfold.core.work.engines import Artifact, Canceled, Context, EngineError, Result, Task
+from sixfold.core.catalog.engine_batches import Job
+from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
 from sixfold.engines.image import encode
 from sixfold.engines.image.diffusers import loading, options, placement, prompts, requests, sampling
 from sixfold.engines.image.diffusers.loading import Loaded

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import sources
 
 _WORDS = frozenset({".json", ".txt", ".model", ".jinja"})  # configurations, vocabularies, templates

@@ -17,7 +17,7 @@ import transformers
 from diffusers.loaders.single_file_utils import SingleFileComponentError
 from safetensors import SafetensorError
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import placement, profiles, sources
 from sixfold.engines.image.diffusers.adapters import Adapters
 from sixfold.engines.image.diffusers.options import Options

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import psutil
 import torch
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers.options import Options
 
 Offload = Literal["none", "model", "sequential"]

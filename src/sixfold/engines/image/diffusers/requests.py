@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import EngineError, Task, UnusableInput
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.diffusers import adapters
 from sixfold.engines.image.diffusers.adapters import Chosen

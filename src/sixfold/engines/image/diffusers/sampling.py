@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import decoding, placement, profiles, prompts, requests
 from sixfold.engines.image.diffusers.loading import Loaded
 from sixfold.engines.image.diffusers.prompts import Reading

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sixfold.core.work.engines import EngineError, Result, Task
+from sixfold.core.catalog.engines import EngineError, Result, Task
 from sixfold.engines.image.diffusers import verdicts
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
 

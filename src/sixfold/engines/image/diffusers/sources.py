@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 
 RECORD = "sixfold.json"  # what `sixfold engines add` writes beside the weights
 INDEX = "model_index.json"

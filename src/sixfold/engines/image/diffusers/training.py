@@ -23,7 +23,7 @@ from diffusers.utils.state_dict_utils import convert_state_dict_to_diffusers
 from peft import LoraConfig
 from peft.utils import get_peft_model_state_dict
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.image import decode
 from sixfold.engines.image.diffusers import loading, options, requests
 from sixfold.engines.image.diffusers.loading import Loaded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sixfold.core.work.engines import Artifact, Context, Quality, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, Quality, Result, Task
 from sixfold.engines.image import encode
 from sixfold.engines.image.decode import Picture
 from sixfold.engines.image.inpaint import fill, masks

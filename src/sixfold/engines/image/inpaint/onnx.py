@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.image import sessions
 from sixfold.engines.image.inpaint import engine
 from sixfold.engines.image.inpaint.masks import Hole, Pixels

@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import encode
 from sixfold.engines.image.inpaint import masks
 from sixfold.engines.image.inpaint.onnx import OnnxInpaintEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Quality, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Quality, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture
 from sixfold.engines.image.matting import cut, edges

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import Context, Result, Task
+from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.image import sessions
 from sixfold.engines.image.matting import edges, engine
 from sixfold.engines.image.matting.edges import Array, Pixels

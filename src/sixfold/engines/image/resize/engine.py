@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture, Pixels
 from sixfold.engines.image.resize import canvas

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image.scene import noise, painter, words
 from sixfold.engines.image.scene.canvas import Image
 from sixfold.engines.image.scene.effort import Effort

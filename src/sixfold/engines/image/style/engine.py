@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture, Pixels
 from sixfold.engines.image.style import colours, fields, names, reading

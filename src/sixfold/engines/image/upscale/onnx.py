@@ -7,7 +7,7 @@ import math
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.image import sessions
 from sixfold.engines.image.upscale import engine
 from sixfold.engines.image.upscale.engine import Array

@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import encode
 from sixfold.engines.image.matting import selfcheck
 from sixfold.engines.image.upscale.onnx import OnnxUpscaleEngine

@@ -10,7 +10,7 @@ import numpy as np
 import vtracer
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture
 from sixfold.engines.image.vector import palette

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sixfold.core.work.engines import Context, Result, Task
-from sixfold.core.work.live import Step, Stepped
+from sixfold.core.catalog.engines import Context, Result, Task
+from sixfold.core.sessions.engine import Step, Stepped
 from sixfold.engines.live.motion import walker
 
 FPS = 20

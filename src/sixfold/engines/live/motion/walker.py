@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sixfold.core.work.live import Controls
+from sixfold.core.sessions.engine import Controls
 from sixfold.engines.live.motion import acts, body, gait
 from sixfold.engines.live.motion.acts import BY_NAME, POSES, UPPER, Doing, Moment
 from sixfold.engines.live.motion.body import Angles, Vector, along

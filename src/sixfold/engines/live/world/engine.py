@@ -6,8 +6,8 @@ from collections import OrderedDict
 
 import cv2
 
-from sixfold.core.work.engines import Artifact, Context, Result, Task
-from sixfold.core.work.live import Frame, Step, Stepped
+from sixfold.core.catalog.engines import Artifact, Context, Result, Task
+from sixfold.core.sessions.engine import Frame, Step, Stepped
 from sixfold.engines.image.encode import CONTENT_TYPES, encode
 from sixfold.engines.live.world import land, walk, words
 from sixfold.engines.live.world.view import View

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import encode
 from sixfold.engines.image.matting import selfcheck
 from sixfold.engines.video.cutout.onnx import WeightsCutoutEngine

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import Artifact, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.audio.sound import track
 from sixfold.engines.image.diffusers import loading, options, placement
 from sixfold.engines.image.diffusers.loading import Loaded

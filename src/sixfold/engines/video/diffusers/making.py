@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from sixfold.core.work.engines import EngineError
+from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import placement, verdicts
 from sixfold.engines.image.diffusers.loading import Loaded
 from sixfold.engines.video.diffusers.profiles import Profile

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from sixfold.core.work.engines import EngineError, Task
+from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image import encode
 from sixfold.engines.image.diffusers import verdicts
 from sixfold.engines.image.diffusers.selfcheck import PROMPT, STEPS, Listener

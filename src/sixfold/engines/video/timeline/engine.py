@@ -8,9 +8,9 @@ from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
 
-from sixfold.core.work import timeline
-from sixfold.core.work.engines import Artifact, Context, Result, Task
-from sixfold.core.work.timeline import Project
+from sixfold.core.catalog import timeline
+from sixfold.core.catalog.engines import Artifact, Context, Result, Task
+from sixfold.core.catalog.timeline import Project
 from sixfold.engines.video import encode
 from sixfold.engines.video.encode import SOUND_RATE, Film, Sound
 from sixfold.engines.video.gif import MAX_GIF_RATE, write_gif

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from sixfold.core.work import colours
-from sixfold.core.work.timeline import Clip, Project
+from sixfold.core.catalog import css_colors
+from sixfold.core.catalog.timeline import Clip, Project
 from sixfold.engines.video import reading
 from sixfold.engines.video.timeline import sprites
 from sixfold.engines.video.timeline.sprites import Box, Sprite
@@ -105,7 +105,7 @@ def _fitted(clip: Clip, box: Box, project: Project) -> _Lines:
     """The lines in the size that is said; else in the usual one, or a smaller one in which they fit."""
     size = clip.style.font_size or max(_LEAST, project.height / _SHARE)
     font, text = _face(clip.text, size)
-    grounded = bool((colours.rgba(clip.style.background or "") or (0, 0, 0, 0))[3])
+    grounded = bool((css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0))[3])
     while True:
         inset = round(size * _INSET) if grounded else 0
         lines = _wrapped(text, font, max(1.0, box.width - 2 * inset))
@@ -131,7 +131,7 @@ def _down(clip: Clip, room: float) -> float:
 
 def _block(clip: Clip, text: _Lines) -> tuple[Array, int]:
     """The lines as weighed RGBA, as large as they need, and by how much their rim goes beyond them."""
-    ground = colours.rgba(clip.style.background or "") or (0, 0, 0, 0)
+    ground = css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0)
     widths, inset = text.widths, text.inset
     width = round(max(widths)) + 2 * inset + 2
     image = Image.new("RGBA", (min(width, 16384), min(text.height, 16384)), (0, 0, 0, 0))
@@ -145,7 +145,7 @@ def _block(clip: Clip, text: _Lines) -> tuple[Array, int]:
     for number, (line, wide) in enumerate(zip(text.lines, widths, strict=True)):
         x = inset + 1 + _aside(clip, image.width - 2 * inset - 2 - wide)
         letters.text((x, high + number * text.step), line, font=text.font, fill=255)
-    colour = colours.rgba(clip.style.color) or (255, 255, 255, 255)
+    colour = css_colors.rgba(clip.style.color) or (255, 255, 255, 255)
     under, inked, bleed = reading.premultiplied(np.asarray(image)), np.asarray(cover), 0
     if clip.style.background is None:
         bleed = math.ceil(3 * text.size * _RIM)
@@ -154,7 +154,7 @@ def _block(clip: Clip, text: _Lines) -> tuple[Array, int]:
     return _inked(under, inked, colour), bleed
 
 
-def _rim(cover: Array, reach: float, colour: colours.Colour) -> Array:
+def _rim(cover: Array, reach: float, colour: css_colors.Colour) -> Array:
     """A soft rim about letters, weighed; none of it shines through letters that are clear."""
     red, green, blue, strength = (part / 255 for part in colour)
     tone = 0.0 if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else 255.0
@@ -164,7 +164,7 @@ def _rim(cover: Array, reach: float, colour: colours.Colour) -> Array:
     return np.rint(share[..., None] * np.array([tone, tone, tone, 255], np.float32)).astype(np.uint8)
 
 
-def _inked(under: Array, cover: Array, colour: colours.Colour) -> Array:
+def _inked(under: Array, cover: Array, colour: css_colors.Colour) -> Array:
     """Letters of a colour on what is under them, both weighed."""
     share = (cover.astype(np.float32) * (colour[3] / 255 / 255))[..., None]
     ink = np.array([*colour[:3], 255], np.float32)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import EngineError, UnusableInput
+from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.engines.video import reading
 from sixfold.engines.video.encode import SOUND_RATE
 from sixfold.engines.video.reading import Voice

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.core.work import timeline
-from sixfold.core.work.engines import EngineError
-from sixfold.core.work.timeline import Clip, Kind, Project, Track
+from sixfold.core.catalog import timeline
+from sixfold.core.catalog.engines import EngineError
+from sixfold.core.catalog.timeline import Clip, Kind, Project, Track
 from sixfold.engines.video.reading import NoSound, Voice
 
 

@@ -12,8 +12,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.work.engines import UnusableInput
-from sixfold.core.work.timeline import Clip, Project
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.catalog.timeline import Clip, Project
 from sixfold.engines.video import reading
 
 Array = NDArray[Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sixfold.core.work import colours
-from sixfold.core.work.engines import EngineError, UnusableInput
-from sixfold.core.work.timeline import Project
+from sixfold.core.catalog import css_colors
+from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.core.catalog.timeline import Project
 from sixfold.engines.image import decode
 from sixfold.engines.video import reading
 from sixfold.engines.video.reading import Reel
@@ -28,7 +28,7 @@ class Stage:
         self._project = project
         self._paper = paper
         self._tracks = [shots for shots in tracks if shots and shots[0].kind in _SEEN]
-        red, green, blue, cover = colours.rgba(project.background) or (0, 0, 0, 255)
+        red, green, blue, cover = css_colors.rgba(project.background) or (0, 0, 0, 255)
         ground = (round(red * cover / 255), round(green * cover / 255), round(blue * cover / 255))
         self._ground = paper.ground(size, ground)
         self._width = size[0]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import httpx
 
+from sixfold.core.catalog.engines import EngineError
 from sixfold.core.gateway.ports import Broken
-from sixfold.core.work.engines import EngineError
 from sixfold.upstreams.chat.llama import files, running
 from sixfold.upstreams.chat.llama.options import Options
 

@@ -1,0 +1,158 @@
+"""Which engine serves each model here, how well, and what would serve it better."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypedDict
+
+from sixfold import errors
+from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.engines import Quality
+from sixfold.core.catalog.models import Catalog, EngineSpec, Model
+
+ResourceState = Literal["found", "slow", "absent"]
+
+
+class ResourceSchema(TypedDict):
+    """Something that engines run on, as JSON."""
+
+    name: str
+    kind: str
+    found: str | None
+    unlocks: str
+    how: str
+    used: bool
+    state: ResourceState
+    url: str
+    models: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something that engines run on: a GPU, weights, a server on this machine, a provider's key.
+
+    `found` says what is there, or is None. `unlocks` says what it is good for and `how` what to do where it
+    is missing. `used` is whether an engine of this version can use it. A `slow` resource accepts connections
+    and did not answer in time. `url` and `models` are those of a server.
+    """
+
+    name: str
+    kind: str
+    found: str | None
+    unlocks: str
+    how: str
+    used: bool = False
+    state: ResourceState = "absent"
+    url: str = ""
+    models: tuple[str, ...] = ()
+
+    def record(self) -> ResourceSchema:
+        """Return the fields for a JSON document."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "found": self.found,
+            "unlocks": self.unlocks,
+            "how": self.how,
+            "used": self.used,
+            "state": self.state,
+            "url": self.url,
+            "models": list(self.models),
+        }
+
+
+class Survey(Protocol):
+    """Reports what a server has found to run engines on."""
+
+    async def refresh(self) -> None:
+        """Look at everything again, or give up after a few seconds."""
+        ...
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """Return everything that is looked for, whether it is there or not."""
+        ...
+
+
+class EngineSchema(TypedDict):
+    """An engine, and whether it can serve now."""
+
+    engine: str
+    version: str
+    kind: str
+    quality: Quality | None
+    models: list[str]
+    ready: bool
+    detail: str
+    unlock: str
+
+
+class ServedModelSchema(TypedDict):
+    """A model, and the engine that a request without special inputs would get."""
+
+    model: str
+    title: str
+    engine: str | None
+    quality: Quality | None
+    detail: str
+    full_for: str
+    unlock: str
+
+
+class ReportSchema(TypedDict):
+    """The resources, engines and models of an installation."""
+
+    found: list[ResourceSchema]
+    engines: list[EngineSchema]
+    models: list[ServedModelSchema]
+
+
+def report(catalog: Catalog, terms: Terms, resources: tuple[Resource, ...]) -> ReportSchema:
+    """Return the resources, engines and models of an installation as one JSON document."""
+    served: dict[str, list[str]] = {}
+    for model in catalog.models():
+        for engine in model.engines:
+            served.setdefault(engine.name, []).append(model.name)
+    return {
+        "found": [resource.record() for resource in resources],
+        "engines": [_engine(each, served[each.name], terms) for each in catalog.engines().values()],
+        "models": [_model(model, terms) for model in catalog.models()],
+    }
+
+
+def _engine(engine: EngineSpec, models: list[str], terms: Terms) -> EngineSchema:
+    standing = terms.standing(engine.name)
+    return {
+        "engine": engine.name,
+        "version": engine.version,
+        "kind": engine.kind,
+        "quality": engine.quality,
+        "models": models,
+        "ready": standing.ready,
+        "detail": standing.detail,
+        "unlock": engine.unlock,
+    }
+
+
+def _model(model: Model, terms: Terms) -> ServedModelSchema:
+    """Name the engine that a request without special inputs would get."""
+    try:
+        engine, quality = model.choose({}, terms)
+    except errors.EngineUnavailable as error:
+        return {
+            "model": model.name,
+            "title": model.title,
+            "engine": None,
+            "quality": None,
+            "detail": "",
+            "full_for": "",
+            "unlock": error.message,
+        }
+    return {
+        "model": model.name,
+        "title": model.title,
+        "engine": engine.name,
+        "quality": quality,
+        "detail": terms.standing(engine.name).detail,
+        "full_for": ", ".join(f"some texts of {name}" for name in engine.full_for),
+        "unlock": model.unlock(terms) if quality == "preview" else "",
+    }

@@ -1,0 +1,221 @@
+"""Models that belong to an account: own ones, imported spaces, workflows, trained pictures.
+
+Each is a document in the catalogue's shape: one model under `models`, and under `engines` those that are
+its own; it may name the bundled ones too. A model is found by its owner only, and a new version takes the
+name over while what was ordered before still runs on its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import json_decoding, pagination
+from sixfold.core.catalog import models as catalogs
+from sixfold.core.catalog import trained_models
+from sixfold.core.catalog.metering import Rates
+from sixfold.core.catalog.models import Catalog, EngineSpec, Model
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, many, one
+
+_Key = tuple[str, str, int]
+Admit = Callable[[Sequence[EngineSpec]], None]
+_ACCOUNT = "acct_"  # how the id of an account begins
+_MAX_MODELS = 1000  # of one account
+PAGE = 100
+_LARGE = 64 * 1024  # characters; a smaller document is read within a few milliseconds, and stays in memory
+_MAX_LARGE = 16 * 2**20  # characters of the large documents that are in memory, decoded
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel:
+    """One version of an account's model. `document` is as it was put, `model` what it says."""
+
+    account_id: str
+    name: str
+    version: int
+    kind: str
+    document: Mapping[str, Any]
+    model: Model
+    created_at: int
+
+
+class OwnModels:
+    """The models of every account, in the store.
+
+    `admit` is told of engines that came with them: the supervisor and the standings learn them there.
+    """
+
+    def __init__(self, database: Database, catalog: Catalog) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._built: dict[_Key, OwnModel] = {}
+        self._large: OrderedDict[_Key, int] = OrderedDict()  # their sizes, those used last at the end
+        self.large_size = 0
+        self.admit: Admit = lambda _engines: None
+
+    @property
+    def rates(self) -> Rates:
+        """What time on hardware costs, and which hardware there is."""
+        return self._catalog.rates
+
+    async def load(self) -> None:
+        """At a start: know the engines of all that is there."""
+        key: _Key = ("", "", 0)
+        while rows := await self._database.read(_after(key)):
+            for row in rows:
+                await self._of(row)
+            key = _key(rows[-1])
+
+    async def find(self, name: str, account_id: str) -> OwnModel:
+        """An account's model by its name; raises `NotFound`, for another account's too."""
+        if name.startswith(trained_models.PREFIX):
+            await self._adopt(account_id)
+        row = await self._database.read(one("own_model_newest", account_id=account_id, name=name))
+        if row is None:
+            raise catalogs.unknown(name)
+        return await self._of(row)
+
+    def known(self, name: str, account_id: str) -> Model | None:
+        """An account's model as this server last met it, without a look into the store."""
+        met = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
+        return max(met, key=lambda own: own.version).model if met else None
+
+    async def page(
+        self, account_id: str, kind: str = "", limit: int = PAGE, cursor: str = ""
+    ) -> tuple[tuple[OwnModel, ...], str | None]:
+        """Models of an account (of one kind, where it is given), by name, and the cursor of the next page.
+
+        A page ends after `limit` models or `paging.PAGE_BYTES` of documents.
+        """
+        if kind in ("", trained_models.KIND) and not cursor:
+            await self._adopt(account_id)
+        rows, following = await self._database.read(_page(account_id, kind, limit, cursor))
+        found: list[OwnModel] = []
+        for row in rows:
+            found.append(await self._of(row))
+            await asyncio.sleep(0)  # a document is read within milliseconds, and there may be hundreds
+        return tuple(found), following
+
+    async def each(self, account_id: str, kind: str = "") -> AsyncIterator[OwnModel]:
+        """Every model of an account (of one kind, where it is given), by name, a page at a time."""
+        cursor: str | None = ""
+        while cursor is not None:
+            found, cursor = await self.page(account_id, kind, PAGE, cursor)
+            for own in found:
+                yield own
+                await asyncio.sleep(0)
+
+    async def names(self, account_id: str, kind: str) -> tuple[str, ...]:
+        """The names of an account's models of one kind, without their documents."""
+        rows = await self._database.read(many("own_model_names", account_id=account_id, kind=kind))
+        return tuple(str(row["name"]) for row in rows)
+
+    async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> OwnModel:
+        """A new model, or a new version of one.
+
+        Raises `Conflict` for a built-in's name and `BadRequest` beyond an account's number of models;
+        `KeyError`, `TypeError` or `ValueError` where the document is none of the catalogue's.
+        """
+        if name in self._catalog:
+            raise errors.Conflict(f"{name} is a built-in name")
+        text = await asyncio.to_thread(self._checked, name, document)
+        return await self._of(await self._database.write(_put(account_id, kind, name, text)))
+
+    async def remove(self, account_id: str, name: str) -> None:
+        """Forget a model; raises `NotFound`."""
+        if not await self._database.write(many("own_model_remove", account_id=account_id, name=name)):
+            raise catalogs.unknown(name)
+
+    async def _adopt(self, account_id: str) -> None:
+        """Make services of the trainings that succeeded since; a stop in between loses none."""
+        for row in await self._database.read(many("trainings_to_adopt", account_id=account_id)):
+            name, document = trained_models.document(row)
+            with suppress(errors.BadRequest):  # it waits until the account has room for one more
+                await self.put(account_id, trained_models.KIND, name, document)
+
+    def _checked(self, name: str, document: Mapping[str, Any]) -> str:
+        catalogs.own(document, self._catalog, name)
+        return msgspec.json.encode(document).decode()
+
+    async def _of(self, row: Row) -> OwnModel:
+        key = _key(row)
+        size = len(str(row["document"]))
+        if key not in self._built:
+            found = await asyncio.to_thread(self._read, key, row) if size > _LARGE else self._read(key, row)
+            if key not in self._built:  # nobody else has read it meanwhile
+                self._built[key] = found
+                known = self._catalog.engines()
+                self.admit([engine for engine in found.model.engines if engine.name not in known])
+        own = self._built[key]
+        if size > _LARGE:
+            self._note(key, size)
+        return own
+
+    def _note(self, key: _Key, size: int) -> None:
+        """Count a large document as used, and forget those that were used longest ago."""
+        if key not in self._large:
+            self._large[key] = size
+            self.large_size += size
+        self._large.move_to_end(key)
+        while self.large_size > _MAX_LARGE and len(self._large) > 1:
+            oldest, freed = self._large.popitem(last=False)
+            self.large_size -= freed
+            del self._built[oldest]
+
+    def _read(self, key: _Key, row: Row) -> OwnModel:
+        document = json_decoding.decode_whole(str(row["document"]))
+        model = catalogs.own(_apart(document, key), self._catalog, key[1])
+        return OwnModel(*key, row["kind"], document, model, row["created_at"])
+
+
+def _key(row: Row) -> _Key:
+    return str(row["account_id"]), str(row["name"]), int(row["version"])
+
+
+def _after(key: _Key) -> Transaction[Rows]:
+    account_id, name, version = key
+    about: dict[str, Value] = {"account_id": account_id, "name": name, "version": version}
+    count, _ = yield from pagination.fitting("own_models_sizes", about, PAGE)
+    return (yield Query("own_models_after", {**about, "limit": count}))
+
+
+def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tuple[Rows, str | None]]:
+    about: dict[str, Value] = {"account_id": account_id, "kind": kind, "after": cursor}
+    fitting, there = yield from pagination.fitting("own_models_page_sizes", about, limit + 1)
+    most = min(fitting, limit)
+    rows = yield Query("own_models_page", {**about, "limit": most})
+    return rows, str(rows[-1]["name"]) if there > most else None
+
+
+def _put(account_id: str, kind: str, name: str, text: str) -> Transaction[Row]:
+    others = yield from one("own_models_beside", account_id=account_id, name=name)
+    if others is not None and others["count"] >= _MAX_MODELS:
+        raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models")
+    rows = yield Query(
+        "own_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
+    )
+    return rows[0]
+
+
+def engine_name(engine: str) -> str:
+    """An engine's name as people are told it: `model@version` of one that `_apart` named."""
+    _, mark, rest = engine.partition(f"/{_ACCOUNT}")
+    return rest.partition("/")[2] if mark else engine
+
+
+def _apart(document: Mapping[str, Any], key: tuple[str, str, int]) -> dict[str, Any]:
+    """The document with names for its engines that no other account and no other version has."""
+    account_id, name, version = key
+    own = {engine: f"{engine}/{account_id}/{name}@{version}" for engine in document.get("engines", {})}
+    row = document["models"][name]
+    return {
+        "engines": {own[engine]: facts for engine, facts in document.get("engines", {}).items()},
+        "models": {name: {**row, "engines": [own.get(engine, engine) for engine in row["engines"]]}},
+    }

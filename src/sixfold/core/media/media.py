@@ -1,0 +1,474 @@
+"""Named files of accounts: results, uploads, and what users' URLs gave; the bytes lie in blobs.
+
+A blob's key is its BLAKE3 hash, so equal bytes are stored once; a name is random, so it cannot be
+guessed, and any number of names may point to one blob.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import blake3
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import Database, Query, Row, Transaction, now, one
+from sixfold.core.media.ports import BlobStore, FetcherPort, OutputFile, StagedFile
+from sixfold.core.provenance import embed
+from sixfold.core.provenance.formats import media_types
+
+MEDIA_PATH = "/media/"
+_GRACE_US = DAY_US
+_WHOLE_BYTES = 4 << 20  # what is larger is never whole in memory
+_NO_USE = (errors.FetchRefused, errors.FetchFailed, errors.TooLarge, errors.BadRequest)
+_FILMED = frozenset({"video", "audio"})
+_LONG = _FILMED | {"file"}
+_BLOBS = "blobs/"
+_AT_ONCE = 8  # files of one request that are fetched together
+_HELD_SECONDS, _MOST_HELD = 3600.0, 4096  # far within the grace, in which nobody deletes what has no name
+_CONTENT_KEY = re.compile(r"blobs/[0-9a-f]{2}/[0-9a-f]{62}", re.ASCII)
+Probe = Callable[[Path], tuple[str, int, int]]
+Measure = Callable[[Path, str], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may come in: bytes and pixels of one file, seconds of one fetch, bytes of an account.
+
+    Films and sounds have limits of their own: `film_bytes` of one file and of all of a request's together,
+    `film_seconds` of length, `film_fetch_seconds` of one fetch, which goes through a file in `staging`.
+    """
+
+    image_bytes: int
+    image_pixels: int
+    fetch_seconds: float
+    quota_bytes: int
+    upload_life_us: int
+    film_bytes: int = 2 << 30
+    film_seconds: float = 1800
+    film_fetch_seconds: float = 300
+    staging: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A media input that was fetched or found: the blob that holds it, and its length if its header tells."""
+
+    blob: str
+    content_type: str
+    size: int
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """One named file."""
+
+    name: str
+    blob: str
+    content_type: str
+    size: int
+    created_at: int
+
+    @classmethod
+    def of(cls, row: Row) -> Named:
+        """The file that a row describes."""
+        return cls(row["name"], row["blob"], row["content_type"], row["size"], row["created_at"])
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload as its owner sees it."""
+
+    id: str
+    name: str
+    content_type: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A run's files, stored and waiting for the transaction that names them."""
+
+    files: tuple[OutputFile, ...]
+    records: tuple[Mapping[str, Any], ...]
+    total_bytes: int
+
+
+def blob_key(data: bytes) -> str:
+    """Where bytes lie."""
+    return key_of(blake3.blake3(data).hexdigest())
+
+
+def key_of(digest: str) -> str:
+    """The key of the blob with a BLAKE3 hash: `blobs/<2 hex>/<62 hex>`."""
+    return f"{_BLOBS}{digest[:2]}/{digest[2:]}"
+
+
+def digest_of(key: str) -> str:
+    """The BLAKE3 hash, in hex, of the blob under a key."""
+    return key.removeprefix(_BLOBS).replace("/", "")
+
+
+def content_digest(key: str) -> str | None:
+    """The BLAKE3 hash, in hex, that a key is made of; None for a key that is not made of one."""
+    return digest_of(key) if _CONTENT_KEY.fullmatch(key) else None
+
+
+def new_name(content_type: str) -> str:
+    """A fresh public file name of 192 random bits."""
+    return f"{secrets.token_urlsafe(24)}.{media_types.EXTENSIONS.get(content_type, 'bin')}"
+
+
+def unmeasured(_path: Path, _type: str) -> None:
+    """The measure of a server that looks into no film."""
+
+
+class Media:
+    """Named files in the store.
+
+    `probe` reads an image's header; `measure` that of a film or a sound: its seconds, or None where it says
+    nothing of them. Both raise `BadRequest` with a sentence for what is none.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: BlobStore,
+        fetcher: FetcherPort,
+        probe: Probe,
+        limits: Limits,
+        measure: Measure = unmeasured,
+    ) -> None:
+        self._database = database
+        self._blobs = blobs
+        self._fetcher = fetcher
+        self._probe = probe
+        self._limits = limits
+        self._measure = measure
+        self._held: dict[str, float] = {}  # blobs put a moment ago, and when by the monotonic clock
+        self.own_origins: set[str] = set()
+
+    @property
+    def blobs(self) -> BlobStore:
+        """Where the bytes lie."""
+        return self._blobs
+
+    # -- what comes in ---------------------------------------------------------------------------
+
+    async def resolve(self, tenant: Tenant, descriptor: Descriptor, text: str) -> Source:
+        """The bytes behind a media input, stored: our own media, an upload's id, a `data:` URI or a URL.
+
+        Raises `InvalidInput` with one sentence that names the input.
+        """
+        try:
+            kind = str(descriptor.type)
+            return await self._checked(await self._got(tenant, kind, text), kind)
+        except _NO_USE as error:
+            raise _refused(descriptor, error) from error
+
+    async def resolve_all(
+        self, tenant: Tenant, wanted: Mapping[str, tuple[Descriptor, str]]
+    ) -> dict[str, Source]:
+        """The same for many at once, each URL once; raises `InvalidInput` with every problem."""
+        room, used = asyncio.Semaphore(_AT_ONCE), 0
+        kinds = {text: str(descriptor.type) for descriptor, text in wanted.values()}
+
+        async def got(text: str, kind: str) -> Source | errors.SixfoldError:
+            nonlocal used
+            async with room:
+                try:
+                    source = await self._got(tenant, kind, text)
+                except _NO_USE as error:
+                    return error
+            used += source.size
+            if used > self._limits.film_bytes:
+                return errors.TooLarge(f"all files may have {self._limits.film_bytes // 2**20} MiB together")
+            return source
+
+        came = await asyncio.gather(*(got(text, kind) for text, kind in kinds.items()))
+        found = dict(zip(kinds, came, strict=True))
+        sources: dict[str, Source] = {}
+        problems: list[errors.Problem] = []
+        for name, (descriptor, text) in wanted.items():
+            try:
+                one = found[text]
+                if isinstance(one, errors.SixfoldError):
+                    raise one
+                sources[name] = await self._checked(one, str(descriptor.type))
+            except _NO_USE as error:
+                problems.extend(_refused(descriptor, error).problems)
+        if problems:
+            raise errors.InvalidInput(problems)
+        return sources
+
+    async def _got(self, tenant: Tenant, kind: str, text: str) -> Source:
+        source = await self._find(tenant, text)
+        if source is None:
+            source = await (self._fetch_film(text) if kind in _LONG else self._fetch(text))
+        return source
+
+    async def _checked(self, source: Source, kind: str) -> Source:
+        if kind == "image":
+            await self.check_image(source)
+        return await self.check_film(source, kind) if kind in _FILMED else source
+
+    async def _find(self, tenant: Tenant, text: str) -> Source | None:
+        if (name := self._own_name(text)) is not None:
+            row = await self._database.read(one("media_by_name", name=name))
+        elif text.startswith("blob_"):
+            row = await self._database.read(one("media_by_upload", upload_id=text, **tenant.row))
+        else:
+            return None
+        if row is None:
+            missing = "upload" if name is None else "file on this server"
+            raise errors.FetchFailed(f"There is no such {missing}")
+        if row["kind"] == "upload":
+            await self._database.write(one("media_keep", name=row["name"]))
+        return Source(row["blob"], row["content_type"], row["size"])
+
+    def _own_name(self, text: str) -> str | None:
+        for origin in ("", *self.own_origins):
+            prefix = origin + MEDIA_PATH
+            if text.startswith(prefix):
+                return text[len(prefix) :]
+        return None
+
+    async def _fetch(self, url: str) -> Source:
+        fetched = await self._fetcher.fetch_bytes(
+            url, max_bytes=self._limits.image_bytes, timeout_seconds=self._limits.fetch_seconds
+        )
+        key = blob_key(fetched.data)
+        await self._blobs.put(key, fetched.data)
+        return Source(key, fetched.content_type, len(fetched.data))
+
+    async def _fetch_film(self, url: str) -> Source:
+        """What a URL gives, by way of a file: it is never whole in memory."""
+        limits = self._limits
+        with tempfile.TemporaryDirectory(dir=limits.staging, prefix="fetch-") as folder:
+            path = Path(folder) / "file"
+            content_type = await self._fetcher.fetch_file(
+                url, path, max_bytes=limits.film_bytes, timeout_seconds=limits.film_fetch_seconds
+            )
+            key, _, size = await asyncio.to_thread(_hashes, path)
+            await self._blobs.put_file(key, path)
+        return Source(key, content_type, size)
+
+    async def check_film(self, source: Source, kind: str) -> Source:
+        """Look at a film's or a sound's header; raises `BadRequest` for none or half of one, `TooLarge`."""
+        if source.size > self._limits.film_bytes:
+            raise errors.TooLarge(f"It may have at most {self._limits.film_bytes // 2**20} MiB")
+        path = await self._blobs.local_path(source.blob)
+        seconds = await asyncio.to_thread(self._measure, path, kind)
+        if seconds is not None and seconds > self._limits.film_seconds:
+            raise errors.TooLarge(f"It may last at most {self._limits.film_seconds / 60:g} minutes")
+        return dataclasses.replace(source, seconds=seconds)
+
+    async def check_image(self, source: Source) -> None:
+        """Look at an image's header; raises `BadRequest` for what is none, `TooLarge` for too much."""
+        if source.size > self._limits.image_bytes:
+            raise errors.TooLarge(f"An image may have at most {self._limits.image_bytes // 2**20} MiB")
+        path = await self._blobs.local_path(source.blob)
+        _kind, width, height = await asyncio.to_thread(self._probe, path)
+        if width * height > self._limits.image_pixels:
+            megapixels = self._limits.image_pixels // 1_000_000
+            raise errors.BadRequest(f"An image may have at most {megapixels} megapixels")
+
+    # -- what goes out ---------------------------------------------------------------------------
+
+    async def store_outputs(
+        self, prediction_id: str, account_id: str, staged: tuple[StagedFile, ...], texts: tuple[str, ...]
+    ) -> Stored:
+        """Put a run's files into blobs, each with its manifest text embedded; the staged files go."""
+        keys = list[tuple[str, int]]()
+        for at in range(0, len(staged), _AT_ONCE):
+            keys += await asyncio.gather(*map(self._store_output, staged[at : at + _AT_ONCE], texts[at:]))
+        files = tuple(
+            OutputFile(new_name(file.content_type), key, file.content_type, size, dict(file.info))
+            for file, (key, size) in zip(staged, keys, strict=True)
+        )
+        records = tuple(record(file, account_id, "output", prediction_id=prediction_id) for file in files)
+        return Stored(files, records, sum(file.size for file in files))
+
+    async def _store_output(self, file: StagedFile, text: str) -> tuple[str, int]:
+        if file.path.stat().st_size > _WHOLE_BYTES:
+            key, size = await asyncio.to_thread(_signed, file, text)
+            if not self._was_held(key):
+                await self._blobs.put_file(key, file.path, content_type=file.content_type)
+            with contextlib.suppress(FileNotFoundError):  # the store may have moved it
+                file.path.unlink()
+            return key, size
+        data, key = await asyncio.to_thread(_with_manifest, file, text)
+        if not self._was_held(key):
+            await self._blobs.put(key, data, content_type=file.content_type)
+        return key, len(data)
+
+    def _was_held(self, key: str) -> bool:
+        """Whether the run itself has stored this already: a graph's files are there before its end."""
+        return time.monotonic() - self._held.pop(key, -_HELD_SECONDS) < _HELD_SECONDS
+
+    async def upload(self, tenant: Tenant, path: Path, content_type: str) -> Upload:
+        """Keep the file at `path` (which is moved away) as an upload; raises `TooLarge` over the quota."""
+        key, sha256, size = await asyncio.to_thread(_hashes, path)
+        await self._blobs.put_file(key, path, content_type=content_type)
+        upload = Upload(ids.new("blob"), new_name(content_type), content_type, size, sha256)
+        await self._database.write(self._name_upload(tenant, key, upload))
+        return upload
+
+    async def hold(self, data: bytes, content_type: str) -> Source:
+        """Bytes that came with a request, stored and still without a name."""
+        key = blob_key(data)
+        await self._blobs.put(key, data, content_type=content_type)
+        self._held[key] = time.monotonic()
+        if len(self._held) > _MOST_HELD:
+            del self._held[next(iter(self._held))]
+        return Source(key, content_type, len(data))
+
+    async def receive(self, data: bytes, content_type: str, descriptor: Descriptor) -> Source:
+        """The same as a media input; raises `InvalidInput` with one sentence that names it."""
+        try:
+            return await self._checked(await self.hold(data, content_type), str(descriptor.type))
+        except _NO_USE as error:
+            raise _refused(descriptor, error) from error
+
+    def adopt(self, account_id: str, source: Source) -> Transaction[str]:
+        """Give a stored blob a name of its own that stays; raises `TooLarge` over the account's quota."""
+        file = OutputFile(new_name(source.content_type), source.blob, source.content_type, source.size)
+        yield from self._within_quota(account_id, source.size)
+        yield Query("media_insert", record(file, account_id, "upload"))
+        return file.name
+
+    def _within_quota(self, account_id: str, size: int) -> Transaction[None]:
+        usage = yield from one("media_usage", account_id=account_id)
+        used = int(usage["used"]) if usage is not None else 0
+        if used + size > self._limits.quota_bytes:
+            raise errors.TooLarge(f"Uploads may take at most {self._limits.quota_bytes // 2**20} MiB in all")
+
+    def _name_upload(self, tenant: Tenant, key: str, upload: Upload) -> Transaction[None]:
+        yield from self._within_quota(tenant.account_id, upload.size)
+        expires = (yield from now()) + self._limits.upload_life_us
+        file = OutputFile(upload.name, key, upload.content_type, upload.size)
+        row = record(file, tenant.account_id, "upload", sha256=upload.sha256, upload_id=upload.id)
+        row |= {"expires_at": expires, "credential_id": tenant.credential_id or None}
+        yield Query("media_insert", row)
+
+    async def find(self, name: str) -> Named:
+        """One named file; raises `NotFound`."""
+        row = await self._database.read(one("media_by_name", name=name))
+        if row is None:
+            raise errors.NotFound("There is no such file")
+        return Named.of(row)
+
+    # -- what goes away --------------------------------------------------------------------------
+
+    async def sweep(self, limit: int = 200) -> int:
+        """Forget uploads whose time is up, and the blobs that nothing names any more; gives how many."""
+        rows = await self._database.read(_expired(limit))
+        for row in rows:
+            orphan = await self._database.write(_forget(str(row["name"])))
+            if orphan is not None:
+                await self._delete_if_old(orphan, int(row["now"]))
+        return len(rows)
+
+    async def _delete_if_old(self, blob: str, moment: int) -> None:
+        """Delete what has lain for a while: of anything younger, somebody may be about to name it."""
+        stored = await self._blobs.stat(blob)
+        if stored is not None and stored.modified_at < moment - _GRACE_US:
+            await self._blobs.delete(blob)
+
+
+def _refused(descriptor: Descriptor, error: errors.SixfoldError) -> errors.InvalidInput:
+    sentence = f"{descriptor.name}: {error.message}"
+    return errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)])
+
+
+def discard(staged: tuple[StagedFile, ...]) -> None:
+    """Remove what a worker left behind."""
+    for file in staged:
+        with contextlib.suppress(OSError):
+            file.path.unlink()
+
+
+def _with_manifest(file: StagedFile, text: str) -> tuple[bytes, str]:
+    """The file's bytes with the text embedded, and their key; the staged file goes."""
+    data = embed.embed(file.path.read_bytes(), file.content_type, text)
+    file.path.unlink()
+    return data, blob_key(data)
+
+
+def _signed(file: StagedFile, text: str) -> tuple[str, int]:
+    """Embed the text in the file where it lies; its key, and how large it is then."""
+    embed.embed_file(file.path, file.content_type, text)
+    key, _, size = _hashes(file.path)
+    return key, size
+
+
+def _hashes(path: Path) -> tuple[str, str, int]:
+    fast, sha256, size = blake3.blake3(), hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            size += len(piece)
+            fast.update(piece)
+            sha256.update(piece)
+    return key_of(fast.hexdigest()), sha256.hexdigest(), size
+
+
+def record(
+    file: OutputFile,
+    account_id: str,
+    kind: str,
+    *,
+    sha256: str | None = None,
+    prediction_id: str | None = None,
+    upload_id: str | None = None,
+) -> dict[str, Any]:
+    return {
+        "name": file.name,
+        "account_id": account_id,
+        "blob": file.blob,
+        "kind": kind,
+        "content_type": file.content_type,
+        "size": file.size,
+        "sha256": sha256,
+        "prediction_id": prediction_id,
+        "upload_id": upload_id,
+        "credential_id": None,
+        "expires_at": None,
+    }
+
+
+def input_record(source: Source, account_id: str, prediction_id: str) -> Mapping[str, Any]:
+    """The row of an input that a prediction keeps."""
+    name = new_name(source.content_type)
+    file = OutputFile(name, source.blob, source.content_type, source.size)
+    return record(file, account_id, "input", prediction_id=prediction_id)
+
+
+def _expired(limit: int) -> Transaction[tuple[Row, ...]]:
+    rows = yield Query("media_expired", {"limit": limit})
+    return tuple(rows)
+
+
+def _forget(name: str) -> Transaction[str | None]:
+    gone = yield Query("media_delete", {"name": name})
+    if not gone:
+        return None
+    yield Query("graph_files_of_media", {"media": name})
+    blob = str(gone[0]["blob"])
+    still_named = yield Query("media_blob_names", {"blob": blob})
+    return None if still_named else blob

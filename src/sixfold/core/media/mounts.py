@@ -1,0 +1,86 @@
+"""Artifact mounts: stored files under the names by which a run's inputs, and its worker, see them.
+
+`{"score.mid": "blob_…"}` is the file `/mnt/sixfold/artifacts/score.mid`. A media input that names that path
+takes its bytes; the worker finds every mounted file in `Task.files` under `artifacts/score.mid`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.catalog.models import Model
+from sixfold.core.media.media import Media, Source
+
+FIELD = "_artifacts_mounts"
+PATH = "/mnt/sixfold/artifacts"
+PREFIX = "artifacts/"
+_MAX_MOUNTS = 32
+_NAME = re.compile(r"(?!\.)[\w. ()+@-]{1,200}")
+
+
+def parse(given: Any) -> dict[str, str]:
+    """File names and the uploads or URLs behind them; raises `InvalidInput`."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or len(cast("dict[object, object]", given)) > _MAX_MOUNTS:
+        raise _refused(f"{FIELD} must be an object of at most {_MAX_MOUNTS} file names")
+    found: dict[str, str] = {}
+    for name, target in cast("dict[object, object]", given).items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise _refused(f"{FIELD} has a name that no file can have: {name!r}")
+        if not isinstance(target, str) or not target:
+            raise _refused(f"{FIELD} must give {name} the id of an upload, or a URL")
+        found[name] = target
+    return found
+
+
+async def sources(
+    media: Media, tenant: Tenant, model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]
+) -> dict[str, Source]:
+    """The mounted files, and the media inputs that name one of them; raises `InvalidInput`."""
+    found: dict[str, Source] = {}
+    for name, target in mounts.items():
+        descriptor = Descriptor(name=f"{FIELD}.{name}", type="file")
+        found[PREFIX + name] = await media.resolve(tenant, descriptor, target)
+    for descriptor in model.media_inputs:
+        value = given.get(descriptor.name)
+        if not isinstance(value, str) or not value.startswith(f"{PATH}/"):
+            continue
+        name = value.removeprefix(f"{PATH}/")
+        source = found.get(PREFIX + name)
+        if source is None:
+            sentence = f"{descriptor.name}: {FIELD} mounts no file {name}"
+            raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, "missing")])
+        if descriptor.type == "image":
+            await _check_image(media, descriptor, source)
+        found[descriptor.name] = source
+    return found
+
+
+def named(model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]) -> frozenset[str]:
+    """The media inputs that name one of the mounted files."""
+    paths = tuple(f"{PATH}/{name}" for name in mounts)  # a value of any type compares with a tuple's items
+    return frozenset(each.name for each in model.media_inputs if given.get(each.name) in paths)
+
+
+def local(files: Mapping[str, Path], text: str) -> Path | None:
+    """For engines: the file of a task that an input's text names as mounted; None where it names none."""
+    return files.get(PREFIX + text.removeprefix(f"{PATH}/")) if text.startswith(f"{PATH}/") else None
+
+
+async def _check_image(media: Media, descriptor: Descriptor, source: Source) -> None:
+    try:
+        await media.check_image(source)
+    except (errors.BadRequest, errors.TooLarge) as error:
+        sentence = f"{descriptor.name}: {error.message}"
+        raise errors.InvalidInput([errors.Problem(descriptor.name, sentence, error.code)]) from error
+
+
+def _refused(sentence: str) -> errors.InvalidInput:
+    return errors.InvalidInput([errors.Problem(FIELD, sentence, "dict_type")])

@@ -1,0 +1,112 @@
+"""Runs that a run orders: how a graph has its heavy nodes done on the same road."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.metering import CHILDREN
+from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.media.media import Source
+from sixfold.core.predictions import authorization
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order, Parent
+from sixfold.core.predictions.service import Pipeline
+from sixfold.core.predictions.states import State
+
+_LOOK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What is ordered: `key` names the part of the parent, so that each is ordered once.
+
+    `files` are the blobs of media inputs that are stored already; `most` is what it may cost, in
+    micro-dollars.
+    """
+
+    key: str
+    model: str
+    inputs: Mapping[str, Any]
+    files: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    most: int | None = None
+
+
+class Children(Protocol):
+    """What an engine that waits for others needs (`Outside.children`)."""
+
+    async def parent(self, prediction_id: str) -> Prediction:
+        """The prediction that runs, with its account."""
+        ...
+
+    async def run(self, parent: Prediction, child: Child) -> Prediction:
+        """Order a child, or find it ordered, and wait for its end; raises what `Pipeline.submit` does.
+
+        A canceled wait cancels the child.
+        """
+        ...
+
+
+class PipelineChildren:
+    """Children on the pipeline of this server; those of a parent that did not succeed are canceled."""
+
+    def __init__(self, pipeline: Pipeline, database: Database) -> None:
+        self._pipeline = pipeline
+        self._database = database
+        self._canceling: set[asyncio.Task[None]] = set()
+        pipeline.bus.watchers.append(self._heard)
+
+    def _heard(self, _prediction_id: str, event: Event) -> None:
+        if not isinstance(event, Moved) or not event.prediction.is_terminal:
+            return
+        if event.prediction.meter == CHILDREN and event.prediction.state is not State.SUCCEEDED:
+            task = asyncio.create_task(self._cancel_of(event.prediction.id))
+            self._canceling.add(task)
+            task.add_done_callback(self._canceling.discard)
+
+    async def _cancel_of(self, parent_id: str) -> None:
+        """Once the parent has ended none is accepted any more, so none is missed."""
+        with contextlib.suppress(errors.StoreFailed):  # they end by themselves, and cost nothing
+            for child in await self._database.read(_living(parent_id)):
+                await self._pipeline.cancel(child.id, Tenant.of(child))
+
+    async def parent(self, prediction_id: str) -> Prediction:
+        """The prediction that runs."""
+        return await self._database.read(predictions.whole(prediction_id))
+
+    async def run(self, parent: Prediction, child: Child) -> Prediction:
+        """Order it, and wait."""
+        order = Order(
+            principal=await self._database.read(authorization.principal_of(parent)),
+            model=child.model,
+            inputs={**child.inputs, **{name: source.blob for name, source in child.files.items()}},
+            face=parent.face,
+            request_id=parent.request_id,
+            charged=parent.meter == CHILDREN,
+            sources=child.files,
+            parent=Parent(parent.id, child.key, parent.model),
+            most=child.most,
+        )
+        ordered = await self._pipeline.submit(order)
+        ended = ordered
+        try:
+            while not ended.is_terminal:
+                ended = await self._pipeline.wait(ordered, _LOOK_SECONDS)
+                if self._pipeline.draining:
+                    break
+        finally:
+            if not ended.is_terminal and not self._pipeline.draining:
+                await self._pipeline.cancel(ordered.id, Tenant.of(ordered))
+        return await self._database.read(predictions.whole(ended.id)) if ended.withheld else ended
+
+
+def _living(parent_id: str) -> Transaction[tuple[Prediction, ...]]:
+    rows = yield Query("prediction_children", {"parent_id": parent_id})
+    return tuple(Prediction.of(row) for row in rows)

@@ -1,0 +1,128 @@
+"""Recent events of predictions, numbered, for clients that resume a stream.
+
+The number of an event is the milliseconds since its prediction was accepted, or the next one that is free, so
+numbers only grow, for every client alike and past a restart. The number of the end is odd and all others are
+even: a client that comes back with the end's number has seen it, whatever this process remembers.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+from sixfold.core.clock import Clock, steady_clock
+from sixfold.core.predictions.events import Event, Logged, Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.refunds import REFUNDED
+
+_MAX_EVENTS = 1000  # of one prediction
+_MAX_HISTORIES = 2000  # those that were told of last
+_MAX_BYTES = 16 * 2**20  # of the documents and lines in all histories
+_MS_US = 1000
+
+
+def number(moment: int, created_at: int, *, after: int = 0, end: bool = False) -> int:
+    """Return the number of an event that happened at `moment` (epoch µs), above `after`."""
+    least = max(1, (moment - created_at) // _MS_US, after + 1)
+    return least + (least % 2 != end)
+
+
+def is_end(event: Event) -> bool:
+    """Whether nothing follows an event."""
+    return isinstance(event, Moved) and event.prediction.is_terminal
+
+
+def _is_refund(event: Event) -> bool:
+    return isinstance(event, Moved) and event.prediction.error_kind == REFUNDED
+
+
+def has_seen_end(prediction: Prediction, seen: int) -> bool:
+    """Whether `seen`, the number of a client's last event, is that of the end."""
+    if not prediction.is_terminal or seen % 2 == 0:
+        return False
+    return seen >= number(_end_of(prediction), prediction.created_at, end=True)
+
+
+def _size(event: Event) -> int:
+    match event:
+        case Moved(prediction):
+            return prediction.size
+        case Logged(line):
+            return len(line)
+        case _:
+            return 0
+
+
+def _end_of(prediction: Prediction) -> int:
+    return prediction.completed_at or prediction.created_at
+
+
+@dataclass(slots=True)
+class History:
+    """Recent events of one prediction. `whole` while none of them is missing; `size` in bytes."""
+
+    created_at: int
+    whole: bool
+    size: int = 0
+    events: deque[tuple[int, Event]] = field(default_factory=deque[tuple[int, Event]])
+
+    @property
+    def last(self) -> int:
+        """The number of the last event; 0 without one."""
+        return self.events[-1][0] if self.events else 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last event is the end."""
+        return bool(self.events) and is_end(self.events[-1][1])
+
+    def add(self, moment: int, event: Event) -> None:
+        """Note an event that happened at `moment` (epoch µs). After the end only a refund is noted."""
+        if self.ended and not _is_refund(event):
+            return
+        end = is_end(event)
+        if isinstance(event, Moved) and end:
+            moment = _end_of(event.prediction)
+        self.events.append((number(moment, self.created_at, after=self.last, end=end), event))
+        self.size += _size(event)
+        if len(self.events) > _MAX_EVENTS:
+            self.size -= _size(self.events.popleft()[1])
+            self.whole = False
+
+    def since(self, seen: int) -> tuple[tuple[int, Event], ...] | None:
+        """Return the events above a number; None where some of them are missing."""
+        if not self.whole and (not self.events or self.events[0][0] > seen):
+            return None
+        return tuple(each for each in self.events if each[0] > seen)
+
+
+class Histories:
+    """The histories of the predictions that had events last, as far as they fit into `max_bytes`."""
+
+    def __init__(self, clock: Clock | None = None, max_bytes: int = _MAX_BYTES) -> None:
+        self._clock = clock or steady_clock()
+        self._max_bytes = max_bytes
+        self.size = 0
+        self._histories: OrderedDict[str, History] = OrderedDict()
+
+    def note(self, prediction_id: str, event: Event) -> None:
+        """Remember an event."""
+        history = self._histories.get(prediction_id)
+        if history is None:
+            if not isinstance(event, Moved):
+                return
+            first = event.prediction.attempt == 0 and not event.prediction.is_terminal
+            history = self._histories[prediction_id] = History(event.prediction.created_at, first)
+        self.size -= history.size
+        history.add(self._clock(), event)
+        self.size += history.size
+        self._histories.move_to_end(prediction_id)
+        while len(self._histories) > 1 and (
+            len(self._histories) > _MAX_HISTORIES or self.size > self._max_bytes
+        ):
+            _, oldest = self._histories.popitem(last=False)
+            self.size -= oldest.size
+
+    def of(self, prediction_id: str) -> History | None:
+        """What was told of a prediction; None where that was long ago, or never here."""
+        return self._histories.get(prediction_id)

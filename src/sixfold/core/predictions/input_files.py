@@ -1,0 +1,28 @@
+"""The media inputs of an order: files that it brings, and those that its inputs name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold.core.catalog import timeline
+from sixfold.core.catalog.models import Model
+from sixfold.core.media.media import Media, Source
+from sixfold.core.predictions.requests import Order
+
+
+async def sources_of(
+    order: Order, model: Model, values: Mapping[str, Any], media: Media
+) -> dict[str, Source]:
+    """Each by the name of its input; raises what `Media.resolve` raises."""
+    sources, tenant = dict(order.sources), order.principal.tenant
+    for descriptor in model.media_inputs:
+        text = values.get(descriptor.name)
+        if text is not None and descriptor.name not in sources:
+            sources[descriptor.name] = await media.resolve(tenant, descriptor, text)
+    sources |= await media.resolve_all(tenant, model.listed_pictures(values))
+    for name in model.projects & values.keys():
+        clips, urls = timeline.media(values[name]), timeline.urls(values[name])
+        wanted = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}
+        sources |= await media.resolve_all(tenant, wanted)
+    return sources

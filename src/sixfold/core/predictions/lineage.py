@@ -1,0 +1,140 @@
+"""What an output was made from, what was made of it, and the inputs with which to make it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sixfold.core.database import Query, Row, Transaction, many, one
+from sixfold.core.media.media import MEDIA_PATH, digest_of
+from sixfold.core.media.media import Source as Stored
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.provenance.manifest import Manifest
+from sixfold.core.provenance.signing import Signer
+
+_MOST = 24
+_DRAWN = ("seed", "variant")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Content that went in: under which input, its file where it still has a name, and who made it."""
+
+    input: str
+    name: str | None
+    content_type: str
+    prediction_id: str | None
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """A prediction among others of its account: each tuple in the order in which they were asked for.
+
+    `same` are those that were asked for exactly this, each with whether it gave the same bytes.
+    """
+
+    sources: tuple[Source, ...]
+    parts: tuple[Prediction, ...]
+    made: tuple[Prediction, ...]
+    same: tuple[tuple[Prediction, bool], ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.sources or self.parts or self.made or self.same)
+
+
+def of(prediction: Prediction) -> Transaction[Lineage]:
+    """Where a prediction stands among the others of its account."""
+    sources: list[Source] = []
+    for name, blob in sorted(prediction.task.files.items()):
+        row = yield from _found(prediction, blob)
+        sources.append(_source(name, row))
+    made: dict[str, Prediction] = {}
+    for blob in _blobs(prediction):
+        rows = yield Query(
+            "lineage_made",
+            {"account_id": prediction.account_id, "after": prediction.id, "blob": blob, "limit": _MOST},
+        )
+        made |= {row["id"]: Prediction.of(row) for row in rows}
+    parts = yield from many("lineage_parts", parent_id=prediction.id, limit=_MOST)
+    same = yield from many("lineage_same", account_id=prediction.account_id, id=prediction.id, limit=_MOST)
+    others = [Prediction.of(row) for row in same]
+    return Lineage(
+        tuple(sources),
+        tuple(Prediction.of(row) for row in parts),
+        tuple(made[key] for key in sorted(made)),
+        tuple((other, _blobs(other) == _blobs(prediction)) for other in others),
+    )
+
+
+def manifest(prediction: Prediction, index: int, engine_version: str, quality: str) -> Manifest:
+    """What a file that a prediction made says of its origin."""
+    task = prediction.task
+    return Manifest(
+        model=prediction.model,
+        inputs=prediction.inputs,
+        engine=prediction.engine,
+        engine_version=engine_version,
+        quality=quality,
+        prediction_id=prediction.origin_id,
+        index=index,
+        seed=task.inputs.get("seed"),
+        parents=tuple(f"blake3:{digest_of(key)}" for key in task.files.values()),
+    )
+
+
+def sign_manifests(
+    signer: Signer, prediction: Prediction, count: int, engine_version: str, quality: str
+) -> tuple[str, ...]:
+    """Sign the manifest of each file of a prediction, in their order."""
+    found = (manifest(prediction, index, engine_version, quality) for index in range(count))
+    return tuple(signer.sign(each) for each in found)
+
+
+def again(prediction: Prediction, origin: str) -> Transaction[dict[str, Any]]:
+    """The inputs that a prediction was given, fit to be given once more.
+
+    Where only a digest of a file was kept, the file's own URL below `origin` stands in for it; an input
+    whose file is gone is left out.
+    """
+    inputs = dict(prediction.inputs)
+    for name, value in prediction.inputs.items():
+        if not isinstance(value, Mapping):
+            continue
+        row = yield from _found(prediction, prediction.task.files.get(name, ""))
+        inputs[name] = None if row is None else f"{origin}{MEDIA_PATH}{row['name']}"
+    return {name: value for name, value in inputs.items() if value is not None}
+
+
+def drawn(prediction: Prediction) -> dict[str, Any]:
+    """What a prediction was given beside its inputs, or what was drawn for it, as an order's extras."""
+    found = {name: prediction.task.inputs[name] for name in _DRAWN if name in prediction.task.inputs}
+    return {**found, "randomize_seed": False} if "randomize_seed" in prediction.inputs else found
+
+
+def stored(prediction: Prediction) -> Transaction[dict[str, Stored]]:
+    """The content behind each of its media inputs, where that still lies here."""
+    found: dict[str, Stored] = {}
+    for name in prediction.inputs.keys() & prediction.task.files.keys():
+        blob = prediction.task.files[name]
+        row = yield from _found(prediction, blob)
+        if row is not None:
+            found[name] = Stored(blob, row["content_type"], row["size"])
+    return found
+
+
+def _found(prediction: Prediction, blob: str) -> Transaction[Row | None]:
+    return (
+        yield from one("lineage_source", account_id=prediction.account_id, blob=blob, before=prediction.id)
+    )
+
+
+def _source(name: str, row: Row | None) -> Source:
+    if row is None:
+        return Source(name, None, "", None, None)
+    return Source(name, row["name"], row["content_type"], row["id"], row["model"])
+
+
+def _blobs(prediction: Prediction) -> tuple[str, ...]:
+    return () if prediction.output is None else tuple(file.blob for file in prediction.output.files)

@@ -1,0 +1,165 @@
+"""A prediction as the store remembers it: what was asked, where it stands, what it gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from sixfold.core import json_decoding
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.prices import Meter
+from sixfold.core.catalog.engines import TaskRecord
+from sixfold.core.database import Row
+from sixfold.core.media.ports import OutputFile
+from sixfold.core.predictions.states import TERMINAL, State
+
+
+class Output(msgspec.Struct, frozen=True):
+    """All that a prediction gave."""
+
+    files: tuple[OutputFile, ...] = ()
+    data: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    """Who is told of a prediction's steps, and of which: `started`, `completed`."""
+
+    url: str
+    events: tuple[str, ...] = ("started", "completed")
+
+
+@dataclass(frozen=True, slots=True)
+class Stations:
+    """How long each station of the road took, in µs; money stands in the prediction itself."""
+
+    priced: int
+    queued: int | None
+    cold_start: int
+    run: int
+    stored: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One prediction as it stands. Times are epoch µs, money is micro-dollars.
+
+    `output` is there once it succeeded, `error` and `error_kind` once it failed; `charge` itemizes the price,
+    `list_price` is there where free. `size` is the length of its documents as the store has them. One that is
+    `withheld` was ordered for another that is not paid yet.
+    """
+
+    id: str
+    account_id: str
+    job_id: str | None
+    request_id: str
+    parent_id: str | None
+    face: str
+    model: str
+    engine: str
+    engine_version: str | None
+    quality: str
+    output_kind: str
+    inputs: dict[str, Any]
+    task: TaskRecord
+    origin_id: str
+    state: State
+    attempt: int
+    price: int
+    credits: int
+    cost: int
+    output: Output | None
+    error: str | None
+    error_kind: str | None
+    logs: str
+    stations: Stations
+    created_at: int
+    started_at: int | None
+    completed_at: int | None
+    meter: Meter = "fixed"
+    rate: int = 0
+    hardware: str | None = None
+    webhook: Webhook | None = None
+    charge: charges.CostBreakdown | None = None
+    list_price: int | None = None
+    key_id: str | None = None
+    keyless: bool = False
+    credential_id: str = ""
+    withheld: bool = False
+    size: int = 0
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.state in TERMINAL
+
+    @property
+    def shown(self) -> Prediction:
+        """The prediction as its account may read it: without inputs and output while it is withheld."""
+        return replace(self, inputs={}, task=TaskRecord({}), output=None) if self.withheld else self
+
+    @classmethod
+    def of(cls, row: Row) -> Prediction:
+        """The prediction that a row describes, as its account may read it."""
+        return cls.whole(row).shown
+
+    @classmethod
+    def whole(cls, row: Row) -> Prediction:
+        """The prediction that a row describes, for its own run and the run that ordered it."""
+        started, created, output = row["started_at"], row["created_at"], row["output"]
+        return cls(
+            id=row["id"],
+            account_id=row["account_id"],
+            job_id=row["job_id"],
+            request_id=row["request_id"],
+            parent_id=row["parent_id"],
+            face=row["face"],
+            model=row["model"],
+            engine=row["engine"],
+            engine_version=row["engine_version"],
+            quality=row["quality"],
+            output_kind=row["output_kind"],
+            inputs=_decode_object(row["inputs"]),
+            task=_decode_task(row["task"]),
+            origin_id=row["origin_id"],
+            state=State(row["state"]),
+            attempt=row["attempt"],
+            price=row["price"],
+            credits=row["credits"],
+            cost=row["cost"],
+            output=_decode_output(output) if output is not None else None,
+            error=row["error"],
+            error_kind=row["error_kind"],
+            logs=row["logs"],
+            stations=Stations(
+                priced=row["priced_us"],
+                queued=started - created if started is not None else None,
+                cold_start=row["cold_start_us"],
+                run=row["run_us"],
+                stored=row["stored_us"],
+                stored_bytes=row["stored_bytes"],
+            ),
+            created_at=created,
+            started_at=started,
+            completed_at=row["completed_at"],
+            meter=row["meter"],
+            rate=row["rate"],
+            hardware=row["hardware"],
+            webhook=_decode_webhook(row["webhook"]) if row["webhook"] is not None else None,
+            charge=charges.decode(row["charge"]),
+            list_price=row["list_price"],
+            key_id=row["key_id"],
+            keyless=bool(row["keyless"]),
+            credential_id=row["credential_id"] or "",
+            withheld=bool(row["withheld"]),
+            size=sum(len(row[name] or "") for name in ("inputs", "task", "output", "logs")),
+        )
+
+
+_decode_object = msgspec.json.Decoder(dict[str, Any], float_hook=json_decoding.number).decode
+_decode_task = msgspec.json.Decoder(TaskRecord, float_hook=json_decoding.number).decode
+_decode_webhook = msgspec.json.Decoder(Webhook).decode
+_decode_output = msgspec.json.Decoder(Output, float_hook=json_decoding.number).decode

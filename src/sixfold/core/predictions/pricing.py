@@ -1,0 +1,123 @@
+"""Rules of prices beyond the table: what own hardware waives, quotes of graphs, and the charge of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import LineItem
+from sixfold.core.accounts.prices import Price, PriceTable
+from sixfold.core.catalog import metering
+from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.metering import Charge
+from sixfold.core.catalog.models import Catalog, EngineSpec, Model
+from sixfold.core.media.media import Source
+from sixfold.core.predictions.events import Bus, Event, Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order, Quote
+
+_RUN = "run"  # the unit of an amount that the engine reports
+_PARTS = 1_000_000  # of a priced unit, which may be as long as a minute
+_MAX_KEPT = 10_000  # graphs of which the prices that they were quoted are remembered
+
+
+def charged(price: Price, engine: EngineSpec, prices: PriceTable) -> Price:
+    """Reduce a list price to what is charged: nothing where own hardware is free and serves."""
+    return price.waived() if prices.own_hardware_free and engine.on_own_hardware else price
+
+
+def measured(catalog: Catalog, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Quote:
+    """Price a video's project by the length that its files have."""
+    if not model.projects:
+        return quote
+    values = model.measured(quote.values, {name: source.seconds for name, source in sources.items()})
+    price = charged(catalog.price(model, values), quote.engine, catalog.prices)
+    return dataclasses.replace(quote, values=values, price=price)
+
+
+def in_words(catalog: Catalog, terms: Terms, model: Model) -> tuple[str, str | None]:
+    """Write the price of a usual request, and its list price where the request is free here."""
+    listed = catalog.price_text(model)
+    return ("free on this server", listed) if model.is_waived(catalog.prices, terms) else (listed, None)
+
+
+def refuse_beyond(order: Order, quote: Quote) -> None:
+    """Raise `EngineUnavailable` for a part of a graph that costs more than the graph holds for it.
+
+    That is so where an engine that is free served when the graph was quoted, and a provider would now.
+    """
+    if order.most is not None and quote.price.micros > order.most:
+        held = money.format_usd(order.most)
+        cost = f"{order.model} would cost {quote.price.cost} USD by {quote.engine.name}"
+        raise errors.EngineUnavailable(f"{cost}; {held} USD is held for it")
+
+
+class KeptQuotes:
+    """The price tables by which graphs were quoted that have not ended."""
+
+    def __init__(self, catalog: Catalog, bus: Bus) -> None:
+        self._catalog = catalog
+        self._tables: dict[str, PriceTable] = {}
+        bus.watchers.append(self._forget)
+
+    def keep(self, prediction: Prediction) -> None:
+        """Remember the table in force for a graph that was accepted."""
+        if prediction.meter != metering.CHILDREN or prediction.is_terminal:
+            return
+        if len(self._tables) >= _MAX_KEPT:
+            del self._tables[next(iter(self._tables))]
+        self._tables[prediction.id] = self._catalog.prices
+
+    def of(self, prediction_id: str) -> AbstractContextManager[None]:
+        """Price what a graph orders within the block as the graph itself was priced."""
+        return self._catalog.at(self._tables.get(prediction_id))
+
+    def _forget(self, prediction_id: str, event: Event) -> None:
+        if isinstance(event, Moved) and event.prediction.is_terminal:
+            self._tables.pop(prediction_id, None)
+
+
+def final_charge(
+    prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem] = ()
+) -> Charge | None:
+    """Return the charge of a successful run by its own meter; None if its price or its children's is charged.
+
+    `billed` is the number of units that the engine reports; without it the hold is charged. `lines` add up to
+    `billed` where that is an amount in micro-dollars.
+    """
+    metered = _metered(prediction, run_us, billed, lines)
+    if metered is None:
+        return None
+    if prediction.list_price is None:
+        return Charge.of(metered, prediction.price)
+    listed = charges.of(metered, prediction.list_price)
+    return Charge(0, 0, charges.of(charges.waived(listed.lines)), listed.amount)
+
+
+def _metered(
+    prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem]
+) -> Sequence[LineItem] | None:
+    match prediction.meter:
+        case "time":
+            return (metering.run_time(run_us, prediction.rate),)
+        case "units" if billed is not None:
+            metered = LineItem(_unit(prediction), round(billed * _PARTS), prediction.rate, _PARTS)
+            return _itemized(metered, lines)
+        case "children" if billed is not None:  # micro-dollars of what no child did
+            return _itemized(LineItem(_RUN, 1, round(billed)), lines)
+        case _:
+            return None
+
+
+def _unit(prediction: Prediction) -> str:
+    quoted = prediction.charge.lines if prediction.charge is not None else ()
+    return quoted[0].unit if quoted else _RUN
+
+
+def _itemized(metered: LineItem, lines: Sequence[LineItem]) -> Sequence[LineItem]:
+    valid = 0 < len(lines) <= charges.MOST_LINES and all(line.rate >= 0 <= line.quantity for line in lines)
+    return lines if valid and charges.total(lines) == charges.total((metered,)) else (metered,)

@@ -1,0 +1,501 @@
+"""Predictions in the store: accepted with their hold, claimed by lease, ended with their money.
+
+Each function is one transaction. A claim raises `attempt`, and every later step names the attempt
+it belongs to, so a worker that comes back from the dead writes nothing (`StaleAttempt`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import pagination
+from sixfold.core.accounts import charges, ledger, settlement
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.engines import TaskRecord
+from sixfold.core.catalog.metering import Charge
+from sixfold.core.database import Query, Row, Rows, Transaction, now, one
+from sixfold.core.media import upload_paths
+from sixfold.core.predictions import receipt, refunds, webhooks
+from sixfold.core.predictions.models import Output, Prediction, Webhook
+from sixfold.core.predictions.states import TERMINAL, Event, State, follow, sources
+
+LOST = "lost"
+UNUSABLE = "unusable_input"
+_ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
+_CREDENTIAL_PAGE = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
+_CURSOR = re.compile(r"pred_[0-9a-z]{36}")
+_FROM = sources(Event.SUCCEED)  # two states, named in one guarded UPDATE
+_MAX_SWEEP = 500
+
+
+class StaleAttempt(Exception):
+    """This attempt is over: its lease was lost, or the prediction has ended."""
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# -- accepting -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A prediction that was checked and priced, and is about to be accepted."""
+
+    id: str
+    account_id: str
+    job_id: str | None
+    request_id: str
+    idempotency_id: str | None
+    face: str
+    model: str
+    engine: str
+    quality: str
+    output_kind: str
+    inputs: Mapping[str, Any]
+    task: TaskRecord
+    fingerprint: bytes
+    price: Price
+    priced_us: int
+    parent_id: str | None = None
+    hardware: str | None = None
+    webhook: Webhook | None = None
+    payer: Payer | None = None
+    key_id: str | None = None
+    media: tuple[Mapping[str, Any], ...] = ()
+    upload_path: str | None = None
+    keyless: bool = False
+    credential_id: str = ""
+
+
+def accept(draft: Draft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:
+    """Write the prediction and its hold; raises `QueueFull`, `Conflict` or `InsufficientCredits`.
+
+    A draft whose idempotency id was accepted before gives that prediction and changes nothing. Where
+    `free_queue_limit` is not 0, the account may have so many free predictions of a model in the queue.
+    """
+    earlier = yield from _accepted_before(draft)
+    if earlier is not None:
+        return Prediction.of(earlier)
+    counted = yield from one("prediction_waiting", model=draft.model, limit=queue_limit)
+    if counted is not None and counted["waiting"] >= queue_limit:
+        raise errors.QueueFull(f"{queue_limit} requests are waiting for {draft.model} already")
+    if free_queue_limit and not draft.price.micros and draft.parent_id is None:
+        yield from _refuse_free(draft, free_queue_limit)
+    first = yield from one("prediction_origin", account_id=draft.account_id, fingerprint=draft.fingerprint)
+    yield Query("prediction_insert", _row(draft, first["origin_id"] if first is not None else draft.id))
+    for record in draft.media:
+        yield Query("media_insert", record)
+    yield from upload_paths.reserve(draft.upload_path, draft.id)
+    if draft.parent_id is None:
+        yield from settlement.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
+    else:
+        yield from refunds.withhold_files(draft.id)
+    return (yield from fresh(draft.id))
+
+
+def accept_all(
+    drafts: Sequence[Draft], queue_limit: int, free_queue_limit: int = 0
+) -> Transaction[list[Prediction]]:
+    """Accept several predictions, all or none; raises what `accept` raises."""
+    accepted: list[Prediction] = []
+    for draft in drafts:
+        accepted.append((yield from accept(draft, queue_limit, free_queue_limit)))
+    return accepted
+
+
+def _refuse_free(draft: Draft, limit: int) -> Transaction[None]:
+    """Raise `QueueFull` where the account's free predictions of the model reach the limit."""
+    counted = yield from one(
+        "prediction_waiting_free", model=draft.model, account_id=draft.account_id, limit=limit
+    )
+    if counted is not None and counted["waiting"] >= limit:
+        raise errors.QueueFull(
+            f"{limit} free requests of this account are waiting for {draft.model}, which is the limit of an "
+            "account; send more when some of them have ended"
+        )
+
+
+def _accepted_before(draft: Draft) -> Transaction[Row | None]:
+    """The prediction that the same request, or the same step of the same parent, led to before."""
+    if draft.idempotency_id is not None:
+        earlier = yield from one("prediction_by_idempotency", idempotency_id=draft.idempotency_id)
+        if earlier is not None:
+            return earlier
+    return (yield from _of_parent(draft)) if draft.parent_id is not None else None
+
+
+def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
+    """A draft as `prediction_insert` takes it; `origin_id` is the first that asked for the same."""
+    return {
+        "id": draft.id,
+        "account_id": draft.account_id,
+        "job_id": draft.job_id,
+        "request_id": draft.request_id,
+        "idempotency_id": draft.idempotency_id,
+        "parent_id": draft.parent_id,
+        "face": draft.face,
+        "model": draft.model,
+        "engine": draft.engine,
+        "quality": draft.quality,
+        "output_kind": draft.output_kind,
+        "inputs": _json(draft.inputs),
+        "task": _json(draft.task),
+        "fingerprint": draft.fingerprint,
+        "origin_id": origin_id,
+        "price": draft.price.micros,
+        "credits": draft.price.credits,
+        "meter": draft.price.meter,
+        "rate": draft.price.rate,
+        "list_price": draft.price.list_micros,
+        "key_id": draft.key_id,
+        "hardware": draft.hardware,
+        "charge": draft.price.charge,
+        "webhook": None if draft.webhook is None else _json(draft.webhook),
+        "priced_us": draft.priced_us,
+        "keyless": int(draft.keyless),
+        "credential_id": draft.credential_id or None,
+    }
+
+
+def _of_parent(draft: Draft) -> Transaction[Row | None]:
+    """The child as it was accepted before, if it was; raises `Conflict` once the parent has ended."""
+    parent = yield from one("prediction_by_id", id=draft.parent_id)
+    if parent is None or State(parent["state"]) in TERMINAL | {State.CANCELING}:
+        raise errors.Conflict("Whoever ordered this has ended")
+    return (yield from one("prediction_by_id", id=draft.id))
+
+
+def fresh(prediction_id: str) -> Transaction[Prediction]:
+    """A prediction of whichever account; raises `NotFound`."""
+    return (yield from whole(prediction_id)).shown
+
+
+def whole(prediction_id: str) -> Transaction[Prediction]:
+    """The same with what is withheld of it, for the run that ordered it; raises `NotFound`."""
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None:
+        raise errors.NotFound("There is no such prediction")
+    return Prediction.whole(row)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def get(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
+    """A tenant's prediction; raises `NotFound`, for another tenant's too."""
+    return Prediction.of((yield from _seen(prediction_id, tenant)))
+
+
+def _seen(prediction_id: str, tenant: Tenant) -> Transaction[Row]:
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None or not tenant.sees(row["account_id"], row["credential_id"] or ""):
+        raise errors.NotFound("There is no such prediction")
+    return row
+
+
+def by_job(job_id: str) -> Transaction[Prediction]:
+    """A prediction by its job id, which is a capability; raises `NotFound`."""
+    row = yield from one("prediction_by_job", job_id=job_id)
+    if row is None:
+        raise errors.NotFound("There is no such job")
+    return Prediction.of(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which of an account's predictions to list; empty texts match all."""
+
+    model: str = ""
+    state: str = ""
+
+
+def page(
+    tenant: Tenant, wanted: Filter, limit: int, cursor: str | None
+) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
+    """A tenant's predictions, newest first, as far as a page may be, and the cursor of the next page.
+
+    `cursor` is what the page before gave; raises `BadRequest` on another text.
+    """
+    if cursor and not _CURSOR.fullmatch(cursor):
+        raise errors.BadRequest("Invalid cursor")
+    about = {**tenant.row, "model": wanted.model, "state": wanted.state, "before": cursor or "~"}
+    # A list of its own, so that an index has a credential's rows in their order.
+    listed, sizes = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
+    fitting, there = yield from pagination.fitting(sizes, about, limit + 1)
+    most = min(fitting, limit)
+    rows = yield Query(listed, {**about, "limit": most})
+    found = tuple(Prediction.of(row) for row in rows)
+    return found, found[-1].id if there > most else None
+
+
+# -- running -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who holds a claim, and for how many µs without a heartbeat."""
+
+    holder: str
+    life_us: int
+
+
+def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
+    """The worker of a starting prediction is ready; one that is being canceled stays so.
+
+    Raises `StaleAttempt`.
+    """
+    row = yield from _living(prediction_id, attempt)
+    if row["state"] == State.CANCELING:
+        return Prediction.of(row)
+    yield from _move(row, follow(State(row["state"]), Event.READY))
+    prediction = yield from fresh(prediction_id)
+    yield from webhooks.note(prediction)
+    return prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was seen of a run: its log and the µs that it took to start, run and store."""
+
+    logs: str = ""
+    cold_start_us: int = 0
+    run_us: int = 0
+    stored_us: int = 0
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """A run's result, its files stored already."""
+
+    output: Output
+    quality: str
+    engine_version: str
+    trace: Trace
+    media: tuple[Mapping[str, Any], ...] = field(default=())
+    upstream_cost_micros: int | None = None
+    charge: Charge | None = None  # None: the price, or what the children cost
+
+
+def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
+    """Mark it succeeded, name its media and capture its money: one transaction.
+
+    Raises `StaleAttempt` when the attempt is over; then nothing is written.
+    """
+    charge = success.charge
+    ended = yield Query(
+        "prediction_succeed",
+        {
+            "id": prediction_id,
+            "from_state": _FROM[0],
+            "or_state": _FROM[1],
+            "attempt": attempt,
+            "output": _json(success.output),
+            "quality": success.quality,
+            "engine_version": success.engine_version,
+            "logs": success.trace.logs,
+            "cold_start_us": success.trace.cold_start_us,
+            "run_us": success.trace.run_us,
+            "stored_us": success.trace.stored_us,
+            "stored_bytes": success.trace.stored_bytes,
+            "upstream_cost": success.upstream_cost_micros,
+            "cost": None if charge is None else charge.micros,
+            "credits": None if charge is None else charge.credits,
+            "charge": None if charge is None else charges.encode(charge.breakdown),
+            "list_price": None if charge is None else charge.list_micros,
+        },
+    )
+    if not ended:
+        raise StaleAttempt(prediction_id)
+    for record in success.media:
+        yield Query("media_insert", record)
+    prediction = yield from refunds.settle(ended[0])
+    if prediction.parent_id is None and prediction.price:
+        entry = receipt.entry(prediction, ended[0]["charge"])
+        yield from ledger.capture(prediction_id, prediction.cost, entry)
+    yield from webhooks.note(prediction)
+    return prediction
+
+
+def succeed_with_children(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
+    """The same for what is paid by what its children cost."""
+    rows = yield Query("prediction_children_costs", {"id": prediction_id})
+    if not rows:
+        raise StaleAttempt(prediction_id)
+    return (yield from succeed(prediction_id, attempt, replace(success, charge=Charge.of_children(rows))))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run gave nothing: a sentence for its owner, and a kind for programs."""
+
+    message: str
+    kind: str
+    trace: Trace = Trace()
+
+
+def fail(prediction_id: str, attempt: int, failure: Failure) -> Transaction[Prediction]:
+    """End an attempt without a result and release its money; raises `StaleAttempt`."""
+    row, state = yield from _at(prediction_id, attempt, Event.FAIL)
+    return (yield from _end(row, state, failure))
+
+
+def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Prediction]:
+    """A canceling prediction's worker has let go; raises `StaleAttempt`."""
+    row, state = yield from _at(prediction_id, attempt, Event.STOP)
+    return (yield from _end(row, state, Failure("Canceled", "canceled", trace)))
+
+
+def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
+    """Cancel: at once while it waits, else by asking its worker. What has ended stays as it is."""
+    row = yield from _seen(prediction_id, tenant)
+    current = State(row["state"])
+    if current in TERMINAL or current is State.CANCELING:
+        return Prediction.of(row)
+    state = follow(current, Event.CANCEL)
+    if state is State.CANCELED:
+        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    yield from _move(row, state)
+    return (yield from fresh(prediction_id))
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+
+def heartbeat(lease: Lease) -> Transaction[int]:
+    """Extend every lease of a holder; gives how many."""
+    return len((yield Query("prediction_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
+
+
+def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Transaction[Prediction]:
+    """The worker went away: back into the queue, or failed after the last attempt."""
+    row, _ = yield from _at(prediction_id, attempt, Event.LOSE)
+    return (yield from _lose(row, max_attempts, reason))
+
+
+def put_back(prediction_id: str, attempt: int) -> Transaction[Prediction]:
+    """Nothing was begun of this claim: back into the queue as if it had not been; raises `StaleAttempt`."""
+    row, state = yield from _at(prediction_id, attempt, Event.PUT_BACK)
+    if state is State.CANCELED:
+        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    back = yield Query("prediction_put_back", {"id": prediction_id, "attempt": attempt})
+    if not back:
+        raise StaleAttempt(prediction_id)
+    return Prediction.of(back[0])
+
+
+def recover(holder: str, max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
+    """At a start: take back what servers that are gone had claimed; the store knows which those are."""
+    rows = yield Query("prediction_orphans", {"holder": holder, "limit": _MAX_SWEEP})
+    return (yield from _lose_all(rows, max_attempts, "the server stopped"))
+
+
+def lapse(max_attempts: int) -> Transaction[tuple[Prediction, ...]]:
+    """Take back what has a lease that ran out."""
+    rows = yield Query("prediction_lapsed", {"limit": _MAX_SWEEP})
+    return (yield from _lose_all(rows, max_attempts, "its lease ran out"))
+
+
+def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
+    """End what has waited since `before` (epoch µs)."""
+    rows = yield Query("prediction_stale", {"before": before, "limit": _MAX_SWEEP})
+    ended: list[Prediction] = []
+    for row in rows:
+        state = follow(State(row["state"]), Event.EXPIRE)
+        failure = Failure("Nothing could run this in time", "expired")
+        ended.append((yield from _end(row, state, failure)))
+    return tuple(ended)
+
+
+def stale(life_us: int) -> Transaction[int]:
+    """Whether anything has waited for longer than that: 1 or 0."""
+    before = (yield from now()) - life_us
+    return len((yield Query("prediction_stale", {"before": before, "limit": 1})))
+
+
+def expire_older(life_us: int) -> Transaction[tuple[Prediction, ...]]:
+    """End what has waited for longer than that."""
+    before = (yield from now()) - life_us
+    return (yield from expire(before))
+
+
+def _lose_all(rows: Rows, max_attempts: int, reason: str) -> Transaction[tuple[Prediction, ...]]:
+    moved: list[Prediction] = []
+    for row in rows:
+        moved.append((yield from _lose(row, max_attempts, reason)))
+    return tuple(moved)
+
+
+def _lose(row: Row, max_attempts: int, reason: str) -> Transaction[Prediction]:
+    current = State(row["state"])
+    state = follow(current, Event.LOSE)
+    if state is State.CANCELED:
+        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    if row["attempt"] >= max_attempts:
+        message = f"The worker was lost {row['attempt']} times ({reason})"
+        return (yield from _end(row, follow(current, Event.FAIL), Failure(message, LOST)))
+    back = yield Query(
+        "prediction_requeue", {"id": row["id"], "from_state": current, "attempt": row["attempt"]}
+    )
+    if not back:
+        raise StaleAttempt(row["id"])
+    return Prediction.of(back[0])
+
+
+# -- the guarded steps ---------------------------------------------------------------------------
+
+
+def _living(prediction_id: str, attempt: int) -> Transaction[Row]:
+    row = yield from one("prediction_by_id", id=prediction_id)
+    if row is None or row["attempt"] != attempt or State(row["state"]) in TERMINAL | {State.QUEUED}:
+        raise StaleAttempt(prediction_id)
+    return row
+
+
+def _at(prediction_id: str, attempt: int, event: Event) -> Transaction[tuple[Row, State]]:
+    row = yield from _living(prediction_id, attempt)
+    return row, follow(State(row["state"]), event)
+
+
+def _move(row: Row, state: State) -> Transaction[None]:
+    moved = yield Query(
+        "prediction_move",
+        {"id": row["id"], "from_state": row["state"], "to_state": state, "attempt": row["attempt"]},
+    )
+    if not moved:
+        raise StaleAttempt(row["id"])
+
+
+def _end(row: Row, state: State, failure: Failure) -> Transaction[Prediction]:
+    ended = yield Query(
+        "prediction_end",
+        {
+            "id": row["id"],
+            "from_state": row["state"],
+            "to_state": state,
+            "attempt": row["attempt"],
+            "error": failure.message,
+            "error_kind": failure.kind,
+            "logs": failure.trace.logs,
+            "cold_start_us": failure.trace.cold_start_us,
+            "run_us": failure.trace.run_us,
+        },
+    )
+    if not ended:
+        raise StaleAttempt(row["id"])
+    if row["price"] and row["parent_id"] is None:
+        yield from ledger.release(str(row["id"]))
+    yield from refunds.end(row)
+    prediction = Prediction.of(ended[0])
+    yield from webhooks.note(prediction)
+    return prediction

@@ -1,0 +1,292 @@
+"""The road: an order is checked, priced, held and queued here; its run and its end are the supervisor's.
+
+Everything that costs money goes through `Pipeline.submit`, whichever face it came in by.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import limits
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.prices import FREE
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog import metering, timeline
+from sixfold.core.catalog import models as catalogs
+from sixfold.core.catalog.custom_models import OwnModels
+from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.engines import TaskRecord
+from sixfold.core.catalog.models import Catalog, Model
+from sixfold.core.database import Database
+from sixfold.core.failpoints import Failpoints
+from sixfold.core.media import media as media_files
+from sixfold.core.media.media import Media, Source
+from sixfold.core.predictions import (
+    authorization,
+    pricing,
+    refunds,
+    video_backends,
+)
+from sixfold.core.predictions import (
+    repository as predictions,
+)
+from sixfold.core.predictions.events import Bus, Event, Moved
+from sixfold.core.predictions.input_files import sources_of
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.repository import Draft
+from sixfold.core.predictions.requests import Order, Policy, Quote
+from sixfold.core.predictions.waiters import Waiters
+from sixfold.core.provenance import redaction as manifest_inputs
+
+_APPRAISED = (metering.CHILDREN, metering.TOKENS)
+_MAX_SEED = 2**31
+
+
+class Pipeline:
+    """Takes orders, answers after them, cancels them.
+
+    `appraisers` know, by the names of their prices, what is held where no table says it; `admit` refuses an
+    order that a key may not place now. `prepare` does in slices what takes long of the quote that follows.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        catalog: Catalog,
+        media: Media,
+        bus: Bus,
+        policy: Policy,
+        failpoints: Failpoints,
+    ) -> None:
+        self._database = database
+        self._catalog = catalog
+        self._media = media
+        self._bus = bus
+        self._policy = policy
+        self._failpoints = failpoints
+        self.waiters = Waiters()
+        self.own = OwnModels(database, catalog)
+        self.quotes = pricing.KeptQuotes(catalog, bus)
+        self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
+        self.appraisers: dict[str, metering.Appraiser] = dict.fromkeys(_APPRAISED, metering.unpriced)
+        self.prepare: metering.Preparer = metering.prepare_nothing
+        self.admit: dict[str, Callable[[Principal, Mapping[str, Any]], Awaitable[None]]] = {}
+        self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
+        self.on_cancel: Callable[[Prediction], None] = lambda _prediction: None
+
+    @property
+    def catalog(self) -> Catalog:
+        """Every model that can be ordered."""
+        return self._catalog
+
+    @property
+    def bus(self) -> Bus:
+        """What happens to predictions in this process."""
+        return self._bus
+
+    @property
+    def draining(self) -> bool:
+        """Whether the server is on its way out and accepts nothing more."""
+        return self.waiters.draining
+
+    @property
+    def terms(self) -> Terms:
+        """What may serve a charged order here."""
+        return self._policy.terms
+
+    async def find(self, name: str, account_id: str) -> Model:
+        """The model that an account means by a name: a built-in, or its own; raises `NotFound`."""
+        return self._catalog[name] if name in self._catalog else (await self.own.find(name, account_id)).model
+
+    def quote(
+        self,
+        wanted: str | Model,
+        given: Mapping[str, Any],
+        *,
+        charged: bool = True,
+        hardware: str | None = None,
+        stored: Collection[str] = (),
+        full_only: bool = False,
+    ) -> Quote:
+        """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
+
+        What nobody is charged for is never given to a provider, who would charge the operator. An order that
+        names hardware is paid by time. Media inputs in `stored` have bytes; `full_only` refuses previews.
+        """
+        model = self._catalog[wanted] if isinstance(wanted, str) else wanted
+        values = self.check(model, given)
+        by_time = hardware is not None or model.price == metering.CONTAINER_TIME
+        hire = self._catalog.rates.hire(model.name, hardware or model.hardware) if by_time else None
+        terms = dataclasses.replace(self._policy.terms, paid=charged, full_only=full_only)
+        engine, quality = model.choose(values, terms, stored)
+        if engine.runs:
+            self._catalog.check_runs(model, engine, values, terms)
+        if model.price in self.appraisers and hardware is None:
+            price = self.appraisers[model.price](model, values, charged=charged)
+            return Quote(price, engine, quality, values)
+        limit = self._policy.run_limit_seconds
+        price = self._catalog.price(model, values) if hire is None else hire.price(limit)
+        hired = None if hire is None else hire.hardware
+        return Quote(pricing.charged(price, engine, self._catalog.prices), engine, quality, values, hired)
+
+    async def submit(self, order: Order) -> Prediction:
+        """Accept an order: it is durable, held and queued when this returns.
+
+        Raises `Forbidden`, what `quote` raises, `QueueFull` or `InsufficientCredits`, and changes nothing.
+        """
+        return (await self.submit_all((order,)))[0]
+
+    async def submit_all(self, orders: Sequence[Order]) -> list[Prediction]:
+        """Accept orders of one account, all or none; raises what `submit` raises."""
+        for order in orders:
+            authorization.check(order)
+        if self.draining:
+            raise errors.ShuttingDown
+        with self._catalog.at(self._catalog.prices):  # prices may be reloaded before it is accepted
+            drafts = [await self._prepared(order) for order in orders]
+        self._failpoints.hit("accept.before")
+        free = 0 if orders[0].principal.is_operator else self._policy.free_queue_limit
+        accepting = predictions.accept_all(drafts, self._policy.queue_limit, free)
+        accepted = await self._database.write(accepting)
+        self._failpoints.hit("accept.after")
+        for prediction in accepted:
+            self.quotes.keep(prediction)
+            self._bus.publish(prediction.id, Moved(prediction))
+            self.on_accepted(prediction)
+        return accepted
+
+    async def _prepared(self, order: Order) -> Draft:
+        began = time.perf_counter_ns()
+        model = await self.find(order.model, order.account_id if order.charged else "")
+        await self.prepare(model, order.inputs, charged=order.charged)
+        quote = self.quote(
+            model,
+            order.inputs,
+            charged=order.charged,
+            hardware=order.hardware,
+            stored=order.sources,
+            full_only=order.full_only,
+        )
+        if model.price in self.admit:
+            await self.admit[model.price](order.principal, quote.values)
+        sources = await sources_of(order, model, quote.values, self._media)
+        quote = pricing.measured(self._catalog, model, quote, sources)
+        pricing.refuse_beyond(order, quote)
+        order = await video_backends.assign(order, model, quote, self._catalog, self._database)
+        draft = self._draft(order, model, quote, sources)
+        return dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - began) // 1000)
+
+    def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
+        values = {**model.for_engine(quote.values), **order.extras}
+        anew = model.takes("seed") and values.pop("randomize_seed", False)
+        if anew or (model.takes("seed") and values.get("seed", -1) < 0):
+            values["seed"] = ids.draw(_MAX_SEED, "" if anew or order.parent is None else order.parent.key)
+        for name in (*sources, *(each.name for each in model.picture_lists)):
+            values.pop(name, None)
+        for name in model.projects & values.keys():
+            values[name] = timeline.bare(values[name])
+        task = TaskRecord(values, {**model.files, **{name: source.blob for name, source in sources.items()}})
+        parent = order.parent
+        prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
+        media = [media_files.input_record(one, order.account_id, prediction_id) for one in sources.values()]
+        return Draft(
+            id=prediction_id,
+            account_id=order.account_id,
+            job_id=ids.new("job") if order.job else None,
+            request_id=order.request_id,
+            idempotency_id=order.idempotency_id,
+            face=order.face,
+            model=model.name,
+            engine=quote.engine.name,
+            quality=quote.quality,
+            output_kind=model.output_kind,
+            inputs=manifest_inputs.clean(quote.values),
+            task=task,
+            fingerprint=catalogs.fingerprint(model.name, quote.engine, task),
+            price=(order.hold or quote.price) if order.charged else FREE,
+            priced_us=0,
+            parent_id=None if parent is None else parent.id,
+            hardware=quote.hardware,
+            payer=limits.payer_of(order.principal),
+            key_id=order.principal.key_id,
+            webhook=order.webhook,
+            upload_path=order.upload_path,
+            media=tuple(media),
+            keyless=not order.charged,
+            credential_id=order.principal.credential_id,
+        )
+
+    async def get(self, prediction_id: str, tenant: Tenant) -> Prediction:
+        """A tenant's prediction; raises `NotFound`."""
+        return await self._database.read(predictions.get(prediction_id, tenant))
+
+    async def any(self, prediction_id: str) -> Prediction:
+        """A prediction of whichever account, for the server's own use; raises `NotFound`."""
+        return await self._database.read(predictions.fresh(prediction_id))
+
+    async def by_job(self, job_id: str) -> Prediction:
+        """A prediction by its job id; raises `NotFound`."""
+        return await self._database.read(predictions.by_job(job_id))
+
+    async def position(self, prediction: Prediction) -> int:
+        """How many stand before a queued prediction."""
+        return await self._database.read(video_backends.position(prediction))
+
+    async def waiting(self, engine: str) -> int:
+        """How many wait for an engine."""
+        return await self._database.read(video_backends.waiting(engine))
+
+    async def page(
+        self, tenant: Tenant, wanted: predictions.Filter, limit: int, cursor: str | None
+    ) -> tuple[tuple[Prediction, ...], str | None]:
+        """A tenant's predictions, newest first, and the cursor of the next page."""
+        return await self._database.read(predictions.page(tenant, wanted, limit, cursor))
+
+    async def wait(
+        self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False
+    ) -> Prediction:
+        """The prediction once it has ended, or as it stands after the time-out or when the server drains.
+
+        `patient` is who has no id to ask by later: see `Waiters`.
+        """
+        with self._bus.listen(prediction.id) as events:
+            look = functools.partial(self.any, prediction.id)
+            current = await look()
+            if current.is_terminal:
+                return current
+            return await self.waiters.ending(events, look, timeout_seconds, patient=patient)
+
+    async def events(self, prediction: Prediction) -> AsyncIterator[Event]:
+        """Its events from now to its end, beginning with how it stands."""
+        with self._bus.listen(prediction.id) as queue:
+            current = await self.any(prediction.id)
+            yield Moved(current)
+            while not current.is_terminal:
+                event = await queue.get()
+                yield event
+                if isinstance(event, Moved):
+                    current = event.prediction
+
+    async def cancel(self, prediction_id: str, tenant: Tenant) -> Prediction:
+        """Cancel what has not ended; raises `NotFound`."""
+        prediction = await self._database.write(predictions.cancel(prediction_id, tenant))
+        self._bus.publish(prediction.id, Moved(prediction))
+        if not prediction.is_terminal:
+            self.on_cancel(prediction)
+        return prediction
+
+    async def refund(self, prediction: Prediction, reason: str) -> Prediction:
+        """Withdraw a success that cannot be delivered because of `reason`, and give its money back."""
+        refunded = await self._database.write(refunds.refund(prediction.id, reason))
+        self._bus.publish(refunded.id, Moved(refunded))
+        return refunded
+
+    def drain(self) -> None:
+        """Accept nothing more, and let whoever can ask again go with what is known."""
+        self.waiters.drain()

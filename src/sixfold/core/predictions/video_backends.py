@@ -1,0 +1,63 @@
+"""Which service makes a smart film: the one that fits its prompt and picture, a lighter one under load."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold.core.catalog.models import Catalog, Model
+from sixfold.core.database import Database, Query, Transaction, one
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order, Quote
+
+BUSY = 8  # waiting predictions: from here on the lighter service of a kind is taken
+_HEARD = re.compile(
+    r"\b(?:sound\w*|audio|music\w*|song|sing\w*|voice\w*|noise\w*|nois[yi]\w*|loud\w*|hear\w*|listen\w*|speak\w*"
+    r"|talk\w*|roar\w*|crackl\w*|chirp\w*|thunder\w*|whisper\w*|melod\w*|applau\w*|cheer\w*|bells?|drums?"
+    r"|piano|guitar|howl\w*|rustl\w*|ambien\w*)\b"
+)
+
+
+async def assign(order: Order, model: Model, quote: Quote, catalog: Catalog, database: Database) -> Order:
+    """The order with what one of the model's backends would be given, where it has several."""
+    if not model.backends:
+        return order
+    name, wanted = choose(quote.values, await database.read(waiting()))
+    backend = catalog[name]
+    given = {key: value for key, value in quote.values.items() if backend.takes(key)}
+    inputs = backend.for_engine(backend.check({**given, **wanted}))
+    return dataclasses.replace(order, extras={**inputs, "backend": name, **order.extras})
+
+
+def waiting(engine: str | None = None) -> Transaction[int]:
+    """How many predictions stand in the queue, or in that of one engine."""
+    rows = yield Query("prediction_engines_waiting", {})
+    return sum(int(row["waiting"]) for row in rows if engine in (None, row["engine"]))
+
+
+def choose(values: Mapping[str, Any], waiting: int) -> tuple[str, Mapping[str, Any]]:
+    """The service's name, and what it is asked for beyond its defaults.
+
+    `values` are the checked inputs; `waiting` is how many predictions stand in the queue.
+    """
+    heard = bool(_HEARD.search(str(values.get("prompt", "")).casefold()))
+    pictured, busy = "image_url" in values, waiting >= BUSY
+    lighter = {"resolution": "720p"} if busy else {}
+    if heard:
+        return ("video-image" if pictured else "video-text"), lighter
+    if not pictured:
+        return "video-c", lighter
+    return ("video-b" if busy else "video-a"), {}
+
+
+def position(prediction: Prediction) -> Transaction[int]:
+    """How many stand before a queued prediction."""
+    row = yield from one(
+        "prediction_position",
+        engine=prediction.engine,
+        created_at=prediction.created_at,
+        id=prediction.id,
+    )
+    return int(row["ahead"]) if row is not None else 0

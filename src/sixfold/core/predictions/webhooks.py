@@ -1,0 +1,241 @@
+"""Webhooks: what is to be told of a prediction is written with its step, and said until it is heard.
+
+A message is a row of the outbox, so a server that is killed between the step and the telling loses none.
+It holds the prediction as it was at that step, so a late telling says what the first would have said.
+It is signed as Standard Webhooks say, with the account's own secret, and goes out through the guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts.webhook_secrets import WebhookSecrets
+from sixfold.core.clock import DAY_US, SECOND_US
+from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
+from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.models import Prediction, Webhook
+from sixfold.core.predictions.states import State
+
+_LOG = logging.getLogger("sixfold.webhooks")
+_AT_ONCE = 50
+_SEND_SECONDS = 15.0
+_LEASE_US = 60 * SECOND_US  # longer than one telling takes
+_LOOK_SECONDS = 1.0  # for what another server wrote, and for what is to be said again
+_GONE = 410  # the listener asks never to be told again
+_LAST_DELAY_SECONDS = 4 * 3600
+_MAX_ERROR = 200
+
+Tell = Callable[[Prediction, str, int], Any]
+"""What is said of a prediction: for an event's name and its moment (epoch µs)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a message that was not heard is said again: after `first`, then after three times as long."""
+
+    first_seconds: float = 5.0
+    life_us: int = DAY_US
+
+    def delay_us(self, attempts: int) -> int:
+        """How long to wait after so many attempts."""
+        seconds = min(_LAST_DELAY_SECONDS, self.first_seconds * 3 ** (attempts - 1))
+        return int(seconds * SECOND_US)
+
+
+class Sender(Protocol):
+    """The guarded way out, for messages."""
+
+    def look(self, url: str) -> None:
+        """Raises `FetchRefused` for a URL that says by itself that it may not be opened."""
+        ...
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes = b"",
+        timeout_seconds: float,
+        max_bytes: int,
+    ) -> Any:
+        """One request; the answer has a `status`. Raises `FetchRefused` or `FetchFailed`."""
+        ...
+
+
+# -- written with the step -------------------------------------------------------------------------
+
+
+def note(prediction: Prediction) -> Transaction[None]:
+    """Write down that this step is to be told, where somebody wants to know of it."""
+    if prediction.webhook is None:
+        return
+    event = "completed" if prediction.is_terminal else "started"
+    if event in prediction.webhook.events:
+        about = {"id": ids.new("msg"), "prediction_id": prediction.id, "event": event}
+        yield Query("outbox_insert", {**about, "prediction": msgspec.json.encode(prediction).decode()})
+
+
+def note_anew(prediction: Prediction) -> Transaction[None]:
+    """The same for an ending that takes the place of another one."""
+    yield Query("outbox_delete", {"prediction_id": prediction.id, "event": "completed"})
+    yield from note(prediction)
+
+
+def note_started(moved: tuple[Prediction, ...]) -> Transaction[None]:
+    """The same for those that run now."""
+    for prediction in moved:
+        if prediction.state is State.RUNNING:
+            yield from note(prediction)
+
+
+def of_prediction(prediction_id: str) -> Transaction[Rows]:
+    """What was told of a prediction, and how it went."""
+    return (yield from many("outbox_of_prediction", prediction_id=prediction_id))
+
+
+# -- said until it is heard ------------------------------------------------------------------------
+
+
+def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
+    """The header `webhook-signature` for a secret of the form `whsec_` and base64."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
+class Outbox:
+    """Tells what is to be told; one per server. `tellers` gives a face's own words for a prediction."""
+
+    def __init__(
+        self,
+        database: Database,
+        sender: Sender,
+        secrets: WebhookSecrets,
+        schedule: Schedule | None = None,
+    ) -> None:
+        self._database = database
+        self._secrets = secrets
+        self.sender = sender
+        self.schedule = schedule or Schedule()
+        self._wake = asyncio.Event()
+        self.tellers: dict[str, Tell] = {}
+
+    def look(self, webhook: Webhook | None) -> None:
+        """Whether such a listener can be told at all; raises `InvalidInput`."""
+        if webhook is None:
+            return
+        try:
+            self.sender.look(webhook.url)
+        except errors.FetchRefused as refused:
+            raise errors.InvalidInput.of("webhook", f"webhook: {refused.message}", refused.code) from refused
+
+    def heard(self, _prediction_id: str, event: Event) -> None:
+        """A prediction took a step, of which somebody may want to know."""
+        if isinstance(event, Moved) and event.prediction.webhook is not None:
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Tell for ever."""
+        while True:
+            try:
+                while await self.tell():
+                    pass
+            except errors.StoreFailed:
+                _LOG.exception("cannot read what is to be told; trying again")
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    async def tell(self) -> int:
+        """Tell all that is due now; gives how many messages that were."""
+        if await self._database.read(one("outbox_due")) is None:
+            return 0
+        rows = await self._database.write(many("outbox_claim", lease=_LEASE_US, limit=_AT_ONCE))
+        groups: defaultdict[str, list[Row]] = defaultdict(list)
+        for row in sorted(rows, key=lambda row: (row["created_at"], row["id"])):
+            groups[row["prediction_id"]].append(row)
+        try:
+            await asyncio.gather(*(self._in_turn(group) for group in groups.values()))
+        except asyncio.CancelledError:  # the next server need not wait for the lease
+            with contextlib.suppress(errors.StoreFailed):
+                for row in rows:
+                    await self._database.write(one("outbox_again", id=row["id"], delay=0, error=None))
+            raise
+        return len(rows)
+
+    async def sweep(self) -> None:
+        """Forget what ended more than a life ago."""
+        moment = await self._database.read(now())
+        await self._database.write(one("outbox_sweep", before=moment - self.schedule.life_us), durable=False)
+
+    async def _in_turn(self, messages: list[Row]) -> None:
+        """The messages of one prediction, in the order of its steps."""
+        for message in messages:
+            problem, final = await self._say(message)
+            age = int(message["now"]) - int(message["created_at"])
+            delay = self.schedule.delay_us(int(message["attempts"]))
+            if final or age + delay > self.schedule.life_us:
+                await self._database.write(one("outbox_end", id=message["id"], error=problem))
+            else:
+                await self._database.write(one("outbox_again", id=message["id"], delay=delay, error=problem))
+
+    async def _say(self, message: Row) -> tuple[str | None, bool]:
+        """Why it was not heard, if it was not, and whether to leave it at that."""
+        row = await self._database.read(one("prediction_by_id", id=message["prediction_id"]))
+        if row is None or row["webhook"] is None:
+            return "The prediction is gone", True
+        prediction = _as_it_was(message) or Prediction.of(row)
+        teller = self.tellers.get(prediction.face) or next(iter(self.tellers.values()), None)
+        if teller is None or prediction.webhook is None:
+            return "Nobody here can tell it", False
+        body = msgspec.json.encode(teller(prediction, message["event"], message["created_at"]))
+        try:
+            headers = _headers(await self._secrets.of(prediction.account_id), message, body)
+            answer = await self.sender.send(
+                "POST",
+                prediction.webhook.url,
+                headers=headers,
+                content=body,
+                timeout_seconds=_SEND_SECONDS,
+                max_bytes=0,
+            )
+        except errors.FetchRefused as refused:
+            return refused.message[:_MAX_ERROR], True
+        except errors.SixfoldError as failed:
+            return failed.message[:_MAX_ERROR], False
+        if 200 <= answer.status < 300:
+            return None, True
+        return f"The listener answered {answer.status}", answer.status == _GONE
+
+
+def _as_it_was(message: Row) -> Prediction | None:
+    """The prediction when the step happened; None for a message of a version that did not keep it."""
+    kept = message["prediction"]
+    return None if kept is None else msgspec.json.decode(kept, type=Prediction)
+
+
+def _headers(secret: str, message: Row, body: bytes) -> dict[str, str]:
+    timestamp = int(message["now"]) // SECOND_US
+    return {
+        "content-type": "application/json",
+        "webhook-id": str(message["id"]),
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature(secret, str(message["id"]), timestamp, body),
+    }

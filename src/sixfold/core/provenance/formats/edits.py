@@ -1,0 +1,107 @@
+"""Changes to a file's bytes, and files as bytes."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import mmap
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO, NamedTuple, cast
+
+from sixfold.core.provenance.formats.parts import MalformedFile
+from sixfold.core.provenance.manifest import MAX_TEXT_BYTES
+
+_PIECE_BYTES = 1 << 20
+
+
+class Unembeddable(MalformedFile):
+    """The file is broken, or of a kind that cannot carry a manifest."""
+
+
+class Edit(NamedTuple):
+    """Replace the bytes from `start` up to `end` by `new`."""
+
+    start: int
+    end: int
+    new: bytes
+
+
+def ordered(changes: Iterable[Edit]) -> list[Edit]:
+    """Edits by their place; at one place, in the order given. Raises `Unembeddable` where they overlap."""
+    found = sorted(changes, key=lambda edit: edit.start)
+    if any(one.end > other.start for one, other in itertools.pairwise(found)):
+        raise Unembeddable("the file's parts overlap")
+    return found
+
+
+def splice(data: bytes, changes: Iterable[Edit]) -> bytes:
+    """Apply edits that are ordered."""
+    parts: list[bytes] = []
+    at = 0
+    for start, end, new in changes:
+        parts += [data[at:start], new]
+        at = end
+    return b"".join([*parts, data[at:]])
+
+
+class Mapped(mmap.mmap):
+    """A file as bytes that are read where they are looked at: it is never whole in memory."""
+
+    def startswith(self, prefix: bytes | tuple[bytes, ...], at: int = 0) -> bool:
+        """As of bytes."""
+        prefixes = prefix if isinstance(prefix, tuple) else (prefix,)
+        return any(self[at : at + len(one)] == one for one in prefixes)
+
+    def decode(self) -> str:
+        """As of bytes; this does read it all."""
+        return self[:].decode()
+
+
+@contextmanager
+def mapped(file: IO[bytes]) -> Generator[bytes]:
+    """Map an open file, for readers of bytes; a file in memory is passed on as it is."""
+    if isinstance(file, io.BytesIO):
+        yield file.getvalue()
+    elif os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
+        yield b""
+    else:
+        with Mapped(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            yield cast("bytes", data)  # it is looked into as bytes are
+
+
+def apply(path: Path, changes: Sequence[Edit]) -> None:
+    """`splice` for a file: written over where nothing shifts, else by way of another beside it."""
+    size = path.stat().st_size
+    if all(len(edit.new) == edit.end - edit.start or edit.start == size for edit in changes):
+        with path.open("r+b") as file:
+            for edit in changes:
+                file.seek(edit.start)
+                file.write(edit.new)
+        return
+    beside = path.with_name(f"{path.name}.edited")
+    with path.open("rb") as file, beside.open("wb") as out:
+        for start, end, new in changes:
+            _copy(file, out, start - file.tell())
+            out.write(new)
+            file.seek(end)
+        _copy(file, out, size - file.tell())
+    beside.replace(path)
+
+
+def _copy(file: BinaryIO, out: BinaryIO, count: int) -> None:
+    while count > 0 and (piece := file.read(min(count, _PIECE_BYTES))):
+        out.write(piece)
+        count -= len(piece)
+
+
+def text_of(raw: bytes) -> str | None:
+    """Embedded bytes as text, unless they are too many or not UTF-8."""
+    if len(raw) > MAX_TEXT_BYTES:
+        return None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None

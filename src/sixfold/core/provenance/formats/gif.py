@@ -1,0 +1,113 @@
+"""GIF: an application extension `SIXFOLD1` / `1.0` before the first image."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import partial
+from itertools import takewhile
+
+from sixfold.core.input_budget import InputBudget
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
+
+_HEAD = b"\x21\xff\x0bSIXFOLD11.0"
+_EXTENSION = 0x21
+_IMAGE = 0x2C
+_TRAILER = 0x3B
+_GRAPHIC_CONTROL = 0xF9
+_MAX_SUB_BLOCKS = 1 << 22  # each of up to 255 bytes
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin as a GIF."""
+    return data.startswith((b"GIF87a", b"GIF89a"))
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the size of the screen."""
+    return MediaHeader.of_image(*struct.unpack_from("<HH", data, 6))
+
+
+def is_complete(data: bytes) -> bool:
+    """Whether the blocks lead to the trailer."""
+    return any(part.kind == _TRAILER for part in blocks(data))
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text behind the extensions that hold for the whole file, its loop count among them."""
+    found = list(_extensions(data))
+    at = found[-1].end if found else _body(data)
+    if data[at : at + 1] not in (b"\x21", b"\x2c"):
+        raise Unembeddable("not a complete GIF")
+    cuts = [Edit(part.start, part.end, b"") for part in found if data.startswith(_HEAD, part.start)]
+    version = Edit(0, 6, b"GIF89a")  # the older version has no extensions
+    return [version, *cuts, Edit(at, at, _block(text.encode()))]
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of the first extension of ours before the first image."""
+    for part in _extensions(data):
+        if data.startswith(_HEAD, part.start):
+            return text_of(_joined(data, part.start + len(_HEAD), part.end))
+    return None
+
+
+def blocks(data: bytes) -> Iterator[ContainerPart[int]]:
+    """Each whole extension and image up to the trailer; other bytes between two are a part each."""
+    budget = part_budget(_MAX_SUB_BLOCKS)
+    return walk(data, _body(data), len(data), partial(_block_at, budget), last=_TRAILER, budget=budget)
+
+
+def _block_at(budget: InputBudget, data: bytes, at: int) -> ContainerPart[int]:
+    kind = data[at]
+    body = at + 1  # some programs leave zeros between two blocks
+    if kind == _EXTENSION:
+        body = at + 2
+    elif kind == _IMAGE:
+        body = at + 11 + _colours(data[at + 9])
+    end = body if body == at + 1 else _chain_end(budget, data, body)
+    return ContainerPart(kind, at, body, end)
+
+
+def _extensions(data: bytes) -> Iterator[ContainerPart[int]]:
+    """Each whole extension before the first image and what controls it."""
+    return takewhile(
+        lambda part: part.kind == _EXTENSION and data[part.start + 1] != _GRAPHIC_CONTROL, blocks(data)
+    )
+
+
+def _body(data: bytes) -> int:
+    """Where the blocks begin, behind the screen's description and its colours."""
+    return 13 + _colours(data[10]) if matches(data) and len(data) >= 13 else len(data)
+
+
+def _colours(flags: int) -> int:
+    """The bytes of a table of colours."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _chain_end(budget: InputBudget, data: bytes, at: int) -> int:
+    """Where a chain of sub-blocks ends, its terminator included; raises `IndexError` where the data does."""
+    left = _MAX_SUB_BLOCKS - budget.spent("parts")
+    count = 0
+    while size := data[at]:
+        at += 1 + size
+        count += 1
+        if count > left:
+            break
+    budget.spend(parts=count)
+    return at + 1
+
+
+def _joined(data: bytes, at: int, end: int) -> bytes:
+    parts: list[bytes] = []
+    while at < end and data[at]:
+        parts.append(data[at + 1 : at + 1 + data[at]])
+        at += 1 + data[at]
+    return b"".join(parts)
+
+
+def _block(raw: bytes) -> bytes:
+    parts = [raw[at : at + 255] for at in range(0, len(raw), 255)]
+    return _HEAD + b"".join(bytes([len(part)]) + part for part in parts) + b"\0"

@@ -1,0 +1,74 @@
+"""GLB: `asset.extras.sixfold` in the JSON chunk, whose other text stays as it was written."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+
+_JSON = b"JSON"
+_Object = dict[str, msgspec.Raw]
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin as a GLB of version 2."""
+    return data[:8] == b"glTF\x02\0\0\0"
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text into the asset's extras."""
+    end = _json_end(data)
+    if end is None or int.from_bytes(data[8:12], "little") != len(data):
+        raise Unembeddable("not a complete GLB")
+    try:
+        scene = _object(_json(data, end))
+        asset = _object(scene["asset"])
+        extras = _object(asset.get("extras", b"{}"))
+    except (KeyError, ValueError, RecursionError) as error:
+        raise Unembeddable("the JSON of this GLB has no asset that takes extras") from error
+    extras["sixfold"] = msgspec.Raw(msgspec.json.encode(text))
+    asset["extras"] = msgspec.Raw(msgspec.json.encode(extras))
+    scene["asset"] = msgspec.Raw(msgspec.json.encode(asset))
+    body = msgspec.json.encode(scene)
+    body += b" " * (-len(body) % 4)
+    total = len(data) - end + 20 + len(body)
+    sizes = total.to_bytes(4, "little") + len(body).to_bytes(4, "little") + _JSON
+    return [Edit(8, end, sizes + body)]
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of the asset's extras."""
+    end = _json_end(data)
+    if end is None:
+        return None
+    try:
+        extras = _object(_object(_object(_json(data, end))["asset"])["extras"])
+        return text_of(msgspec.json.decode(extras["sixfold"], type=str).encode())
+    except (KeyError, ValueError, RecursionError):
+        return None
+
+
+def assemble(text: bytes, binary: bytes) -> bytes:
+    """Return a GLB of a JSON text and the bytes that it refers to, both padded to four bytes."""
+    text += b" " * (-len(text) % 4)
+    binary += b"\0" * (-len(binary) % 4)
+    total = 28 + len(text) + len(binary)
+    head = struct.pack("<4sIII4s", b"glTF", 2, total, len(text), _JSON)
+    return head + text + struct.pack("<I4s", len(binary), b"BIN\0") + binary
+
+
+def _json_end(data: bytes) -> int | None:
+    if not matches(data) or data[16:20] != _JSON:
+        return None
+    end = 20 + int.from_bytes(data[12:16], "little")
+    return end if end <= len(data) else None
+
+
+def _json(data: bytes, end: int) -> bytes:
+    return data[20:end].rstrip(b" \0")  # some writers pad with zeros
+
+
+def _object(raw: bytes | msgspec.Raw) -> _Object:
+    return msgspec.json.decode(raw, type=_Object)

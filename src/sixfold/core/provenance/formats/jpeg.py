@@ -1,0 +1,104 @@
+"""JPEG: comment segments behind JFIF and Exif, several when the text is long.
+
+A comment leaves an XMP packet of somebody else's alone, and every reader shows it. Each begins with
+`sixfold <number>/<count>:`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import (
+    ContainerPart,
+    MalformedFile,
+    MediaHeader,
+    part_budget,
+    walk,
+)
+
+_COMMENT = 0xFE
+_START_OF_SCAN = 0xDA
+_END = b"\xff\xd9"
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_OPENING = (0xE0, 0xE1)  # JFIF and Exif, which have to come first
+_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})  # markers without a length
+_HEAD = re.compile(rb"sixfold (\d{1,3})/(\d{1,3}):")
+_FILL = re.compile(rb"\xff+")  # a marker's first byte may be repeated
+_PART_BYTES = 65_000
+_SEGMENT = struct.Struct(">BBH")
+_MAX_SEGMENTS = 4096  # before the first scan
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin as a JPEG."""
+    return data.startswith(b"\xff\xd8\xff")
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the size of the first frame."""
+    for segment in segments(data):
+        if segment.kind in _FRAMES:
+            height, width = struct.unpack_from(">xHH", data, segment.body)
+            return MediaHeader.of_image(width, height)
+    raise MalformedFile
+
+
+def is_complete(data: bytes) -> bool:
+    """Whether the mark of the end follows the first scan, within which it can stand for nothing else."""
+    return any(part.kind == _START_OF_SCAN and data.find(_END, part.start) >= 0 for part in segments(data))
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text behind JFIF and Exif, but before a table of further pictures in the file (MPF).
+
+    The table counts from its own place, so what is put before it shifts nothing.
+    """
+    found = list(segments(data))
+    if not found or found[-1].kind != _START_OF_SCAN:
+        raise Unembeddable("not a complete JPEG")
+    cuts = [
+        Edit(part.start, part.end, b"")
+        for part in found
+        if part.kind == _COMMENT and _HEAD.match(data, part.body)
+    ]
+    at = next(part.start for part in found if part.kind not in _OPENING)
+    return [Edit(at, at, _comments(text.encode())), *cuts]
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of all comments of ours, if none is missing."""
+    parts: dict[int, bytes] = {}
+    count = 0
+    for part in segments(data):
+        if part.kind == _COMMENT and (head := _HEAD.match(data, part.body, part.end)):
+            parts.setdefault(int(head[1]), data[head.end() : part.end])
+            count = count or int(head[2])
+    if count == 0 or any(number not in parts for number in range(1, count + 1)):
+        return None
+    return text_of(b"".join(parts[number] for number in range(1, count + 1)))
+
+
+def segments(data: bytes) -> Iterator[ContainerPart[int]]:
+    """Each whole segment up to the header of the first scan; its kind is the marker."""
+    end = len(data) if matches(data) else 0
+    return walk(data, 2, end, _segment_at, last=_START_OF_SCAN, budget=part_budget(_MAX_SEGMENTS))
+
+
+def _segment_at(data: bytes, at: int) -> ContainerPart[int] | None:
+    first, marker, length = _SEGMENT.unpack_from(data, at)
+    if first != 0xFF:
+        return None
+    if marker == 0xFF and (fill := _FILL.match(data, at)):
+        return _segment_at(data, fill.end() - 1)
+    if marker in _ALONE:
+        return ContainerPart(marker, at, at + 2, at + 2)
+    return ContainerPart(marker, at, at + 4, at + 2 + length) if length >= 2 else None
+
+
+def _comments(raw: bytes) -> bytes:
+    parts = [raw[at : at + _PART_BYTES] for at in range(0, len(raw), _PART_BYTES)] or [b""]
+    bodies = [b"sixfold %d/%d:" % (number, len(parts)) + part for number, part in enumerate(parts, 1)]
+    return b"".join(b"\xff\xfe" + (len(body) + 2).to_bytes(2) + body for body in bodies)

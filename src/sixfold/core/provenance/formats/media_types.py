@@ -1,0 +1,224 @@
+"""The formats of files that this server knows: media type, extension, first bytes, and who reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sixfold.core.provenance.formats import (
+    avif,
+    bitmap,
+    flac,
+    gif,
+    glb,
+    jpeg,
+    mp3,
+    mp4,
+    ogg,
+    png,
+    svg,
+    wav,
+    webm,
+    webp,
+)
+from sixfold.core.provenance.formats.edits import Edit
+from sixfold.core.provenance.formats.parts import DAMAGE, MalformedFile, MediaHeader
+
+HEAD_BYTES = 4096  # that `sniff` looks at
+MAGIC_BYTES = 32  # that `find` looks at
+UNKNOWN = "application/octet-stream"
+
+
+class Reader(Protocol):
+    """A module that reads a container's own claims."""
+
+    def header(self, data: bytes) -> MediaHeader:
+        """Return size or length."""
+        ...
+
+    def is_complete(self, data: bytes) -> bool:
+        """Return False for a file that was cut off."""
+        ...
+
+
+class Carrier(Protocol):
+    """A module whose container carries text in its metadata."""
+
+    def matches(self, data: bytes) -> bool:
+        """Whether the bytes begin like this container."""
+        ...
+
+    def edits(self, data: bytes, text: str) -> list[Edit]:
+        """Return what puts the text into the file; raises `Unembeddable`."""
+        ...
+
+    def extract(self, data: bytes) -> str | None:
+        """Return the text in the file, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """One kind of file.
+
+    `head` is a regular expression, without groups, of its first bytes. `aliases` are other media types of the
+    same container. `is_inline`: a browser may show it in its own frame; other files are sent as attachments.
+    `pillow` and `demuxer` are the format's names in Pillow and in FFmpeg, for those that may be decoded.
+    """
+
+    media_type: str
+    extension: str
+    head: bytes = b""
+    reader: Reader | None = None
+    carrier: Carrier | None = None
+    aliases: tuple[str, ...] = ()
+    is_inline: bool = False
+    pillow: str = ""
+    demuxer: str = ""
+
+    @property
+    def is_video(self) -> bool:
+        """Whether it may hold moving images and is read by a demuxer."""
+        return bool(self.demuxer) and (self.media_type.startswith("video/") or self.media_type == "image/gif")
+
+    def header(self, data: bytes) -> MediaHeader:
+        """Return what the file claims; raises `MalformedFile`."""
+        try:
+            return MediaHeader() if self.reader is None else self.reader.header(data)
+        except DAMAGE as error:
+            raise MalformedFile(str(error)) from error
+
+    def is_complete(self, data: bytes) -> bool:
+        """Return False for a file that was cut off; True where its format does not tell."""
+        try:
+            return self.reader is None or self.reader.is_complete(data)
+        except DAMAGE:
+            return False
+
+
+# In the order of their test: of two that begin alike, the longer head first.
+FORMATS = (
+    FileFormat(
+        "image/png", "png", rb"\x89PNG\r\n\x1a\n", png, png, ("image/apng",), is_inline=True, pillow="PNG"
+    ),
+    FileFormat(
+        "image/jpeg", "jpg", rb"\xff\xd8\xff", jpeg, jpeg, ("image/jpg",), is_inline=True, pillow="JPEG"
+    ),
+    FileFormat("image/webp", "webp", rb"RIFF....WEBP", webp, webp, is_inline=True, pillow="WEBP"),
+    FileFormat("image/gif", "gif", rb"GIF8[79]a", gif, gif, is_inline=True, pillow="GIF", demuxer="gif"),
+    FileFormat("image/avif", "avif", rb"....ftyp(?:avi[fs]|mif1)", avif, avif, is_inline=True, pillow="AVIF"),
+    FileFormat("image/heic", "heic", rb"....ftyphei[cx]", avif, avif),
+    FileFormat(
+        "image/bmp",
+        "bmp",
+        rb"BM.{12}[\x0c\x28\x34\x38\x40\x6c\x7c]\0\0\0",
+        bitmap,
+        is_inline=True,
+        pillow="BMP",
+    ),
+    FileFormat("image/tiff", "tiff", rb"II[*+]\0|MM\0[*+]", bitmap, pillow="TIFF"),
+    FileFormat("video/quicktime", "mov", rb"....ftypqt  ", mp4, mp4, is_inline=True, demuxer="mov"),
+    FileFormat(
+        "audio/mp4", "m4a", rb"....ftypM4A", mp4, mp4, ("audio/x-m4a",), is_inline=True, demuxer="mov"
+    ),
+    FileFormat("video/mp4", "mp4", rb"....ftyp", mp4, mp4, is_inline=True, demuxer="mov"),
+    FileFormat(
+        "video/webm",
+        "webm",
+        rb"\x1aE\xdf\xa3",
+        webm,
+        webm,
+        ("audio/webm", "video/x-matroska", "audio/x-matroska"),
+        is_inline=True,
+        demuxer="matroska",
+    ),
+    FileFormat("video/x-msvideo", "avi", rb"RIFF....AVI ", demuxer="avi"),
+    FileFormat(
+        "audio/wav",
+        "wav",
+        rb"(?:RIF[FX]|RF64|BW64)....WAVE",
+        wav,
+        wav,
+        ("audio/x-wav", "audio/wave"),
+        is_inline=True,
+        demuxer="wav",
+    ),
+    FileFormat(
+        "audio/ogg",
+        "ogg",
+        rb"OggS",
+        None,
+        ogg,
+        ("audio/opus", "application/ogg"),
+        is_inline=True,
+        demuxer="ogg",
+    ),
+    FileFormat("audio/flac", "flac", rb"fLaC", flac, flac, ("audio/x-flac",), is_inline=True, demuxer="flac"),
+    FileFormat(
+        "audio/mpeg",
+        "mp3",
+        rb"ID3|\xff[\xfa\xfb\xf2\xf3]",
+        None,
+        mp3,
+        ("audio/mp3",),
+        is_inline=True,
+        demuxer="mp3",
+    ),
+    FileFormat("audio/aac", "aac", rb"\xff[\xf1\xf9]", demuxer="aac"),
+    FileFormat("audio/aiff", "aiff", rb"FORM....AIF[FC]", demuxer="aiff"),
+    FileFormat("model/gltf-binary", "glb", rb"glTF", None, glb, is_inline=True),
+    FileFormat("application/zip", "zip", rb"PK(?:\x03\x04|\x05\x06)"),
+    FileFormat("application/pdf", "pdf", rb"%PDF-"),
+    # Of these, the first bytes do not tell.
+    FileFormat("image/svg+xml", "svg", carrier=svg),
+    FileFormat("audio/pcm", "pcm"),
+    FileFormat("application/json", "json", is_inline=True),
+    FileFormat("application/x-safetensors", "safetensors"),
+    FileFormat("text/plain", "txt", is_inline=True),
+    FileFormat("text/markdown", "md", is_inline=True),
+    FileFormat("text/html", "html"),
+)
+BY_MEDIA_TYPE: Mapping[str, FileFormat] = {
+    name: each for each in FORMATS for name in (each.media_type, *each.aliases)
+}
+EXTENSIONS: Mapping[str, str] = {each.media_type: each.extension for each in FORMATS}
+INLINE = frozenset(each.media_type for each in FORMATS if each.is_inline)
+
+_TEXTS = frozenset({"text/plain", "text/markdown", "application/json"})
+_TAGS = re.compile(rb"<(?:\?xml|!doctype|html|script|head|body)", re.IGNORECASE)
+_SVG = re.compile(rb"<svg", re.IGNORECASE)
+_WITH_HEAD = tuple(each for each in FORMATS if each.head)
+_HEADS = re.compile(b"|".join(b"(%b)" % each.head for each in _WITH_HEAD), re.DOTALL)
+
+
+def find(head: bytes) -> FileFormat | None:
+    """Return the format of a file by its first bytes."""
+    found = _HEADS.match(head)
+    return _WITH_HEAD[found.lastindex - 1] if found and found.lastindex else None
+
+
+def sniff(head: bytes, claimed: str = "") -> str:
+    """Return the media type of a file that begins with `head`.
+
+    Only the bytes decide, as names and claims are chosen by strangers; a claim decides only between kinds of
+    plain text.
+    """
+    found = find(head)
+    return _text(head[:HEAD_BYTES], claimed) if found is None else found.media_type
+
+
+def _text(head: bytes, claimed: str) -> str:
+    if not head or b"\0" in head:
+        return UNKNOWN
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.end < len(head) - 3:  # more than a character that was cut in two
+            return UNKNOWN
+    if _SVG.search(head):
+        return "image/svg+xml"
+    if _TAGS.search(head):
+        return "text/html"
+    return claimed if claimed in _TEXTS else "text/plain"

@@ -1,0 +1,155 @@
+"""MP3: a TXXX frame `sixfold` in the ID3v2 tag, whose other frames stay as they are.
+
+A new tag is version 2.4; an existing one keeps its version, because its frames' names and sizes
+belong to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import part_budget
+
+_DESCRIPTION = "sixfold"
+_UNSYNCHRONISED = 0x80
+_EXTENDED = 0x40  # in version 2.2: compressed
+_FOOTER = 0x10
+_ENCODINGS = {0: "latin-1", 1: "utf-16", 2: "utf-16-be", 3: "utf-8"}
+
+
+class _Version(NamedTuple):
+    """How a version writes a frame: the frame's name, and the widths of its header's parts."""
+
+    name: bytes
+    size_bytes: int
+    flag_bytes: int
+    size_bits: int
+    encoding: int
+
+
+_VERSIONS = {
+    2: _Version(b"TXX", 3, 0, 8, 1),
+    3: _Version(b"TXXX", 4, 2, 8, 1),
+    4: _Version(b"TXXX", 4, 2, 7, 3),
+}
+
+
+class _Tag(NamedTuple):
+    number: int
+    flags: int
+    end: int  # in the file
+    body: bytes
+
+
+class _Frame(NamedTuple):
+    name: bytes
+    start: int
+    body: int
+    end: int
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin with an ID3 tag or an MPEG audio frame of layer III."""
+    return data[:3] == b"ID3" or (data[:1] == b"\xff" and len(data) > 3 and data[1] & 0xE6 == 0xE2)
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text into the file's tag, or a new one before its first frame."""
+    if not matches(data):
+        raise Unembeddable("not an MP3")
+    tag = _tag(data) if data[:3] == b"ID3" else _Tag(4, 0, 0, b"")
+    if tag is None:
+        raise Unembeddable("the ID3 tag of this MP3 is broken")
+    version = _VERSIONS[tag.number]
+    frames = list(_frames(tag, version))
+    end = frames[-1].end if frames else 0
+    if tag.body[end:].strip(b"\0"):
+        raise Unembeddable("the ID3 tag of this MP3 is broken")
+    kept = [tag.body[frame.start : frame.end] for frame in frames if _read(tag, version, frame) is None]
+    body = b"".join([*kept, _frame(version, text)])
+    if len(body) >= 2**28:
+        raise Unembeddable("the ID3 tag of this MP3 is too large")
+    head = b"ID3" + bytes([tag.number, 0, 0]) + _integer(len(body), 4, 7)
+    return [Edit(0, tag.end, head + body)]
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of our frame."""
+    tag = _tag(data) if data[:3] == b"ID3" else None
+    if tag is None:
+        return None
+    version = _VERSIONS[tag.number]
+    for frame in _frames(tag, version):
+        text = _read(tag, version, frame)
+        if text is not None:
+            return text_of(text.encode("utf-8", "replace"))
+    return None
+
+
+def _tag(data: bytes) -> _Tag | None:
+    """The tag without its extended header and, before version 2.4, without its unsynchronisation."""
+    if len(data) < 10 or data[3] not in _VERSIONS or max(data[6:10]) > 0x7F:
+        return None
+    number, flags = data[3], data[5]
+    end = 10 + _size(data[6:10], 7)
+    if end > len(data) or (number == 2 and flags & _EXTENDED):
+        return None
+    body = data[10:end]
+    if number < 4 and flags & _UNSYNCHRONISED:
+        body = body.replace(b"\xff\x00", b"\xff")
+    if flags & _EXTENDED:
+        length = _size(body[:4], 7) if number == 4 else _size(body[:4], 8) + 4
+        body = body[max(length, 4) :]
+    return _Tag(number, flags, end + (10 if number == 4 and flags & _FOOTER else 0), body)
+
+
+def _frames(tag: _Tag, version: _Version) -> Iterator[_Frame]:
+    """Each whole frame up to the padding."""
+    wide, body = len(version.name), tag.body
+    head = wide + version.size_bytes + version.flag_bytes
+    budget, at = part_budget(), 0
+    while True:
+        budget.spend(parts=1)
+        name = body[at : at + wide]
+        if at + head > len(body) or not name.isalnum():
+            return
+        end = at + head + _size(body[at + wide : at + wide + version.size_bytes], version.size_bits)
+        if end > len(body):
+            return
+        yield _Frame(name, at, at + head, end)
+        at = end
+
+
+def _read(tag: _Tag, version: _Version, frame: _Frame) -> str | None:
+    """The frame's text, if it is one of ours."""
+    if frame.name != version.name or frame.end == frame.body:
+        return None
+    encoding = _ENCODINGS.get(tag.body[frame.body])
+    if encoding is None:
+        return None
+    text = tag.body[frame.body + 1 : frame.end].decode(encoding, "replace")
+    description, _, value = text.partition("\0")
+    return value.lstrip("\ufeff").rstrip("\0") if description == _DESCRIPTION else None
+
+
+def _frame(version: _Version, text: str) -> bytes:
+    encoding = _ENCODINGS[version.encoding]
+    marked = "" if encoding == "utf-8" else "\ufeff"
+    parts = f"{marked}{_DESCRIPTION}\0{marked}{text}".encode(encoding.replace("16", "16-le"))
+    body = bytes([version.encoding]) + parts
+    size = _integer(len(body), version.size_bytes, version.size_bits)
+    return version.name + size + bytes(version.flag_bytes) + body
+
+
+def _size(raw: bytes, bits: int) -> int:
+    total = 0
+    for byte in raw:
+        total = total << bits | byte
+    return total
+
+
+def _integer(value: int, size_bytes: int, bits: int) -> bytes:
+    mask = (1 << bits) - 1
+    return bytes(value >> bits * place & mask for place in reversed(range(size_bytes)))

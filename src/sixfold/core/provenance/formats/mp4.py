@@ -1,0 +1,116 @@
+"""MP4, MOV, M4A, AVIF: a `uuid` box at the end of the file, so that no offset into it changes.
+
+Only a fragment index (`mfra`), which players look for at the very end, stays behind it. An earlier
+manifest of ours that is followed by other boxes becomes free space, for the same reason.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import partial
+
+from sixfold.core.input_budget import InputBudget
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
+
+_UUID = bytes.fromhex("a4d2c0e66b1f4c58932e7d05f1b86a3c")
+_FIRST = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"styp"})
+_INDEX = b"mfra"
+_MOVIE = b"moov"
+_NEEDED = frozenset({_MOVIE, b"mdat"})
+_VIDEO_BOXES = _NEEDED | {b"moof", b"ftyp", b"free", b"wide", b"sidx", b"styp"}
+_BOX = struct.Struct(">I4s")
+MAX_BOXES = 1 << 16
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin as an ISO base media or a QuickTime file."""
+    return data[4:8] in _FIRST and len(data) >= 16
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the seconds that the movie's header claims."""
+    for box in boxes(data):
+        if box.kind == _MOVIE:
+            inside = boxes(data, box.body, box.end)
+            return next((_seconds(data, part.body) for part in inside if part.kind == b"mvhd"), MediaHeader())
+    return MediaHeader()
+
+
+def is_complete(data: bytes) -> bool:
+    """Whether index and frames are there, and every box of a video is as long as it says."""
+    seen, at = set[bytes](), 0
+    for box in boxes(data):
+        if seen >= _NEEDED and box.kind not in _VIDEO_BOXES:
+            return True  # appended by another program
+        seen.add(box.kind)
+        at = box.end
+    is_cut = len(data) >= at + 8 and data[at + 4 : at + 8] in _VIDEO_BOXES
+    return seen >= _NEEDED and not is_cut
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text at the end."""
+    top = list(boxes(data)) if matches(data) else []
+    if not top or top[-1].end != len(data):
+        raise Unembeddable("not a complete MP4")
+    found = [_closed(data, top[-1])] if top[-1].is_open else []
+    at = top[-1].start if top[-1].kind == _INDEX else len(data)
+    for box in top:
+        if not _is_ours(data, box):
+            continue
+        if box.end == at:
+            found.append(Edit(box.start, box.end, b""))
+        else:
+            found.append(Edit(box.start + 4, box.start + 8, b"free"))
+            found.append(Edit(box.body, box.body + 16, bytes(16)))
+    body = b"uuid" + _UUID + text.encode()
+    return [*found, Edit(at, at, (len(body) + 4).to_bytes(4) + body)]
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of our last box."""
+    last = None
+    for box in boxes(data) if matches(data) else ():
+        if _is_ours(data, box):
+            last = box
+    return None if last is None else text_of(data[last.body + 16 : last.end])
+
+
+def boxes(
+    data: bytes, at: int = 0, end: int | None = None, budget: InputBudget | None = None
+) -> Iterator[ContainerPart[bytes]]:
+    """Each whole box between two offsets, by default of the top level."""
+    limit = len(data) if end is None else end
+    return walk(data, at, limit, partial(_box_at, limit), budget=budget or part_budget(MAX_BOXES))
+
+
+def _box_at(limit: int, data: bytes, at: int) -> ContainerPart[bytes] | None:
+    body = at + 8
+    if body > limit:
+        return None
+    size, kind = _BOX.unpack_from(data, at)
+    if size == 1:
+        (size,) = struct.unpack_from(">Q", data, body)
+        body += 8
+    end = at + size if size else limit
+    return ContainerPart(kind, at, body, end, not size) if end >= body else None
+
+
+def _seconds(data: bytes, at: int) -> MediaHeader:
+    layout, begin = (">IQ", at + 20) if data[at] == 1 else (">II", at + 12)
+    scale, length = struct.unpack_from(layout, data, begin)
+    return MediaHeader(seconds=length / scale if length else None)
+
+
+def _is_ours(data: bytes, box: ContainerPart[bytes]) -> bool:
+    return box.kind == b"uuid" and data.startswith(_UUID, box.body) and box.end >= box.body + 16
+
+
+def _closed(data: bytes, box: ContainerPart[bytes]) -> Edit:
+    """Give the last box, which ran to the end of the file, its size."""
+    size = box.end - box.start
+    if size >= 2**32:
+        raise Unembeddable("the last box of this MP4 is too large to be closed")
+    return Edit(box.start, box.start + 4, size.to_bytes(4))

@@ -1,0 +1,92 @@
+"""SVG: `<metadata id="sixfold-manifest">` as the root's first child; UTF-8 only, and no XML parser."""
+
+from __future__ import annotations
+
+import re
+
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import MAX_PARTS
+from sixfold.core.provenance.formats.xmp import escaped, unescaped
+
+_OURS = re.compile(rb'<(?:[\w.-]{1,64}:)?metadata id="sixfold-manifest">([^<]*)</(?:[\w.-]{1,64}:)?metadata>')
+_ROOT = re.compile(rb"<((?:[\w.-]{1,64}:)?)svg(?=[\s/>])")
+_SPACE = re.compile(rb"\s*")
+_PROLOGUE = ((b"<?", b"?>"), (b"<!--", b"-->"))
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_QUOTES = re.compile(rb"[\"'>\[\]]|<!--|<\?")
+_ATTRIBUTES = re.compile(rb"(?:[^\"'<>]+|\"[^\"<]*\"|'[^'<]*')*+>")
+
+
+def matches(data: bytes) -> bool:
+    """Whether the first element is `svg`."""
+    return _root(data) is not None
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text right behind the root's start tag."""
+    root = _root(data)
+    tag = _ATTRIBUTES.match(data, root.end()) if root else None
+    if root is None or tag is None:
+        raise Unembeddable("not an SVG in UTF-8")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise Unembeddable("not an SVG in UTF-8") from error
+    prefix = root[1]
+    ours = b'<%bmetadata id="sixfold-manifest">%b</%bmetadata>'
+    ours %= (prefix, escaped(text).encode(), prefix)
+    end = tag.end()
+    if data[end - 2 : end] == b"/>":
+        return [Edit(end - 2, end, b">" + ours + b"</%bsvg>" % prefix)]
+    cuts = [Edit(*match.span(), b"") for match in _OURS.finditer(data, end)]
+    return [Edit(end, end, ours), *cuts]
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of our element."""
+    root = _root(data)
+    match = _OURS.search(data, root.end()) if root else None
+    return None if match is None else text_of(unescaped(match[1]))
+
+
+def _root(data: bytes) -> re.Match[bytes] | None:
+    """The root's name, behind declaration, comments and document type."""
+    if data.startswith(_UTF16):
+        return None
+    at = 3 if data.startswith(b"\xef\xbb\xbf") else 0
+    for _ in range(MAX_PARTS):
+        space = _SPACE.match(data, at)
+        at = space.end() if space else at
+        after = _skipped(data, at)
+        if after is None:
+            return _ROOT.match(data, at)
+        at = after
+    return None
+
+
+def _skipped(data: bytes, at: int) -> int | None:
+    """Behind what stands at `at`, if it is not an element; the end of the file if it never ends."""
+    for opening, closing in _PROLOGUE:
+        if data.startswith(opening, at):
+            end = data.find(closing, at + len(opening))
+            return len(data) if end < 0 else end + len(closing)
+    return _document_type_end(data, at) if data[at : at + 9] == b"<!DOCTYPE" else None
+
+
+def _document_type_end(data: bytes, at: int) -> int:
+    """Behind a document type, whose internal subset may hold quotes, comments and markup."""
+    depth = 0
+    at += 9
+    for _ in range(MAX_PARTS):
+        match = _QUOTES.search(data, at)
+        if match is None:
+            break
+        sign, at = match[0], match.end()
+        depth += (sign == b"[") - (sign == b"]")
+        if sign == b">" and depth <= 0:
+            return at
+        closing = {b'"': b'"', b"'": b"'", b"<!--": b"-->", b"<?": b"?>"}.get(sign)
+        if closing:
+            end = data.find(closing, at)
+            at = len(data) if end < 0 else end + len(closing)
+    return len(data)

@@ -1,0 +1,54 @@
+"""Vorbis comments, which FLAC and Ogg share: the field `SIXFOLD_MANIFEST`."""
+
+from __future__ import annotations
+
+from sixfold.core.provenance.formats.edits import Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import MAX_PARTS
+
+_FIELD = b"SIXFOLD_MANIFEST="
+_EMPTY = b"\x07\0\0\0sixfold\0\0\0\0"
+
+
+def merged(comment: bytes | None, text: str) -> bytes:
+    """The comment block (or a new one) with our field as its last, and what follows the fields."""
+    parsed = _parsed(_EMPTY if comment is None else comment)
+    if parsed is None:
+        raise Unembeddable("the comments of this file are broken")
+    vendor, fields, tail = parsed
+    fields = [field for field in fields if not _is_ours(field)] + [_FIELD + text.encode()]
+    parts = [_counted(vendor), len(fields).to_bytes(4, "little"), *map(_counted, fields), tail]
+    return b"".join(parts)
+
+
+def found(comment: bytes) -> str | None:
+    """The text of our field."""
+    parsed = _parsed(comment)
+    for field in parsed[1] if parsed else ():
+        if _is_ours(field):
+            return text_of(field[len(_FIELD) :])
+    return None
+
+
+def _is_ours(field: bytes) -> bool:
+    return field[: len(_FIELD)].upper() == _FIELD
+
+
+def _counted(raw: bytes) -> bytes:
+    return len(raw).to_bytes(4, "little") + raw
+
+
+def _parsed(comment: bytes) -> tuple[bytes, list[bytes], bytes] | None:
+    """Vendor, fields and what follows them; None if the lengths do not add up."""
+    at = 4 + int.from_bytes(comment[:4], "little")
+    vendor, count = comment[4:at], int.from_bytes(comment[at : at + 4], "little")
+    at += 4
+    fields: list[bytes] = []
+    if at > len(comment) or count > MAX_PARTS:
+        return None
+    for _ in range(count):
+        start = at + 4
+        at = start + int.from_bytes(comment[at:start], "little")
+        if start > len(comment) or at > len(comment):
+            return None
+        fields.append(comment[start:at])
+    return vendor, fields, comment[at:]

@@ -1,0 +1,45 @@
+"""WAV: a chunk `sxfd` behind the samples. RF64, and files whose length was never filled in, refuse."""
+
+from __future__ import annotations
+
+import struct
+
+from sixfold.core.provenance.formats import riff
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import MediaHeader
+
+_FORM = b"WAVE"
+_KIND = b"sxfd"
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin as a WAV file."""
+    return riff.is_form(data, _FORM)
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the seconds of the samples that are there; a recorder may claim more, or leave it open."""
+    rate = 0
+    for chunk in riff.claimed_chunks(data, len(data)):
+        if chunk.kind == b"fmt ":
+            (rate,) = struct.unpack_from("<I", data, chunk.body + 8)
+        elif chunk.kind == b"data":
+            return MediaHeader(seconds=min(chunk.size, len(data) - chunk.body) / rate)
+    return MediaHeader()
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text into a chunk of its own, the last."""
+    found = riff.complete(data, _FORM)
+    if not {b"fmt ", b"data"} <= {chunk.kind for chunk in found}:
+        raise Unembeddable("a WAV without format or samples")
+    cuts = [Edit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == _KIND]
+    return riff.rewritten(found, cuts, riff.chunk(_KIND, text.encode()))
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of our chunk."""
+    for chunk in riff.chunks(data, _FORM):
+        if chunk.kind == _KIND:
+            return text_of(data[chunk.body : chunk.body + chunk.size])
+    return None

@@ -1,0 +1,191 @@
+"""WebM and Matroska: a Tags element at the end of the segment.
+
+Positions inside a segment count from where its payload begins, so they hold even when the segment's
+size field has to grow. A segment or cluster of unknown size (a live recording) keeps it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget
+
+_HEADER = 0x1A45DFA3
+_SEGMENT = 0x18538067
+_CLUSTER = 0x1F43B675
+_INFO, _SCALE, _DURATION = 0x1549A966, 0x2AD7B1, 0x4489
+_USUAL_SCALE = (1_000_000).to_bytes(3)  # nanoseconds of a tick
+_NANOSECONDS = 1e9
+_TAGS = 0x1254C367
+_TAG = 0x7373
+_TARGETS = 0x63C0
+_SIMPLE_TAG = 0x67C8
+_NAME = 0x45A3
+_STRING = 0x4487
+_VOID = 0xEC
+_CRC = 0xBF
+_OURS = b"SIXFOLD_MANIFEST"
+_MAX_TAGS_BYTES = 2**19
+_MAX_TAGS = 4  # of the last ones, where ours is: bounds the work on a hostile file
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin as an EBML file."""
+    return data.startswith(_HEADER.to_bytes(4))
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the seconds that the segment's description claims, where that stands before the frames."""
+    segment = _segment(data)
+    for element in _children(data, segment.body, segment.end) if segment else ():
+        if element.kind == _CLUSTER:
+            break
+        if element.kind == _INFO:
+            fields = {part.kind: data[part.body : part.end][:8] for part in _children(data, *element[2:4])}
+            if length := fields.get(_DURATION):
+                ticks = struct.unpack(">d" if len(length) == 8 else ">f", length)[0]
+                scale = int.from_bytes(fields.get(_SCALE, _USUAL_SCALE))
+                return MediaHeader(seconds=ticks * scale / _NANOSECONDS)
+            break
+    return MediaHeader()
+
+
+def is_complete(data: bytes) -> bool:
+    """Whether the segment is as long as it says; a live recording does not say."""
+    return _segment(data) is not None
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text behind the last element of the segment."""
+    segment = _segment(data)
+    if segment is None:
+        raise Unembeddable("not a complete WebM")
+    elements = list(_children(data, segment.body, segment.end))
+    if not elements or elements[-1].end != segment.end:
+        raise Unembeddable("the elements of this WebM do not fill its segment")
+    first = elements[0]
+    found = [_void(first.start, first.end)] if first.kind == _CRC else list[Edit]()
+    for element in _last_tags(elements):
+        found += _removal(data, element, segment.end)
+    tags = _tags(text)
+    grown = len(tags) + sum(len(edit.new) - (edit.end - edit.start) for edit in found)
+    if not segment.is_open:
+        size = segment.end - segment.body + grown
+        found.append(_resized(segment, size))
+    return [*found, Edit(segment.end, segment.end, tags)]
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of our last tag."""
+    segment = _segment(data)
+    text: str | None = None
+    if segment is not None:
+        for element in _last_tags(_children(data, segment.body, segment.end)):
+            for _, raw in _ours(data, element):
+                text = text_of(raw)
+    return text
+
+
+def _segment(data: bytes) -> ContainerPart[int] | None:
+    if not matches(data):
+        return None
+    for element in _children(data, 0, len(data)):
+        if element.kind == _SEGMENT:
+            return element
+    return None
+
+
+def _children(data: bytes, at: int, limit: int) -> Iterator[ContainerPart[int]]:
+    """Each whole element up to `limit`; one of unknown size is entered, its children follow it."""
+    budget = part_budget()
+    while (element := _element(data, at, limit)) is not None:
+        budget.spend(parts=1)
+        yield element
+        if element.is_open and element.kind not in (_SEGMENT, _CLUSTER):
+            return
+        at = element.body if element.is_open else element.end
+
+
+def _element(data: bytes, at: int, limit: int) -> ContainerPart[int] | None:
+    """The element at `at`, if its header and its payload lie within the limit."""
+    if at >= limit:
+        return None
+    ident_bytes = 9 - data[at].bit_length()
+    body = at + ident_bytes
+    if ident_bytes > 4 or body >= limit:
+        return None
+    size_bytes = 9 - data[body].bit_length()
+    ident, mask = int.from_bytes(data[at:body]), (1 << 7 * size_bytes) - 1
+    size = int.from_bytes(data[body : body + size_bytes]) & mask
+    body += size_bytes
+    is_open = size == mask
+    end = limit if is_open else body + size
+    if size_bytes > 8 or body > limit or end > limit:
+        return None
+    return ContainerPart(ident, at, body, end, is_open)
+
+
+def _last_tags(elements: Iterable[ContainerPart[int]]) -> list[ContainerPart[int]]:
+    tags = [element for element in elements if element.kind == _TAGS]
+    return [element for element in tags[-_MAX_TAGS:] if element.end - element.body <= _MAX_TAGS_BYTES]
+
+
+def _ours(data: bytes, tags: ContainerPart[int]) -> Iterator[tuple[ContainerPart[int], bytes]]:
+    """Each simple tag of ours, and its text's bytes."""
+    for tag in _children(data, tags.body, tags.end):
+        if tag.kind != _TAG:
+            continue
+        for simple in _children(data, tag.body, tag.end):
+            if simple.kind == _SIMPLE_TAG:
+                fields = {field.kind: field for field in _children(data, simple.body, simple.end)}
+                name, string = fields.get(_NAME), fields.get(_STRING)
+                if name and string and data[name.body : name.end].rstrip(b"\0") == _OURS:
+                    yield simple, data[string.body : string.end]
+
+
+def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[Edit]:
+    """Edits that take our tag out and shift nothing: cut at the end, overwritten elsewhere."""
+    ours = [simple for simple, _ in _ours(data, tags)]
+    if not ours:
+        return []
+    others = [
+        simple
+        for tag in _children(data, tags.body, tags.end)
+        if tag.kind == _TAG
+        for simple in _children(data, tag.body, tag.end)
+        if simple.kind == _SIMPLE_TAG and simple not in ours
+    ]
+    if others:
+        sums = [part for part in _children(data, tags.body, tags.end) if part.kind == _CRC]
+        return [_void(part.start, part.end) for part in (*ours, *sums)]
+    return [Edit(tags.start, tags.end, b"") if tags.end == end else _void(tags.start, tags.end)]
+
+
+def _void(start: int, end: int) -> Edit:
+    """Overwrite a range with an element that readers skip."""
+    total = end - start
+    size_bytes = 8 if total >= 9 else 1
+    size = total - 1 - size_bytes
+    field = (size | 1 << 7 * size_bytes).to_bytes(size_bytes)
+    return Edit(start, end, bytes([_VOID]) + field + bytes(size))
+
+
+def _resized(segment: ContainerPart[int], size: int) -> Edit:
+    """The segment's size field for its new size, as wide as before where that is enough."""
+    at = segment.start + 4
+    wide = segment.body - at
+    if size >= (1 << 7 * wide) - 1:
+        wide = 8
+    return Edit(at, segment.body, (size | 1 << 7 * wide).to_bytes(wide))
+
+
+def _tags(text: str) -> bytes:
+    fields = _written(_NAME, _OURS) + _written(_STRING, text.encode())
+    return _written(_TAGS, _written(_TAG, _written(_TARGETS, b"") + _written(_SIMPLE_TAG, fields)))
+
+
+def _written(ident: int, body: bytes) -> bytes:
+    field = (len(body) | 1 << 28).to_bytes(4)
+    return ident.to_bytes((ident.bit_length() + 7) // 8) + field + body

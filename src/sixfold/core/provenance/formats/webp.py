@@ -1,0 +1,74 @@
+"""WebP: an XMP chunk; a simple file becomes an extended one, as only that may carry metadata."""
+
+from __future__ import annotations
+
+import struct
+
+from sixfold.core.provenance.formats import riff, xmp
+from sixfold.core.provenance.formats.edits import Edit, Unembeddable
+from sixfold.core.provenance.formats.parts import MediaHeader
+
+_FORM = b"WEBP"
+_HAS_XMP = 0x04
+_HAS_ALPHA = 0x10
+
+
+def matches(data: bytes) -> bool:
+    """Whether the bytes begin as a WebP."""
+    return riff.is_form(data, _FORM)
+
+
+def header(data: bytes) -> MediaHeader:
+    """Return the size of the canvas."""
+    width, height, _ = _canvas(data[12:16], data[20:30])
+    return MediaHeader.of_image(width, height)
+
+
+def edits(data: bytes, text: str) -> list[Edit]:
+    """Put the text into the file's XMP packet, its last chunk."""
+    found = riff.complete(data, _FORM)
+    own = [Edit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == b"XMP "]
+    packets = [data[chunk.body : chunk.body + chunk.size] for chunk in found if chunk.kind == b"XMP "]
+    first = found[0]
+    if first.kind == b"VP8X" and first.size >= 10:
+        flags = data[first.body] | _HAS_XMP
+        own.insert(0, Edit(first.body, first.body + 1, bytes([flags])))
+    else:
+        own.insert(0, Edit(first.start, first.start, extended_header(data, first)))
+    packet = xmp.merged(packets[0] if packets else None, text)
+    return riff.rewritten(found, own, riff.chunk(b"XMP ", packet))
+
+
+def extract(data: bytes) -> str | None:
+    """The text out of the first XMP packet that has one of ours."""
+    for chunk in riff.chunks(data, _FORM):
+        if chunk.kind == b"XMP ":
+            return xmp.found(data[chunk.body : chunk.body + chunk.size])
+    return None
+
+
+def extended_header(data: bytes, first: riff.Chunk) -> bytes:
+    """The VP8X chunk for a simple file: canvas size and alpha as its bitstream states them."""
+    try:
+        width, height, has_alpha = _canvas(first.kind, data[first.body : first.body + 10])
+    except struct.error as error:
+        raise Unembeddable("not a WebP that is known here") from error
+    flags = _HAS_XMP | (_HAS_ALPHA if has_alpha else 0)
+    if first.kind == b"VP8X" or not (width and height):
+        raise Unembeddable("a WebP without a size")
+    size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    return riff.chunk(b"VP8X", bytes([flags, 0, 0, 0]) + size)
+
+
+def _canvas(kind: bytes, bits: bytes) -> tuple[int, int, bool]:
+    """Width, height and alpha as the first bytes of a chunk state them."""
+    if kind == b"VP8 " and bits[3:6] == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", bits, 6)
+        return width & 0x3FFF, height & 0x3FFF, False
+    if kind == b"VP8L" and bits[:1] == b"\x2f":
+        (packed,) = struct.unpack_from("<I", bits, 1)
+        return (packed & 0x3FFF) + 1, (packed >> 14 & 0x3FFF) + 1, bool(packed >> 28 & 1)
+    if kind == b"VP8X" and len(bits) == 10:
+        width, height = (int.from_bytes(bits[at : at + 3], "little") + 1 for at in (4, 7))
+        return width, height, bool(bits[0] & _HAS_ALPHA)
+    raise Unembeddable("not a WebP that is known here")

@@ -1,0 +1,156 @@
+"""Inputs made fit for a file that strangers will hold: no media inlined, no credentials in URLs.
+
+What is replaced becomes a small object that says what stood there: `{"blake3", "bytes"}` (for a
+`data:` URI with `"media_type"`) or `{"url", "withheld"}`. `replaced` lists them, as only inputs without
+any can be run again from the manifest alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import blake3
+import msgspec
+
+from sixfold.core.provenance import manifest
+
+MAX_BYTES = 192 * 1024
+MAX_DEPTH = 64
+_STRING_LIMITS = (16_384, 2_048, 256, 64)
+_MAX_URL = 2_048  # characters where some are not ASCII: `urlsplit` normalizes a host in quadratic time
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
+_DIGEST = frozenset({"blake3", "bytes"})
+_SHAPES = (_DIGEST, _DIGEST | {"media_type"}, frozenset({"url", "withheld"}))
+
+
+def clean(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs for a manifest: plain JSON of at most 192 KiB, long values and `data:` URIs as digests.
+
+    URLs lose user names, passwords and queries, where signed links carry their secrets. When the
+    whole is too large, shorter and shorter strings are replaced, and at last the whole itself.
+    """
+    encoded = b"{}"
+    for limit in _STRING_LIMITS:
+        cleaned = {_text(str(name)): _clean(value, limit, MAX_DEPTH) for name, value in inputs.items()}
+        encoded = manifest.plain(cleaned).encode()
+        if len(encoded) <= MAX_BYTES:
+            return cleaned
+    return digest(encoded)
+
+
+def digest(data: bytes, media_type: str | None = None) -> dict[str, Any]:
+    """What stands in a manifest for bytes that are too long for it."""
+    found: dict[str, Any] = {"blake3": blake3.blake3(data).hexdigest(), "bytes": len(data)}
+    return found if media_type is None else {**found, "media_type": media_type}
+
+
+def replaced(inputs: Mapping[str, Any]) -> list[str]:
+    """The paths (`image`, `layers.0.mask`; `""` is the whole) of what `clean` took out."""
+    return sorted(_replaced(inputs, ""))
+
+
+def _replaced(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[str, Any]", value)
+        if frozenset(mapping) in _SHAPES:
+            yield path
+            return
+        pairs: list[tuple[str, Any]] = list(mapping.items())
+    elif isinstance(value, list):
+        pairs = [(str(index), item) for index, item in enumerate(cast("list[Any]", value))]
+    else:
+        return
+    for name, item in pairs:
+        yield from _replaced(item, f"{path}.{name}" if path else name)
+
+
+def _clean(value: Any, limit: int, depth: int) -> Any:
+    if depth == 0:
+        return digest(msgspec.json.encode(value, order="sorted", enc_hook=str))
+    for kind, handler in _HANDLERS:
+        if isinstance(value, kind):
+            return handler(value, limit, depth)
+    return _string(str(value), limit, depth)
+
+
+def _plain(value: Any, limit: int, depth: int) -> Any:
+    return value
+
+
+def _integer(value: int, limit: int, depth: int) -> int | str:
+    return value if -(2**63) <= value < 2**64 else hex(value)[:limit]
+
+
+def _number(value: float, limit: int, depth: int) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _bytes(value: bytes | bytearray, limit: int, depth: int) -> Any:
+    return digest(bytes(value))
+
+
+def _object(value: Mapping[Any, Any], limit: int, depth: int) -> Any:
+    return {_text(str(name)): _clean(item, limit, depth - 1) for name, item in value.items()}
+
+
+def _array(value: Sequence[Any], limit: int, depth: int) -> Any:
+    return [_clean(item, limit, depth - 1) for item in value]
+
+
+def _string(value: str, limit: int, depth: int) -> Any:
+    value = _text(value)
+    head = value.lstrip()[:8].lower()
+    if head.startswith("data:"):
+        return _data_uri(value.strip())
+    if len(value) > limit:
+        return digest(value.encode())
+    if not head.startswith("http") or len(value.split()) != 1:
+        return value
+    return _url(value) if value.isascii() or len(value) <= _MAX_URL else digest(value.encode())
+
+
+_Handler = Callable[[Any, int, int], Any]
+_HANDLERS: tuple[tuple[type | tuple[type, ...], _Handler], ...] = (
+    (str, _string),
+    ((bool, type(None)), _plain),
+    (int, _integer),
+    (float, _number),
+    ((bytes, bytearray), _bytes),
+    (Mapping, _object),
+    (Sequence, _array),
+)
+
+
+def _text(value: str) -> str:
+    return value.encode("utf-8", "replace").decode()
+
+
+def _data_uri(value: str) -> dict[str, Any]:
+    """The digest of a URI's payload, so that it equals the stored content's; of the text if broken."""
+    head, _, payload = value[5:].partition(",")
+    media_type, *parameters = head.split(";")
+    body = unquote_to_bytes(payload)
+    if "base64" in (parameter.strip().lower() for parameter in parameters):
+        try:
+            body = base64.b64decode(body + b"=" * (-len(body) % 4), validate=False)
+        except binascii.Error:
+            body = value.encode()
+    return digest(body, media_type.lower() if _MEDIA_TYPE.fullmatch(media_type) else "text/plain")
+
+
+def _url(value: str) -> Any:
+    try:
+        parts = urlsplit(value)
+        secret = parts.username is not None or parts.password is not None
+    except ValueError:
+        return value
+    if parts.scheme not in {"http", "https"} or not (secret or parts.query or parts.fragment):
+        return value
+    netloc = parts.netloc.rpartition("@")[2]
+    return {"url": f"{parts.scheme}://{netloc}{parts.path}", "withheld": "query" if parts.query else "part"}

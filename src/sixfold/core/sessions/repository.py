@@ -1,0 +1,305 @@
+"""Sessions in the database: what one is, how it moves on, and what it costs.
+
+Money goes in slices of a minute from `ready` to the end. Each slice is a hold of its own,
+`<session>:<number>`; the first is held with the order, each next one in the transaction that captures the
+one before it, and the last is captured for the part that was used. A session that fails gives its open slice
+back: what was captured before was delivered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core import ids, json_decoding
+from sixfold.core.accounts import charges, keys, ledger, settlement
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.metering import run_time
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Query, Row, Transaction, now, one
+from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, Event, State
+
+SLICE_US = 60 * SECOND_US
+_MAX_SWEEP = 100
+_KEPT = (
+    "account_id",
+    "request_id",
+    "model",
+    "engine",
+    "quality",
+    "hardware",
+    "fps",
+    "rate",
+    "list_rate",
+    "idle_us",
+    "credential",
+    "credential_id",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One session as it is written down; times are epoch µs, money is micro-dollars."""
+
+    id: str
+    account_id: str
+    model: str
+    engine: str
+    quality: str
+    hardware: str
+    inputs: dict[str, Any]
+    fps: int
+    rate: int
+    idle_us: int
+    state: State
+    reason: str | None
+    holder: str
+    slice: int
+    slice_amount: int
+    slice_at: int | None
+    cost: int
+    created_at: int
+    ready_at: int | None
+    closed_at: int | None
+    token_hash: bytes
+    resume_hash: bytes
+    list_rate: int | None = None
+    credential: str | None = None
+    credential_id: str | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> Session:
+        """The session of a database row."""
+        known = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
+        return cls(**known, inputs=json_decoding.decode_whole(row["inputs"]), state=State(row["state"]))
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing can happen to it any more."""
+        return self.state in TERMINAL
+
+    def opens_to(self, token: str) -> bool:
+        """Whether a token, or a resume token, is this session's."""
+        return keys.hash_of(token) in {self.token_hash, self.resume_hash}
+
+    def is_resumed_by(self, token: str) -> bool:
+        """Whether a token is the one to come back with."""
+        return keys.hash_of(token) == self.resume_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A session that is asked for.
+
+    `rate` is micro-dollars an hour, `list_rate` the same by the list where less is charged, `limit` how many
+    one account may have, `payer` the key with a budget, `credential` what the session ends with,
+    `credential_id` its tenant's.
+    """
+
+    account_id: str
+    request_id: str
+    model: str
+    engine: str
+    quality: str
+    hardware: str
+    inputs: dict[str, Any]
+    fps: int
+    rate: int
+    idle_us: int
+    limit: int
+    payer: Payer | None = None
+    list_rate: int | None = None
+    credential: str | None = None
+    credential_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Which server holds a session, and for how many µs without a heartbeat."""
+
+    holder: str
+    life_us: int
+
+
+class Taken(Exception):
+    """Another server has this session by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A new session and its two secrets, which are shown this once."""
+
+    session: Session
+    token: str
+    resume_token: str
+
+
+def worth(rate: int, us: int) -> int:
+    """What a time costs at a price per hour, rounded up to the micro-dollar."""
+    return charges.total((run_time(us, rate),))
+
+
+def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
+    """Write a session down and hold its first slice.
+
+    Raises `InsufficientCredits`, and `TooManyRequests` when the account has as many open as it may.
+    """
+    rows = yield Query("session_count", {"account_id": draft.account_id})
+    if rows[0]["total"] >= draft.limit:
+        raise errors.TooManyRequests(f"{draft.limit} sessions are open: close one first", retry_after=5)
+    session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
+    amount = worth(draft.rate, SLICE_US)
+    yield from settlement.hold(draft.account_id, hold_of(session_id, 0), amount, draft.payer)
+    rows = yield Query(
+        "session_insert",
+        {
+            **{name: getattr(draft, name) for name in _KEPT},
+            "id": session_id,
+            "inputs": msgspec.json.encode(draft.inputs).decode(),
+            "token_hash": keys.hash_of(token),
+            "resume_hash": keys.hash_of(resume),
+            "state": State.REQUESTED,
+            "holder": lease.holder,
+            "lease": lease.life_us,
+            "slice_amount": amount,
+        },
+    )
+    return Opened(Session.of(rows[0]), token, resume)
+
+
+def find(session_id: str, tenant: Tenant) -> Transaction[Session]:
+    """A session of a tenant; raises `NotFound`."""
+    row = yield from one("session_of", id=session_id, **tenant.row)
+    if row is None:
+        raise errors.NotFound(f"There is no session {session_id[:80]}")
+    return Session.of(row)
+
+
+def by_id(session_id: str) -> Transaction[Session | None]:
+    """A session whoever's it is: for those who show its token."""
+    row = yield from one("session_by_id", id=session_id)
+    return Session.of(row) if row is not None else None
+
+
+def happen(session_id: str, event: Event, lease: Lease, reason: str | None = None) -> Transaction[Session]:
+    """Let `event` happen, with the money that goes with it; where it cannot happen, nothing does.
+
+    Raises `Taken` when the session is not the lease's, unless it is given up as lost.
+    """
+    session = yield from fresh(session_id)
+    if session.holder != lease.holder and event is not Event.LOSE:
+        raise Taken(session_id)
+    following = TRANSITIONS.get((session.state, event))
+    if following is None:
+        return session
+    rows = yield Query(
+        "session_move",
+        {
+            "id": session_id,
+            "from_state": session.state,
+            "state": following,
+            "reason": reason,
+            "lease": lease.life_us,
+        },
+    )
+    session = Session.of(rows[0])
+    if event is Event.READY:
+        session = Session.of((yield Query("session_ready", {"id": session_id}))[0])
+    if following in TERMINAL:
+        session = yield from _end(session, paid=event is Event.END)
+    return session
+
+
+def turn_slice(session_id: str, payer: Payer | None) -> Transaction[Session]:
+    """Capture each slice that is over and hold the next.
+
+    Raises `InsufficientCredits` or `BudgetExceeded` without the money for it: then `last_slice` is due.
+    """
+    session = yield from fresh(session_id)
+    moment = yield from now()
+    while not session.is_terminal and _is_over(session, moment):
+        captured = yield from _capture(session, SLICE_US)
+        amount = worth(session.rate, SLICE_US)
+        yield from ledger.hold(session.account_id, hold_of(session.id, session.slice + 1), amount, payer)
+        session = yield from _turned(session, captured, amount)
+    return session
+
+
+def last_slice(session_id: str, lease: Lease) -> Transaction[Session]:
+    """Capture the slice that is over, hold no other, and let the session close."""
+    session = yield from fresh(session_id)
+    if not session.is_terminal and _is_over(session, (yield from now())):
+        captured = yield from _capture(session, SLICE_US)
+        yield from _turned(session, captured, 0)
+    return (yield from happen(session_id, Event.CLOSE, lease, "no credit"))
+
+
+def slice_left(session: Session) -> Transaction[int]:
+    """The µs until the slice that runs is over, whichever server began it."""
+    moment = yield from now()
+    if session.slice_at is None or not session.slice_amount:
+        return SLICE_US
+    return max(0, session.slice_at + SLICE_US - moment)
+
+
+def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[Session, ...]]:
+    """End what other servers held: all of it, or what they let lapse."""
+    moment = yield from now()
+    before = moment if lapsed_only else 2**62
+    rows = yield Query("session_lost", {"holder": holder, "before": before, "limit": _MAX_SWEEP})
+    ended: list[Session] = []
+    for row in rows:
+        ended.append((yield from happen(str(row["id"]), Event.LOSE, Lease(holder, 0), "lost")))
+    return tuple(ended)
+
+
+def heartbeat(lease: Lease) -> Transaction[int]:
+    """Extend the leases of a holder's open sessions; gives how many."""
+    return len((yield Query("session_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
+
+
+def fresh(session_id: str) -> Transaction[Session]:
+    """A session as it stands; raises `NotFound`."""
+    session = yield from by_id(session_id)
+    if session is None:
+        raise errors.NotFound(f"There is no session {session_id[:80]}")
+    return session
+
+
+def _is_over(session: Session, moment: int) -> bool:
+    return session.slice_at is not None and session.slice_amount > 0 and moment - session.slice_at >= SLICE_US
+
+
+def _turned(session: Session, captured: int, amount: int) -> Transaction[Session]:
+    values = {"id": session.id, "slice": session.slice, "life": SLICE_US, "captured": captured}
+    return Session.of((yield Query("session_slice", {**values, "amount": amount}))[0])
+
+
+def _end(session: Session, *, paid: bool) -> Transaction[Session]:
+    session = Session.of((yield Query("session_end", {"id": session.id}))[0])
+    captured = 0
+    if session.slice_amount and paid and session.slice_at is not None and session.closed_at is not None:
+        used = min(SLICE_US, max(0, session.closed_at - session.slice_at))
+        captured = yield from _capture(session, used)
+    elif session.slice_amount:
+        yield from ledger.release(hold_of(session.id, session.slice))
+    yield Query("session_forget", {"id": session.id})
+    return Session.of((yield Query("session_settle", {"id": session.id, "captured": captured}))[0])
+
+
+def _capture(session: Session, used_us: int) -> Transaction[int]:
+    """Charge the time that was used of a slice, no more than was held for it; gives the micro-dollars."""
+    charge = charges.of((run_time(used_us, session.rate),), session.slice_amount)
+    description = f"{session.model}: minute {session.slice + 1}"
+    entry = ledger.Entry("session", description, session.id, charges.encode(charge))
+    yield from ledger.capture(hold_of(session.id, session.slice), charge.amount, entry)
+    return charge.amount
+
+
+def hold_of(session_id: str, number: int) -> str:
+    """The id of the hold of a session's slice."""
+    return f"{session_id}:{number}"

@@ -1,0 +1,267 @@
+"""The sessions of this server: asked for, entered by a socket, closed, and ended with the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.accounts import limits, rights
+from sixfold.core.accounts.connections import Connections, Credential, current
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.models import Catalog, EngineSpec
+from sixfold.core.catalog.templates import Templates
+from sixfold.core.clock import SECOND_US
+from sixfold.core.database import Database
+from sixfold.core.sessions import handover
+from sixfold.core.sessions import repository as sessions
+from sixfold.core.sessions.connection import DRAINED, NORMAL, REVOKED
+from sixfold.core.sessions.handover import Standing
+from sixfold.core.sessions.repository import Draft, Lease, Opened, Session
+from sixfold.core.sessions.runner import Backstage, Ending, Running
+from sixfold.core.sessions.states import Event
+from sixfold.core.sessions.worker_pool import Rooms
+from sixfold.core.workers.lease_guard import Sight
+from sixfold.core.workers.policy import Policy, worker_spec
+from sixfold.core.workers.ports import Driver
+
+_LOG = logging.getLogger("sixfold.sessions")
+DEFAULT_FPS, MAX_FPS, POSE_FPS = 30, 60, 20
+DEFAULT_IDLE_SECONDS = 120
+_DRAIN_SECONDS = 5.0
+_RETRY_SECONDS = 0.5
+_CLOSE_SECONDS = 10.0
+_CLOSES_LATER = "The session has stopped; its end is written down once the storage can be reached: ask again"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A session as somebody asks for it; `fps` is of no account where poses are told."""
+
+    principal: Principal
+    request_id: str
+    model: str
+    inputs: Mapping[str, Any]
+    fps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What sessions are made of, and how many one account may have open."""
+
+    catalog: Catalog
+    templates: Templates
+    terms: Terms
+    limit: int
+
+
+class LiveSessions:
+    """Every session of this server. See `start` and `drain`."""
+
+    def __init__(
+        self,
+        database: Database,
+        driver: Driver,
+        offer: Offer,
+        policy: Policy,
+        boot: str,
+        connections: Connections | None = None,
+    ) -> None:
+        self._database = database
+        self._rooms = Rooms(driver)
+        self._offer = offer
+        self._policy = policy
+        self._lease = Lease(boot, int(policy.lease_seconds * SECOND_US))
+        self._running: dict[str, Running] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._beating: asyncio.Task[None] | None = None
+        self._draining = False
+        self._shared = False
+        self._connections = Connections(database) if connections is None else connections
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self, *, alone: bool) -> None:
+        """End what a server before this one left; where there are others, only what they let lapse."""
+        self._shared = not alone
+        while await self._database.write(sessions.lost(self._lease.holder, lapsed_only=not alone)):
+            pass
+        self._beating = asyncio.create_task(self._beat(), name="sessions")
+
+    async def drain(self) -> None:
+        """Close every session, or leave it to whichever server its socket comes to next; take no other."""
+        self._draining = True
+        for running in self._running.values():
+            running.end(Ending(None if self._shared else Event.CLOSE, "drained", DRAINED))
+        if self._tasks:
+            await asyncio.wait(set(self._tasks.values()), timeout=_DRAIN_SECONDS)
+        if self._beating is not None:
+            self._beating.cancel()
+
+    async def _beat(self) -> None:
+        """Keep our leases, and end what other servers let lapse."""
+        every = self._policy.lease_seconds / 3
+        sight = Sight(every, self._policy.lease_seconds)
+        while True:
+            await asyncio.sleep(every)
+            with contextlib.suppress(errors.StoreFailed):
+                await self._database.write(sessions.heartbeat(self._lease), durable=False)
+                if sight.clear():
+                    await self._database.write(sessions.lost(self._lease.holder, lapsed_only=True))
+
+    @property
+    def running(self) -> tuple[Running, ...]:
+        """Every session that is open here."""
+        return tuple(self._running.values())
+
+    # -- what is asked ---------------------------------------------------------------------------
+
+    async def create(self, wish: Wish) -> Opened:
+        """Begin a session; it starts while this returns.
+
+        Raises `Forbidden`, `NotFound`, `BadRequest` for a model without sessions, `InvalidInput`,
+        `EngineUnavailable`, `InsufficientCredits` and `TooManyRequests`.
+        """
+        wish.principal.require(rights.RUN)
+        wish.principal.permit(wish.model)
+        if self._draining:
+            raise errors.ShuttingDown
+        model = self._offer.catalog[wish.model]
+        if wish.model not in self._offer.templates or not self._offer.templates[wish.model].session:
+            raise errors.BadRequest(f"{wish.model} has no sessions: run it, or join its queue")
+        values = model.check(wish.inputs)
+        engine, quality = model.choose(values, self._offer.terms)
+        hire = self._offer.templates.hire(wish.model, None)
+        free = self._offer.catalog.prices.own_hardware_free and engine.on_own_hardware
+        draft = Draft(
+            account_id=wish.principal.account_id,
+            request_id=wish.request_id,
+            model=wish.model,
+            engine=engine.name,
+            quality=quality,
+            hardware=hire.hardware,
+            inputs=values,
+            fps=POSE_FPS if model.output_kind == "json" else wish.fps or DEFAULT_FPS,
+            rate=0 if free else hire.hour_micros,
+            list_rate=hire.hour_micros if free else None,
+            idle_us=int(self._idle_seconds(wish.model) * SECOND_US),
+            limit=self._offer.limit,
+            payer=limits.payer_of(wish.principal),
+            credential=None if (credential := current()) is None else credential.text,
+            credential_id=wish.principal.credential_id or None,
+        )
+        opened = await self._database.write(sessions.create(draft, self._lease))
+        self._begin(opened.session, engine, draft.payer)
+        return opened
+
+    async def find(self, session_id: str, tenant: Tenant) -> Session:
+        """A session of a tenant; raises `NotFound`."""
+        return await self._database.read(sessions.find(session_id, tenant))
+
+    async def close(self, session_id: str, tenant: Tenant) -> Session:
+        """Close a session and wait for its end; one that has ended stays as it is.
+
+        Raises `NotFound`, and `StoreFailed` where its end cannot be written down for now: it is all the same.
+        """
+        running = self._running.get(session_id)
+        if running is not None and _is_of(running.session, tenant):
+            running.end(Ending(Event.CLOSE, "closed", NORMAL))
+            _, open_still = await asyncio.wait({self._tasks[session_id]}, timeout=_CLOSE_SECONDS)
+            if open_still:
+                raise errors.StoreFailed(_CLOSES_LATER)
+        session = await self.find(session_id, tenant)
+        if self._shared and not session.is_terminal:
+            return await self._database.write(handover.close(session.id, self._lease))
+        return session
+
+    async def admit(self, session_id: str, token: str) -> tuple[Session, Running | None] | None:
+        """The session that a token opens, and its stage while it runs here; None for a wrong token.
+
+        One of another server runs here from now on.
+        """
+        session = await self._database.read(sessions.by_id(session_id))
+        if session is None or not token or not session.opens_to(token):
+            return None
+        if self._shared and not (self._draining or session.is_terminal or session.id in self._running):
+            session = await self._take(session)
+        return session, self._running.get(session.id)
+
+    async def _take(self, session: Session) -> Session:
+        taken = await self._database.write(handover.take(session.id, self._lease))
+        if not taken.session.is_terminal and session.id not in self._running:
+            engine = self._offer.catalog.engines()[session.engine]
+            self._begin(taken.session, engine, taken.payer, taken.standing)
+        return taken.session
+
+    def _idle_seconds(self, model: str) -> float:
+        chosen = self._policy.idle_seconds
+        return chosen if chosen is not None else self._own_idle_seconds(model)
+
+    def _own_idle_seconds(self, model: str) -> float:
+        return self._offer.templates[model].idle_seconds or DEFAULT_IDLE_SECONDS
+
+    # -- running them ----------------------------------------------------------------------------
+
+    def _begin(
+        self, session: Session, engine: EngineSpec, payer: Payer | None, standing: Standing | None = None
+    ) -> None:
+        spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
+        spec = replace(spec, watched=True)
+        backstage = Backstage(
+            sit=lambda lost: self._rooms.sit(spec, engine.seats, lost),
+            happen=self._happen,
+            turn_slice=lambda session_id: self._turn_slice(session_id, payer),
+            note=self._note if self._shared else None,
+        )
+        self._running[session.id] = running = Running(session, backstage, standing)
+        task = asyncio.create_task(self._run(running), name=session.id)
+        self._tasks[session.id] = task
+
+    async def _run(self, running: Running) -> None:
+        remove = self._end_with_credential(running)
+        try:
+            await running.run()
+        except errors.SixfoldError:
+            _LOG.exception("a session could not be settled; the next start does it")
+        finally:
+            remove()
+            del self._running[running.session.id], self._tasks[running.session.id]
+
+    def _end_with_credential(self, running: Running) -> Callable[[], None]:
+        credential = running.session.credential
+        if credential is None:
+            return lambda: None
+        return self._connections.add(
+            Credential.of(credential), lambda: running.end(Ending(Event.CLOSE, "revoked", REVOKED))
+        )
+
+    async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
+        """Write down what happened, however long the store refuses: no session is stranded."""
+        while True:
+            try:
+                return await self._database.write(sessions.happen(session_id, event, self._lease, reason))
+            except errors.StoreFailed:
+                _LOG.exception("a session could not be moved on; trying again")
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _note(self, session_id: str, standing: Standing) -> bool:
+        noting = handover.note(session_id, self._lease, standing)
+        return await self._database.write(noting, durable=False)
+
+    async def _turn_slice(self, session_id: str, payer: Payer | None) -> tuple[Session, float]:
+        try:
+            session = await self._database.write(sessions.turn_slice(session_id, payer))
+        except (errors.InsufficientCredits, errors.BudgetExceeded):
+            session = await self._database.write(sessions.last_slice(session_id, self._lease))
+        return session, await self._database.read(sessions.slice_left(session)) / SECOND_US
+
+
+def _is_of(session: Session, tenant: Tenant) -> bool:
+    return tenant.sees(session.account_id, session.credential_id or "")

@@ -1,0 +1,146 @@
+"""Rooms: the workers of sessions, each with as many seats as its engine's row says.
+
+Whoever asks in the same turn of the loop travels in one message and is answered in one. A step that fails
+ends its own session. A worker that dies, or does not answer, is lost to all who sit there; each of them sits
+down anew with fewer others, so that one who brings down worker after worker is soon alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sixfold.core.sessions.engine import Answer, Ask, LiveWorker
+from sixfold.core.workers.ports import Driver, Lost, WorkerSpec, WorkerStartFailed
+
+_ANSWER_SECONDS: Final = 20.0
+_FEWER: Final = 8  # times as few others, with each worker that was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Which sessions sit together: those of one engine, on one hardware, in a room of so many seats."""
+
+    engine: str
+    hardware: str
+    seats: int
+
+
+class Room:
+    """One worker and its seats. The last one to leave ends it."""
+
+    def __init__(self, kind: Kind, hiring: Awaitable[LiveWorker]) -> None:
+        self.kind = kind
+        self._hiring = asyncio.ensure_future(hiring)
+        self._seats: set[Seat] = set()
+        self._asked: list[tuple[Ask, asyncio.Future[Answer]]] = []
+        self._taking: set[asyncio.Task[None]] = set()
+
+    @property
+    def worker(self) -> LiveWorker | None:
+        """Its worker, once it has started."""
+        done = self._hiring.done() and not self._hiring.cancelled() and self._hiring.exception() is None
+        return self._hiring.result() if done else None
+
+    @property
+    def open(self) -> bool:
+        """Whether somebody else can sit down."""
+        if len(self._seats) >= self.kind.seats:
+            return False
+        return self.worker is not None and self.worker.alive if self._hiring.done() else True
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody sits here."""
+        return not self._seats
+
+    async def sit(self) -> Seat:
+        """A seat, once the worker is there; raises `WorkerStartFailed`."""
+        seat = Seat(self)
+        self._seats.add(seat)
+        try:
+            await asyncio.shield(self._hiring)
+        except BaseException:
+            await self.leave(seat)
+            raise
+        return seat
+
+    async def leave(self, seat: Seat) -> None:
+        """Give a seat back. Idempotent."""
+        self._seats.discard(seat)
+        if self._seats:
+            return
+        self._hiring.cancel()
+        await asyncio.wait({self._hiring})
+        if self.worker is not None:
+            await self.worker.kill()
+
+    def ask(self, ask: Ask) -> asyncio.Future[Answer]:
+        """Ask for a step, together with whoever else does so now."""
+        loop = asyncio.get_running_loop()
+        if not self._asked:
+            loop.call_soon(self._send)
+        answer: asyncio.Future[Answer] = loop.create_future()
+        self._asked.append((ask, answer))
+        return answer
+
+    def _send(self) -> None:
+        asked, self._asked = self._asked, []
+        task = asyncio.create_task(self._take(asked))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+
+    async def _take(self, asked: Sequence[tuple[Ask, asyncio.Future[Answer]]]) -> None:
+        answers: Sequence[Answer] = [Lost("the model did not answer")] * len(asked)
+        worker = self._hiring.result()
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                answers = await worker.steps([ask for ask, _ in asked])
+        except TimeoutError:
+            await worker.kill()
+        finally:
+            for (_, waiting), answer in zip(asked, answers, strict=True):
+                if not waiting.done():
+                    waiting.set_result(answer)
+
+
+class Seat:
+    """One session's place at a worker."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+
+    async def step(self, ask: Ask) -> Answer:
+        """Take one step; never raises for what the engine or the worker did."""
+        return await self.room.ask(ask)
+
+    async def leave(self) -> None:
+        """Give the seat back. Idempotent."""
+        await self.room.leave(self)
+
+
+class Rooms:
+    """Every room of this server."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._rooms: set[Room] = set()
+
+    async def sit(self, spec: WorkerSpec, seats: int, lost: int) -> Seat:
+        """A seat for a session that has lost so many workers; raises `WorkerStartFailed`."""
+        kind = Kind(spec.engine, spec.hardware, max(1, seats // _FEWER**lost))
+        self._rooms = {room for room in self._rooms if not room.empty}
+        room = next((room for room in self._rooms if room.kind == kind and room.open), None)
+        if room is None:
+            room = Room(kind, self._hire(spec))
+            self._rooms.add(room)
+        return await room.sit()
+
+    async def _hire(self, spec: WorkerSpec) -> LiveWorker:
+        worker = await self._driver.start(spec)
+        if isinstance(worker, LiveWorker):
+            return worker
+        await worker.kill()
+        raise WorkerStartFailed(f"workers of {spec.engine} cannot step")

@@ -1,0 +1,100 @@
+"""Servers that share a database: each wakes for the others' orders and tells its waiters of their endings.
+
+A shared database tells what its other servers do the moment they do it. A word may be lost with a connection,
+so four times a second this looks too; it asks nothing while nobody waits here and nothing runs here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from sixfold import errors
+from sixfold.core.database import Database, Query, Transaction
+from sixfold.core.predictions.events import Bus, Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.core.workers.scheduler import Supervisor
+
+SWEEP_SECONDS = 0.25
+
+Told = Callable[[str, str, str], None]
+
+
+@runtime_checkable
+class Shared(Database, Protocol):
+    """A database on which several servers work."""
+
+    async def join(self, boot: str, told: Told) -> None:
+        """Live among them as `boot`, and hear of each step that another server takes.
+
+        `told` is called with the state, the id and the engine of the prediction that moved.
+        """
+        ...
+
+
+class Neighbours:
+    """One server's view of the others. Start it before the supervisor claims anything."""
+
+    def __init__(self, database: Shared, bus: Bus, supervisor: Supervisor) -> None:
+        self._database = database
+        self._bus = bus
+        self._supervisor = supervisor
+        self._moved: set[str] = set()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Join the others; raises `StoreFailed` when the database cannot be reached."""
+        await self._database.join(self._supervisor.boot, self._told)
+        self._task = asyncio.create_task(self._listen_forever(), name="neighbours")
+
+    async def stop(self) -> None:
+        """Hear no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _told(self, state: str, prediction_id: str, engine: str) -> None:
+        if state == State.QUEUED:
+            self._supervisor.feed(engine)
+        elif state == State.CANCELING:
+            self._supervisor.cancel_run(prediction_id)
+        if prediction_id in self._bus.listened():
+            self._moved.add(prediction_id)
+            self._wake.set()
+
+    async def _listen_forever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SWEEP_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+            moved, self._moved = self._moved, set()
+            with contextlib.suppress(errors.StoreFailed):  # the next look sees it
+                await self._look(moved)
+
+    async def _look(self, moved: set[str]) -> None:
+        """Pass on what was told, and what ended or was canceled without a word."""
+        asked = {*self._bus.listened(), *self._supervisor.running()}
+        if not asked:
+            return
+        for prediction in await self._database.read(_news(asked - moved, moved)):
+            if prediction.state is State.CANCELING:
+                self._supervisor.cancel_run(prediction.id)
+            if prediction.is_terminal or prediction.id in moved:
+                self._bus.publish(prediction.id, Moved(prediction))
+
+
+def _news(asked: Iterable[str], moved: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:
+    ended = yield Query("predictions_ended", {"ids": _json(asked)})
+    told = (yield Query("predictions_by_id", {"ids": _json(moved)})) if moved else ()
+    return tuple(Prediction.of(row) for row in (*ended, *told))
+
+
+def _json(ids: Iterable[str]) -> str:
+    return msgspec.json.encode(sorted(ids)).decode()

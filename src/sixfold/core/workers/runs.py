@@ -1,0 +1,257 @@
+"""One claimed prediction on its way to one end: run, stored, captured; or failed, canceled, given back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from sixfold import errors
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.engines import Task
+from sixfold.core.database import Database, Transaction
+from sixfold.core.failpoints import FailpointHit, Failpoints
+from sixfold.core.media import media as media_files
+from sixfold.core.media.media import Media, Stored
+from sixfold.core.media.ports import StagedFile
+from sixfold.core.predictions import lineage, pricing
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.events import Bus, Logged, Moved, Progressed
+from sixfold.core.predictions.models import Output, Prediction
+from sixfold.core.predictions.repository import Failure, StaleAttempt, Success, Trace
+from sixfold.core.provenance.signing import Signer
+from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, Worker
+
+_LOG = logging.getLogger("sixfold.runs")
+_MAX_LOG_CHARS = 16_384
+_RETRY_SECONDS = 0.5
+_SIGNED_ON_LOOP = 16  # files; a signature takes about 0.2 ms
+
+
+class WorkerCrashed(Exception):
+    """The worker was lost under a run; the run itself is back in the queue or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finisher:
+    """What every run needs to end: the store, the media, the signature, and how often to try."""
+
+    database: Database
+    media: Media
+    signer: Signer
+    max_attempts: int
+    failpoints: Failpoints
+
+
+class Run:
+    """One attempt of one prediction."""
+
+    def __init__(self, prediction: Prediction, finisher: Finisher, bus: Bus, limit_seconds: float) -> None:
+        self.prediction = prediction
+        self._finisher = finisher
+        self._bus = bus
+        self._limit_seconds = limit_seconds
+        self._worker: Worker | None = None
+        self._canceled = False
+        self._log_lines: list[str] = []
+        self._log_chars = 0
+        self._began = 0
+        self.cold_start_us = 0
+
+    @property
+    def id(self) -> str:
+        """The prediction's id."""
+        return self.prediction.id
+
+    def cancel(self) -> None:
+        """Ask the run to stop, or never to begin."""
+        self._canceled = True
+        if self._worker is not None:
+            self._worker.cancel(self.id)
+
+    async def run(self, worker: Worker, done: Callable[[Outcome], None]) -> None:
+        """Take it to its end on `worker`, `done` before that; raises `WorkerCrashed` when it was lost."""
+        self._worker = worker
+        try:
+            if self.prediction.state is not predictions.State.RUNNING and not self._canceled:
+                moved = await self._finisher.database.write(
+                    predictions.ready(self.id, self.prediction.attempt), durable=False
+                )
+                self._bus.publish(self.id, Moved(moved))
+                self._canceled = self._canceled or moved.state is predictions.State.CANCELING
+            if self._canceled:
+                return await self._finish(self._stop)
+            self._hit("dispatch.before")
+            outcome = await self._outcome(worker)
+            done(outcome)
+            self._hit("dispatch.after")
+            await self._settle(outcome)
+        except StaleAttempt:
+            _LOG.warning("a stale attempt was refused", extra={"prediction_id": self.id})
+            await self._tell_the_end()
+        except FailpointHit as hit:
+            await self._fail(Failure(f"failpoint {hit}", "internal", self._trace()))
+
+    async def _tell_the_end(self) -> None:
+        """Tell those who wait here of an end that somebody else brought about."""
+        with contextlib.suppress(errors.NotFound, errors.StoreFailed):
+            look = predictions.get(self.id, Tenant.of(self.prediction))
+            found = await self._finisher.database.read(look)
+            if found.is_terminal:
+                self._bus.publish(self.id, Moved(found))
+
+    async def give_back(self, reason: str) -> None:
+        """Return the prediction to the queue (or fail it after its last attempt)."""
+        try:
+            await self._finish(lambda: self._lose(reason))
+        except StaleAttempt:
+            await self._tell_the_end()
+
+    async def put_back(self) -> None:
+        """Return to the queue what no worker was free for; nothing of it was begun."""
+        try:
+            await self._finish(lambda: predictions.put_back(self.id, self._attempt))
+        except StaleAttempt:
+            await self._tell_the_end()
+
+    async def abandon(self) -> None:
+        """The same when the server shuts down: tried once, as the next start takes it back anyway."""
+        with contextlib.suppress(StaleAttempt, errors.StoreFailed):
+            await self._write(self._lose("the server is shutting down"))
+
+    def _lose(self, reason: str) -> Transaction[Prediction]:
+        return predictions.lose(self.id, self._attempt, self._finisher.max_attempts, reason)
+
+    # -- the run ---------------------------------------------------------------------------------
+
+    @property
+    def _attempt(self) -> int:
+        return self.prediction.attempt
+
+    def _hit(self, point: str) -> None:
+        self._finisher.failpoints.hit(point)
+
+    async def _outcome(self, worker: Worker) -> Outcome:
+        self._began = time.perf_counter_ns()
+        record = self.prediction.task
+        blobs = self._finisher.media.blobs
+        try:
+            files = {name: await blobs.local_path(key) for name, key in record.files.items()}
+        except KeyError as missing:
+            return Failed(f"The input file {missing} is no longer stored", public=True)
+        except (OSError, errors.StoreFailed):
+            _LOG.exception("an input could not be read", extra={"prediction_id": self.id})
+            return Failed("An input could not be read from the storage. Please try again", public=True)
+        if self._canceled:  # while the files were fetched, when no worker could hear of it
+            return Stopped()
+        task = Task(id=self.id, model=self.prediction.model, inputs=record.inputs, files=files)
+        try:
+            async with asyncio.timeout(self._limit_seconds):
+                return await worker.run(task, Reports(self._report, self._log))
+        except TimeoutError:
+            await worker.give_up(self.id)
+            return Failed(f"The run took longer than {self._limit_seconds:g} seconds", public=True)
+
+    def _report(self, fraction: float) -> None:
+        self._bus.publish(self.id, Progressed(min(1.0, max(0.0, fraction))))
+
+    def _log(self, line: str) -> None:
+        self._bus.publish(self.id, Logged(line))
+        if self._log_chars < _MAX_LOG_CHARS:
+            self._log_chars += len(line) + 1
+            self._log_lines.append(line)
+
+    def _trace(self, run_us: int | None = None) -> Trace:
+        if run_us is None:
+            run_us = (time.perf_counter_ns() - self._began) // 1000 if self._began else 0
+        logs = "\n".join(self._log_lines)[:_MAX_LOG_CHARS]
+        return Trace(logs=logs, cold_start_us=self.cold_start_us, run_us=run_us)
+
+    async def _settle(self, outcome: Outcome) -> None:
+        match outcome:
+            case Completed():
+                await self._complete(outcome)
+            case Failed():
+                message = outcome.message if outcome.public else "The engine failed"
+                if outcome.detail:
+                    _LOG.warning(
+                        "an engine failed", extra={"prediction_id": self.id, "detail": outcome.detail}
+                    )
+                kind = predictions.UNUSABLE if outcome.unusable else "engine"
+                await self._fail(Failure(message, kind, self._trace()))
+            case Stopped():
+                await self._finish(self._stop)
+            case Lost():
+                await self.give_back(outcome.reason)
+                raise WorkerCrashed(outcome.reason)
+            case _:
+                assert_never(outcome)
+
+    def _stop(self) -> Transaction[Prediction]:
+        return predictions.stop(self.id, self._attempt, self._trace())
+
+    async def _fail(self, failure: Failure) -> None:
+        await self._finish(lambda: predictions.fail(self.id, self._attempt, failure))
+
+    # -- stored, captured ------------------------------------------------------------------------
+
+    async def _complete(self, done: Completed) -> None:
+        began = time.perf_counter_ns()
+        self._hit("store.before")
+        try:
+            stored = await self._store(done.files, done)
+        except (OSError, errors.StoreFailed) as error:
+            _LOG.exception("a result could not be stored", extra={"prediction_id": self.id})
+            media_files.discard(done.files)
+            why = error.message if isinstance(error, errors.StoreFailed) else error.strerror
+            await self._fail(Failure(f"The result could not be stored: {why}", "storage", self._trace()))
+            return
+        self._hit("store.after")
+        trace = dataclasses.replace(
+            self._trace(done.run_us),
+            stored_us=(time.perf_counter_ns() - began) // 1000,
+            stored_bytes=stored.total_bytes,
+        )
+        success = Success(
+            output=Output(stored.files, dict(done.data), dict(done.others)),
+            quality=done.quality or self.prediction.quality,
+            engine_version=done.engine_version,
+            trace=trace,
+            media=stored.records,
+            upstream_cost_micros=done.upstream_cost_micros,
+            charge=pricing.final_charge(self.prediction, trace.run_us, done.billed, done.lines),
+        )
+        self._hit("capture.before")
+        by_children = self.prediction.meter == "children" and success.charge is None
+        succeed = predictions.succeed_with_children if by_children else predictions.succeed
+        await self._finish(lambda: succeed(self.id, self._attempt, success))
+        self._hit("capture.after")
+
+    async def _store(self, staged: tuple[StagedFile, ...], done: Completed) -> Stored:
+        prediction, signer = self.prediction, self._finisher.signer
+        told = done.engine_version, done.quality or prediction.quality
+        sign = functools.partial(lineage.sign_manifests, signer, prediction, len(staged), *told)
+        texts = sign() if len(staged) <= _SIGNED_ON_LOOP else await asyncio.to_thread(sign)
+        return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, texts)
+
+    # -- the end is written, however long the store refuses --------------------------------------
+
+    async def _finish(self, make: Callable[[], Transaction[Prediction]]) -> None:
+        while True:
+            try:
+                await self._write(make())
+            except errors.StoreFailed:
+                _LOG.exception("an ending could not be written; trying again")
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    async def _write(self, transaction: Transaction[Prediction]) -> None:
+        ended = await self._finisher.database.write(transaction)
+        self._bus.publish(self.id, Moved(ended))
