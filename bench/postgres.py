@@ -16,7 +16,7 @@ import uvloop
 from bench.ledger import ENTRY, GROUP, LEASE
 from bench.table import Row, calibration, of_samples
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, journal, ledger
+from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.database import Database, Transaction
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
@@ -65,7 +65,7 @@ async def _ledger(folder: Path) -> tuple[float, float, list[float]]:
         began = time.perf_counter()
         await database.read(accounts.by_id(account.id))
         reads.append(time.perf_counter() - began)
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
     await database.close()
     return single, grouped, reads
 

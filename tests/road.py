@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.accounts import accounts, journal
+from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import models as catalog
@@ -126,7 +126,7 @@ class Road:
 
     async def faults(self) -> tuple[str, ...]:
         """What `ledger verify` would say."""
-        return await self.database.read(journal.verify())
+        return await self.database.read(ledger_queries.verify())
 
     async def count(self, query: str, **params: Any) -> int:
         """The number of rows of a named query."""

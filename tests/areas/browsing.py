@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from sixfold.core.accounts import signins
+from sixfold.core.accounts import login_sessions
 from sixfold.core.database import one
 from tests.areas.house import House
 
@@ -79,7 +79,7 @@ async def tab(chromium: Any, home: House, url: str, look: Look | None = None) ->
     found.page.on("request", found.watch)
     clock = await home.product.database.read(one("clock"))
     assert clock is not None
-    link = await home.product.database.write(signins.new_link(home.account.id, clock["now"]))
+    link = await home.product.database.write(login_sessions.new_link(home.account.id, clock["now"]))
     await found.open(f"/signin?token={link}")
     try:
         yield found

@@ -17,7 +17,7 @@ from sixfold.app import asgi, bootstrap
 from sixfold.app import catalog as app_catalog
 from sixfold.app.bootstrap import Product
 from sixfold.core import money
-from sixfold.core.accounts import accounts, journal, keys, rights
+from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
 from sixfold.settings import Settings
@@ -70,7 +70,7 @@ class House:
 
     async def faults(self) -> tuple[str, ...]:
         """What is wrong with the ledger."""
-        return await self.product.database.read(journal.verify())
+        return await self.product.database.read(ledger_queries.verify())
 
     async def operator_key(self) -> str:
         """A key of the operator's with every right."""

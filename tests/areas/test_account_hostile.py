@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from sixfold.app import asgi
-from sixfold.core.accounts import accounts, keys, signins
-from sixfold.core.accounts.signins import Visit
+from sixfold.core.accounts import accounts, keys, login_sessions
+from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.database import now
 from sixfold.ui import account, passwords
 from sixfold.ui import routes as ui
@@ -45,7 +45,7 @@ async def test_every_form_is_refused_without_the_pages_token_and_from_elsewhere(
     changing = [(method, route.path) for method, route in routes(home) if method not in ("GET", "HEAD")]
     assert len(changing) > 20
     operator = await home.product.database.write(
-        signins.new_link(home.operator.id, await home.product.database.read(now()))
+        login_sessions.new_link(home.operator.id, await home.product.database.read(now()))
     )
     await home.client.get("/signin", params={"token": operator})  # who sees every page
     page = await home.client.get("/account/security")
@@ -157,12 +157,12 @@ async def test_the_way_back_is_never_to_elsewhere(home: House) -> None:
 async def test_a_session_that_was_there_before_is_over_once_somebody_signs_in(home: House) -> None:
     moment = await home.product.database.read(now())
     ben = await home.product.database.read(accounts.by_email("ben@example.com"))
-    planted = await home.product.database.write(signins.new_session(ben.id, moment, Visit("password")))
+    planted = await home.product.database.write(login_sessions.new_session(ben.id, moment, Visit("password")))
     fixed = {"Cookie": f"sixfold_session={planted}"}
     entered = await home.visitor().get("/signin", params={"token": await link(home)}, headers=fixed)
     assert entered.status_code == 303
     assert planted not in entered.headers["Set-Cookie"]
-    assert await home.product.database.read(signins.session(planted)) is None
+    assert await home.product.database.read(login_sessions.session(planted)) is None
     made_up = home.visitor()
     made_up.cookies.set("sixfold_session", "sess_" + "A" * 43)
     assert (await made_up.get("/account")).status_code == 303
@@ -184,13 +184,13 @@ async def test_another_sites_link_signs_nobody_in_unawares(home: House) -> None:
 async def test_sessions_and_keys_of_others_are_as_unknown_as_none(home: House) -> None:
     moment = await home.product.database.read(now())
     ben = await home.product.database.read(accounts.by_email("ben@example.com"))
-    token = await home.product.database.write(signins.new_session(ben.id, moment, Visit("password")))
-    (session,) = await home.product.database.read(signins.of_account(ben.id, token))
+    token = await home.product.database.write(login_sessions.new_session(ben.id, moment, Visit("password")))
+    (session,) = await home.product.database.read(login_sessions.of_account(ben.id, token))
     key = await home.product.database.write(keys.create(ben.id))
     form = {"csrf": await signed_in(home)}
     for path in (f"/account/sessions/{session['id']}/end", f"/account/keys/{key.id}/revoke"):
         assert (await home.client.post(path, data=form)).status_code == 404
-    assert await home.product.database.read(signins.session(token)) is not None
+    assert await home.product.database.read(login_sessions.session(token)) is not None
     assert (
         await home.client.get("/api/account", headers={"Authorization": f"Bearer {key.api_key}"})
     ).status_code == 200
@@ -200,7 +200,7 @@ async def test_signing_out_everywhere_ends_all_but_this_one(home: House) -> None
     moment = await home.product.database.read(now())
     others = [
         await home.product.database.write(
-            signins.new_session(home.account.id, moment, Visit("password", "Firefox"))
+            login_sessions.new_session(home.account.id, moment, Visit("password", "Firefox"))
         )
         for _ in range(2)
     ]
@@ -210,7 +210,10 @@ async def test_signing_out_everywhere_ends_all_but_this_one(home: House) -> None
     assert page.text.count("Firefox") >= 2
     done = await home.client.post("/account/sessions/end", data=form)
     assert done.headers["Location"].endswith("done=sessions")
-    assert [await home.product.database.read(signins.session(token)) for token in others] == [None, None]
+    assert [await home.product.database.read(login_sessions.session(token)) for token in others] == [
+        None,
+        None,
+    ]
     assert (await home.visitor().get("/signin", params={"token": waiting})).status_code == 401
     assert (await home.client.get("/account")).status_code == 200
 

@@ -15,9 +15,9 @@ import httpx
 import pytest
 from PIL import Image
 
-from sixfold.core.accounts import accounts, audit, keys, rights
+from sixfold.core.account_data import export
+from sixfold.core.accounts import accounts, audit_log, keys, rights
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.belongings import export
 from sixfold.core.database import Query, Transaction
 from tests.areas.house import House, bearer, house
 from tests.areas.test_pages import signed_in
@@ -70,7 +70,7 @@ async def test_large_rows_are_read_in_small_batches(home: House, monkeypatch: py
     monkeypatch.setattr(export, "many", recorded)
     text = "x" * 400_000
     for _ in range(20):
-        await home.product.database.write(audit.note(home.account.id, "test", text))
+        await home.product.database.write(audit_log.note(home.account.id, "test", text))
     found = opened(await home.client.get(EXPORT, headers=home.bearer))
     assert [row["detail"] for row in lines(found, "audit") if row["action"] == "test"] == [text] * 20
     read = [size for size in sizes if size]

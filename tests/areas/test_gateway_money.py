@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sixfold.core.accounts import journal, keys, ledger
+from sixfold.core.accounts import keys, ledger, ledger_queries
 from sixfold.core.accounts.keys import Principal, Scope
 from sixfold.core.gateway import billing, request_log
 from sixfold.core.gateway.chat import Chat, Ended, Message, Said, Text
@@ -379,7 +379,7 @@ async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
         events = [event async for event in flow.events()]
         assert "".join(event.text for event in events if isinstance(event, Said)) == "word word word word"
         assert isinstance(events[-1], Ended)
-        assert await door.home.product.database.read(journal.verify()) == ()
+        assert await door.home.product.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_repeated_request_is_answered_once(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from sixfold import settings
-from sixfold.core.accounts import accounts, identities
+from sixfold.core.accounts import accounts, oidc_identities
 from sixfold.settings import InvalidSetting
 from tests.areas.house import ORIGIN, House, house
 from tests.areas.test_pages import signed_in
@@ -78,7 +78,7 @@ async def test_who_is_not_vouched_for_gets_into_no_account(pair: Both) -> None:
     ):
         found.lies = claims
         assert (await tried(home, found)).status_code == 403, claims
-    assert await home.product.database.read(identities.of_account(home.account.id)) == ()
+    assert await home.product.database.read(oidc_identities.of_account(home.account.id)) == ()
 
 
 async def test_the_address_may_come_from_the_userinfo_of_the_same_person(pair: Both) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.accounts import accounts, journal, keys, rights
+from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.catalog.engine_selection import Standing
 from sixfold.settings import InvalidSetting, Settings
@@ -54,7 +54,7 @@ async def test_an_account_without_credit_makes_an_image_for_nothing_and_sees_the
         assert (record["cost"], record["credits_charged"], record["list_price"]) == ("0.00", 0, "0.04")
         assert [station["usd"] for station in record["receipt"]] == ["0.00", "0.00", None, None, None, "0.00"]
         assert await balance(home, "cleo@example.com") == (0, 0)
-        assert await home.product.database.read(journal.verify()) == ()
+        assert await home.product.database.read(ledger_queries.verify()) == ()
 
 
 async def test_the_default_is_the_list_price_and_no_field_beside_it(home: House) -> None:
@@ -137,7 +137,7 @@ async def test_a_session_on_own_hardware_is_free(either: Path) -> None:
         assert (told["price_hour_usd"], float(told["list_price_hour_usd"])) == ("0.00", hour)
         ended = (await home.client.delete(path, headers=bearer(home.poor))).json()
         assert ended["cost"] == "0.00"
-        assert await home.product.database.read(journal.verify()) == ()
+        assert await home.product.database.read(ledger_queries.verify()) == ()
 
 
 # -- graphs ------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ async def test_a_graph_whose_nodes_run_here_is_free_with_the_sum_of_their_list_p
         assert (estimate["price_usd"], estimate["list_price"]) == ("0.00", "0.04")
         told = await ran_graph(home, home.poor)
         assert (told["status"], told["cost"], told["list_price"]) == ("succeeded", "0.00", "0.04")
-        assert await home.product.database.read(journal.verify()) == ()
+        assert await home.product.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_graph_in_flight_keeps_the_prices_that_it_was_quoted(
@@ -330,7 +330,7 @@ async def test_the_operator_below_zero_is_refused_on_no_path(either: Path) -> No
         assert session.status_code == 201, session.text
         posted, _ = await balance(home, "local@localhost")
         assert posted < -1_000_000
-        assert await database.read(journal.verify()) == ()
+        assert await database.read(ledger_queries.verify()) == ()
 
 
 async def test_the_operators_memory_has_no_plan_that_ends(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from sixfold.core.accounts import accounts, signins
+from sixfold.core.accounts import accounts, login_sessions
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
 from sixfold.ui import passwords
@@ -25,7 +25,9 @@ async def link(home: House, account: Account | None = None) -> str:
     """A one-time link's token for the account, or for the first one."""
     clock = await home.product.database.read(one("clock"))
     assert clock is not None
-    return await home.product.database.write(signins.new_link((account or home.account).id, clock["now"]))
+    return await home.product.database.write(
+        login_sessions.new_link((account or home.account).id, clock["now"])
+    )
 
 
 async def signed_in(home: House, account: Account | None = None) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts import accounts, passkeys, signins
+from sixfold.core.accounts import accounts, login_sessions, passkeys
 from sixfold.core.database import now
 from sixfold.settings import Settings
 from sixfold.ui.passkeys import place
@@ -77,7 +77,7 @@ async def link(home: House, email: str) -> str:
     """A link that signs an account in."""
     account = await home.product.database.read(accounts.by_email(email))
     moment = await home.product.database.read(now())
-    return await home.product.database.write(signins.new_link(account.id, moment))
+    return await home.product.database.write(login_sessions.new_link(account.id, moment))
 
 
 async def csrf(page: Any) -> str:

@@ -15,9 +15,9 @@ import websockets
 
 from sixfold.app import asgi, bootstrap
 from sixfold.app.bootstrap import Product
-from sixfold.core.accounts import accounts, credentials, keys, oauth, signins
+from sixfold.core.account_data import deletion
+from sixfold.core.accounts import accounts, credentials, keys, login_sessions, oauth
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.belongings import closing
 from sixfold.core.database import Transaction, many, one
 from sixfold.core.sessions.states import TERMINAL
 from tests import ground, postgres
@@ -74,7 +74,7 @@ async def revoke_key(home: House) -> Transaction[Any]:
 
 async def close_account(home: House) -> Transaction[Any]:
     account = await home.product.database.read(accounts.by_id(home.account.id))
-    return closing.close(account, 1)
+    return deletion.close(account, 1)
 
 
 async def end_with_keys(home: House) -> Transaction[Any]:
@@ -117,7 +117,7 @@ async def test_a_stream_of_a_page_ends_with_its_session(either_home: House) -> N
     events = f"/pages/predictions/{await slow(home)}/events"
     stream = asyncio.create_task(home.client.get(events))
     await until_open(home.product)
-    await home.product.database.write(signins.end_others(home.account.id))
+    await home.product.database.write(login_sessions.end_others(home.account.id))
     assert REVOKED in (await until_ended([stream]))[0]
 
 
@@ -197,7 +197,7 @@ async def _password_of_the_command_line(home: House, _tokens: dict[str, Any]) ->
 
 async def _closing(home: House, _tokens: dict[str, Any]) -> None:
     await home.product.database.write(await close_account(home))
-    await home.product.database.write(closing.keep(home.account.id))
+    await home.product.database.write(deletion.keep(home.account.id))
 
 
 async def _the_button(home: House, _tokens: dict[str, Any]) -> None:
@@ -263,7 +263,9 @@ async def test_a_password_ends_sessions_and_keys_where_that_is_wanted(home: Hous
     page = (await home.client.get("/account/security")).text
     assert re.search(r'name="end_keys" value="1" checked', page)
     other = home.visitor()
-    token = await home.product.database.write(signins.new_session(home.account.id, 2**60, signins.Visit("x")))
+    token = await home.product.database.write(
+        login_sessions.new_session(home.account.id, 2**60, login_sessions.Visit("x"))
+    )
     other.cookies.set("sixfold_session", token)
     form = {"csrf": csrf, "password": "a long password"}
     await home.client.post("/account/password", data=form, headers={"Origin": ORIGIN})

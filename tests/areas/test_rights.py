@@ -14,11 +14,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from sixfold.core.accounts import keys, rights, signins
+from sixfold.core.accounts import keys, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.accounts.rights import Access, Rights
-from sixfold.core.accounts.signins import Visit
 from sixfold.core.database import now
 from sixfold.mcp import face as tools
 from sixfold.web.app import App
@@ -88,7 +88,7 @@ async def program(home: House, scope: str) -> Caller:
 
 async def session(home: House, account: Account, name: str, *, stale: bool = False) -> Caller:
     moment = await home.product.database.read(now())
-    begun = signins.new_session(account.id, moment, Visit("link"))
+    begun = login_sessions.new_session(account.id, moment, Visit("link"))
     token = await home.product.database.write(begun)
     granted = rights.ALL if account.is_operator else rights.STANDARD
     return Caller(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)
@@ -198,7 +198,7 @@ async def test_every_session_on_every_page(home: House, monkeypatch: pytest.Monk
         await session(home, home.operator, "the operator"),
     ]
     assert list(await wrong(home, own)) == []
-    monkeypatch.setattr(signins, "FRESH_US", 0)
+    monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     old = [
         await session(home, home.account, "a customer of yesterday", stale=True),
         await session(home, home.operator, "the operator of yesterday", stale=True),

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from sixfold.core.accounts import keys, rights, signins
+from sixfold.core.accounts import keys, login_sessions, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import one
 from sixfold.core.predictions import authorization
@@ -112,7 +112,7 @@ async def test_the_consent_page_says_what_is_granted_and_needs_a_fresh_sign_in(
         "Run models, which spends credit, see what it ran itself, and read and write the memory" in page.text
     )
     assert "It can do nothing else" in page.text
-    monkeypatch.setattr(signins, "FRESH_US", 0)
+    monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     late = await home.client.get(AUTHORIZE, params=program.asks())
     there = urlsplit(late.headers["location"])
     assert (late.status_code, there.path) == (303, "/signin")
@@ -125,7 +125,7 @@ async def test_an_old_sign_in_is_asked_for_again_and_returns_to_its_page(
     home: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     csrf = await signed_in(home)
-    monkeypatch.setattr(signins, "FRESH_US", 0)
+    monkeypatch.setattr(login_sessions, "FRESH_US", 0)
     assert (await home.client.get("/account")).status_code == 200, "what it shows needs no new one"
     sent = {"csrf": csrf}
     answer = await home.client.post(

@@ -6,7 +6,7 @@ import pytest
 
 from sixfold.app.asgi import documents
 from sixfold.app.bootstrap import Product
-from sixfold.core.accounts import signins
+from sixfold.core.accounts import login_sessions
 from sixfold.core.database import one
 from tests.areas import memory_routes
 from tests.areas.house import House, bearer
@@ -115,7 +115,7 @@ async def test_pages_show_ones_own_alone(home: House) -> None:
     mine, theirs = await prediction_of(home, home.key), await prediction_of(home, home.other)
     clock = await home.product.database.read(one("clock"))
     assert clock is not None
-    token = await home.product.database.write(signins.new_link(home.account.id, clock["now"]))
+    token = await home.product.database.write(login_sessions.new_link(home.account.id, clock["now"]))
     await home.client.get("/signin", params={"token": token})
     assert (await home.client.get(f"/predictions/{mine}")).status_code == 200
     assert (await home.client.get(f"/predictions/{theirs}")).status_code == 404

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.accounts import accounts, batches, journal, ledger
+from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
 from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, now, one
 from tests import databases
 
@@ -81,8 +81,8 @@ async def test_a_broken_constraint_is_a_conflict_that_the_transaction_may_catch(
 
 async def test_one_query_runs_for_each_of_its_parameters_and_tells_what_changed(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=50))
-    held = [batches.Wanted(account.id, f"hold{number}", number) for number in (1, 2, 3)]
-    assert await database.write(batches.hold_all(held)) > 0
+    held = [ledger_batches.Wanted(account.id, f"hold{number}", number) for number in (1, 2, 3)]
+    assert await database.write(ledger_batches.hold_all(held)) > 0
 
     def end(*names: str) -> Transaction[int]:
         same = {"account_id": account.id, "state": "released", "captured": 0}
@@ -155,7 +155,7 @@ async def test_a_transaction_has_one_moment_and_those_that_share_its_commit_have
 async def test_what_is_read_on_one_snapshot_is_of_one_moment(database: Database) -> None:
     def twice() -> Transaction[tuple[int, int]]:
         first = yield from now()
-        yield from journal.verify()
+        yield from ledger_queries.verify()
         return first, (yield from now())
 
     first, second = await database.read(twice())
@@ -182,7 +182,7 @@ async def test_concurrent_deposits_all_arrive(database: Database) -> None:
     entry = ledger.Entry("credit", "test")
     await asyncio.gather(*(database.write(ledger.deposit(account.id, 3, entry)) for _ in range(200)))
     assert await database.read(_balance(account.id)) == 600
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
 
 
 async def test_text_in_any_script_comes_back_as_it_was(database: Database) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, journal, ledger
+from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.database import Query, Transaction, TransactionConflict, one
 from sixfold.store import sql
 from tests import databases, ground, postgres
@@ -65,7 +65,7 @@ async def test_money_is_spent_in_the_order_of_the_requests_and_a_poor_one_refuse
     assert {type(result) for result in results} == {type(None), errors.InsufficientCredits}
     after = await database.read(accounts.by_id(account.id))
     assert (after.posted, after.held) == (left, 0)
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_broken_constraint_in_a_group_is_the_fault_of_one(database: Any) -> None:
@@ -76,7 +76,7 @@ async def test_a_broken_constraint_in_a_group_is_the_fault_of_one(database: Any)
     assert [type(result) for result in results] == [type(None)] * 25 + [TransactionConflict] * 25
     after = await database.read(accounts.by_id(account.id))
     assert (after.posted, after.held) == (1000, 25)
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
 
 
 async def test_who_fails_after_he_wrote_undoes_himself_alone(database: Any) -> None:
@@ -92,7 +92,7 @@ async def test_who_fails_after_he_wrote_undoes_himself_alone(database: Any) -> N
     results = await asyncio.gather(*jobs, return_exceptions=True)
     assert [isinstance(result, ValueError) for result in results] == [n % 5 == 0 for n in range(40)]
     assert (await database.read(accounts.by_id(account.id))).held == 320
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_conflict_that_is_caught_keeps_what_came_before_it(database: Any) -> None:
@@ -111,7 +111,7 @@ async def test_a_conflict_that_is_caught_keeps_what_came_before_it(database: Any
     jobs = [database.write(again(f"h{number}")) for number in range(10)]
     assert await asyncio.gather(*jobs) == ["hold_pkey"] * 10
     assert (await database.read(accounts.by_id(account.id))).held == 0
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_value_that_no_column_takes_fails_its_request_alone(database: Any) -> None:
@@ -171,7 +171,7 @@ async def test_what_is_under_way_when_the_server_goes_is_refused_whole(database:
     assert (await database.read(accounts.by_id(account.id))).held == 0
     await database.write(ledger.hold(account.id, "h", 4))
     assert (await database.read(accounts.by_id(account.id))).held == 4
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
 
 
 @pytest.mark.parametrize("at", range(1, 16))
@@ -198,7 +198,7 @@ async def test_a_connection_lost_at_any_statement_leaves_the_books_right(
     after = await database.read(accounts.by_id(account.id))
     spent = sum(result is None for result in results[:3])
     assert (after.posted, after.held) == (100 - 10 * spent, 0 if results[3] is None else 1)
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_server_that_is_not_there_is_one_sentence_without_a_password(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ async def test_two_servers_write_at_once_and_every_sum_is_right(tmp_path: Path) 
         results = await asyncio.gather(*jobs, return_exceptions=True)
         assert sum(result is None for result in results) == 33
         assert (await second.read(accounts.by_id(account.id))).posted == 1
-        assert await first.read(journal.verify()) == ()
+        assert await first.read(ledger_queries.verify()) == ()
 
 
 async def test_servers_that_start_at_once_migrate_once(tmp_path: Path) -> None:

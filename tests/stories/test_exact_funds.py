@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.accounts import accounts, journal
+from sixfold.core.accounts import accounts, ledger_queries
 from tests import databases, processes
 
 PROCESSES, TRIES = 4, 30
@@ -34,4 +34,4 @@ async def test_exactly_as_many_succeed_as_the_balance_pays_for(
         assert sum(int(output) for output, _ in told) == affordable
         after = await database.read(accounts.by_id(account.id))
         assert (after.posted, after.held) == (amount - 1, 0)
-        assert await database.read(journal.verify()) == ()
+        assert await database.read(ledger_queries.verify()) == ()

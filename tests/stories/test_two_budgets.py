@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts import accounts, journal, keys
+from sixfold.core.accounts import accounts, keys, ledger_queries
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import Database, one
 from tests import databases, postgres
@@ -98,7 +98,7 @@ class Shop:
         async with asyncio.timeout(60):
             while (await self.spent(key), await self.held()) != ((amount, amount), 0):  # noqa: ASYNC110 - a poll
                 await asyncio.sleep(0.02)
-        assert await self.database.read(journal.verify()) == ()
+        assert await self.database.read(ledger_queries.verify()) == ()
 
     async def held(self) -> int:
         return (await self.database.read(accounts.by_id(self.account_id))).held

@@ -27,12 +27,12 @@ from sixfold.app import (
     storage,
 )
 from sixfold.app.config_reload import ConfigReloader, Source
+from sixfold.core.account_data.deletion import Leaving
 from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.connections import Connections
-from sixfold.core.accounts.identities import Provider
+from sixfold.core.accounts.oidc_identities import Provider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
-from sixfold.core.belongings.closing import Leaving
 from sixfold.core.catalog.container_images import Images
 from sixfold.core.catalog.engine_selection import Terms
 from sixfold.core.catalog.gradio_spaces import SpacesHere

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import clock, money
-from sixfold.core.accounts import accounts, credentials, keys, rights, signins
+from sixfold.core.accounts import accounts, credentials, keys, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
@@ -127,7 +127,7 @@ def link(arguments: argparse.Namespace) -> None:
     origin = configured.base_url if configured.public_url or not running or not running.url else running.url
     url = f"{origin}/signin?token={token}"
     if arguments.json:
-        put_json({"url": url, "expires_in_seconds": signins.LINK_LIFE_US // clock.SECOND_US})
+        put_json({"url": url, "expires_in_seconds": login_sessions.LINK_LIFE_US // clock.SECOND_US})
     else:
         paint = Paint()
         paint.line(f"  {paint.accent(url)}")
@@ -162,7 +162,7 @@ def open_pages(arguments: argparse.Namespace) -> None:
 
 def _link(email: str) -> Transaction[str]:
     account = yield from accounts.by_email(email)
-    return (yield from signins.new_link(account.id, (yield from now())))
+    return (yield from login_sessions.new_link(account.id, (yield from now())))
 
 
 # -- key -----------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from sixfold.app import storage
 from sixfold.cli import doctor_text, locking, opening, places, report, weights
 from sixfold.cli.report import Report
 from sixfold.cli.terminal import put_json
-from sixfold.core.accounts import journal
-from sixfold.core.quantities import size
+from sixfold.core.accounts import ledger_queries
+from sixfold.core.humanize import size
 from sixfold.settings import Settings
 from sixfold.store import sql
 from sixfold.store.keeping import BadDatabase
@@ -105,7 +105,7 @@ def _database(configured: Settings) -> dict[str, Any] | None:
     except (BadDatabase, errors.StoreFailed) as error:
         return {"schema": None, "latest": newest, "faults": [str(error)], "ledger_faults": []}
     whole = health.schema == newest and not health.faults
-    sums = opening.read(configured, journal.verify()) if whole else ()
+    sums = opening.read(configured, ledger_queries.verify()) if whole else ()
     return {
         "schema": health.schema,
         "latest": newest,

@@ -9,7 +9,7 @@ from sixfold.cli import banner, summary
 from sixfold.cli.report import Report
 from sixfold.cli.summary import Row
 from sixfold.cli.terminal import Paint
-from sixfold.core.quantities import size
+from sixfold.core.humanize import size
 from sixfold.upstreams import hosts
 
 _OWN_KINDS = frozenset({"embedded", "graph"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sixfold.cli import local_key
-from sixfold.core.accounts import accounts, keys, rights, signins
+from sixfold.core.accounts import accounts, keys, login_sessions, rights
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.core.database import Database, Transaction, now
 from sixfold.core.money import MICROS_PER_USD
@@ -49,6 +49,6 @@ def _make(path: Path) -> Transaction[Welcome | None]:
         return None
     account = yield from accounts.create(LOCAL_EMAIL, credit=_CREDIT, operator=True)
     key = yield from keys.create(account.id, granted=rights.ALL)
-    token = yield from signins.new_link(account.id, (yield from now()))
+    token = yield from login_sessions.new_link(account.id, (yield from now()))
     local_key.keep(path, key.api_key)
     return Welcome(account.email, key.api_key, token)

@@ -12,14 +12,14 @@ from sixfold import errors
 from sixfold.app import storage
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
+from sixfold.core.account_data import deletion, export
+from sixfold.core.account_data.deletion import Leaving
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.belongings import closing, export
-from sixfold.core.belongings.closing import Leaving
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Transaction
-from sixfold.core.quantities import size
+from sixfold.core.humanize import size
 from sixfold.settings import Settings
 
 
@@ -85,7 +85,7 @@ def _ask(account: Account) -> None:
 
 
 def _close(account: Account, days: float) -> Transaction[int]:
-    return (yield from closing.close(account, days))
+    return (yield from deletion.close(account, days))
 
 
 def _erase(configured: Settings) -> bool:
@@ -112,7 +112,7 @@ def keep(arguments: argparse.Namespace) -> None:
     """`account keep`: it is not erased after all."""
     configured = opening.settings_of(arguments)
     account = opening.read(configured, accounts.by_email(arguments.email))
-    opening.write(configured, closing.keep(account.id))
+    opening.write(configured, deletion.keep(account.id))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:

@@ -9,8 +9,8 @@ from typing import Any
 from sixfold.cli import opening
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import money
-from sixfold.core.accounts import accounts, charges, journal
-from sixfold.core.accounts.journal import Page
+from sixfold.core.accounts import accounts, charges, ledger_queries
+from sixfold.core.accounts.ledger_queries import Page
 from sixfold.core.clock import DAY_US, rfc3339
 from sixfold.core.database import Transaction
 from sixfold.core.predictions import cost_queries as work_costs
@@ -22,7 +22,7 @@ MAX_ENTRIES = 1000
 
 def verify(arguments: argparse.Namespace) -> int:
     """`ledger verify`: 1 when an invariant is broken, with every fault in a line."""
-    faults = opening.read(opening.settings_of(arguments), journal.verify())
+    faults = opening.read(opening.settings_of(arguments), ledger_queries.verify())
     if arguments.json:
         put_json({"ok": not faults, "faults": list(faults)})
     elif faults:
@@ -39,7 +39,9 @@ def entries(arguments: argparse.Namespace) -> None:
         raise Refused(f"--limit must be a number from 1 to {MAX_ENTRIES}; got {arguments.limit}")
     page = opening.read(opening.settings_of(arguments), _entries(arguments))
     if arguments.json:
-        put_json({"entries": [journal.plain(row) for row in page.entries], "next_cursor": page.next_cursor})
+        put_json(
+            {"entries": [ledger_queries.plain(row) for row in page.entries], "next_cursor": page.next_cursor}
+        )
         return
     if not page.entries:
         Paint().line("  There are no entries")
@@ -61,7 +63,7 @@ def entries(arguments: argparse.Namespace) -> None:
 
 def _entries(arguments: argparse.Namespace) -> Transaction[Page]:
     account = yield from accounts.by_email(arguments.email)
-    return (yield from journal.page(account.id, arguments.limit, arguments.cursor))
+    return (yield from ledger_queries.page(account.id, arguments.limit, arguments.cursor))
 
 
 def costs(arguments: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from sixfold import settings
 from sixfold.cli.client import TERMINAL, Client, Document
 from sixfold.cli.terminal import Paint, Refused, put_json
-from sixfold.core.quantities import duration
+from sixfold.core.humanize import duration
 
 _MOST = 200
 _LOOK_SECONDS = 0.5

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from sixfold.cli import run as runs
 from sixfold.cli.client import Client, Document
 from sixfold.cli.terminal import Paint, Refused, put_json
-from sixfold.core.quantities import duration
+from sixfold.core.humanize import duration
 
 _MOST = 200
 

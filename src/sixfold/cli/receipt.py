@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sixfold.cli.terminal import Paint
-from sixfold.core.quantities import duration
+from sixfold.core.humanize import duration
 
 STATIONS = ("priced", "held", "queued", "run", "stored", "captured")
 _ENDED_BADLY = frozenset({"failed", "canceled", "expired"})

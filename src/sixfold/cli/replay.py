@@ -29,12 +29,12 @@ from sixfold.core.catalog.engines import Task
 from sixfold.core.catalog.inputs import MEDIA_TYPES
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.failpoints import Failpoints
+from sixfold.core.humanize import size
 from sixfold.core.media.media import key_of
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance import embed
 from sixfold.core.provenance import redaction as manifest_inputs
 from sixfold.core.provenance.manifest import Manifest
-from sixfold.core.quantities import size
 from sixfold.core.workers import policy as worker_policy
 from sixfold.core.workers.ports import Completed, Failed, Lost, Reports, Stopped
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed

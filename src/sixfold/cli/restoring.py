@@ -16,7 +16,7 @@ import blake3
 from sixfold.app import storage
 from sixfold.cli import locking, opening
 from sixfold.cli.terminal import Refused
-from sixfold.core.accounts import journal
+from sixfold.core.accounts import ledger_queries
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import Settings
 from sixfold.store import archive, durable, sql
@@ -135,7 +135,7 @@ async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) ->
             await _verify(file, loader, stores, done)
         loader.upgrade()
         if verify:
-            done.faults = loader.read(journal.verify())
+            done.faults = loader.read(ledger_queries.verify())
         _reveal(staged.data_dir, target, _CONTENT)
     return done
 

@@ -16,7 +16,7 @@ from sixfold.cli import receipt
 from sixfold.cli.client import Client, Document
 from sixfold.cli.terminal import Paint, Refused, json_text, put_json
 from sixfold.core.catalog.inputs import MEDIA_TYPES
-from sixfold.core.quantities import size
+from sixfold.core.humanize import size
 
 if TYPE_CHECKING:
     from sixfold.core.catalog.models import Catalog, Model

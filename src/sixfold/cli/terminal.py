@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, Self, TextIO
 
 from sixfold import settings
-from sixfold.core.quantities import size
+from sixfold.core.humanize import size
 
 # One hue per area, in the order of the contract: 256-colour numbers that read on dark and on light.
 HUES = (173, 136, 71, 67, 97, 132)

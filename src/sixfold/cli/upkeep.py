@@ -12,7 +12,7 @@ from pathlib import Path
 from sixfold.app import storage
 from sixfold.cli import locking, opening, restoring
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
-from sixfold.core.quantities import size
+from sixfold.core.humanize import size
 from sixfold.settings import Settings
 from sixfold.store import backup as backups
 from sixfold.store import sql

@@ -16,7 +16,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.cli import opening, packages
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.catalog.engines import EngineError
-from sixfold.core.quantities import size
+from sixfold.core.humanize import size
 from sixfold.engines.image.diffusers import layout, sources
 from sixfold.settings import Settings
 from sixfold.store import weights as store

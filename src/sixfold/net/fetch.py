@@ -21,7 +21,7 @@ from typing import BinaryIO, cast
 import certifi
 import httpcore
 
-from sixfold.core import quantities
+from sixfold.core import humanize
 from sixfold.core.media import ports as media_ports
 from sixfold.errors import FetchFailed, TooLarge
 from sixfold.net import data_uris, urls
@@ -430,7 +430,7 @@ def _check_length(headers: Mapping[str, str], max_bytes: int) -> None:
 
 
 def _too_large(max_bytes: int) -> TooLarge:
-    return TooLarge(f"The content of this URL is larger than {quantities.limit(max_bytes)}.")
+    return TooLarge(f"The content of this URL is larger than {humanize.limit(max_bytes)}.")
 
 
 def _next(target: urls.Target, response: httpcore.Response) -> urls.Target:

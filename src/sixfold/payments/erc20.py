@@ -20,8 +20,8 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import deposits
-from sixfold.core.accounts.deposits import Transfer
+from sixfold.core.accounts import token_deposits
+from sixfold.core.accounts.token_deposits import Transfer
 from sixfold.core.database import Database
 from sixfold.settings import InvalidSetting
 
@@ -93,7 +93,7 @@ class Deposits:
         """An account's address, and which tokens of which chains it takes."""
         if not self._chains:
             raise errors.NotConfigured(_OFF)
-        address = await self._database.write(deposits.address_of(account_id, self._derive))
+        address = await self._database.write(token_deposits.address_of(account_id, self._derive))
         return {"address": address, "chains": [chain.plain() for chain in self._chains]}
 
     def _derive(self, number: int) -> str:
@@ -134,16 +134,16 @@ class Deposits:
 
     async def _read(self, chain: Chain) -> int:
         last = _number(await self._ask(chain, "eth_blockNumber")) - chain.confirmations
-        begin = await self._database.read(deposits.read_to(chain.name))
+        begin = await self._database.read(token_deposits.read_to(chain.name))
         if begin is None:  # nobody had an address before
-            await self._database.write(deposits.settle(chain.name, max(0, last), ()))
+            await self._database.write(token_deposits.settle(chain.name, max(0, last), ()))
             return 0
-        owners = list(await self._database.read(deposits.addresses()))
+        owners = list(await self._database.read(token_deposits.addresses()))
         credited = 0
         while begin < last:
             end = min(begin + _BLOCKS, last)
             transfers = await self._transfers(chain, begin + 1, end, owners)
-            credited += await self._database.write(deposits.settle(chain.name, end, transfers))
+            credited += await self._database.write(token_deposits.settle(chain.name, end, transfers))
             begin = end
         return credited
 

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import journal, keys, oauth, payments, rights
+from sixfold.core.accounts import keys, ledger_queries, oauth, payments, rights
 from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
@@ -104,7 +104,7 @@ class AccountPage:
         read, account_id = self._services.database.read, session.account.id
         latest, _ = await self._services.pipeline.page(Tenant(account_id), Filter(), _LATEST, None)
         values: dict[str, Any] = {
-            "page": await read(journal.page(account_id, _ENTRIES, cursor)),
+            "page": await read(ledger_queries.page(account_id, _ENTRIES, cursor)),
             "latest": latest,
             "plot": spending.plot(await read(spent.of(account_id, days))),
             "spans": spending.SPANS,

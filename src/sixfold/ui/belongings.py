@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
+from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import rights
-from sixfold.core.belongings import closing, export
 from sixfold.ui import forms
 from sixfold.ui.pages import Pages
 from sixfold.web.attempts import Attempts
@@ -52,11 +52,11 @@ class Belongings:
         """Leave: at once, or after some days in which one may stay after all."""
         session, form = await forms.signed(request, self._services.sessions)
         try:
-            closing.confirm(session.account, form.get("confirm"))
+            deletion.confirm(session.account, form.get("confirm"))
         except errors.InvalidInput:
             return self._render(session, "That is not this account's address, so nothing was done")
         days = self._services.settings.deletion_days
-        await self._services.database.write(closing.close(session.account, days, session.token))
+        await self._services.database.write(deletion.close(session.account, days, session.token))
         await self._services.leaving.sweep()
         if days:
             return RedirectResponse(PATH, 303)
@@ -67,7 +67,7 @@ class Belongings:
     async def keep(self, request: Request) -> Response:
         """Stay after all."""
         session, _form = await forms.signed(request, self._services.sessions)
-        await self._services.database.write(closing.keep(session.account.id))
+        await self._services.database.write(deletion.keep(session.account.id))
         return RedirectResponse(PATH, 303)
 
     def _render(self, session: Session, problem: str = "") -> Response:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sixfold.core.accounts import signins
-from sixfold.core.accounts.signins import Visit
+from sixfold.core.accounts import login_sessions
+from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.database import Transaction, now
 from sixfold.ui import browsers, passwords
 from sixfold.ui.sign_in_attempts import Attempt, SignInAttempts
@@ -39,7 +39,7 @@ class Entrance:
         visit = Visit("link", browsers.name(request))
         attempt = self.attempts.with_secret(request)
         moment = await self._services.database.read(now())
-        response = await self._begin(request, signins.take_link(token, moment, visit), HOME)
+        response = await self._begin(request, login_sessions.take_link(token, moment, visit), HOME)
         attempt.succeed()
         return response
 
@@ -47,16 +47,18 @@ class Entrance:
         """A session for whoever has shown that he is this account's owner."""
         visit = Visit(way, browsers.name(request))
         moment = await self._services.database.read(now())
-        return await self._begin(request, signins.new_session(account_id, moment, visit), following or HOME)
+        return await self._begin(
+            request, login_sessions.new_session(account_id, moment, visit), following or HOME
+        )
 
     async def _begin(self, request: Request, work: Transaction[str], following: str) -> Response:
         before = await self._services.sessions.of(request)
         token = await self._services.database.write(work)
         if before is not None:  # one browser, one session: what was there cannot be gone back to
-            await self._services.database.write(signins.end(before.token))
+            await self._services.database.write(login_sessions.end(before.token))
         response = RedirectResponse(following, 303)
         self._services.sessions.set(response, token)
-        signed_in = await self._services.database.read(signins.session(token))
+        signed_in = await self._services.database.read(login_sessions.session(token))
         if signed_in is not None:
             self._services.trusted_browsers.trust(response, signed_in.account)
         return response

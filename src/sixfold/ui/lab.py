@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import journal, rights
+from sixfold.core.accounts import ledger_queries, rights
 from sixfold.core.database import now
 from sixfold.core.predictions import admin_queries
 from sixfold.ui.guests import Guest, Guests
@@ -42,7 +42,7 @@ class Lab:
             guest.session,
             moment=await read(now()),
             queue=await read(admin_queries.queue(_QUEUE)),
-            faults=await read(journal.verify()),
+            faults=await read(ledger_queries.verify()),
             workers={name: count for name, count in sorted(workers.items()) if any(count.values())},
             killed=self._killed,
         )

@@ -7,8 +7,8 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import ceremonies, identities, rights
-from sixfold.core.accounts.identities import Identity
+from sixfold.core.accounts import auth_challenges, oidc_identities, rights
+from sixfold.core.accounts.oidc_identities import Identity
 from sixfold.ui import forms
 from sixfold.ui.entering import Entrance
 from sixfold.ui.pages import Pages
@@ -55,7 +55,7 @@ class OpenIdSignin:
     async def unlink(self, request: Request) -> Response:
         """What one is at the provider is no way in any more."""
         session, _ = await forms.signed(request, self._services.sessions)
-        work = identities.unlink(session.account.id, self._services.provider.issuer)
+        work = oidc_identities.unlink(session.account.id, self._services.provider.issuer)
         await self._services.database.write(work)
         return RedirectResponse(f"{_SECURITY}?done=unlinked", 303)
 
@@ -67,11 +67,11 @@ class OpenIdSignin:
         if any(len(value) > _MAX_CHARS for value in answer.values()):
             raise errors.BadRequest("A parameter of this request is too long")
         ticket = self._services.sessions.ticket(request)
-        kept = await self._services.database.write(ceremonies.take(_KIND, ticket))
+        kept = await self._services.database.write(auth_challenges.take(_KIND, ticket))
         who = await self._services.provider.end(self._back, answer, kept)
         if owner := kept.get("account"):
             return await self._linked(request, owner, who)
-        work = identities.account_of(who, signup=self._signup)
+        work = oidc_identities.account_of(who, signup=self._signup)
         account_id = await self._services.database.write(work)
         return await self._entrance.enter(request, account_id, "single sign-on", kept.get("next", ""))
 
@@ -79,14 +79,14 @@ class OpenIdSignin:
         session = await self._services.sessions.of(request)
         if session is None or session.account.id != owner:
             raise errors.Forbidden("Whoever began to link this is not signed in any more: begin anew")
-        await self._services.database.write(identities.link(owner, who))
+        await self._services.database.write(oidc_identities.link(owner, who))
         return RedirectResponse(f"{_SECURITY}?done=linked", 303)
 
     async def _begin(self, about: dict[str, str]) -> tuple[str, str]:
         """The provider's address, and the ticket of the browser that is sent there."""
         begun = await self._services.provider.begin(self._back)
         ticket = ids.secret("ticket")
-        work = ceremonies.begin(_KIND, ticket, {**begun.kept, **about})
+        work = auth_challenges.begin(_KIND, ticket, {**begun.kept, **about})
         await self._services.database.write(work, durable=False)
         return begun.url, ticket
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sixfold.core import quantities
+from sixfold.core import humanize
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import outputs
@@ -38,7 +38,7 @@ class Shown:
             "_", " "
         )
         content_type = self.file.content_type.partition(";")[0]
-        facts = [named, content_type, *_measures(self.file.info), quantities.size(self.file.size)]
+        facts = [named, content_type, *_measures(self.file.info), humanize.size(self.file.size)]
         return ", ".join(fact for fact in facts if fact)
 
 

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core import money, quantities
+from sixfold.core import humanize, money
 from sixfold.core.accounts import charges
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.clock import rfc3339
@@ -61,7 +61,7 @@ class Pages:
             "would_cost": receipt.would_cost,
             "moment": _moment,
             "took": took,
-            "size": quantities.size,
+            "size": humanize.size,
             "coded": _coded,
             "engine_name": engine_name,
             "parted": _parted,
@@ -116,7 +116,7 @@ def _moment(epoch_us: int | None) -> str:
 
 def took(micros: int | None) -> str:
     """How long something took, or a dash where it has not ended."""
-    return "–" if micros is None else quantities.duration(micros / 1000)
+    return "–" if micros is None else humanize.duration(micros / 1000)
 
 
 def _charge_sum(stored: str | None) -> str:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.core import money, quantities
+from sixfold.core import humanize, money
 from sixfold.core.accounts import rights
 from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import engine_name
@@ -92,7 +92,7 @@ class Running:
             cost = f"{money.format_usd(most)} USD (list price: {cost})"
         return {
             "cost": cost,
-            "took": f"about {quantities.roughly(seconds)}" if known else "not timed here yet",
+            "took": f"about {humanize.roughly(seconds)}" if known else "not timed here yet",
             "engine": engine_name(quoted.engine.name),
             "quality": quoted.quality,
         }

@@ -9,7 +9,14 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sixfold.core.accounts import audit, credentials, identities, passkeys, rights, signins
+from sixfold.core.accounts import (
+    audit_log,
+    credentials,
+    login_sessions,
+    oidc_identities,
+    passkeys,
+    rights,
+)
 from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
@@ -101,14 +108,14 @@ class Security:
     async def end(self, request: Request) -> Response:
         """End one session of one's own."""
         session, _form = await forms.signed(request, self._services.sessions)
-        work = signins.end_one(session.account.id, calls.path_value(request, "session_id"))
+        work = login_sessions.end_one(session.account.id, calls.path_value(request, "session_id"))
         await self._services.database.write(work)
         return RedirectResponse(f"{PATH}?done=session", 303)
 
     async def end_others(self, request: Request) -> Response:
         """Sign out everywhere but here."""
         session, _form = await forms.signed(request, self._services.sessions)
-        await self._services.database.write(signins.end_others(session.account.id, session.token))
+        await self._services.database.write(login_sessions.end_others(session.account.id, session.token))
         return RedirectResponse(f"{PATH}?done=sessions", 303)
 
     async def _render(
@@ -122,15 +129,15 @@ class Security:
             "provider": self._services.provider.name,
             "identities": await self._identities(account_id),
             "passkeys": await read(passkeys.of_account(account_id)),
-            "sessions": await read(signins.of_account(account_id, session.token)),
-            "log": await read(audit.page(account_id, _LINES, cursor)),
+            "sessions": await read(login_sessions.of_account(account_id, session.token)),
+            "log": await read(audit_log.page(account_id, _LINES, cursor)),
             "told": _TOLD,
         }
         return self._pages.render("security.html", session, status=400 if problem else 200, **values)
 
     async def _identities(self, account_id: str) -> list[Row]:
         issuer = self._services.provider.issuer
-        known = await self._services.database.read(identities.of_account(account_id))
+        known = await self._services.database.read(oidc_identities.of_account(account_id))
         return [row for row in known if row["issuer"] == issuer]
 
 

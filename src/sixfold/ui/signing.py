@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, rights, signins
+from sixfold.core.accounts import accounts, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms, passkeys
@@ -71,7 +71,7 @@ class Signing:
         form = await forms.read(request)
         self._services.sessions.guard(request, session, form.get("csrf"))
         if session is not None:
-            await self._services.database.write(signins.end(session.token))
+            await self._services.database.write(login_sessions.end(session.token))
         response = RedirectResponse("/signin", 303)
         self._services.sessions.clear(response)
         return response

@@ -19,8 +19,8 @@ import jwt
 import msgspec
 
 from sixfold import errors
-from sixfold.core.accounts.ceremonies import Content
-from sixfold.core.accounts.identities import Beginning, Identity
+from sixfold.core.accounts.auth_challenges import Content
+from sixfold.core.accounts.oidc_identities import Beginning, Identity
 from sixfold.settings import LOOPBACK_HOSTS, Settings
 
 _SCOPE = "openid email"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from starlette.types import Message, Receive, Scope
 
 from sixfold import errors
-from sixfold.core import quantities
+from sixfold.core import humanize
 from sixfold.web import refusals
 
 _MAX_LENGTH_DIGITS = 18
@@ -46,7 +46,7 @@ def capped(receive: Receive, max_bytes: int) -> Receive:
 
 def too_large(max_bytes: int) -> errors.TooLarge:
     """The error that names the limit."""
-    return errors.TooLarge(f"The request body is larger than {quantities.limit(max_bytes)}")
+    return errors.TooLarge(f"The request body is larger than {humanize.limit(max_bytes)}")
 
 
 class BodyBudget:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sixfold.core.account_data.deletion import Leaving
 from sixfold.core.accounts.connections import Connections
-from sixfold.core.accounts.deposits import TokenDeposits
-from sixfold.core.accounts.identities import Provider
+from sixfold.core.accounts.oidc_identities import Provider
 from sixfold.core.accounts.payments import Checkout
+from sixfold.core.accounts.token_deposits import TokenDeposits
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
-from sixfold.core.belongings.closing import Leaving
 from sixfold.core.catalog.availability import Survey
 from sixfold.core.catalog.container_images import Images
 from sixfold.core.catalog.gradio_spaces import Spaces, SpacesHere

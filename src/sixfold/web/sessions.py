@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.accounts import ceremonies, connections, rights, signins
+from sixfold.core.accounts import auth_challenges, connections, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
@@ -77,7 +77,7 @@ class Sessions:
         token = request.cookies.get(COOKIE)
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
-        found = await self._database.read(signins.session(token))
+        found = await self._database.read(login_sessions.session(token))
         connections.browsing.set(token if found is not None else None)
         if found is None:
             return None
@@ -107,7 +107,7 @@ class Sessions:
         response.set_cookie(
             COOKIE,
             token,
-            max_age=signins.SESSION_LIFE_US // SECOND_US,
+            max_age=login_sessions.SESSION_LIFE_US // SECOND_US,
             path="/",
             secure=self._secure,
             httponly=True,
@@ -124,7 +124,7 @@ class Sessions:
         response.set_cookie(
             _TICKET,
             token,
-            max_age=ceremonies.LIFE_US // SECOND_US,
+            max_age=auth_challenges.LIFE_US // SECOND_US,
             path=_TICKET_PATH,
             secure=self._secure,
             httponly=True,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ceremonies, keys, oauth, signins
-from sixfold.core.accounts.signins import Visit
+from sixfold.core.accounts import accounts, auth_challenges, keys, login_sessions, oauth
+from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
 from sixfold.core.database import Query, Transaction, one
 from tests import databases
@@ -36,15 +36,15 @@ def _key(account_id: str) -> Transaction[Given]:
 
 
 def _link(account_id: str) -> Transaction[Given]:
-    return ((yield from signins.new_link(account_id, BEGAN)),)
+    return ((yield from login_sessions.new_link(account_id, BEGAN)),)
 
 
 def _session(account_id: str) -> Transaction[Given]:
-    return ((yield from signins.new_session(account_id, BEGAN, Visit("password"))),)
+    return ((yield from login_sessions.new_session(account_id, BEGAN, Visit("password"))),)
 
 
 def _ceremony(account_id: str) -> Transaction[Given]:
-    yield from ceremonies.begin("passkey", account_id, {"challenge": "c"})
+    yield from auth_challenges.begin("passkey", account_id, {"challenge": "c"})
     return "passkey", account_id
 
 
@@ -69,7 +69,7 @@ def _refresh(account_id: str) -> Transaction[Given]:
 
 
 def _take_link(token: str) -> Transaction[str]:
-    return (yield from signins.take_link(token, BEGAN))
+    return (yield from login_sessions.take_link(token, BEGAN))
 
 
 def _call(account_id: str) -> Transaction[Given]:
@@ -88,8 +88,8 @@ def _media(name: str) -> Transaction[Any]:
 LASTING: dict[str, tuple[int, Callable[[str], Transaction[Given]], Callable[..., Transaction[Any]]]] = {
     "a key": (HOUR_US, _key, keys.authenticate),
     "a link": (HOUR_US, _link, _take_link),
-    "a session": (30 * DAY_US, _session, signins.session),
-    "a ceremony": (10 * MINUTE_US, _ceremony, ceremonies.take),
+    "a session": (30 * DAY_US, _session, login_sessions.session),
+    "a ceremony": (10 * MINUTE_US, _ceremony, auth_challenges.take),
     "an upload": (HOUR_US, _upload, _media),
     "a call's Idempotency-Key": (DAY_US, _call, _asked_before),
     "a grant's code": (5 * MINUTE_US, _code, oauth.exchange),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, batches, journal, ledger
+from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import Price
 from sixfold.core.catalog.engines import TaskRecord
@@ -142,14 +142,15 @@ class SeveralMachine(LedgerMachine):
         """All of them or none."""
         accounts = list(self.posted)
         wanted = [
-            batches.Wanted(accounts[which], f"hold{next(self.names)}", amount) for which, amount in whose
+            ledger_batches.Wanted(accounts[which], f"hold{next(self.names)}", amount)
+            for which, amount in whose
         ]
         asked = {name: sum(each.amount for each in wanted if each.account_id == name) for name in self.posted}
         if any(amount > self.available(name) for name, amount in asked.items()):
             with pytest.raises(errors.InsufficientCredits):
-                self.write(batches.hold_all(wanted))
+                self.write(ledger_batches.hold_all(wanted))
         else:
-            self.write(batches.hold_all(wanted))
+            self.write(ledger_batches.hold_all(wanted))
             self.pending |= {each.hold_id: (each.account_id, each.amount) for each in wanted}
 
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4), share=SHARES)
@@ -157,7 +158,7 @@ class SeveralMachine(LedgerMachine):
         """What was never held is charged, all of it or none; more than was foreseen never is."""
         accounts = list(self.posted)
         bought = [
-            batches.Purchase(
+            ledger_batches.Purchase(
                 accounts[which], f"hold{next(self.names)}", most, max(1, round(most * share)), ENTRY
             )
             for which, most in whose
@@ -165,12 +166,12 @@ class SeveralMachine(LedgerMachine):
         asked = {name: sum(each.amount for each in bought if each.account_id == name) for name in self.posted}
         if any(each.amount > each.most for each in bought):
             with pytest.raises(ledger.LedgerFault):
-                self.write(batches.charge_all(bought))
+                self.write(ledger_batches.charge_all(bought))
         elif any(amount > self.available(name) for name, amount in asked.items()):
             with pytest.raises(errors.InsufficientCredits):
-                self.write(batches.charge_all(bought))
+                self.write(ledger_batches.charge_all(bought))
         else:
-            self.write(batches.charge_all(bought))
+            self.write(ledger_batches.charge_all(bought))
             self.posted = {name: posted - asked[name] for name, posted in self.posted.items()}
 
     @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4), again=st.booleans())
@@ -181,21 +182,23 @@ class SeveralMachine(LedgerMachine):
             (name, owner, max(1, round(amount * share)) if share else 0, amount)
             for (name, owner, amount), share in zip(held, shares, strict=False)
         ]
-        charges = [batches.Charge(owner, name, amount, part, ENTRY) for name, owner, part, amount in parts]
+        charges = [
+            ledger_batches.Charge(owner, name, amount, part, ENTRY) for name, owner, part, amount in parts
+        ]
         twice = self.ended if again else None
         if twice is not None:
             name, owner, amount = twice
-            charges.append(batches.Charge(owner, name, amount, 0, ENTRY))
+            charges.append(ledger_batches.Charge(owner, name, amount, 0, ENTRY))
         if any(part > amount for _, _, part, amount in parts):
             with pytest.raises((ledger.LedgerFault, TransactionConflict)):
-                self.write(batches.capture_all(charges))
+                self.write(ledger_batches.capture_all(charges))
             return
         if twice is not None:
             with pytest.raises(ledger.LedgerFault):
-                self.write(batches.capture_all(charges))
+                self.write(ledger_batches.capture_all(charges))
             return
         if charges:
-            self.write(batches.capture_all(charges))
+            self.write(ledger_batches.capture_all(charges))
         for name, owner, part, amount in parts:
             self.posted[owner] -= part
             del self.pending[name]
@@ -334,7 +337,7 @@ class PartsMachine(LedgerMachine):
 
 
 def _standing(account_ids: tuple[str, ...]) -> Transaction[tuple[tuple[str, ...], list[Account]]]:
-    faults = yield from journal.verify()
+    faults = yield from ledger_queries.verify()
     found: list[Account] = []
     for account_id in account_ids:
         found.append((yield from accounts.by_id(account_id)))

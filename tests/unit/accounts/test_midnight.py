@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.accounts import accounts, batches, ledger
+from sixfold.core.accounts import accounts, ledger, ledger_batches
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction, one
 from tests import databases
@@ -48,10 +48,10 @@ async def test_a_hold_across_midnight_gives_its_rest_back_to_the_day_that_it_cou
 
 async def test_holds_made_together_across_midnight_do_so_too(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
-    wanted = [batches.Wanted(account.id, name, 20, PAYER) for name in ("h1", "h2")]
-    moment = await database.write(batches.hold_all(wanted))
+    wanted = [ledger_batches.Wanted(account.id, name, 20, PAYER) for name in ("h1", "h2")]
+    moment = await database.write(ledger_batches.hold_all(wanted))
     assert await database.read(_spent()) == [40, 40, 0, 0]
-    charge = batches.Charge(account.id, "h1", 20, 5, ENTRY, "key_1", moment)
-    await database.write(batches.capture_all([charge]))
+    charge = ledger_batches.Charge(account.id, "h1", 20, 5, ENTRY, "key_1", moment)
+    await database.write(ledger_batches.capture_all([charge]))
     await database.write(ledger.release("h2"))  # which reads when it was made
     assert await database.read(_spent()) == [5, 5, 0, 0]

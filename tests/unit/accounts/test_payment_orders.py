@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, journal, ledger, payments, settlement
+from sixfold.core.accounts import accounts, ledger, ledger_queries, payments, settlement
 from sixfold.core.database import Database
 from sixfold.payments.stripe import Stripe
 from sixfold.settings import Settings
@@ -149,7 +149,7 @@ async def customer(database: Database) -> str:
 
 
 async def left(database: Database, account_id: str) -> int:
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
     return (await database.read(accounts.by_id(account_id))).posted // CENT
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core import money
-from sixfold.core.accounts import accounts, journal, ledger, settlement
+from sixfold.core.accounts import accounts, ledger, ledger_queries, settlement
 from sixfold.core.accounts.prices import PriceTable, Rate
 from sixfold.core.database import Transaction
 from sixfold.settings import Settings
@@ -115,4 +115,4 @@ async def test_a_refund_gives_back_what_was_captured_once(tmp_path: Path) -> Non
         assert await database.write(settlement.refund("hold", entry)) == 40
         assert await database.write(settlement.refund("hold", entry)) == 0
         assert (await database.read(accounts.by_id(account.id))).posted == 100
-        assert await database.read(journal.verify()) == ()
+        assert await database.read(ledger_queries.verify()) == ()

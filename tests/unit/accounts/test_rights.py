@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, keys, oauth, rights, signins
+from sixfold.core.accounts import accounts, keys, login_sessions, oauth, rights
 from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.accounts.rights import Rights
-from sixfold.core.accounts.signins import Visit
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.clock import MINUTE_US
 from sixfold.core.database import one
@@ -186,10 +186,10 @@ async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, back: str) -> 
     moment = BEGAN
     async with databases.on(back, tmp_path, lambda: moment) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id
-        token = await database.write(signins.new_session(ada, BEGAN, Visit("password")))
+        token = await database.write(login_sessions.new_session(ada, BEGAN, Visit("password")))
         for age, fresh in ((0, True), (10 * MINUTE_US - 1, True), (10 * MINUTE_US, False)):
             moment = BEGAN + age
-            found = await database.read(signins.session(token))
+            found = await database.read(login_sessions.session(token))
             assert found is not None
             assert (found.principal.is_fresh, found.principal.signed_in_at) == (fresh, BEGAN)
             found.principal.require(rights.ACCOUNT_READ)

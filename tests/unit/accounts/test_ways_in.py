@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, audit, ceremonies, identities, passkeys, signins
-from sixfold.core.accounts.identities import Identity
+from sixfold.core.account_data import deletion
+from sixfold.core.accounts import (
+    accounts,
+    audit_log,
+    auth_challenges,
+    login_sessions,
+    oidc_identities,
+    passkeys,
+)
+from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.accounts.oidc_identities import Identity
 from sixfold.core.accounts.passkeys import Known
-from sixfold.core.accounts.signins import Visit
-from sixfold.core.belongings import closing
 from sixfold.core.database import Database, now
 from tests import databases
 
@@ -31,14 +38,14 @@ async def account(database: Database, email: str = "ada@example.com") -> str:
 
 
 async def test_of_many_who_end_a_ceremony_one_does(database: Database) -> None:
-    await database.write(ceremonies.begin("kind", "token", {"asked": "old"}))
-    await database.write(ceremonies.begin("kind", "token", {"asked": "new"}))
-    ends = (database.write(ceremonies.take("kind", "token")) for _ in range(10))
+    await database.write(auth_challenges.begin("kind", "token", {"asked": "old"}))
+    await database.write(auth_challenges.begin("kind", "token", {"asked": "new"}))
+    ends = (database.write(auth_challenges.take("kind", "token")) for _ in range(10))
     found = await asyncio.gather(*ends, return_exceptions=True)
     assert [one for one in found if isinstance(one, dict)] == [{"asked": "new"}]
     for kind, token in (("other", "token"), ("kind", ""), ("kind", "token2")):
         with pytest.raises(errors.BadRequest):
-            await database.write(ceremonies.take(kind, token))
+            await database.write(auth_challenges.take(kind, token))
 
 
 async def test_a_passkey_is_one_accounts_and_its_counter_never_goes_back(database: Database) -> None:
@@ -72,31 +79,32 @@ async def test_devices_without_a_counter_may_be_used_again_and_again(database: D
 
 async def test_an_identity_is_one_accounts_until_it_is_unlinked(database: Database) -> None:
     ada, ben = await account(database), await account(database, "ben@example.com")
-    assert await database.write(identities.account_of(ADA, signup=False)) == ada
+    assert await database.write(oidc_identities.account_of(ADA, signup=False)) == ada
     with pytest.raises(errors.Conflict):
-        await database.write(identities.link(ben, ADA))
-    await database.write(identities.link(ada, ADA))
+        await database.write(oidc_identities.link(ben, ADA))
+    await database.write(oidc_identities.link(ada, ADA))
     with pytest.raises(errors.NotFound):
-        await database.write(identities.unlink(ben, ADA.issuer))
-    assert len(await database.read(identities.of_account(ada))) == 1
-    await database.write(identities.unlink(ada, ADA.issuer))
+        await database.write(oidc_identities.unlink(ben, ADA.issuer))
+    assert len(await database.read(oidc_identities.of_account(ada))) == 1
+    await database.write(oidc_identities.unlink(ada, ADA.issuer))
     with pytest.raises(errors.NotFound):
-        await database.write(identities.unlink(ada, ADA.issuer))
+        await database.write(oidc_identities.unlink(ada, ADA.issuer))
 
 
 async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Database) -> None:
     ada, moment = await account(database), await database.read(now())
     tokens = [
-        await database.write(signins.new_session(ada, moment, Visit("link", "Firefox"))) for _ in range(3)
+        await database.write(login_sessions.new_session(ada, moment, Visit("link", "Firefox")))
+        for _ in range(3)
     ]
-    listed = await database.read(signins.of_account(ada, tokens[0]))
+    listed = await database.read(login_sessions.of_account(ada, tokens[0]))
     assert sorted(row["this"] for row in listed) == [0, 0, 1]
     other = next(row["id"] for row in listed if not row["this"])
-    await database.write(signins.end_one(ada, other))
-    assert await database.write(signins.end_others(ada, tokens[0])) == 1
-    assert len(await database.read(signins.of_account(ada, tokens[0]))) == 1
-    first = await database.read(audit.page(ada, 4, None))
-    rest = await database.read(audit.page(ada, 4, first.next_cursor))
+    await database.write(login_sessions.end_one(ada, other))
+    assert await database.write(login_sessions.end_others(ada, tokens[0])) == 1
+    assert len(await database.read(login_sessions.of_account(ada, tokens[0]))) == 1
+    first = await database.read(audit_log.page(ada, 4, None))
+    rest = await database.read(audit_log.page(ada, 4, first.next_cursor))
     told = [line["action"] for line in (*first.lines, *rest.lines)]
     assert sorted(told) == ["account.create", "session.end", "session.end_all", "signin", "signin", "signin"]
     assert rest.next_cursor is None
@@ -106,24 +114,24 @@ async def test_who_ends_all_his_sessions_ends_nobody_elses(database: Database) -
     ada, ben = await account(database), await account(database, "ben@example.com")
     moment = await database.read(now())
     visit = Visit("link", "Firefox")
-    own, kept = [await database.write(signins.new_session(who, moment, visit)) for who in (ada, ben)]
-    link = await database.write(signins.new_link(ben, moment))
-    assert await database.write(signins.end_others(ada)) == 1
-    assert await database.read(signins.session(own)) is None
-    assert await database.read(signins.session(kept)) is not None
-    assert await database.write(signins.take_link(link, moment))
+    own, kept = [await database.write(login_sessions.new_session(who, moment, visit)) for who in (ada, ben)]
+    link = await database.write(login_sessions.new_link(ben, moment))
+    assert await database.write(login_sessions.end_others(ada)) == 1
+    assert await database.read(login_sessions.session(own)) is None
+    assert await database.read(login_sessions.session(kept)) is not None
+    assert await database.write(login_sessions.take_link(link, moment))
 
 
 async def test_a_link_is_no_session_and_a_session_no_link(database: Database) -> None:
     ada = await account(database)
     moment = await database.read(now())
-    link = await database.write(signins.new_link(ada, moment))
-    assert await database.read(signins.session(link)) is None
-    session = await database.write(signins.take_link(link, moment))
+    link = await database.write(login_sessions.new_link(ada, moment))
+    assert await database.read(login_sessions.session(link)) is None
+    session = await database.write(login_sessions.take_link(link, moment))
     for used in (link, session):
         with pytest.raises(errors.Unauthenticated):
-            await database.write(signins.take_link(used, moment))
-    assert await database.read(signins.session(session)) is not None
+            await database.write(login_sessions.take_link(used, moment))
+    assert await database.read(login_sessions.session(session)) is not None
 
 
 async def test_an_account_that_is_due_is_erased_once_and_its_money_is_still_counted(
@@ -131,11 +139,11 @@ async def test_an_account_that_is_due_is_erased_once_and_its_money_is_still_coun
 ) -> None:
     ada = await account(database)
     known = await database.read(accounts.by_id(ada))
-    await database.write(closing.close(known, 7))
-    assert await database.write(closing.erase(ada)) is False
-    await database.write(closing.close(known, 0))
-    assert await database.write(closing.erase(ada)) is True
-    assert await database.write(closing.erase(ada)) is False
+    await database.write(deletion.close(known, 7))
+    assert await database.write(deletion.erase(ada)) is False
+    await database.write(deletion.close(known, 0))
+    assert await database.write(deletion.erase(ada)) is True
+    assert await database.write(deletion.erase(ada)) is False
     left = await database.read(accounts.by_id(ada))
     assert (left.email, left.posted) == ("", 5_000_000)
     assert await account(database) != ada  # the address is free

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sixfold.core import quantities
+from sixfold.core import humanize
 from sixfold.ui.pages import took
 
 
@@ -20,7 +20,7 @@ from sixfold.ui.pages import took
     ],
 )
 def test_times_read_well(ms: float, text: str) -> None:
-    assert quantities.duration(ms) == text
+    assert humanize.duration(ms) == text
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_times_read_well(ms: float, text: str) -> None:
     [(0, "0 B"), (812, "812 B"), (1437, "1.4 kB"), (2_500_000, "2.5 MB"), (10**13, "10000 GB")],
 )
 def test_sizes_read_well(count: int, text: str) -> None:
-    assert quantities.size(count) == text
+    assert humanize.size(count) == text
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_sizes_read_well(count: int, text: str) -> None:
     [(800, "800 bytes"), (32 << 20, "32 MiB"), (3 << 19, "1.5 MiB"), (1 << 30, "1024 MiB")],
 )
 def test_a_limit_is_told_exactly(max_bytes: int, text: str) -> None:
-    assert quantities.limit(max_bytes) == text
+    assert humanize.limit(max_bytes) == text
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_limit_is_told_exactly(max_bytes: int, text: str) -> None:
     [(0, "10 ms"), (0.0437, "40 ms"), (1.24, "1.2 s"), (5, "5.0 s"), (12.4, "12 s"), (200, "3 min")],
 )
 def test_a_guess_is_told_no_finer_than_it_is(seconds: float, text: str) -> None:
-    assert quantities.roughly(seconds) == text
+    assert humanize.roughly(seconds) == text
 
 
 @pytest.mark.parametrize(("micros", "text"), [(None, "–"), (1_234, "1.2 ms"), (1_240_000, "1.2 s")])

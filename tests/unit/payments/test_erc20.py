@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from sixfold.core.accounts import accounts, journal
+from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import Database
 from sixfold.errors import NotConfigured
@@ -120,7 +120,7 @@ async def someone(database: Database, name: str = "ann") -> Account:
 
 
 async def balance(database: Database, account: Account) -> int:
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
     return (await database.read(accounts.by_id(account.id))).posted
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, journal, ledger, limits
+from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
 from sixfold.core.accounts.keys import Principal, Scope
 from sixfold.core.accounts.limits import OwnRates, Payer, Rates, SharedRates
 from sixfold.core.database import many
@@ -142,7 +142,7 @@ async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept
         await write(ledger.hold(account.id, "h7", 61, payer))
     said = "This key's budget of 0.0001 USD a day has 0.00006 USD left, and 0.000061 USD was asked for"
     assert str(over.value) == said
-    assert await kept.database.read(journal.verify()) == ()
+    assert await kept.database.read(ledger_queries.verify()) == ()
 
 
 async def test_a_budget_begins_anew_with_the_day_and_the_month(kept: Clocked) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts import accounts, journal
+from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.database import Database, one
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import Call
@@ -19,7 +19,7 @@ NONE: frozenset[str] = frozenset()
 
 async def _held(database: Database, account_id: str) -> int:
     row: Any = await database.read(one("account_by_id", id=account_id))
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
     return int(row["held"])
 
 

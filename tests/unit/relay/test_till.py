@@ -11,7 +11,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import accounts, journal, ledger, limits
+from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, many, one
 from sixfold.core.gateway import request_log
@@ -39,7 +39,7 @@ def _call(account_id: str, held: int = 10) -> Call:
 
 async def _account(database: Database, account_id: str) -> tuple[int, int]:
     row: Any = await database.read(one("account_by_id", id=account_id))
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
     return int(row["posted"]), int(row["held"])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.accounts import accounts, journal
+from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, one
 from sixfold.core.gateway import request_log
@@ -25,7 +25,7 @@ def _call(account_id: str, name: str = "req_a") -> Call:
 
 async def _seen(database: Database, account_id: str, wanted: Filter = ALL) -> list[dict[str, Any]]:
     rows, _ = await database.read(request_log.page(account_id, wanted, 10, None))
-    assert await database.read(journal.verify()) == ()
+    assert await database.read(ledger_queries.verify()) == ()
     return [dict(row) for row in rows]
 
 

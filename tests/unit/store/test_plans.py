@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import bootstrap
-from sixfold.core.belongings import closing
+from sixfold.core.account_data import deletion
 from sixfold.core.predictions import webhooks
 from sixfold.core.workers import scheduler
 from sixfold.store import sql, sqlite
@@ -40,7 +40,7 @@ UNATTENDED = {
         "closing_predictions",
         "closing_sessions",
         "closing_held",
-        *closing.ERASURES,
+        *deletion.ERASURES,
     ),
     "outbox": (
         "outbox_due",

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import charges, journal
+from sixfold.core.accounts import charges, ledger_queries
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.accounts.prices import Price
 from sixfold.core.accounts.tenants import Tenant
@@ -101,7 +101,7 @@ async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
 async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Road) -> None:
     ended = await line.run()
     assert ended.charge == charges.of((LineItem("request", 1000, PRICE, 1000),))
-    page = await line.database.read(journal.page(ended.account_id, 1, None))
+    page = await line.database.read(ledger_queries.page(ended.account_id, 1, None))
     assert charges.decode(page.entries[0]["charge"]) == ended.charge
     free = await line.run(charged=False)
     assert (free.cost, itemized(free)) == (0, 0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, journal, ledger
+from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.tenants import Tenant
@@ -75,7 +75,7 @@ class Desk:
         return session
 
     async def money(self) -> tuple[int, int]:
-        assert await self.database.read(journal.verify()) == ()
+        assert await self.database.read(ledger_queries.verify()) == ()
         account = await self.database.read(accounts.by_id(self.account.id))
         return account.posted, account.held
 
@@ -120,8 +120,8 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
     ended = await desk.write(sessions.happen(session.id, Event.END, LEASE))
     assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
     assert await desk.money() == (18_000, 0)
-    page = await desk.database.read(journal.page(desk.account.id, 2, None))
-    shown = [(row["amount"], journal.plain(row)["charge"] or {}) for row in page.entries]
+    page = await desk.database.read(ledger_queries.page(desk.account.id, 2, None))
+    shown = [(row["amount"], ledger_queries.plain(row)["charge"] or {}) for row in page.entries]
     assert [(amount, recomputed(charge)) for amount, charge in shown] == [(-3_000, 3_000), (-9_000, 9_000)]
     assert [charge["sum"] for _, charge in shown] == [
         "20,000 ms × 0.54/h = 0.003 USD",

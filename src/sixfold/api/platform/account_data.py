@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold.api.platform.accounts import Accounts
+from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import accounts, rights
-from sixfold.core.belongings import closing, export
 from sixfold.core.clock import rfc3339
 from sixfold.web import answers, bodies
 from sixfold.web.attempts import Attempts
@@ -47,9 +47,9 @@ class Belongings:
         principal = await self._services.doors.bearer(request)
         given = bodies.parse_object(await request.body() or b"{}")
         account = await self._services.database.read(accounts.by_id(principal.account_id))
-        closing.confirm(account, given.get("confirm", request.query_params.get("confirm")))
+        deletion.confirm(account, given.get("confirm", request.query_params.get("confirm")))
         days = self._services.settings.deletion_days
-        moment = await self._services.database.write(closing.close(account, days))
+        moment = await self._services.database.write(deletion.close(account, days))
         await self._services.leaving.sweep()
         left: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
         return answers.json(left, 202)

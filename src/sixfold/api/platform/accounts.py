@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, journal, rights
+from sixfold.core.accounts import accounts, ledger_queries, rights
 from sixfold.web import answers
 from sixfold.web.services import Services
 
@@ -61,8 +61,8 @@ class Accounts:
         principal = await self._services.doors.bearer(request)
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
-        page = await self._services.database.read(journal.page(principal.account_id, limit, cursor))
-        rows = [journal.plain(row) for row in page.entries]
+        page = await self._services.database.read(ledger_queries.page(principal.account_id, limit, cursor))
+        rows = [ledger_queries.plain(row) for row in page.entries]
         return answers.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from sixfold.api.platform import account_data, accounts, engines, uploads
-from sixfold.core.accounts.journal import LedgerEntrySchema
+from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
 from sixfold.web import openapi
 from sixfold.web.answers import ErrorSchema
 from sixfold.web.openapi import Document, Node, OperationSpec

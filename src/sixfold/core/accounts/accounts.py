@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core import ids, money
-from sixfold.core.accounts import audit, ledger, rights
+from sixfold.core.accounts import audit_log, ledger, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Query, Row, Transaction, one
 
@@ -84,7 +84,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
     if credit:
         entry = ledger.Entry("credit", f"Opening credit of {money.format_usd(credit)} USD")
         yield from ledger.deposit(account_id, credit, entry)
-    yield from audit.note(account_id, "account.create", address)
+    yield from audit_log.note(account_id, "account.create", address)
     return (yield from by_id(account_id))
 
 
@@ -96,7 +96,7 @@ def credit(email: str, amount: int) -> Transaction[Account]:
     if amount == 0:
         raise errors.BadRequest("A credit needs an amount other than 0")
     yield from ledger.deposit(account.id, amount, ledger.Entry("credit", "Credit by the operator"))
-    yield from audit.note(account.id, "account.credit", money.format_usd(amount))
+    yield from audit_log.note(account.id, "account.credit", money.format_usd(amount))
     return (yield from by_id(account.id))
 
 
@@ -131,4 +131,4 @@ def people() -> Transaction[tuple[Account, ...]]:
 def set_password_hash(account_id: str, password_hash: str) -> Transaction[None]:
     """Replace the password; the hash is made outside, off the writer's thread."""
     yield Query("account_set_password", {"id": account_id, "password_hash": password_hash})
-    yield from audit.note(account_id, "account.password", "")
+    yield from audit_log.note(account_id, "account.password", "")

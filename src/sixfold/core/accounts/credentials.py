@@ -6,7 +6,7 @@ time. Open connections are ended by `connections`, on every server.
 
 from __future__ import annotations
 
-from sixfold.core.accounts import accounts, audit, oauth, signins
+from sixfold.core.accounts import accounts, audit_log, login_sessions, oauth
 from sixfold.core.database import Query, Transaction
 
 
@@ -15,11 +15,11 @@ def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Tra
 
     `with_keys` revokes its API keys as well.
     """
-    yield from signins.end_others(account_id, token)
+    yield from login_sessions.end_others(account_id, token)
     yield from oauth.end_all(account_id)
     if with_keys:
         revoked = yield Query("keys_revoke", {"account_id": account_id})
-        yield from audit.note(account_id, "key.revoke_all", str(len(revoked)))
+        yield from audit_log.note(account_id, "key.revoke_all", str(len(revoked)))
 
 
 def change_password(

@@ -18,7 +18,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit, keys, redirects
+from sixfold.core.accounts import audit_log, keys, redirects
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
 
@@ -261,14 +261,14 @@ def end_one(account_id: str, grant_id: str) -> Transaction[None]:
     """End a program's access to an account; raises `NotFound`."""
     if not grant_id or not (yield from _end_of(account_id, grant_id)):
         raise errors.NotFound("There is no program with this access")
-    yield from audit.note(account_id, "oauth.end", grant_id)
+    yield from audit_log.note(account_id, "oauth.end", grant_id)
 
 
 def end_all(account_id: str) -> Transaction[int]:
     """End the access of every program to an account; gives how many had one."""
     ended = yield from _end_of(account_id, "")
     if ended:
-        yield from audit.note(account_id, "oauth.end_all", str(ended))
+        yield from audit_log.note(account_id, "oauth.end_all", str(ended))
     return ended
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit
+from sixfold.core.accounts import audit_log
 from sixfold.core.database import Query, Row, Transaction, one
 
 MOST = 20  # of one account
@@ -46,7 +46,7 @@ def add(account_id: str, credential: bytes, public_key: bytes, uses: int, name: 
     }
     if not (yield Query("passkey_insert", row)):
         raise errors.Conflict("This passkey is known already")
-    yield from audit.note(account_id, "passkey.add", called)
+    yield from audit_log.note(account_id, "passkey.add", called)
     return passkey_id
 
 
@@ -73,4 +73,4 @@ def remove(account_id: str, passkey_id: str) -> Transaction[None]:
     rows = yield Query("passkey_remove", {"id": passkey_id, "account_id": account_id})
     if not rows:
         raise errors.NotFound("There is no such passkey")
-    yield from audit.note(account_id, "passkey.remove", str(rows[0]["name"]))
+    yield from audit_log.note(account_id, "passkey.remove", str(rows[0]["name"]))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sixfold.core import money
-from sixfold.core.accounts import audit, ledger
+from sixfold.core.accounts import audit_log, ledger
 from sixfold.core.database import Query, Transaction, many, one
 
 FREE_PLAN = "free"
@@ -95,7 +95,7 @@ def _settle(payment: str) -> Transaction[None]:
     transfer = f"payment:{payment}:{row['moves']}"
     yield from ledger.deposit(account_id, -change, ledger.Entry("reversal", text), transfer, below_zero=True)
     yield Query("payment_taken_back", {"id": payment, "taken_back": goal})
-    yield from audit.note(account_id, "account.reversal", money.format_usd(-change))
+    yield from audit_log.note(account_id, "account.reversal", money.format_usd(-change))
 
 
 # -- subscriptions ---------------------------------------------------------------------------------
@@ -143,4 +143,4 @@ def _choose_plan(account_id: str) -> Transaction[None]:
 
 def _set_plan(account_id: str, plan: str, subscription: str | None) -> Transaction[None]:
     yield Query("account_set_plan", {"id": account_id, "plan": plan, "subscription": subscription})
-    yield from audit.note(account_id, "account.plan", plan)
+    yield from audit_log.note(account_id, "account.plan", plan)

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import accounts, audit, ledger, payment_records
+from sixfold.core.accounts import accounts, audit_log, ledger, payment_records
 from sixfold.core.accounts.payment_records import Disputed, Refunded, Subscription
 from sixfold.core.database import Query, Transaction
 
@@ -111,7 +111,7 @@ def _paid(told: Paid) -> Transaction[bool]:
     yield from ledger.deposit(told.account_id, told.micros, entry, f"payment:{told.payment}")
     if told.intent is not None:
         yield from payment_records.paid(told.intent, told.account_id, told.micros)
-    yield from audit.note(told.account_id, "account.top_up", money.format_usd(told.micros))
+    yield from audit_log.note(told.account_id, "account.top_up", money.format_usd(told.micros))
     return True
 
 

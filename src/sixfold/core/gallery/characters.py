@@ -11,7 +11,7 @@ from anyascii import anyascii
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, one
-from sixfold.core.gallery.pages import LAST_ID, Page, page
+from sixfold.core.gallery.pagination import LAST_ID, Page, page
 
 MOST = 10_000
 _URL_NAME_CHARS = 48

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sixfold.core.database import Database, Transaction
 from sixfold.core.gallery import characters, posts
 from sixfold.core.gallery.characters import Character
-from sixfold.core.gallery.pages import Page
+from sixfold.core.gallery.pagination import Page
 from sixfold.core.gallery.posts import Post
 from sixfold.core.media.media import Media, Source
 

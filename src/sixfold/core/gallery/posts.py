@@ -9,7 +9,7 @@ from typing import Any
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, one
-from sixfold.core.gallery.pages import LAST_ID, Page, page
+from sixfold.core.gallery.pagination import LAST_ID, Page, page
 
 MOST = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40

@@ -13,7 +13,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import batches, charges, ledger
+from sixfold.core.accounts import charges, ledger, ledger_batches
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Row, Transaction, Value, now
 from sixfold.core.gateway.usage import NOTHING, Usage
@@ -89,9 +89,9 @@ def book(
     calls do not fit together, each may still fit by itself.
     """
     if begun:
-        moment = yield from batches.hold_all(
+        moment = yield from ledger_batches.hold_all(
             [
-                batches.Wanted(call.account_id, call.id, call.held, payer, _about(call, holder))
+                ledger_batches.Wanted(call.account_id, call.id, call.held, payer, _about(call, holder))
                 for call, payer in begun
             ]
         )
@@ -103,10 +103,10 @@ def book(
         yield Query("relay_insert", {}, rows)
     charges = [_charge(call, ending) for call, ending in ended if call.held]
     if charges:
-        yield from batches.capture_all(charges)
+        yield from ledger_batches.capture_all(charges)
     purchases = [_purchase(call, payer, ending) for call, payer, ending in whole if ending.cost]
     if purchases:
-        yield from batches.charge_all(purchases)
+        yield from ledger_batches.charge_all(purchases)
 
 
 def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transaction[frozenset[str]]:
@@ -164,15 +164,17 @@ def page(
     return found, str(found[-1]["id"]) if len(rows) > limit else None
 
 
-def _charge(call: Call, ending: Ending) -> batches.Charge:
+def _charge(call: Call, ending: Ending) -> ledger_batches.Charge:
     key_id = call.key_id if call.counted else None
-    return batches.Charge(
+    return ledger_batches.Charge(
         call.account_id, call.id, call.held, ending.cost, _entry(call, ending), key_id, call.held_at
     )
 
 
-def _purchase(call: Call, payer: Payer | None, ending: Ending) -> batches.Purchase:
-    return batches.Purchase(call.account_id, call.id, call.held, ending.cost, _entry(call, ending), payer)
+def _purchase(call: Call, payer: Payer | None, ending: Ending) -> ledger_batches.Purchase:
+    return ledger_batches.Purchase(
+        call.account_id, call.id, call.held, ending.cost, _entry(call, ending), payer
+    )
 
 
 def _entry(call: Call, ending: Ending) -> ledger.Entry:

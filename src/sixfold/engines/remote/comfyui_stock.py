@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from sixfold.core.quantities import seconds_text
+from sixfold.core.humanize import seconds_text
 from sixfold.engines.remote import comfyui_reels as reels
 from sixfold.engines.remote.comfyui_files import Schemas, base, first, options, pinned, words
 from sixfold.engines.remote.comfyui_reels import Reels

@@ -21,7 +21,7 @@ import httpx
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
-from sixfold.core.quantities import seconds_text
+from sixfold.core.humanize import seconds_text
 from sixfold.upstreams.comfyui import decoding, faults
 from sixfold.upstreams.comfyui.faults import ComfyError, Unreachable
 from sixfold.upstreams.comfyui.hearing import Run, Watch

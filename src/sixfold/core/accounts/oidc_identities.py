@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, audit
-from sixfold.core.accounts.ceremonies import Content
+from sixfold.core.accounts import accounts, audit_log
+from sixfold.core.accounts.auth_challenges import Content
 from sixfold.core.database import Query, Row, Transaction, one
 
 
@@ -86,7 +86,7 @@ def link(account_id: str, identity: Identity) -> Transaction[None]:
         if known is None or known["account_id"] != account_id:
             raise errors.Conflict("This sign-in belongs to another account")
         return
-    yield from audit.note(account_id, "identity.link", identity.email or identity.subject)
+    yield from audit_log.note(account_id, "identity.link", identity.email or identity.subject)
 
 
 def unlink(account_id: str, issuer: str) -> Transaction[None]:
@@ -94,7 +94,7 @@ def unlink(account_id: str, issuer: str) -> Transaction[None]:
     rows = yield Query("identity_remove", {"account_id": account_id, "issuer": issuer})
     if not rows:
         raise errors.NotFound("No such sign-in is linked")
-    yield from audit.note(account_id, "identity.unlink", str(rows[0]["email"]))
+    yield from audit_log.note(account_id, "identity.unlink", str(rows[0]["email"]))
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:

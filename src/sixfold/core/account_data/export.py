@@ -20,7 +20,16 @@ from typing import IO, Any, cast
 import msgspec
 
 from sixfold.core import money
-from sixfold.core.accounts import accounts, audit, charges, identities, journal, keys, passkeys, signins
+from sixfold.core.accounts import (
+    accounts,
+    audit_log,
+    charges,
+    keys,
+    ledger_queries,
+    login_sessions,
+    oidc_identities,
+    passkeys,
+)
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
 from sixfold.core.media.ports import BlobStore
@@ -87,7 +96,7 @@ class Pack:
 
 async def take_out(database: Database, blobs: BlobStore, account_id: str) -> AsyncIterator[bytes]:
     """The zip, in pieces; that it was taken is noted first."""
-    await database.write(audit.note(account_id, "account.export"))
+    await database.write(audit_log.note(account_id, "account.export"))
     pack = Pack(await database.read(now()))
     account = await database.read(_account(account_id))
     await asyncio.to_thread(pack.put, "README.txt", _README.encode())
@@ -111,7 +120,7 @@ async def _ledger(database: Database, account_id: str, pack: Pack) -> AsyncItera
     cursor: str | None = ""
     with closing(pack.member("ledger.jsonl")) as file:
         while cursor is not None:
-            found = await database.read(journal.page(account_id, _ROWS, cursor))
+            found = await database.read(ledger_queries.page(account_id, _ROWS, cursor))
             cursor = found.next_cursor
             await asyncio.to_thread(_write_lines, file, found.entries)
             yield pack.taken()
@@ -182,8 +191,8 @@ def _account(account_id: str) -> Transaction[Mapping[str, Any]]:
     account = yield from accounts.by_id(account_id)
     own = yield from keys.of_account(account_id)
     devices = yield from passkeys.of_account(account_id)
-    visits = yield from signins.of_account(account_id, "")
-    linked = yield from identities.of_account(account_id)
+    visits = yield from login_sessions.of_account(account_id, "")
+    linked = yield from oidc_identities.of_account(account_id)
     return {
         "account_id": account.id,
         "email": account.email,

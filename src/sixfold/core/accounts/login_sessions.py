@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sixfold import errors
 from sixfold.core import ids
-from sixfold.core.accounts import audit, keys
+from sixfold.core.accounts import audit_log, keys
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
@@ -55,7 +55,7 @@ def new_session(account_id: str, now: int, visit: Visit) -> Transaction[str]:
     """Begin a browser session; gives its token."""
     token = ids.secret("sess")
     yield _insert(token, account_id, "session", now + SESSION_LIFE_US, visit)
-    yield from audit.note(account_id, "signin", f"{visit.way}, {visit.agent}".strip(", "))
+    yield from audit_log.note(account_id, "signin", f"{visit.way}, {visit.agent}".strip(", "))
     return token
 
 
@@ -92,13 +92,13 @@ def end_one(account_id: str, session_id: str) -> Transaction[None]:
     rows = yield Query("signin_end_one", {"account_id": account_id, "id": session_id})
     if not rows:
         raise errors.NotFound("There is no such session")
-    yield from audit.note(account_id, "session.end", session_id)
+    yield from audit_log.note(account_id, "session.end", session_id)
 
 
 def end_others(account_id: str, token: str = "") -> Transaction[int]:
     """End every session and link of an account but that of `token`; gives how many."""
     ended = yield Query("signins_end", {"account_id": account_id, "but": keys.hash_of(token)})
-    yield from audit.note(account_id, "session.end_all", str(len(ended)))
+    yield from audit_log.note(account_id, "session.end_all", str(len(ended)))
     return len(ended)
 
 

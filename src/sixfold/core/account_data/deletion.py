@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, audit, credentials, payments
+from sixfold.core.accounts import accounts, audit_log, credentials, payments
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
@@ -83,7 +83,7 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     moment = (yield from now()) + round(days * DAY_US)
     if not (yield Query("closing_set", {"id": account.id, "closing_at": moment})):
         raise errors.NotFound("There is no such account")
-    yield from audit.note(account.id, "account.close")
+    yield from audit_log.note(account.id, "account.close")
     yield from credentials.end_all(account.id, token)
     return moment
 
@@ -91,7 +91,7 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
 def keep(account_id: str) -> Transaction[None]:
     """Stay after all: keys work again."""
     yield Query("closing_set", {"id": account_id, "closing_at": None})
-    yield from audit.note(account_id, "account.keep")
+    yield from audit_log.note(account_id, "account.keep")
 
 
 def confirm(account: Account, text: object) -> None:

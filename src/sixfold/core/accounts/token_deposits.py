@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts import audit, ledger
+from sixfold.core.accounts import audit_log, ledger
 from sixfold.core.database import Query, Transaction, many, one
 
 _TRIES = 10
@@ -75,7 +75,7 @@ def settle(chain: str, block: int, transfers: Sequence[Transfer]) -> Transaction
         amount = money.format_usd(transfer.micros)
         entry = ledger.Entry("deposit", f"{amount} {transfer.symbol} by {transfer.chain}")
         yield from ledger.deposit(account_id, transfer.micros, entry, name)
-        yield from audit.note(account_id, "account.deposit", entry.description)
+        yield from audit_log.note(account_id, "account.deposit", entry.description)
         new += 1
     yield Query("deposit_scan_set", {"chain": chain, "block": block})
     return new
