@@ -18,9 +18,9 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 from bench.table import Row, calibration, of_samples
-from sixfold.core.memory.inference import inferring as inference
-from sixfold.core.memory.inference import statements
-from sixfold.core.memory.model import Page
+from sixfold.core.memory.models import Page
+from sixfold.core.memory.relation_extraction import extraction
+from sixfold.core.memory.relation_extraction import service as inference
 from tests.areas.house import House, house
 
 TITLE = "Agents: tools and links from sentences"
@@ -128,11 +128,11 @@ def reading() -> list[Row]:
     for size in (1_000, 5_000):
         text = "\n\n".join(parts)[:size]
         page = Page("p", "a", "notes/x", "X", text, "note", (), (), 1, 0, 0, "bench")
-        found = statements.read(page, inference.table())  # compiles the patterns that it meets
+        found = extraction.read(page, inference.table())  # compiles the patterns that it meets
         samples: list[float] = []
         for _ in range(READS):
             began = time.process_time()
-            statements.read(page, inference.table())
+            extraction.read(page, inference.table())
             samples.append(time.process_time() - began)
         note = f"CPU; {len(found)} statements"
         rows.append(of_samples(f"read {size:,} characters for links", samples, "µs", note))

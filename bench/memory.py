@@ -24,19 +24,19 @@ from bench.table import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.memory import folders, pages, slugs, writing
-from sixfold.core.memory.drafts import Edit, Wanted
-from sixfold.core.memory.exchange import transfer
-from sixfold.core.memory.exchange.archives import File
-from sixfold.core.memory.exchange.transfer import Naming
+from sixfold.core.memory import commands, folders, pages, slugs
+from sixfold.core.memory.commands import FREELY, Terms, Writer
+from sixfold.core.memory.import_export import files as import_export_files
+from sixfold.core.memory.import_export.archives import File
+from sixfold.core.memory.import_export.files import Naming
 from sixfold.core.memory.indexing import entries as index
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.models import Caller, Page
+from sixfold.core.memory.page_edits import Edit, Wanted
 from sixfold.core.memory.ports import Search
 from sixfold.core.memory.search.embedding import halved
-from sixfold.core.memory.search.finder import Finder
-from sixfold.core.memory.search.shelf import Shelf
-from sixfold.core.memory.writing import FREELY, Terms, Writer
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
 from tests import databases, ground, postgres
 
@@ -128,9 +128,9 @@ async def _import(database: Database, caller: Caller, texts: Texts) -> float:
     made = (texts.page(number) for number in range(IMPORTED))
     files = [File(f"{slug}.md", f"# {title}\n\n{body}\n") for slug, title, body in made]
     began = time.perf_counter()
-    for start in range(0, len(files), transfer.BATCH_FILES):
-        batch = files[start : start + transfer.BATCH_FILES]
-        await database.write(transfer.put(writer, batch, naming), durable=False)
+    for start in range(0, len(files), import_export_files.BATCH_FILES):
+        batch = files[start : start + import_export_files.BATCH_FILES]
+        await database.write(import_export_files.put(writer, batch, naming), durable=False)
     return len(files) / (time.perf_counter() - began)
 
 
@@ -165,7 +165,7 @@ async def _writes(database: Database, finder: Finder, caller: Caller) -> list[fl
     for _ in range(WRITES):
         word = f"needle{ids.new('page')[-16:]}x"
         began = time.perf_counter()
-        await database.write(writing.write(writer, Wanted(f"found/{word}", f"The {word} is here."), FREELY))
+        await database.write(commands.write(writer, Wanted(f"found/{word}", f"The {word} is here."), FREELY))
         hits = (await finder.search(caller, Search(word))).hits
         seconds.append(time.perf_counter() - began)
         assert [hit.slug for hit in hits] == [f"found/{word}"]
@@ -179,7 +179,7 @@ async def _edits(database: Database, finder: Finder, caller: Caller, texts: Text
     for _ in range(0, EDITS, _AT_ONCE):
         numbers = draw.sample(range(PAGES), _AT_ONCE)
         edits = [(f"log/{number // 50}/{number:06d}", " ".join(texts.words(8))) for number in numbers]
-        changes = [writing.edit(writer, slug, Edit("append", more), Terms()) for slug, more in edits]
+        changes = [commands.edit(writer, slug, Edit("append", more), Terms()) for slug, more in edits]
         await asyncio.gather(*(database.write(change, durable=False) for change in changes))
         began = time.perf_counter()
         await finder.search(caller, Search(" ".join(texts.words(6))))

@@ -16,7 +16,7 @@ from typing import Any
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database
 from sixfold.core.memory import pages
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
 from sixfold.core.memory.pages import Draft, Plan
 from sixfold.core.memory.ports import Mode, Search, Searcher
 from tests.corpora.wiki import wiki

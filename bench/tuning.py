@@ -20,12 +20,12 @@ from typing import Any
 
 from bench import quality
 from bench.quality import Case, Corpus, Quality
-from sixfold.core.memory.search import finder as search
 from sixfold.core.memory.search import ranking
+from sixfold.core.memory.search import service as search
 from sixfold.core.memory.search.embedding import Embedder
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.ports import Filter, Saturation, View
 from sixfold.core.memory.search.ranking import Question, Weights
-from sixfold.core.memory.search.shelf import Shelf
-from sixfold.core.memory.search.signals import Filter, Saturation, View
 from sixfold.engines.text.minilm import NAME, MiniLM
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite import SqliteDatabase

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.memory.exchange import transfer
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.import_export import files as import_export_files
+from sixfold.core.memory.models import Caller
 from tests import loop_time
 from tests.areas.house import House, bearer, house
 from tests.areas.test_memory import get, taken_in, taken_out, zipped
@@ -69,13 +69,13 @@ async def test_an_export_of_large_pages_holds_the_loop_for_a_short_time(home: Ho
 
 
 async def test_pages_are_exported_in_batches_of_a_bounded_size(home: House) -> None:
-    large = "x" * (transfer.EXPORT_CHARS * 2 // 5)
+    large = "x" * (import_export_files.EXPORT_CHARS * 2 // 5)
     files = {f"a{number}.md": large for number in range(5)} | {
         f"b{number:03}.md": "y" for number in range(120)
     }
     await taken_in(home, zipped(files.items()))
     caller, after, counts = Caller(home.account.id, "ada"), "", list[int]()
-    while batch := await home.product.database.read(transfer.exported(caller, after)):
+    while batch := await home.product.database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
         counts.append(len(batch))
     assert counts == [2, 2, 50, 50, 21]

@@ -44,9 +44,9 @@ from sixfold.core.media import upload_paths
 from sixfold.core.media.media import Media
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.memory import Memory
-from sixfold.core.memory.search.finder import Finder
-from sixfold.core.memory.search.shelf import Shelf
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.service import Memory
 from sixfold.core.predictions import refunds
 from sixfold.core.predictions import requests as prediction_requests
 from sixfold.core.predictions.child_runs import PipelineChildren

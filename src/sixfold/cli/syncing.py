@@ -22,8 +22,8 @@ from typing import Any
 
 from sixfold.cli.sync_sides import Clash, Done, Known, Listed, Local, Refusal, Remote, RemoteFile
 from sixfold.core.memory import merge
-from sixfold.core.memory.exchange import paths
-from sixfold.core.memory.exchange.archives import is_page
+from sixfold.core.memory.import_export import paths
+from sixfold.core.memory.import_export.archives import is_page
 
 FOLDER = ".sixfold"
 STATE = "memory-sync.json"

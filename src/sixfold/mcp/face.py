@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sixfold.core.accounts import rights
-from sixfold.core.memory import tools as operations
+from sixfold.core.memory import operations
 from sixfold.mcp import memory, transport
 from sixfold.mcp.making import Making
 from sixfold.mcp.server import Feature, Server

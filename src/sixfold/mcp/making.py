@@ -18,7 +18,7 @@ from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.memory.operations import Field, Operation
+from sixfold.core.memory.operation_schema import Field, Operation
 from sixfold.core.predictions import outputs, pricing, receipt
 from sixfold.core.predictions.events import Event, Moved, Progressed
 from sixfold.core.predictions.models import Prediction

@@ -7,8 +7,8 @@ from urllib.parse import quote, unquote
 
 from sixfold import errors
 from sixfold.core.accounts import rights
-from sixfold.core.memory.model import Caller
-from sixfold.core.memory.operations import Operation
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.operation_schema import Operation
 from sixfold.mcp import messages
 from sixfold.mcp.messages import Plain, RpcError
 from sixfold.mcp.server import Call, Feature

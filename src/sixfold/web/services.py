@@ -21,7 +21,7 @@ from sixfold.core.gateway.gateway import Relay
 from sixfold.core.gateway.stored_responses import Shelf as KeptResponses
 from sixfold.core.media.media import MEDIA_PATH, Media
 from sixfold.core.media.ports import BlobStore, OutputFile
-from sixfold.core.memory.memory import Memory
+from sixfold.core.memory.service import Memory
 from sixfold.core.predictions.duration_estimates import Times
 from sixfold.core.predictions.event_history import Histories
 from sixfold.core.predictions.service import Pipeline

@@ -12,10 +12,10 @@ from pathlib import Path
 from sixfold.core.accounts import accounts
 from sixfold.core.clock import Clock
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.memory import Memory
-from sixfold.core.memory.model import Caller
-from sixfold.core.memory.search.finder import Finder
-from sixfold.core.memory.search.shelf import Shelf
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.service import Memory
 from sixfold.store.search.index import PageIndex
 from tests import databases
 

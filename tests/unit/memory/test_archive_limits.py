@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.memory.exchange import archives
-from sixfold.core.memory.exchange.archives import File, Report
+from sixfold.core.memory.import_export import archives
+from sixfold.core.memory.import_export.archives import File, Report
 from sixfold.core.memory.limits import Limits
 
 MIB = 2**20

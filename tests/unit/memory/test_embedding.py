@@ -11,12 +11,12 @@ import pytest
 
 from sixfold import settings
 from sixfold.core.database import Database, many
-from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.commands import FREELY, Terms
+from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.ports import Answer, Search
 from sixfold.core.memory.search.embedding import Embedder
-from sixfold.core.memory.search.finder import Finder
-from sixfold.core.memory.search.shelf import Shelf
-from sixfold.core.memory.writing import FREELY, Terms
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
 from tests import databases, processes
 from tests.unit.memory.grounds import Ground, ground

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sixfold.core.memory.indexing.entries import decode, encode, entry
-from sixfold.core.memory.model import Link, Page
-from sixfold.core.memory.search import finder as search
+from sixfold.core.memory.models import Link, Page
 from sixfold.core.memory.search import ranking
+from sixfold.core.memory.search import service as search
 from sixfold.core.memory.search.embedding import halved
-from sixfold.core.memory.search.signals import Filter
+from sixfold.core.memory.search.ports import Filter
 from sixfold.store.search.index import PageIndex
 from tests.unit.memory.meanings import Meanings
 

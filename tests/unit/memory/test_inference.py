@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.database import Query, Transaction, one
-from sixfold.core.memory.inference import inferring as inference
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.relation_extraction import service as inference
 from tests import databases
 from tests.unit.memory.world import World, name, world
 

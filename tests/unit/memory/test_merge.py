@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sixfold.core.memory import difference, merge
+from sixfold.core.memory import diff, merge
 
 LINES = st.lists(
     st.sampled_from(["a\n", "b\n", "c\n", "\n", "one word\n", "a\r\n", "=======\n", "d\r", "é\u2028f\n"])
@@ -15,15 +15,15 @@ TEXTS = st.builds(lambda lines, last: "".join(lines) + last, LINES, st.sampled_f
 
 @given(st.text(alphabet="ab\n\r\x0b\x85\u2028"))
 def test_lines_are_the_text_and_end_where_editors_end_them(text: str) -> None:
-    lines = difference.lines(text)
+    lines = diff.lines(text)
     assert "".join(lines) == text
     assert all("\n" not in line.rstrip("\r\n") and "\r" not in line.rstrip("\r\n") for line in lines)
 
 
 @given(TEXTS, TEXTS)
 def test_blocks_cover_both_texts_in_their_order(old: str, new: str) -> None:
-    a, b = difference.lines(old), difference.lines(new)
-    blocks = difference.blocks(a, b)
+    a, b = diff.lines(old), diff.lines(new)
+    blocks = diff.blocks(a, b)
     assert [line for block in blocks for line in a[slice(*block.old)]] == a
     assert [line for block in blocks for line in b[slice(*block.new)]] == b
     for block in blocks:
@@ -32,12 +32,12 @@ def test_blocks_cover_both_texts_in_their_order(old: str, new: str) -> None:
 
 @given(TEXTS, TEXTS)
 def test_hunks_tell_every_change_and_nothing_else(old: str, new: str) -> None:
-    hunks = difference.hunks(old, new, context=0)
+    hunks = diff.hunks(old, new, context=0)
     lines = [line for hunk in hunks for line in hunk.lines]
     gone = {line.old: "".join(piece.text for piece in line.pieces) for line in lines if line.kind == "gone"}
     come = {line.new: "".join(piece.text for piece in line.pieces) for line in lines if line.kind == "new"}
-    before = [line.rstrip("\r\n") for line in difference.lines(old)]
-    after = [line.rstrip("\r\n") for line in difference.lines(new)]
+    before = [line.rstrip("\r\n") for line in diff.lines(old)]
+    after = [line.rstrip("\r\n") for line in diff.lines(new)]
     assert (not hunks) == (old == new)
     assert len(gone) - len(come) == len(before) - len(after)
     assert all(before[number - 1] == text for number, text in gone.items())
@@ -45,14 +45,14 @@ def test_hunks_tell_every_change_and_nothing_else(old: str, new: str) -> None:
 
 
 def test_words_that_differ_are_told_inside_a_line() -> None:
-    (hunk,) = difference.hunks("The launch is in June.\n", "The launch is in July.\n")
+    (hunk,) = diff.hunks("The launch is in June.\n", "The launch is in July.\n")
     differing = [[piece.text for piece in line.pieces if piece.differs] for line in hunk.lines]
     assert differing == [["June"], ["July"]]
 
 
 def test_texts_that_would_take_minutes_to_compare_are_one_block() -> None:
     old, new = ["x\n", *["same\n"] * 3000], ["y\n", *["same\n"] * 2999, "z\n"]
-    assert len(difference.blocks(old, new)) <= 3
+    assert len(diff.blocks(old, new)) <= 3
 
 
 @given(TEXTS, TEXTS)
@@ -66,10 +66,10 @@ def test_who_changed_nothing_changes_nothing(base: str, other: str) -> None:
 @example("a\nb\n", "a\nend", "a\nb\nc\n")
 def test_nothing_that_either_wrote_is_lost(base: str, mine: str, theirs: str) -> None:
     merged = merge.texts(base, mine, theirs)
-    there = {line.rstrip("\r\n") for line in difference.lines(merged.text)}
-    known = {line.rstrip("\r\n") for line in difference.lines(base)}
+    there = {line.rstrip("\r\n") for line in diff.lines(merged.text)}
+    known = {line.rstrip("\r\n") for line in diff.lines(base)}
     for text in (mine, theirs):
-        assert {line.rstrip("\r\n") for line in difference.lines(text)} - known <= there
+        assert {line.rstrip("\r\n") for line in diff.lines(text)} - known <= there
     assert bool(merged.conflicts) <= merge.has_marks(merged.text)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.clock import DAY_US
-from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory.commands import FREELY
+from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.ports import Search
-from sixfold.core.memory.search import moments
-from sixfold.core.memory.writing import FREELY
+from sixfold.core.memory.search import time_expressions
 from tests import databases
 from tests.unit.memory.grounds import ground
 
@@ -46,17 +46,19 @@ NOW = round(datetime(2026, 11, 20, 15, 30, tzinfo=UTC).timestamp()) * 1_000_000 
     ],
 )
 def test_a_question_names_a_span_of_days(text: str, first: str, last: str) -> None:
-    found = moments.asked(text, NOW)
+    found = time_expressions.asked(text, NOW)
     assert found is not None
-    assert (found.since, found.until) == moments.micros(date.fromisoformat(first), date.fromisoformat(last))
+    assert (found.since, found.until) == time_expressions.micros(
+        date.fromisoformat(first), date.fromisoformat(last)
+    )
 
 
 @pytest.mark.parametrize(
     "text", ["", "march on", "a may pole", "the last one", "999 bottles", "weekly", "at last"]
 )
 def test_words_that_name_no_time_are_words(text: str) -> None:
-    assert not moments.mentioned(text)
-    assert moments.asked(text, NOW) is None
+    assert not time_expressions.mentioned(text)
+    assert time_expressions.asked(text, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -65,13 +67,18 @@ def test_words_that_name_no_time_are_words(text: str) -> None:
 )
 def test_a_moment_is_as_long_as_it_is_exact(moment: str, days: tuple[str, str]) -> None:
     first, last = (date.fromisoformat(day) for day in days)
-    assert moments.named(moment) == moments.micros(first, last)
-    assert moments.named("") is moments.named("--05") is moments.named("2026-02-30") is None
+    assert time_expressions.named(moment) == time_expressions.micros(first, last)
+    assert (
+        time_expressions.named("")
+        is time_expressions.named("--05")
+        is time_expressions.named("2026-02-30")
+        is None
+    )
 
 
 def test_a_far_past_has_an_end() -> None:
-    assert moments.asked("999 years ago", NOW) is not None
-    assert moments.asked("999 weeks ago", 0) is not None
+    assert time_expressions.asked("999 years ago", NOW) is not None
+    assert time_expressions.asked("999 weeks ago", 0) is not None
 
 
 @pytest.mark.parametrize("back", databases.BACKS)

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.writing import FREELY
+from sixfold.core.memory.commands import FREELY
+from sixfold.core.memory.page_edits import Wanted
 from tests import databases
 from tests.unit.memory.grounds import Ground, ticking
 

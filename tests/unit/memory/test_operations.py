@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.memory import tools
-from sixfold.core.memory.operations import Field, Operation
+from sixfold.core.memory import operations
+from sixfold.core.memory.operation_schema import Field, Operation
 from tests.unit.memory.grounds import Ground, ground
 
 NAMES = {
@@ -28,7 +28,7 @@ async def place() -> AsyncIterator[Ground]:
 
 async def do(place: Ground, name: str, **given: Any) -> dict[str, Any]:
     """One operation, and proof that its answer is JSON."""
-    answer = await tools.operations(place.memory)[name](place.ann, given)
+    answer = await operations.operations(place.memory)[name](place.ann, given)
     assert json.loads(json.dumps(answer)) == json.loads(json.dumps(answer))
     return answer
 
@@ -45,7 +45,7 @@ async def test_tags_are_a_list_or_one_text_with_commas(
 
 
 async def test_every_operation_says_in_a_sentence_what_it_is_for(place: Ground) -> None:
-    found = tools.operations(place.memory)
+    found = operations.operations(place.memory)
     assert set(found) == NAMES
     for name, operation in found.items():
         assert 20 < len(operation.description) <= 120, name

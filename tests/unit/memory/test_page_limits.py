@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sixfold import errors
-from sixfold.core.memory import tools
-from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory import operations
+from sixfold.core.memory.commands import FREELY, Terms
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.writing import FREELY, Terms
+from sixfold.core.memory.page_edits import Edit, Wanted
 from tests import databases
 from tests.unit.memory.grounds import Ground, ground
 
@@ -40,6 +40,6 @@ async def test_a_page_has_its_limits(back: str) -> None:
         with pytest.raises(errors.TooLarge, match="102 bytes; 100"):
             await place.memory.edit(place.ann, "a", Edit("append", "x"), Terms())
         with pytest.raises(errors.BadRequest, match="101 entries"):
-            await tools.operations(place.memory)["write"](
+            await operations.operations(place.memory)["write"](
                 place.ann, {"slug": "b", "body": "", "tags": [f"tag{n}" for n in range(101)]}
             )

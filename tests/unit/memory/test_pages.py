@@ -13,14 +13,15 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.database import now as clock
-from sixfold.core.memory import folders, reading, tools
-from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory import folders, queries
+from sixfold.core.memory import operations as memory_operations
+from sixfold.core.memory.commands import FREELY, Tagging, Terms
 from sixfold.core.memory.links import Route
-from sixfold.core.memory.memory import Memory
-from sixfold.core.memory.model import Caller, Entry, Link
+from sixfold.core.memory.models import Caller, Entry, Link
+from sixfold.core.memory.page_edits import Edit, Wanted
 from sixfold.core.memory.pages import Filter
 from sixfold.core.memory.ports import Search
-from sixfold.core.memory.writing import FREELY, Tagging, Terms
+from sixfold.core.memory.service import Memory
 from sixfold.store import sql
 from tests import databases
 from tests import ground as laid
@@ -421,10 +422,10 @@ async def test_a_page_that_was_shown_to_a_key_tells_nothing_of_when_it_was_not(p
     await put(place, "plan", "known", title="Plan", collections=["open"])
     limited = replace(place.ann, collections=("open",))
     for caller, seen in ((place.ann, [2, 1]), (limited, [2])):
-        _, rows = await place.memory.database.read(reading.history(caller, "plan", 10, 2**31))
+        _, rows = await place.memory.database.read(queries.history(caller, "plan", 10, 2**31))
         assert [row["version"] for row in rows] == seen
     with pytest.raises(errors.NotFound):
-        await place.memory.database.read(reading.version(limited, "plan", 1))
+        await place.memory.database.read(queries.version(limited, "plan", 1))
 
 
 async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(back: str) -> None:
@@ -445,7 +446,7 @@ async def test_folders_of_a_memory_from_before_they_were_counted_are_counted(bac
 
 async def test_a_read_only_key_writes_by_no_operation(place: Ground) -> None:
     await put(place, "a", "x", collections=("c",))
-    operations = tools.operations(place.memory)
+    operations = memory_operations.operations(place.memory)
     calls = {
         "write": {"slug": "b", "body": "x", "collections": ["c"]},
         "edit": {"slug": "a", "operation": "append", "content": "x"},

@@ -20,9 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sixfold import errors
 from sixfold.core.database import now, one
 from sixfold.core.memory import folders
-from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory.commands import FREELY, Terms
+from sixfold.core.memory.page_edits import Edit, Wanted
 from sixfold.core.memory.pages import Filter
-from sixfold.core.memory.writing import FREELY, Terms
 from tests import databases
 from tests.unit.memory.grounds import Ground, ground
 

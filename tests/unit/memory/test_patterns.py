@@ -7,10 +7,16 @@ import re
 
 import pytest
 
-from sixfold.core.memory.inference import dates, entities, prose, relations, statements
-from sixfold.core.memory.inference import inferring as inference
-from sixfold.core.memory.inference.patterns import Pattern
-from sixfold.core.memory.model import Page
+from sixfold.core.memory.models import Page
+from sixfold.core.memory.relation_extraction import (
+    dates,
+    entities,
+    extraction,
+    relations,
+    sentences,
+)
+from sixfold.core.memory.relation_extraction import service as inference
+from sixfold.core.memory.relation_extraction.patterns import Pattern
 
 TABLE = inference.table()
 
@@ -22,7 +28,7 @@ def page(body: str, title: str = "Somebody", kind: str = "note", slug: str = "no
 
 def said(body: str, **fields: str) -> set[tuple[str, str, str]]:
     """What a text states, by keys."""
-    return {(row.subject, row.relation, row.object) for row in statements.read(page(body, **fields), TABLE)}
+    return {(row.subject, row.relation, row.object) for row in extraction.read(page(body, **fields), TABLE)}
 
 
 @pytest.mark.parametrize("pattern", TABLE.patterns, ids=lambda pattern: pattern.id)
@@ -124,8 +130,8 @@ HOSTILE = {
 @pytest.mark.timeout(20)  # each takes milliseconds; what backtracks takes forever
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_no_text_takes_the_reader_long(text: str) -> None:
-    assert len(statements.read(page(text), TABLE)) <= statements.MAX_STATEMENTS
-    statements.names_of(page(text, title=text[:500]), (), TABLE)
+    assert len(extraction.read(page(text), TABLE)) <= extraction.MAX_STATEMENTS
+    extraction.names_of(page(text, title=text[:500]), (), TABLE)
     inference.forms().read(text[:300])
 
 
@@ -136,7 +142,7 @@ def test_shuffled_words_of_the_table_break_nothing() -> None:
     words = sorted({word for pattern in TABLE.patterns for word in pattern.example.split()})
     for _ in range(2_000):
         text = " ".join(dice.choices(words, k=dice.randint(3, 25)))
-        for row in statements.read(page(text), TABLE):
+        for row in extraction.read(page(text), TABLE):
             assert row.subject
             assert row.subject != row.object
 
@@ -175,7 +181,7 @@ def test_relative_dates_are_counted_from_the_day_of_the_page() -> None:
     found = dates.find("yesterday and last month", "2026-05-03")
     assert [date.moment for date in found] == ["2026-05-02", "2026-04"]
     assert said("Yesterday Ada Byron met Alan Turing.", slug="diary/2026-05-03")
-    (row,) = statements.read(page("Ada Byron met Alan Turing yesterday.", slug="diary/2026-05-03"), TABLE)
+    (row,) = extraction.read(page("Ada Byron met Alan Turing yesterday.", slug="diary/2026-05-03"), TABLE)
     assert row.moment == "2026-05-02"
 
 
@@ -186,7 +192,7 @@ def test_sentences_know_where_they_stand_and_leave_out_what_is_not_said() -> Non
         "```\ncode here\n```\n\n- [ ] open task\n- [x] done task\n- works_at [[companies/acme]]\n\n"
         "---\n\n| a | b |\n\n    indented\n\nLast"
     )
-    found = prose.sentences(body)
+    found = sentences.sentences(body)
     assert [sentence.text for sentence in found] == [
         "Dr. No met J. R. Smith.", "He left Acme, Inc.", "She stayed.", "done task", "Last",
     ]  # fmt: skip

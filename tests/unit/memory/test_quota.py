@@ -6,10 +6,10 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts
-from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory.commands import FREELY, Terms
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.model import Caller, Entry
-from sixfold.core.memory.writing import FREELY, Terms
+from sixfold.core.memory.models import Caller, Entry
+from sixfold.core.memory.page_edits import Edit, Wanted
 from tests import databases
 from tests.unit.memory.grounds import Ground, ground
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.memory.ports import Search
-from sixfold.core.memory.search.finder import Finder
-from sixfold.core.memory.search.shelf import Shelf
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
 from tests.unit.memory.world import corpus, name, world
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.core.memory.inference import inferring as inference
+from sixfold.core.memory.relation_extraction import service as inference
 from tests.tidy import source
 
 PAGE = "docs/reference/relations.md"

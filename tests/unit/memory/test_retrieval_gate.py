@@ -12,8 +12,8 @@ import pytest
 
 from bench import quality
 from bench.quality import Corpus, Quality
-from sixfold.core.memory.search.finder import Finder
-from sixfold.core.memory.search.shelf import Shelf
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite import SqliteDatabase
 

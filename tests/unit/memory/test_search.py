@@ -14,14 +14,14 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.database import many
-from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.commands import FREELY, Terms
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.ports import Answer, Search
-from sixfold.core.memory.search import renewal, shelf, snippets
-from sixfold.core.memory.search.finder import Finder
-from sixfold.core.memory.search.shelf import Shelf
-from sixfold.core.memory.search.signals import Index
-from sixfold.core.memory.writing import FREELY, Terms
+from sixfold.core.memory.search import index_cache, renewal, snippets
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.ports import Index
+from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
 from tests import databases, loop_time
 from tests.unit.memory.grounds import Ground, ground
@@ -255,13 +255,13 @@ async def test_large_changes_are_read_in_a_thread(
     await put(place, "first", "needle")
     assert await slugs(place, "needle") == ["first"]
     applied: list[tuple[bool, int]] = []
-    apply = shelf._apply
+    apply = index_cache._apply
 
-    def recorded(index: Index, batch: shelf._Batch) -> None:
+    def recorded(index: Index, batch: index_cache._Batch) -> None:
         applied.append((threading.current_thread() is threading.main_thread(), len(batch.pages)))
         apply(index, batch)
 
-    monkeypatch.setattr(shelf, "_apply", recorded)
+    monkeypatch.setattr(index_cache, "_apply", recorded)
     body = "needle " + " ".join(f"w{number}" for number in range(30_000))
     for number in range(pages):
         await put(place, f"large/{number}", body)
@@ -312,13 +312,13 @@ async def test_small_changes_are_taken_in_by_the_search(
     await put(place, "first", "needle")
     await slugs(place, "needle")
     threads: list[bool] = []
-    apply = shelf._apply
+    apply = index_cache._apply
 
-    def recorded(index: Index, batch: shelf._Batch) -> None:
+    def recorded(index: Index, batch: index_cache._Batch) -> None:
         threads.append(threading.current_thread() is threading.main_thread())
         apply(index, batch)
 
-    monkeypatch.setattr(shelf, "_apply", recorded)
+    monkeypatch.setattr(index_cache, "_apply", recorded)
     await put(place, "second", "needle")
     assert len(await slugs(place, "needle")) == 2
     assert threads == [True]

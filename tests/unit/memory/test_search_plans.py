@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts import accounts
-from sixfold.core.memory import pages, reading, writing
-from sixfold.core.memory.drafts import Wanted
+from sixfold.core.memory import commands, pages, queries
+from sixfold.core.memory.commands import FREELY, Terms, Writer
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.links import Route
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.ports import Search
-from sixfold.core.memory.search.finder import Finder
-from sixfold.core.memory.search.shelf import Shelf
-from sixfold.core.memory.writing import FREELY, Terms, Writer
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.service import Finder
 from sixfold.store import sql, sqlite
 from sixfold.store.search.index import PageIndex
 from tests import databases, ground, postgres
@@ -74,15 +74,15 @@ async def test_on_postgresql_no_page_costs_a_walk_through_the_account_even_befor
         assert not (await finder.search(caller, Search("anvils"))).hits  # from here on the index only follows
         body = "Ann Lee works at Acme. See [[log/7]] and [[8]].\n\n## Timeline\n\n- 2026-05-08: met [[log/9]]"
         for slug, text in (("people/ann", body), ("companies/acme", "It makes anvils."), ("x", "[[ann]]")):
-            await explained.write(writing.write(writer, Wanted(slug, text), FREELY))
+            await explained.write(commands.write(writer, Wanted(slug, text), FREELY))
         for text in ("[[ann]] again", "Nobody."):
-            await explained.write(writing.write(writer, Wanted("x", text), Terms(overwrite=True)))
+            await explained.write(commands.write(writer, Wanted("x", text), Terms(overwrite=True)))
         hits = (await finder.search(caller, Search("who works at Acme?"))).hits
         assert hits[0].slug == "people/ann"
-        await explained.read(reading.whole(caller, "people/ann"))
-        await explained.read(reading.around(caller, "x", Route(depth=3)))
+        await explained.read(queries.whole(caller, "people/ann"))
+        await explained.read(queries.around(caller, "x", Route(depth=3)))
         await explained.read(pages.listed(caller, pages.Filter(prefix="log/2"), 10))
-        await explained.write(writing.rename(writer, "people/ann", "people/ann-lee", FREELY))
-        await explained.write(writing.delete(writer, "x", FREELY))
+        await explained.write(commands.rename(writer, "people/ann", "people/ann-lee", FREELY))
+        await explained.write(commands.delete(writer, "x", FREELY))
         await opened.close()
     assert {name: most for name, most in explained.rows.items() if most > FEW} == {}

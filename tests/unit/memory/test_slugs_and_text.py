@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from sixfold import errors
 from sixfold.core.memory import frontmatter, limits, markdown, slugs
-from sixfold.core.memory.exchange import archives, transfer
-from sixfold.core.memory.exchange.archives import File
+from sixfold.core.memory.import_export import archives
+from sixfold.core.memory.import_export import files as import_export_files
+from sixfold.core.memory.import_export.archives import File
 from sixfold.core.memory.limits import Limits
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -38,7 +39,7 @@ def test_a_link_finds_the_page_of_the_file_that_it_names(text: str) -> None:
     found = slugs.loosely(text)
     if found is not None:
         assert slugs.normalize(found) == slugs.loosely(found) == found
-        assert transfer.Naming().slug(f"{text.strip()}.md") == found
+        assert import_export_files.Naming().slug(f"{text.strip()}.md") == found
 
 
 @pytest.mark.parametrize(

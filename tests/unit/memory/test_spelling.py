@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.commands import FREELY, Terms
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.ports import Answer, Search
-from sixfold.core.memory.writing import FREELY, Terms
 from tests import databases
 from tests.unit.memory.grounds import Ground, ground
 

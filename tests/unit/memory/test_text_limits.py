@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from sixfold import errors
-from sixfold.core.memory import drafts, limits, slugs
-from sixfold.core.memory.drafts import Edit
-from sixfold.core.memory.exchange import archives, paths, transfer
-from sixfold.core.memory.exchange.archives import Report
+from sixfold.core.memory import limits, page_edits, slugs
+from sixfold.core.memory.import_export import archives, paths
+from sixfold.core.memory.import_export import files as import_export_files
+from sixfold.core.memory.import_export.archives import Report
 from sixfold.core.memory.indexing import chunks, tokens
-from sixfold.core.memory.inference import entities
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.model import Page
+from sixfold.core.memory.models import Page
+from sixfold.core.memory.page_edits import Edit
+from sixfold.core.memory.relation_extraction import entities
 from sixfold.core.workflows import documents
 from sixfold.engines.speech import sentences
 from sixfold.engines.text import hashed
@@ -51,8 +52,8 @@ def seconds(work: Callable[[], object]) -> float:
         lambda: limits.names("tags", [marked(390) + str(number) for number in range(50_000)]),
         lambda: limits.link_type(TEXT),
         lambda: slugs.normalize(TEXT),
-        lambda: drafts.texts("tags", [TEXT]),
-        lambda: drafts.texts("collections", TEXT),
+        lambda: page_edits.texts("tags", [TEXT]),
+        lambda: page_edits.texts("collections", TEXT),
     ],
 )
 def test_names_are_counted_before_they_are_normalized(refused: Callable[[], object]) -> None:
@@ -72,7 +73,7 @@ def test_names_are_counted_before_they_are_normalized(refused: Callable[[], obje
         lambda: slugs.loosely(TEXT[1:]),
         lambda: slugs.beginning(TEXT),
         lambda: paths.slug(TEXT + ".md"),
-        lambda: transfer.origin(TEXT + ".md", "x"),
+        lambda: import_export_files.origin(TEXT + ".md", "x"),
         lambda: tokens.terms(TEXT),
         lambda: tokens.fold(TEXT),
         lambda: [tokens.terms(TEXT[start:end]) for start, end in chunks.split(TEXT)],
@@ -115,7 +116,7 @@ def test_long_paths_in_archives_are_refused_before_they_are_normalized(
     pack(tmp_path / "archive", marked(chars) + ".md")
 
     def work() -> None:
-        naming = transfer.Naming(archives.outliner(tmp_path / "archive", Limits()))
+        naming = import_export_files.Naming(archives.outliner(tmp_path / "archive", Limits()))
         for file in archives.files(tmp_path / "archive", Limits(), Report()):
             assert file.error == "has a path that leads out of the archive, or is too long"
             assert naming.slug(file.path) is None
@@ -133,7 +134,7 @@ def test_a_replacement_is_counted_before_it_is_built() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(errors.TooLarge, match=r"would have 100000000 bytes; 1048576 are the most"):
-            drafts.edited(page("ä" * 50_000), edit, Limits())
+            page_edits.edited(page("ä" * 50_000), edit, Limits())
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()
@@ -142,9 +143,9 @@ def test_a_replacement_is_counted_before_it_is_built() -> None:
 def test_a_replacement_may_fill_a_page_to_its_limit() -> None:
     edit = Edit("replace_text", "日本", find="ä", every=True)
     allowed = Limits(page_bytes=6 * 1_000)
-    assert drafts.edited(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
+    assert page_edits.edited(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
     with pytest.raises(errors.TooLarge, match="would have 6006 bytes"):
-        drafts.edited(page("ä" * 1_001), edit, allowed)
+        page_edits.edited(page("ä" * 1_001), edit, allowed)
 
 
 def test_caches_hold_no_long_words() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Transaction, one
 from sixfold.core.memory import links, pages
-from sixfold.core.memory.inference import inferring as inference
-from sixfold.core.memory.inference.inferring import Evidence
-from sixfold.core.memory.model import Caller, Link, Page
+from sixfold.core.memory.models import Caller, Link, Page
+from sixfold.core.memory.relation_extraction import service as inference
+from sixfold.core.memory.relation_extraction.service import Evidence
 from tests import databases
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "relations"

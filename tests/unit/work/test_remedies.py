@@ -17,7 +17,7 @@ from sixfold.core.catalog import models as catalog
 from sixfold.core.catalog.engine_selection import Standing, Terms
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.gateway import routing
-from sixfold.core.memory.search import finder
+from sixfold.core.memory.search import service as search_service
 from sixfold.core.workflows import service as graph_service
 from sixfold.drivers import container, hosted
 from sixfold.engines.nodes import hosted as nodes
@@ -76,7 +76,9 @@ def test_every_extra_that_a_remedy_installs_exists() -> None:
 
 def test_every_family_that_a_remedy_adds_can_be_added() -> None:
     families = tomllib.loads((resources.files("sixfold.data") / "weights.toml").read_text("utf-8"))
-    text = "\n".join([*(engine.unlock for engine in ENGINES), nodes.CLONING, finder.UNLOCK, routing.UNLOCK])
+    text = "\n".join(
+        [*(engine.unlock for engine in ENGINES), nodes.CLONING, search_service.UNLOCK, routing.UNLOCK]
+    )
     named = set(re.findall(r"sixfold engines add ([\w-]+)", text))
     assert named <= families.keys()
     assert {"image", "embeddings", "chat"} <= named
@@ -92,7 +94,7 @@ def test_every_key_that_a_remedy_sets_is_a_setting() -> None:
     "sentence",
     [
         routing.UNLOCK,
-        finder.UNLOCK,
+        search_service.UNLOCK,
         graph_service.UNLOCK,
         graph_service.PUBLIC,
         nodes.CLONING,

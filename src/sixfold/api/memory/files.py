@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.api.memory.keys import caller_of
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
 from sixfold.web import answers, receiving
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services

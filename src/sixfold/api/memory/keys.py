@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
 from sixfold.web.services import Services
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sixfold.api.memory import files, requests
-from sixfold.core.memory import plain
-from sixfold.core.memory.operations import Operation
+from sixfold.core.memory import serializers as memory_serializers
+from sixfold.core.memory.operation_schema import Operation
 from sixfold.web import openapi
 from sixfold.web.openapi import Document, Node, OperationSpec, Shape
 
@@ -19,21 +19,21 @@ _ETAG: Node = {"ETag": {"schema": {"type": "string"}, "description": "The versio
 _WRITING = (400, 402, 404, 409, 412)
 _AS_OF = requests.fields(requests.AS_OF)
 _ARCHIVES = ("application/zip", "application/x-tar", "application/gzip")
-_LINKS = openapi.page("Links", links=plain.LinkSchema)
-_TIMELINE = openapi.page("Timeline", timeline=plain.TimelineEntrySchema)
+_LINKS = openapi.page("Links", links=memory_serializers.LinkSchema)
+_TIMELINE = openapi.page("Timeline", timeline=memory_serializers.TimelineEntrySchema)
 _TAGS = openapi.page("PageTags", tags=str)
 _VERSIONS: Node = {
     "anyOf": [
-        openapi.page("Versions", versions=plain.VersionSchema),
-        plain.PageVersionSchema,
-        plain.ChangeSchema,
+        openapi.page("Versions", versions=memory_serializers.VersionSchema),
+        memory_serializers.PageVersionSchema,
+        memory_serializers.ChangeSchema,
     ]
 }
 _DELETED = openapi.shape("Deleted", slug=str, deleted=bool, version=int)
 
 
 def _page(text: str) -> Node:
-    return openapi.answer(text, plain.PageSchema, headers=_ETAG)
+    return openapi.answer(text, memory_serializers.PageSchema, headers=_ETAG)
 
 
 def _query(wanted: Operation) -> tuple[Node, ...]:
@@ -63,12 +63,12 @@ def _pages() -> dict[str, OperationSpec]:
     one, new = _page("The page"), _page("A new page")
     moved = _page("The page has another slug now, in Location")
     deleted = openapi.answer("Deleted; its versions stay", _DELETED)
-    listed = openapi.page("Pages", pages=plain.PageOfListSchema)
+    listed = openapi.page("Pages", pages=memory_serializers.PageOfListSchema)
     key = openapi.IDEMPOTENCY
     return {
         "POST /api/search": OperationSpec(
             "Search",
-            {200: openapi.answer("Best first", plain.FoundSchema)},
+            {200: openapi.answer("Best first", memory_serializers.FoundSchema)},
             (400, 503),
             requests.SEARCH.schema(),
         ),
@@ -92,7 +92,7 @@ def _parts() -> dict[str, OperationSpec]:
     """What belongs to a page."""
     links, added = openapi.answer("The links", _LINKS), openapi.answer("The entries", _TIMELINE)
     tags, key = openapi.answer("The tags", _TAGS), openapi.IDEMPOTENCY
-    backlinks = openapi.page("Backlinks", backlinks=plain.BacklinkSchema)
+    backlinks = openapi.page("Backlinks", backlinks=memory_serializers.BacklinkSchema)
     return {
         "GET /api/versions/{slug}": _get("Versions of a page", _VERSIONS, requests.VERSIONS),
         "GET /api/links/{slug}": _get("Links of a page", _LINKS, _AS_OF),
@@ -101,7 +101,9 @@ def _parts() -> dict[str, OperationSpec]:
             "Remove a link", {200: links}, _WRITING, None, (_IF_MATCH, *_query(requests.UNLINK))
         ),
         "GET /api/backlinks/{slug}": _get("What leads to a page", backlinks, requests.PARTS),
-        "GET /api/traverse/{slug}": _get("Pages around one", plain.WalkSchema, requests.TRAVERSE),
+        "GET /api/traverse/{slug}": _get(
+            "Pages around one", memory_serializers.WalkSchema, requests.TRAVERSE
+        ),
         "GET /api/timeline/{slug}": _get("What happened around a page", _TIMELINE, requests.PARTS),
         "POST /api/timeline/{slug}": _write("Add an entry", requests.ENTRY, {201: added}, key),
         "GET /api/tags/{slug}": _get("Tags of a page", _TAGS, _AS_OF),
@@ -115,7 +117,9 @@ def _lists() -> dict[str, OperationSpec]:
     form: Node = {"type": "object", "required": ["file"], "properties": {"file": openapi.CONTENT}}
     counts = {
         f"GET /api/{noun}": _get(
-            f"Count {noun}", openapi.page(noun.title(), **{noun: plain.CountSchema}), requests.COUNTS
+            f"Count {noun}",
+            openapi.page(noun.title(), **{noun: memory_serializers.CountSchema}),
+            requests.COUNTS,
         )
         for noun in ("tags", "collections", "types")
     }

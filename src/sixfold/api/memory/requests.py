@@ -10,9 +10,9 @@ from typing import Any
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.core.memory import limits, tools
-from sixfold.core.memory.operations import Field, Operation
-from sixfold.core.memory.writing import Terms
+from sixfold.core.memory import limits, operations
+from sixfold.core.memory.commands import Terms
+from sixfold.core.memory.operation_schema import Field, Operation
 from sixfold.web import bodies
 
 _TAG = re.compile(r'(?:W/)?"?(?P<version>\d{1,15})"?', re.ASCII)
@@ -31,27 +31,33 @@ def fields(*wanted: Field) -> Operation:
     return Operation("", "", wanted, writes=False, handler=nothing)
 
 
-LIMIT, CURSOR, AS_OF = tools.LIMIT, tools.CURSOR, tools.AS_OF
+LIMIT, CURSOR, AS_OF = operations.LIMIT, operations.CURSOR, operations.AS_OF
 PAGE = fields(
-    replace(tools.SLUG, required=False),
-    *(replace(field, required=False) for field in tools.WRITE if field.name not in {"slug", "if_version"}),
+    replace(operations.SLUG, required=False),
+    *(
+        replace(field, required=False)
+        for field in operations.WRITE
+        if field.name not in {"slug", "if_version"}
+    ),
 )
-NEW_PAGE = fields(tools.SLUG, *(replace(f, required=False) for f in tools.WRITE if f.name != "slug"))
-SEARCH = fields(*tools.SEARCH)
-LIST = fields(*tools.LIST)
+NEW_PAGE = fields(
+    operations.SLUG, *(replace(f, required=False) for f in operations.WRITE if f.name != "slug")
+)
+SEARCH = fields(*operations.SEARCH)
+LIST = fields(*operations.LIST)
 PATCH = fields(
-    *(field for field in tools.EDIT if field.name not in {"slug", "to"}),
+    *(field for field in operations.EDIT if field.name not in {"slug", "to"}),
     Field("slug", "string", "rename: the new slug", max_chars=limits.LONG_SLUG),
 )
 VERSIONS = fields(
-    *(field for field in tools.HISTORY if field.name != "slug"),
+    *(field for field in operations.HISTORY if field.name != "slug"),
 )
-RESTORE = fields(*(field for field in tools.RESTORE if field.name != "slug"))
+RESTORE = fields(*(field for field in operations.RESTORE if field.name != "slug"))
 PARTS = fields(AS_OF, LIMIT, CURSOR)
 COUNTS = fields(LIMIT, CURSOR)
 LINK = fields(
     Field("to", "string", "The slug that it leads to", required=True, max_chars=limits.LONG_SLUG),
-    *(field for field in tools.LINK if field.name in {"type", "context", "if_version"}),
+    *(field for field in operations.LINK if field.name in {"type", "context", "if_version"}),
     Field(
         "action",
         "string",
@@ -61,17 +67,17 @@ LINK = fields(
     ),
 )
 UNLINK = fields(*(field for field in LINK.fields if field.name in {"to", "type", "if_version"}))
-TRAVERSE = fields(*(field for field in tools.TRAVERSE if field.name != "slug"))
+TRAVERSE = fields(*(field for field in operations.TRAVERSE if field.name != "slug"))
 ENTRY = fields(
     *(
         replace(field, required=field.name in {"date", "summary"})
-        for field in tools.TIMELINE
+        for field in operations.TIMELINE
         if field.name in {"date", "summary", "detail", "source", "if_version"}
     )
 )
 TAGS = fields(
     Field("tags", "strings", "Tags", required=True),
-    *(field for field in tools.TAG if field.name == "if_version"),
+    *(field for field in operations.TAG if field.name == "if_version"),
 )
 
 

@@ -15,13 +15,14 @@ from sixfold.api.memory import requests
 from sixfold.api.memory.files import Files
 from sixfold.api.memory.keys import caller_of
 from sixfold.core.accounts import rights
-from sixfold.core.memory import limits, plain, slugs, tools
-from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.exchange import transfer
+from sixfold.core.memory import limits, operations, slugs
+from sixfold.core.memory import serializers as memory_serializers
+from sixfold.core.memory.commands import Saved, Tagging
+from sixfold.core.memory.import_export import files as import_export_files
 from sixfold.core.memory.links import Route as Walking
-from sixfold.core.memory.model import Caller, Entry, Link
-from sixfold.core.memory.reading import View
-from sixfold.core.memory.writing import Saved, Tagging
+from sixfold.core.memory.models import Caller, Entry, Link
+from sixfold.core.memory.page_edits import Wanted
+from sixfold.core.memory.queries import View
 from sixfold.web import accept, answers, bodies, calls
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Route
@@ -63,22 +64,24 @@ class Pages:
     async def search(self, request: Request, caller: Caller) -> Response:
         """Find pages."""
         given = await requests.from_body(requests.SEARCH, request)
-        found = await self._memory.search(caller, tools.wanted_search(given))
-        return answers.json(plain.answer(found, self._base), headers=_NO_STORE)
+        found = await self._memory.search(caller, operations.wanted_search(given))
+        return answers.json(memory_serializers.answer(found, self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         """Pages by slug."""
         given = requests.from_query(requests.LIST, request)
         found = await self._memory.list(
-            caller, tools.wanted_filter(given), given["limit"], given["cursor"] or ""
+            caller, operations.wanted_filter(given), given["limit"], given["cursor"] or ""
         )
-        rows = [plain.row(row, self._base) for row in found.rows]
+        rows = [memory_serializers.row(row, self._base) for row in found.rows]
         return _part("pages", rows, found.next_cursor)
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """A new page, or with `overwrite` another text for one: a new version is 201, too."""
         given = await requests.from_body(requests.NEW_PAGE, request)
-        saved = await self._memory.write(caller, tools.wanted_page(given), requests.terms(request, given))
+        saved = await self._memory.write(
+            caller, operations.wanted_page(given), requests.terms(request, given)
+        )
         return await self._written(caller, replace(saved, created=True))
 
     async def show(self, request: Request, caller: Caller) -> Response:
@@ -100,7 +103,7 @@ class Pages:
             wanted = Wanted(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
             given = await requests.from_body(requests.PAGE, request)
-            wanted = tools.wanted_page({**given, "slug": slug})
+            wanted = operations.wanted_page({**given, "slug": slug})
         terms = replace(requests.terms(request, given), overwrite=True)
         return await self._written(caller, await self._memory.write(caller, wanted, terms))
 
@@ -114,7 +117,7 @@ class Pages:
             origin = _origin(request, given["slug"])
             saved = await self._memory.rename(caller, slug, given["slug"], terms, origin)
         else:
-            saved = await self._memory.edit(caller, slug, tools.wanted_edit(given), terms)
+            saved = await self._memory.edit(caller, slug, operations.wanted_edit(given), terms)
         return await self._written(caller, replace(saved, created=False))
 
     async def delete(self, request: Request, caller: Caller) -> Response:
@@ -128,11 +131,11 @@ class Pages:
         status = 201 if saved.created else 200
         if saved.created:
             headers["Location"] = f"/api/pages/{quote(saved.page.slug)}"
-        return answers.json(plain.page(view, self._base), status, headers)
+        return answers.json(memory_serializers.page(view, self._base), status, headers)
 
     def _page(self, request: Request, view: View) -> Response:
         headers = _NO_STORE | {"ETag": f'"{view.page.version}"'}
-        shown = plain.page(view, self._base)
+        shown = memory_serializers.page(view, self._base)
         if not view.moved:
             return answers.json(shown, headers=headers)
         return answers.json(shown, 308, headers | {"Location": _location(request, view)})
@@ -148,12 +151,16 @@ class Pages:
                 text = await self._memory.version_file(caller, slug, given["version"])
                 return Response(text.encode(), 200, _NO_STORE, MARKDOWN)
             page = await self._memory.version(caller, slug, given["version"])
-            return answers.json(plain.brief(page, self._base) | {"body": page.body}, headers=_NO_STORE)
+            return answers.json(
+                memory_serializers.brief(page, self._base) | {"body": page.body}, headers=_NO_STORE
+            )
         if given["from"] is not None and given["to"] is not None:
             change = await self._memory.diff(caller, slug, given["from"], given["to"])
-            return answers.json(plain.change(change, limits.DIFF_CHARS), headers=_NO_STORE)
-        _, found = await self._memory.history(caller, slug, given["limit"], tools.before(given["cursor"]))
-        return _part("versions", [plain.version(row) for row in found.rows], found.next_cursor)
+            return answers.json(memory_serializers.change(change, limits.DIFF_CHARS), headers=_NO_STORE)
+        _, found = await self._memory.history(
+            caller, slug, given["limit"], operations.before(given["cursor"])
+        )
+        return _part("versions", [memory_serializers.version(row) for row in found.rows], found.next_cursor)
 
     async def restore(self, request: Request, caller: Caller) -> Response:
         """An older version as the newest."""
@@ -165,7 +172,7 @@ class Pages:
     async def links(self, request: Request, caller: Caller) -> Response:
         """Where a page leads."""
         found = await self._memory.links(caller, _slug(request), requests.moment(request))
-        return _part("links", [plain.link(link) for link in found])
+        return _part("links", [memory_serializers.link(link) for link in found])
 
     async def link(self, request: Request, caller: Caller) -> Response:
         """One more link, or a verdict on an inferred one."""
@@ -174,14 +181,16 @@ class Pages:
         change = (given["action"], wanted)
         page = await self._memory.relink(caller, _slug(request), change, requests.terms(request, given))
         found = await self._memory.links(caller, page.slug)
-        return _part("links", [plain.link(link) for link in found], status=201)
+        return _part("links", [memory_serializers.link(link) for link in found], status=201)
 
     async def unlink(self, request: Request, caller: Caller) -> Response:
         """A link taken back."""
         given = await requests.from_either(requests.UNLINK, request)
         wanted = ("remove", Link("", given["to"], given["type"] or ""))
         page = await self._memory.relink(caller, _slug(request), wanted, requests.terms(request, given))
-        return _part("links", [plain.link(link) for link in await self._memory.links(caller, page.slug)])
+        return _part(
+            "links", [memory_serializers.link(link) for link in await self._memory.links(caller, page.slug)]
+        )
 
     async def backlinks(self, request: Request, caller: Caller) -> Response:
         """What leads to a page."""
@@ -189,7 +198,7 @@ class Pages:
         found, following = await self._memory.backlinks(
             caller, _slug(request), given["limit"], given["cursor"] or "", requests.moment(request)
         )
-        return _part("backlinks", [plain.backlink(link) for link in found], following)
+        return _part("backlinks", [memory_serializers.backlink(link) for link in found], following)
 
     async def traverse(self, request: Request, caller: Caller) -> Response:
         """The pages around one."""
@@ -198,7 +207,7 @@ class Pages:
             raise errors.BadRequest("traverse walks the present; links and backlinks of a page take as_of")
         route = Walking(given["depth"], given["type"] or "", given["direction"])
         found = await self._memory.traverse(caller, _slug(request), route)
-        return answers.json(plain.walk(found), headers=_NO_STORE)
+        return answers.json(memory_serializers.walk(found), headers=_NO_STORE)
 
     async def timeline(self, request: Request, caller: Caller) -> Response:
         """What happened around a page."""
@@ -206,7 +215,9 @@ class Pages:
         found = await self._memory.timeline(
             caller, _slug(request), given["limit"], given["cursor"], requests.moment(request)
         )
-        return _part("timeline", [plain.entry(entry) for entry in found.entries], found.next_cursor)
+        return _part(
+            "timeline", [memory_serializers.entry(entry) for entry in found.entries], found.next_cursor
+        )
 
     async def note(self, request: Request, caller: Caller) -> Response:
         """One more entry."""
@@ -214,7 +225,9 @@ class Pages:
         entry = Entry(given["date"], given["summary"], given["detail"] or "", given["source"] or "")
         page = await self._memory.note(caller, _slug(request), entry, requests.terms(request, given))
         found = await self._memory.timeline(caller, page.slug, limits.PAGE_SIZE)
-        return _part("timeline", [plain.entry(entry) for entry in found.entries], found.next_cursor, 201)
+        return _part(
+            "timeline", [memory_serializers.entry(entry) for entry in found.entries], found.next_cursor, 201
+        )
 
     async def tags(self, request: Request, caller: Caller) -> Response:
         """The tags of a page, now or at a moment."""
@@ -245,7 +258,7 @@ class Pages:
         async def handle(request: Request, caller: Caller) -> Response:
             given = requests.from_query(requests.COUNTS, request)
             found = await self._memory.counted(caller, noun, given["limit"], given["cursor"] or "")
-            return _part(noun, [plain.count(row) for row in found.rows], found.next_cursor)
+            return _part(noun, [memory_serializers.count(row) for row in found.rows], found.next_cursor)
 
         return handle
 
@@ -268,7 +281,9 @@ def _wants_file(request: Request) -> bool:
 
 def _origin(request: Request, slug: str) -> str:
     """The file that a page comes from, if the request names one that would be the page's."""
-    return transfer.origin(unquote(request.headers.get("x-sixfold-path", "")), slugs.normalize(slug))
+    return import_export_files.origin(
+        unquote(request.headers.get("x-sixfold-path", "")), slugs.normalize(slug)
+    )
 
 
 def _slug(request: Request) -> str:

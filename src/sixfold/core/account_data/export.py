@@ -33,9 +33,9 @@ from sixfold.core.accounts import (
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.memory.exchange import transfer
-from sixfold.core.memory.exchange.packing import Sink
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.import_export import files as import_export_files
+from sixfold.core.memory.import_export.archive_stream import Sink
+from sixfold.core.memory.models import Caller
 
 _ROWS = 200  # of the ledger in one read
 _MOST_ROWS, _FIRST_ROWS = 32, 8  # of a table in one read: fewer where rows are large
@@ -159,14 +159,16 @@ async def _files(database: Database, blobs: BlobStore, account_id: str, pack: Pa
 
 
 async def _pages(database: Database, account_id: str, pack: Pack) -> AsyncIterator[bytes]:
-    caller, paths, after = Caller(account_id, ""), transfer.Paths(), ""
-    while batch := await database.read(transfer.exported(caller, after)):
+    caller, paths, after = Caller(account_id, ""), import_export_files.Paths(), ""
+    while batch := await database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
         await asyncio.to_thread(_write_pages, pack, paths, batch)
         yield pack.taken()
 
 
-def _write_pages(pack: Pack, paths: transfer.Paths, batch: Sequence[transfer.ExportedPage]) -> None:
+def _write_pages(
+    pack: Pack, paths: import_export_files.Paths, batch: Sequence[import_export_files.ExportedPage]
+) -> None:
     for exported in batch:
         pack.put(f"memory/{paths.of(exported.page)}", exported.text().encode())
 

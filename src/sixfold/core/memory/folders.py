@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sixfold.core.database import Query, Row, Rows, Transaction
 from sixfold.core.memory import pages
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
 
 MOST_FOLDERS = 500
 _LAST = "\U0010ffff"  # sorts after everything

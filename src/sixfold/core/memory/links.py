@@ -14,8 +14,8 @@ import msgspec
 from sixfold import errors
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory import limits, markdown, slugs
-from sixfold.core.memory.inference import entities
-from sixfold.core.memory.model import LINK_TYPE, Caller, Link, Origin, Page
+from sixfold.core.memory.models import LINK_TYPE, Caller, Link, Origin, Page
+from sixfold.core.memory.relation_extraction import entities
 
 FOREVER = 2**62
 _RANK: Mapping[str, int] = {"explicit": 0, "confirmed": 1, "inferred": 2}

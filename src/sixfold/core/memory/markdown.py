@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core.memory import blocks, frontmatter, limits, slugs
-from sixfold.core.memory.model import LINK_TYPE, Entry
+from sixfold.core.memory.models import LINK_TYPE, Entry
 
 MAX_LINKS = 2_000
 _MAX_MARKS = 20_000

@@ -9,7 +9,7 @@ import msgspec
 
 from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import links, markdown, pages, slugs
-from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.models import Caller, Page
 
 
 class Mention(NamedTuple):

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sixfold.core.memory import difference
-from sixfold.core.memory.difference import Block
+from sixfold.core.memory import diff
+from sixfold.core.memory.diff import Block
 
 MINE, BETWEEN, THEIRS = "<<<<<<< yours", "=======", ">>>>>>> theirs"
 _MARKED = re.compile(rf"^(?:{re.escape(MINE)}|{re.escape(THEIRS)})\r?$", re.MULTILINE)
@@ -86,7 +86,7 @@ def has_marks(text: str) -> bool:
 
 def texts(base: str, mine: str, theirs: str) -> Merged:
     """Merge what two made of `base`."""
-    old, left, right = difference.lines(base), difference.lines(mine), difference.lines(theirs)
+    old, left, right = diff.lines(base), diff.lines(mine), diff.lines(theirs)
     parts: list[Part] = []
     spans = [*_agreed(old, left, right), _Span((len(old), len(left), len(right)), 0)]
     at = (0, 0, 0)
@@ -108,8 +108,8 @@ class _Span:
 
 
 def _agreed(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[_Span]:
-    left = [block for block in difference.blocks(base, mine) if block.same]
-    right = [block for block in difference.blocks(base, theirs) if block.same]
+    left = [block for block in diff.blocks(base, mine) if block.same]
+    right = [block for block in diff.blocks(base, theirs) if block.same]
     found: list[_Span] = []
     i = j = 0
     while i < len(left) and j < len(right):
@@ -163,11 +163,11 @@ def with_ends_of(text: str, original: str) -> str:
     """
     if "\r" not in original:
         return text
-    old, new = difference.lines(original), difference.lines(text)
+    old, new = diff.lines(original), diff.lines(text)
     bare = [line.rstrip("\r\n") for line in old]
     usual = _end_of(old[0]) or "\n"
     found: list[str] = []
-    for same, (i, _), (k, m) in difference.blocks(bare, [line.rstrip("\n") for line in new]):
+    for same, (i, _), (k, m) in diff.blocks(bare, [line.rstrip("\n") for line in new]):
         for at in range(k, m):
             end = _end_of(old[i + at - k]) if same else usual
             usual = end or usual

@@ -1,158 +1,452 @@
-"""The one registry of what can be done with the memory: REST, tools and the command line are bound to it.
-
-An operation takes checked arguments and gives plain values that fit into a context: texts are cut with the
-offset of the rest, lists with a cursor. `Operation.description` is what an agent reads before it calls.
-"""
+"""The table of operations: each name with what an agent reads of it, its arguments and what it does."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 from sixfold import errors
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory import limits, page_edits, slugs
+from sixfold.core.memory import serializers as memory_serializers
+from sixfold.core.memory.commands import Saved, Tagging, Terms
+from sixfold.core.memory.links import Route
+from sixfold.core.memory.models import Caller, Entry, Link
+from sixfold.core.memory.operation_schema import Arguments, Field, Operation
+from sixfold.core.memory.page_edits import Edit, Wanted
+from sixfold.core.memory.pages import Filter
+from sixfold.core.memory.ports import MODES, Mode, Search
+from sixfold.core.memory.service import Memory
 
-Kind = Literal["string", "integer", "boolean", "strings", "object"]
-Arguments = Mapping[str, Any]
-Handler = Callable[[Caller, Arguments], Awaitable[Mapping[str, Any]]]
+Plain = Mapping[str, Any]
+BUDGET = 20_000  # characters of a text in one answer, unless more is asked for
+MAX_BUDGET = 200_000
+_FETCH_CHARS = 100_000
+_AT_A_GLANCE = 10
 
+SLUG = Field(
+    "slug",
+    "string",
+    "The page, as in people/ann: letters and digits of any script, - _ . and / between folders",
+    required=True,
+    max_chars=limits.LONG_SLUG,
+)
+IF_VERSION = Field(
+    "if_version",
+    "integer",
+    "Change it only if it is still at this version, which reading it told you; else nothing happens",
+    minimum=1,
+)
+LIMIT = Field("limit", "integer", "How many at most", default=50, minimum=1, maximum=limits.MAX_PAGE_SIZE)
+CURSOR = Field("cursor", "string", "next_cursor of the answer before, for what follows", max_chars=500)
+AS_OF = Field("as_of", "string", "An RFC 3339 time: read what was known then", max_chars=40)
+TAGS = Field("tags", "strings", 'Tags, as in ["hiring", "2026"]')
+COLLECTIONS = Field(
+    "collections",
+    "strings",
+    "Collections that keys can be limited to; left out, a key of one collection puts the page there",
+)
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One argument. `strings` is a list of texts, or one text with commas; limits are inclusive.
+SEARCH = (
+    Field("query", "string", "A question or words, in any language", required=True, max_chars=10_000),
+    Field("limit", "integer", "How many results", default=10, minimum=1, maximum=100),
+    Field("offset", "integer", "How many to pass over", default=0, minimum=0, maximum=10_000),
+    Field("types", "strings", "Only pages of one of these types"),
+    Field("tags", "strings", "Only pages with one of these tags"),
+    Field("collections", "strings", "Only pages in one of these collections"),
+    Field("since", "string", "Only pages changed at or after this RFC 3339 time", max_chars=40),
+    Field("until", "string", "Only pages changed at or before this RFC 3339 time", max_chars=40),
+    Field("mode", "string", "How to look; auto is best", default="auto", choices=MODES),
+    Field("snippet_chars", "integer", "The length of snippets", default=300, minimum=0, maximum=2_000),
+    Field("explain", "boolean", "Tell every part of each score", default=False),
+)
+READ = (
+    SLUG,
+    AS_OF,
+    Field("offset", "integer", "Where in the text to begin", default=0, minimum=0),
+    Field("max_chars", "integer", "How much of it", default=BUDGET, minimum=1, maximum=MAX_BUDGET),
+)
+WRITE = (
+    SLUG,
+    Field(
+        "title", "string", "Left out: front matter's, else the first heading's", max_chars=limits.TITLE_CHARS
+    ),
+    Field(
+        "body",
+        "string",
+        "Markdown. [[slug]] links; - works_at [[companies/acme]] or [[works_at::companies/acme]] say how. "
+        "Front matter may set title, type, tags, collections",
+        required=True,
+    ),
+    Field(
+        "type", "string", "As in person, company, decision; a note if left out", max_chars=limits.TYPE_CHARS
+    ),
+    TAGS,
+    COLLECTIONS,
+    Field("overwrite", "boolean", "Replace a page that is there already", default=False),
+    IF_VERSION,
+)
+EDIT = (
+    SLUG,
+    Field("operation", "string", "What to do", required=True, choices=page_edits.OPERATIONS),
+    Field("content", "string", "append, prepend, replace_section: the new text"),
+    Field("find", "string", "replace_text: the text to replace, as it stands in the page, there once"),
+    Field("replace", "string", "replace_text: what stands there instead"),
+    Field("all", "boolean", "replace_text: replace it wherever it stands", default=False),
+    Field("section", "string", "replace_section: its heading", max_chars=500),
+    Field("fields", "object", "set_fields: some of title, type, tags, collections"),
+    Field(
+        "to",
+        "string",
+        "rename: the new slug; links follow, the old slug leads there",
+        max_chars=limits.LONG_SLUG,
+    ),
+    IF_VERSION,
+)
+LIST = (
+    Field("prefix", "string", "Only slugs that begin so, as in people/", max_chars=limits.LONG_SLUG),
+    Field("tag", "string", "Only pages with this tag", max_chars=limits.TAG_CHARS),
+    Field("type", "string", "Only pages of this type", max_chars=limits.TYPE_CHARS),
+    Field("collection", "string", "Only pages in this collection", max_chars=limits.TAG_CHARS),
+    Field("updated_after", "string", "Only pages changed after this RFC 3339 time", max_chars=40),
+    LIMIT,
+    CURSOR,
+)
+LINK = (
+    SLUG,
+    Field(
+        "to", "string", "The page that it leads to; left out: only tell the links", max_chars=limits.LONG_SLUG
+    ),
+    Field(
+        "type",
+        "string",
+        "As in works_at, founded, depends_on; links_to if left out",
+        max_chars=limits.TYPE_CHARS,
+    ),
+    Field("context", "string", "Why, in a sentence", max_chars=limits.CONTEXT_CHARS),
+    Field(
+        "action",
+        "string",
+        "add it, remove it, or confirm or dismiss one that was inferred from a sentence",
+        default="add",
+        choices=("add", "remove", "confirm", "dismiss"),
+    ),
+    IF_VERSION,
+)
+TAG = (
+    SLUG,
+    Field("tags", "strings", "Tags to add; left out with remove: only tell the tags"),
+    Field("remove", "strings", "Tags to take off"),
+    IF_VERSION,
+)
+TIMELINE = (
+    SLUG,
+    Field("date", "string", "To add an entry: 2026-11-20, 2026-11, 2026, or a time", max_chars=40),
+    Field("summary", "string", "What happened, in a line", max_chars=limits.SUMMARY_CHARS),
+    Field("detail", "string", "More of it", max_chars=limits.DETAIL_CHARS),
+    Field("source", "string", "Where this is known from", max_chars=limits.SUMMARY_CHARS),
+    AS_OF,
+    LIMIT,
+    CURSOR,
+    IF_VERSION,
+)
+HISTORY = (
+    SLUG,
+    Field("version", "integer", "Tell what this version said", minimum=1),
+    Field("from", "integer", "Tell what changed from this version …", minimum=1),
+    Field("to", "integer", "… to this one", minimum=1),
+    LIMIT,
+    CURSOR,
+)
+TRAVERSE = (
+    SLUG,
+    Field("depth", "integer", "How many steps", default=1, minimum=1, maximum=limits.DEPTH),
+    Field("type", "string", "Only links of this type", max_chars=limits.TYPE_CHARS),
+    Field("direction", "string", "Which way", default="both", choices=("out", "in", "both")),
+)
+DELETE = (SLUG, IF_VERSION)
+RESTORE = (
+    SLUG,
+    Field("version", "integer", "The version to bring back, from history", required=True, minimum=1),
+    IF_VERSION,
+)
+FETCH = (Field("id", "string", "The id, or the slug, of a result of search", required=True, max_chars=800),)
+INSPECT = (LIMIT,)
 
-    `max_chars` holds for texts.
-    """
-
-    name: str
-    kind: Kind
-    description: str
-    required: bool = False
-    default: Any = None
-    choices: tuple[str, ...] = ()
-    minimum: int | None = None
-    maximum: int | None = None
-    max_chars: int | None = None
-
-    def schema(self) -> dict[str, Any]:
-        """The argument as JSON Schema."""
-        found: dict[str, Any] = {"description": self.description}
-        if self.kind == "strings":
-            found |= {"type": "array", "items": {"type": "string"}}
-        else:
-            found["type"] = self.kind
-        limits = {
-            "default": self.default,
-            "minimum": self.minimum,
-            "maximum": self.maximum,
-            "maxLength": self.max_chars,
-        }
-        found |= {name: limit for name, limit in limits.items() if limit is not None}
-        return found | ({"enum": list(self.choices)} if self.choices else {})
-
-    def read(self, value: Any) -> Any:
-        """The value, checked and of its kind; raises `ValueError` with what is wrong."""
-        value = _READERS[self.kind](value)
-        if isinstance(value, str):
-            if self.choices and value not in self.choices:
-                raise ValueError(f"must be one of {', '.join(self.choices)}")
-            if self.max_chars is not None and len(value) > self.max_chars:
-                raise ValueError(f"has {len(value)} characters; {self.max_chars} are the most")
-        if isinstance(value, int) and not isinstance(value, bool):
-            self._check_range(value)
-        return value
-
-    def _check_range(self, value: int) -> None:
-        low, high = self.minimum, self.maximum
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise ValueError(
-                f"must be from {low} to {high}" if high is not None else f"must be at least {low}"
-            )
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("must be a text")  # noqa: TRY004 - every reader raises ValueError
-    return value
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**62:
-        raise ValueError("must be a whole number")
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")  # noqa: TRY004 - every reader raises ValueError
-    return value
-
-
-def _strings(value: Any) -> list[str]:
-    parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-    if not isinstance(parts, list) or not all(isinstance(part, str) for part in cast("list[object]", parts)):
-        raise ValueError("must be a list of texts")
-    return cast("list[str]", parts)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("must be an object")  # noqa: TRY004 - every reader raises ValueError
-    return cast("dict[str, Any]", value)
-
-
-_READERS: Mapping[Kind, Callable[[Any], Any]] = {
-    "string": _string,
-    "integer": _integer,
-    "boolean": _boolean,
-    "strings": _strings,
-    "object": _object,
+_DESCRIPTIONS: Mapping[str, tuple[str, tuple[Field, ...], bool]] = {
+    "search": (
+        "Find pages by a question or words; best first, each with the passage that answers.",
+        SEARCH,
+        False,
+    ),
+    "read": (
+        "Read one page: text, tags, links both ways, timeline, and the version to edit it by.",
+        READ,
+        False,
+    ),
+    "write": (
+        "Create a page; replace one with overwrite or if_version. To add to one, use edit.",
+        WRITE,
+        True,
+    ),
+    "edit": (
+        "Change a part of a page: append, prepend, replace text or a section, set fields, rename.",
+        EDIT,
+        True,
+    ),
+    "list": ("List pages by slug, filtered by folder, tag, type, collection or time of change.", LIST, False),
+    "tag": ("Tell, add or remove a page's tags.", TAG, True),
+    "link": ("Tell a page's links, add or remove one, confirm or dismiss an inferred one.", LINK, True),
+    "timeline": ("Tell what happened around a page and when, or add a dated entry.", TIMELINE, True),
+    "traverse": (
+        "Walk from a page along links, up to five steps: who and what is connected with it.",
+        TRAVERSE,
+        False,
+    ),
+    "history": ("Tell a page's versions, what one said, or what changed between two.", HISTORY, False),
+    "delete": ("Delete a page; restore brings it back.", DELETE, True),
+    "restore": ("Make an older version the newest, also of a deleted page.", RESTORE, True),
+    "inspect": (
+        "Tell what the memory holds: counts, types, tags, collections, last changes, orphans.",
+        INSPECT,
+        False,
+    ),
+    "fetch": ("Fetch the whole text of a search result by its id.", FETCH, False),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One thing that can be done: its name, what an agent reads of it, its arguments, whether it writes."""
+def operations(memory: Memory) -> Mapping[str, Operation]:
+    """Every operation on a memory by its name, in the order in which an agent should meet them."""
+    tools = _Tools(memory)
+    return {
+        name: Operation(name, description, fields, writes, getattr(tools, f"do_{name}"))
+        for name, (description, fields, writes) in _DESCRIPTIONS.items()
+    }
 
-    name: str
-    description: str
-    fields: tuple[Field, ...]
-    writes: bool
-    handler: Handler
 
-    def schema(self) -> dict[str, Any]:
-        """The arguments as JSON Schema."""
+def terms(given: Arguments) -> Terms:
+    """On which terms a change is wanted."""
+    return Terms(if_version=given.get("if_version"), overwrite=bool(given.get("overwrite")))
+
+
+def moment(given: Arguments, name: str) -> int | None:
+    """A time among the arguments, in epoch µs."""
+    text = given.get(name)
+    return None if text is None else limits.moment(name, text)
+
+
+def past(given: Arguments) -> int | None:
+    """The moment that is to be read, in epoch µs."""
+    text = given.get("as_of")
+    return None if text is None else limits.past(text)
+
+
+def wanted_search(given: Arguments) -> Search:
+    """The question that the arguments of `search` ask."""
+    return Search(
+        query=given["query"],
+        limit=given["limit"],
+        offset=given["offset"],
+        types=tuple(given["types"] or ()),
+        tags=tuple(given["tags"] or ()),
+        collections=tuple(given["collections"] or ()),
+        since=moment(given, "since"),
+        until=moment(given, "until"),
+        mode=cast("Mode", given["mode"]),
+        snippet_chars=given["snippet_chars"],
+        explain=given["explain"],
+    )
+
+
+def wanted_page(given: Arguments) -> Wanted:
+    """The page that the arguments of `write` describe."""
+    return Wanted(
+        slug=slugs.normalize(given["slug"]),
+        body=given["body"],
+        title=given["title"],
+        type=given["type"],
+        tags=None if given["tags"] is None else page_edits.texts("tags", given["tags"]),
+        collections=None
+        if given["collections"] is None
+        else page_edits.texts("collections", given["collections"]),
+    )
+
+
+def wanted_filter(given: Arguments) -> Filter:
+    """The pages that the arguments of `list` ask for."""
+    after = moment(given, "updated_after")
+    found = Filter(
+        tag=given["tag"] or "",
+        type=given["type"] or "",
+        collection=given["collection"] or "",
+        prefix=slugs.beginning(given["prefix"] or ""),
+    )
+    return found if after is None else Filter(found.tag, found.type, found.collection, found.prefix, after)
+
+
+def wanted_edit(given: Arguments) -> Edit:
+    """The edit that the arguments describe; raises `InvalidInput` for an argument that it needs."""
+    operation = given["operation"]
+    needed = {
+        "append": ("content",),
+        "prepend": ("content",),
+        "replace_text": ("find", "replace"),
+        "replace_section": ("section", "content"),
+        "set_fields": ("fields",),
+    }[operation]
+    problems = [
+        errors.Problem(name, f"{operation} needs {name}", "missing")
+        for name in needed
+        if given.get(name) is None
+    ]
+    if problems:
+        raise errors.InvalidInput(problems)
+    return Edit(
+        operation=operation,
+        content=given["replace"] if operation == "replace_text" else given.get("content") or "",
+        find=given.get("find") or "",
+        section=given.get("section") or "",
+        every=bool(given.get("all")),
+        fields=given.get("fields"),
+    )
+
+
+class _Tools:
+    """What each operation does."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._base = memory.base_url
+
+    async def do_search(self, caller: Caller, given: Arguments) -> Plain:
+        return memory_serializers.answer(await self._memory.search(caller, wanted_search(given)), self._base)
+
+    async def do_read(self, caller: Caller, given: Arguments) -> Plain:
+        view = await self._memory.read(caller, given["slug"], past(given))
         return {
-            "type": "object",
-            "properties": {field.name: field.schema() for field in self.fields},
-            "required": [field.name for field in self.fields if field.required],
+            **memory_serializers.page(view, self._base),
+            **cut(view.page.body, given["offset"], given["max_chars"]),
         }
 
-    def read(self, given: Arguments) -> dict[str, Any]:
-        """The arguments, checked, with the defaults of those left out; null is left out.
+    async def do_write(self, caller: Caller, given: Arguments) -> Plain:
+        return self._saved(await self._memory.write(caller, wanted_page(given), terms(given)))
 
-        Raises `InvalidInput` with everything that is wrong. Names that it does not know are passed over.
-        """
-        problems: list[errors.Problem] = []
-        values: dict[str, Any] = {}
-        for field in self.fields:
-            value = given.get(field.name)
-            if value is None:
-                if field.required:
-                    problems.append(errors.Problem(field.name, f"{field.name} is required", "missing"))
-                values[field.name] = field.default
-                continue
-            try:
-                values[field.name] = field.read(value)
-            except ValueError as error:
-                problems.append(errors.Problem(field.name, f"{field.name} {error}"))
-        if problems:
-            raise errors.InvalidInput(problems)
-        return values
+    async def do_edit(self, caller: Caller, given: Arguments) -> Plain:
+        slug, on = given["slug"], terms(given)
+        if given["operation"] == "rename":
+            if given["to"] is None:
+                raise errors.InvalidInput([errors.Problem("to", "rename needs to", "missing")])
+            return self._saved(await self._memory.rename(caller, slug, given["to"], on))
+        return self._saved(await self._memory.edit(caller, slug, wanted_edit(given), on))
 
-    async def __call__(self, caller: Caller, given: Arguments) -> dict[str, Any]:
-        """Check the arguments and do it; raises a `SixfoldError`."""
-        return dict(await self.handler(caller, self.read(given)))
+    async def do_list(self, caller: Caller, given: Arguments) -> Plain:
+        found = await self._memory.list(caller, wanted_filter(given), given["limit"], given["cursor"] or "")
+        rows = [memory_serializers.row(row, self._base) for row in found.rows]
+        return {"pages": rows, "next_cursor": found.next_cursor}
+
+    async def do_tag(self, caller: Caller, given: Arguments) -> Plain:
+        slug, change = given["slug"], Tagging(given["tags"] or (), given["remove"] or ())
+        if change.add or change.remove:
+            page = (await self._memory.tag(caller, slug, change, terms(given))).page
+        else:
+            page = (await self._memory.read(caller, slug)).page
+        return {"slug": page.slug, "tags": list(page.tags), "version": page.version}
+
+    async def do_link(self, caller: Caller, given: Arguments) -> Plain:
+        slug, action = given["slug"], given["action"]
+        if given["to"] is not None:
+            wanted = Link(slug, given["to"], given["type"] or "", given["context"] or "")
+            await self._memory.relink(caller, slug, (action, wanted), terms(given))
+        view = await self._memory.read(caller, slug)
+        return {
+            "slug": view.page.slug,
+            "links": [memory_serializers.link(found) for found in view.links],
+            "backlinks": [memory_serializers.backlink(found) for found in view.backlinks],
+        }
+
+    async def do_timeline(self, caller: Caller, given: Arguments) -> Plain:
+        slug = given["slug"]
+        if given["date"] is not None or given["summary"] is not None:
+            entry = Entry(
+                given["date"] or "", given["summary"] or "", given["detail"] or "", given["source"] or ""
+            )
+            await self._memory.note(caller, slug, entry, terms(given))
+        found = await self._memory.timeline(caller, slug, given["limit"], given["cursor"], past(given))
+        return {
+            "timeline": [memory_serializers.entry(entry) for entry in found.entries],
+            "next_cursor": found.next_cursor,
+        }
+
+    async def do_traverse(self, caller: Caller, given: Arguments) -> Plain:
+        route = Route(given["depth"], given["type"] or "", given["direction"])
+        return memory_serializers.walk(await self._memory.traverse(caller, given["slug"], route))
+
+    async def do_history(self, caller: Caller, given: Arguments) -> Plain:
+        slug = given["slug"]
+        if given["version"] is not None:
+            page = await self._memory.version(caller, slug, given["version"])
+            return {**memory_serializers.brief(page, self._base), **cut(page.body, 0, BUDGET)}
+        if given["from"] is not None and given["to"] is not None:
+            change = await self._memory.diff(caller, slug, given["from"], given["to"])
+            return memory_serializers.change(change, BUDGET)
+        page, found = await self._memory.history(caller, slug, given["limit"], before(given["cursor"]))
+        rows = [memory_serializers.version(row) for row in found.rows]
+        return {"slug": page.slug, "versions": rows, "next_cursor": found.next_cursor}
+
+    async def do_delete(self, caller: Caller, given: Arguments) -> Plain:
+        page = await self._memory.delete(caller, given["slug"], terms(given))
+        return {"slug": page.slug, "deleted": True, "version": page.version}
+
+    async def do_restore(self, caller: Caller, given: Arguments) -> Plain:
+        return self._saved(await self._memory.restore(caller, given["slug"], given["version"], terms(given)))
+
+    async def do_inspect(self, caller: Caller, given: Arguments) -> Plain:
+        limit = given["limit"]
+        seen = await self._memory.overview(caller, min(limit, _AT_A_GLANCE))
+        counts: dict[str, Any] = {}
+        for noun in ("types", "tags", "collections"):
+            found = await self._memory.counted(caller, noun, limit)
+            counts[noun] = [memory_serializers.count(row) for row in found.rows]
+        left = (await self._memory.usage(caller)).left
+        return {
+            "pages": seen.pages,
+            **counts,
+            "recent": [memory_serializers.glance(row) for row in seen.recent],
+            "orphans": [memory_serializers.glance(row) for row in seen.orphans],
+            "memory_credits_left": left if self._memory.limits.plans_enforced else None,
+        }
+
+    async def do_fetch(self, caller: Caller, given: Arguments) -> Plain:
+        page = await self._memory.fetch(caller, given["id"])
+        shown = memory_serializers.brief(page, self._base)
+        text = page.body[:_FETCH_CHARS]
+        metadata: dict[str, Any] = {
+            name: shown[name] for name in ("slug", "type", "tags", "collections", "version", "updated_at")
+        }
+        if len(text) < len(page.body):
+            metadata["next_offset"] = len(text)
+        return {"id": page.id, "title": page.title, "text": text, "url": shown["url"], "metadata": metadata}
+
+    def _saved(self, saved: Saved) -> Plain:
+        return {
+            **memory_serializers.brief(saved.page, self._base),
+            "created": saved.created,
+            "changed": saved.changed,
+        }
+
+
+def cut(text: str, offset: int, most: int) -> Plain:
+    """A part of a text that fits into a context; where there is more, the offset to read on at."""
+    part = text[offset : offset + most]
+    end = offset + len(part)
+    if end >= len(text):
+        return {"body": part, "truncated": False}
+    return {"body": part, "truncated": True, "next_offset": end, "total_chars": len(text)}
+
+
+def before(cursor: str | None) -> int:
+    """The version that a cursor of a history stands for; raises `BadRequest`."""
+    if not cursor:
+        return 2**62
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
+        raise errors.BadRequest("Invalid cursor")
+    return int(cursor)

@@ -16,9 +16,9 @@ from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, now, one
 from sixfold.core.memory import links, slugs, timeline, usage
 from sixfold.core.memory.indexing import entries as index
-from sixfold.core.memory.inference import inferring as inference
-from sixfold.core.memory.inference import statements
-from sixfold.core.memory.model import Caller, Entry, Page
+from sixfold.core.memory.models import Caller, Entry, Page
+from sixfold.core.memory.relation_extraction import extraction
+from sixfold.core.memory.relation_extraction import service as inference
 
 SEPARATOR = "\n"  # stands in no name of a collection
 _LAST = "\U0010ffff"  # sorts after everything
@@ -195,7 +195,7 @@ def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[t
         yield Query("redirects_put", {"account_id": caller.account_id, "rows": encode(old)})
         yield Query("links_redirected", {"account_id": caller.account_id, "rows": encode(old)})
     reading = [(page, plan.current is not None) for plan, page in batch if plan.reads_links]
-    called = [(page.id, alias) for page, _ in reading for alias in statements.aliases(page)]
+    called = [(page.id, alias) for page, _ in reading for alias in extraction.aliases(page)]
     yield from links.arrive_by_other_names(caller.account_id, called)
     yield from links.refresh(caller.account_id, reading, moment)
     yield from timeline.refresh(caller, reading, moment)

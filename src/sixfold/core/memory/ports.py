@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
 
 Mode = Literal["auto", "lexical", "semantic", "hybrid"]
 MODES: tuple[Mode, ...] = ("auto", "lexical", "semantic", "hybrid")

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory import limits, markdown
-from sixfold.core.memory.model import Caller, Entry, Page
+from sixfold.core.memory.models import Caller, Entry, Page
 
 FOREVER = 2**62
 _LAST = "~"  # sorts after every date and id

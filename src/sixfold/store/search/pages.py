@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 
 from sixfold.core.memory.indexing.entries import Entry
-from sixfold.core.memory.inference import dates
-from sixfold.core.memory.search import moments
+from sixfold.core.memory.relation_extraction import dates
+from sixfold.core.memory.search import time_expressions
 from sixfold.store.search import order
 from sixfold.store.search.columns import NOBODY, Column, Flags, Places, Postings, Room, Shares
 from sixfold.store.search.spelling import Spellings
@@ -149,7 +149,7 @@ class Pages:
         """A page comes into its folder and its row."""
         self.slugs[place] = entry.slug
         self.created[place] = entry.created_at
-        first, last = moments.named(dates.of_slug(entry.slug)) or (MOST_MICROS, 0)
+        first, last = time_expressions.named(dates.of_slug(entry.slug)) or (MOST_MICROS, 0)
         self.dated_from[place], self.dated_to[place] = first, last
         folder = self.folder[place] = self._folder(order.folder(entry.slug))
         self.folder_pages[folder] += 1

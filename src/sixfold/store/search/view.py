@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.memory.search.signals import Filter, Saturation
+from sixfold.core.memory.search.ports import Filter, Saturation
 from sixfold.store.search.columns import Flags, Floats, Places
 from sixfold.store.search.pages import Pages
 

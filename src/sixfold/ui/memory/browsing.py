@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.database import Row, Transaction, now
-from sixfold.core.memory import folders, limits, pages, reading, slugs
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory import folders, limits, pages, queries, slugs
+from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Answer, Search
 from sixfold.ui.memory import showing
 from sixfold.ui.memory.visitors import Visitor
@@ -73,7 +73,7 @@ def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
     """Names and counts of every kind, the most frequent first."""
     found: dict[str, list[Row]] = {}
     for noun in ("types", "tags", "collections"):
-        rows = yield from reading.counted(caller, noun, _FACETS)
+        rows = yield from queries.counted(caller, noun, _FACETS)
         found[noun] = sorted(rows, key=lambda row: (-row["count"], row["name"]))
     return found
 
@@ -86,7 +86,7 @@ def _shelf(caller: Caller, wanted: Wanted) -> Transaction[dict[str, Any]]:
     if wanted.q or wanted.prefix:
         return seen
     if not wanted.filters:
-        seen["overview"] = yield from reading.overview(caller, _RECENT)
+        seen["overview"] = yield from queries.overview(caller, _RECENT)
         return seen
     filters = pages.Filter(wanted.tag, wanted.type, wanted.collection)
     rows = yield from pages.listed(caller, filters, _PAGE, wanted.cursor)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from sixfold.core.memory import difference, drafts, merge
-from sixfold.core.memory.difference import Hunk, Piece
-from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.model import PAGE_TYPE, Page
+from sixfold.core.memory import diff, merge, page_edits
+from sixfold.core.memory.diff import Hunk, Piece
+from sixfold.core.memory.models import PAGE_TYPE, Page
+from sixfold.core.memory.page_edits import Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _body(typed: Typed, base: Page | None) -> str:
 def _names(name: str, text: str, base: Page | None) -> tuple[str, ...]:
     """Tags or collections; those of the page where the text is as it was, since a name may have a comma."""
     before: tuple[str, ...] = getattr(base, name) if base is not None else ()
-    return before if text == ", ".join(before) else drafts.texts(name, text)
+    return before if text == ", ".join(before) else page_edits.texts(name, text)
 
 
 def meet(typed: Typed, base: Page, theirs: Page) -> Met:
@@ -110,9 +110,9 @@ def meet(typed: Typed, base: Page, theirs: Page) -> Met:
         typed=replace(typed, slug=theirs.slug, body=body.text, version=theirs.version, **values),
         theirs=theirs,
         conflicts=tuple(
-            Clash(*part.sides, difference.words(*(side.rstrip("\n") for side in part.sides)))
+            Clash(*part.sides, diff.words(*(side.rstrip("\n") for side in part.sides)))
             for part in body.conflicts
         ),
         fields=tuple(clashes),
-        changes=difference.hunks(base.body, theirs.body),
+        changes=diff.hunks(base.body, theirs.body),
     )

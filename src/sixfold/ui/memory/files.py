@@ -14,10 +14,10 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core.memory import slugs
-from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.exchange.archives import Report
-from sixfold.core.memory.exchange.paths import ENDINGS
-from sixfold.core.memory.writing import Terms
+from sixfold.core.memory.commands import Terms
+from sixfold.core.memory.import_export.archives import Report
+from sixfold.core.memory.import_export.paths import ENDINGS
+from sixfold.core.memory.page_edits import Wanted
 from sixfold.ui.memory.markdown import page_path
 from sixfold.ui.memory.visitors import Doorkeeper, Visitor
 from sixfold.ui.pages import Pages

@@ -13,12 +13,12 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.database import Transaction, now
-from sixfold.core.memory import difference, limits, links, mentions, pages, reading, slugs
-from sixfold.core.memory.memory import Change, part
+from sixfold.core.memory import diff, limits, links, mentions, pages, queries, slugs
 from sixfold.core.memory.mentions import Mention
-from sixfold.core.memory.model import LINK_TYPE, Caller, Link, Page
-from sixfold.core.memory.reading import View
-from sixfold.core.memory.tools import before
+from sixfold.core.memory.models import LINK_TYPE, Caller, Link, Page
+from sixfold.core.memory.operations import before
+from sixfold.core.memory.queries import View
+from sixfold.core.memory.service import Change, part
 from sixfold.ui.memory.markdown import Context, Rendered, page_path, render
 from sixfold.ui.memory.visitors import Visitor
 from sixfold.ui.pages import Pages
@@ -48,7 +48,7 @@ class Shown:
 
 
 def _shown(caller: Caller, slug: str, as_of: int | None) -> Transaction[Shown]:
-    view = yield from reading.whole(caller, slug, as_of)
+    view = yield from queries.whole(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
     return Shown(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()))
 
@@ -174,7 +174,7 @@ class Reading:
         slug = slug_of(request)
         query = request.query_params
         rows = await self._services.database.read(
-            reading.history(visitor.caller, slug, _VERSIONS, before(query.get("cursor")))
+            queries.history(visitor.caller, slug, _VERSIONS, before(query.get("cursor")))
         )
         page, versions = rows[0], part(rows[1], _VERSIONS, "version")
         older, newer = query.get("from"), query.get("to")
@@ -195,7 +195,7 @@ class Reading:
     async def _compared(self, slug: str, numbers: tuple[int, int], caller: Caller) -> dict[str, Any]:
         old = await self._memory.version(caller, slug, numbers[0])
         new = await self._memory.version(caller, slug, numbers[1])
-        hunks = await asyncio.to_thread(difference.hunks, old.body, new.body)
+        hunks = await asyncio.to_thread(diff.hunks, old.body, new.body)
         names = ("slug", "title", "type", "tags", "collections")
         fields = {
             name: (getattr(old, name), getattr(new, name))

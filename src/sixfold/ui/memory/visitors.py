@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
 from sixfold.ui import forms
 from sixfold.ui.guests import to_sign_in
 from sixfold.web import auth

@@ -12,8 +12,8 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.database import now
 from sixfold.core.memory import limits, mentions, merge, slugs
-from sixfold.core.memory.model import Caller, Link, Page
-from sixfold.core.memory.writing import FREELY, Terms
+from sixfold.core.memory.commands import FREELY, Terms
+from sixfold.core.memory.models import Caller, Link, Page
 from sixfold.errors import SixfoldError
 from sixfold.ui.memory import editing
 from sixfold.ui.memory.editing import Met, Typed

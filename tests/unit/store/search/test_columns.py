@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold.core.memory.indexing.entries import decode, encode, entry
-from sixfold.core.memory.model import Page
+from sixfold.core.memory.models import Page
 from sixfold.core.memory.search.embedding import halved
 from sixfold.store.search import columns
 from sixfold.store.search.columns import Column, Postings, Room, Shares

@@ -15,7 +15,7 @@ import msgspec
 from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import slugs
 from sixfold.core.memory.indexing import chunks, tokens
-from sixfold.core.memory.model import Link, Page
+from sixfold.core.memory.models import Link, Page
 
 FORM = 3  # of an entry; another number whenever the same page gives another entry
 PREFIX = f"[{FORM},"

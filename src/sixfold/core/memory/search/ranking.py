@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sixfold.core.clock import DAY_US
-from sixfold.core.memory.search.signals import Saturation, Vector, View
+from sixfold.core.memory.search.ports import Saturation, Vector, View
 
 _PAGE, _FOLDER = Saturation(k1=1.1, b=0.3), Saturation(k1=1.5, b=0.8)
 

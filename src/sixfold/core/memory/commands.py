@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 from sixfold import errors
 from sixfold.core.database import Transaction, now, one
-from sixfold.core.memory import drafts, links, pages, timeline, usage
-from sixfold.core.memory.drafts import Edit, Wanted
+from sixfold.core.memory import links, page_edits, pages, timeline, usage
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.model import Caller, Entry, Page
+from sixfold.core.memory.models import Caller, Entry, Page
+from sixfold.core.memory.page_edits import Edit, Wanted
 from sixfold.core.memory.pages import Draft, Found, Plan
 
 
@@ -109,7 +109,7 @@ def write(writer: Writer, wanted: Wanted, terms: Terms) -> Transaction[Saved]:
         )
     current = found.page if found is not None else None
     home = writer.caller.home(current.collections if current is not None and there else ())
-    draft = drafts.compose(current if there else None, wanted, writer.limits, home)
+    draft = page_edits.compose(current if there else None, wanted, writer.limits, home)
     writer.check_collections(wanted.slug, draft.collections)
     if current is not None and there and not (yield from differs(draft, current)):
         return Saved(current, changed=False)
@@ -122,7 +122,7 @@ def write(writer: Writer, wanted: Wanted, terms: Terms) -> Transaction[Saved]:
 def edit(writer: Writer, slug: str, change: Edit, terms: Terms) -> Transaction[Saved]:
     """Change a part of a page; raises `NotFound`, `BadRequest` where the edit does not fit the text."""
     found = yield from _open(writer, slug, terms)
-    draft = drafts.edited(found.page, change, writer.limits)
+    draft = page_edits.edited(found.page, change, writer.limits)
     return (yield from _changed(writer, change.operation, found.page, draft))
 
 
@@ -137,10 +137,10 @@ class Tagging:
 def tag(writer: Writer, slug: str, change: Tagging, terms: Terms) -> Transaction[Saved]:
     """Add tags to a page, or take some off."""
     found = yield from _open(writer, slug, terms)
-    gone = drafts.texts("tags", list(change.remove))
+    gone = page_edits.texts("tags", list(change.remove))
     kept = [name for name in found.page.tags if name not in gone]
-    tags = drafts.texts("tags", [*kept, *drafts.texts("tags", list(change.add))])
-    return (yield from _changed(writer, "tag", found.page, replace(drafts.of(found.page), tags=tags)))
+    tags = page_edits.texts("tags", [*kept, *page_edits.texts("tags", list(change.add))])
+    return (yield from _changed(writer, "tag", found.page, replace(page_edits.of(found.page), tags=tags)))
 
 
 def rename(writer: Writer, slug: str, to: str, terms: Terms, path: str = "") -> Transaction[Saved]:
@@ -157,7 +157,7 @@ def rename(writer: Writer, slug: str, to: str, terms: Terms, path: str = "") -> 
         raise errors.Conflict(f"{to} is the slug of another {state}")
     title = to if found.page.title == found.page.slug else found.page.title
     path = path or (f"{to}.md" if found.page.path else "")
-    draft = replace(drafts.of(found.page), slug=to, title=title, path=path)
+    draft = replace(page_edits.of(found.page), slug=to, title=title, path=path)
     return Saved((yield from _save(writer, "rename", Plan(found.page, draft, reads_links=False))))
 
 
@@ -184,7 +184,7 @@ def restore(writer: Writer, slug: str, version: int, terms: Terms) -> Transactio
     old = pages.of({**row, "id": row["page_id"], "updated_at": row["created_at"]})
     title = found.page.slug if old.title == old.slug else old.title
     path = found.page.path or old.path
-    draft = replace(drafts.of(old), slug=found.page.slug, title=title, path=path)
+    draft = replace(page_edits.of(old), slug=found.page.slug, title=title, path=path)
     writer.check_collections(found.page.slug, draft.collections)
     page = yield from _save(writer, "restore", Plan(found.page, draft, deleted=found.deleted))
     return Saved(page, created=found.deleted)
@@ -263,7 +263,7 @@ def check_slug(writer: Writer, slug: str, found: Found | None) -> Transaction[No
 
 def differs(draft: Draft, page: Page) -> Transaction[bool]:
     """Whether saving a draft would change the page, its kept links or its timeline."""
-    if drafts.differs(draft, page):
+    if page_edits.differs(draft, page):
         return True
     if draft.links is not None and set(draft.links) != set((yield from links.of_calls(page))):
         return True
@@ -272,7 +272,7 @@ def differs(draft: Draft, page: Page) -> Transaction[bool]:
 
 def _changed(writer: Writer, operation: str, page: Page, draft: Draft) -> Transaction[Saved]:
     writer.check_collections(page.slug, draft.collections)
-    if not drafts.differs(draft, page):
+    if not page_edits.differs(draft, page):
         return Saved(page, changed=False)
     return Saved((yield from _save(writer, operation, Plan(page, draft))))
 

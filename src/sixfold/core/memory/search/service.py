@@ -21,15 +21,15 @@ import msgspec
 from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
 from sixfold.core.memory.indexing import tokens
-from sixfold.core.memory.inference import inferring as inference
-from sixfold.core.memory.model import Caller
+from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Answer, Hit, Mode, Search
-from sixfold.core.memory.search import endings, moments, ranking, renewal, snippets
+from sixfold.core.memory.relation_extraction import service as inference
+from sixfold.core.memory.search import ranking, renewal, snippets, suffix_typos, time_expressions
 from sixfold.core.memory.search.embedding import Embedder, Model, Questions
-from sixfold.core.memory.search.moments import Span
+from sixfold.core.memory.search.index_cache import Behind, Shelf
+from sixfold.core.memory.search.ports import Filter, Index, View
 from sixfold.core.memory.search.ranking import Question, Ranked
-from sixfold.core.memory.search.shelf import Behind, Shelf
-from sixfold.core.memory.search.signals import Filter, Index, View
+from sixfold.core.memory.search.time_expressions import Span
 
 MAX_CHARS = 10_000  # of a query
 MAX_LIMIT = 100
@@ -144,8 +144,8 @@ class Finder:
             told = yield from inference.answers(caller.account_id, wanted.query, caller.collections)
             related = {answer.page_id: answer.score for answer in told}
         span: Span | None = None
-        if moments.mentioned(wanted.query):
-            span = moments.asked(wanted.query, (yield from now()))
+        if time_expressions.mentioned(wanted.query):
+            span = time_expressions.asked(wanted.query, (yield from now()))
         index = yield from self._shelf.catch_up(caller.account_id)
         places, mode = _found(
             index, caller, wanted, _Known(vector, related, span)
@@ -257,7 +257,7 @@ def _near(view: View, word: str, written: str, most: int) -> Sequence[str]:
     """Words that may be meant by one: an edit away, then with another ending, then `most` edits away."""
     if near := view.near(word, 1, _CANDIDATES):
         return near
-    ended = {stem: view.rarity(stem) for stem in endings.stems(written)}
+    ended = {stem: view.rarity(stem) for stem in suffix_typos.stems(written)}
     if near := sorted((stem for stem in ended if ended[stem]), key=lambda stem: (ended[stem], stem)):
         return near[:_CANDIDATES]
     return view.near(word, most, _CANDIDATES) if most > 1 else ()

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sixfold.core.memory.inference.entities import DATE_0, DATE_END, NAME_0, NAME_END, Vocabulary, words
+from sixfold.core.memory.relation_extraction.entities import (
+    DATE_0,
+    DATE_END,
+    NAME_0,
+    NAME_END,
+    Vocabulary,
+    words,
+)
 
 MENTION = f"[{chr(NAME_0)}-{chr(NAME_END)}]"
 DATE = f"[{chr(DATE_0)}-{chr(DATE_END)}]"

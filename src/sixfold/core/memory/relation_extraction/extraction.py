@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sixfold.core.memory import slugs
-from sixfold.core.memory.inference import dates, entities, prose, relations, tables
-from sixfold.core.memory.inference.entities import Masked, Mention, words
-from sixfold.core.memory.inference.patterns import Table
-from sixfold.core.memory.inference.prose import Sentence
-from sixfold.core.memory.inference.relations import Slots
-from sixfold.core.memory.model import Page
+from sixfold.core.memory.models import Page
+from sixfold.core.memory.relation_extraction import dates, entities, relations, sentences, tables
+from sixfold.core.memory.relation_extraction.entities import Masked, Mention, words
+from sixfold.core.memory.relation_extraction.patterns import Table
+from sixfold.core.memory.relation_extraction.relations import Slots
+from sixfold.core.memory.relation_extraction.sentences import Sentence
 
 MAX_STATEMENTS = 500  # of one page
 MAX_KNOWN = 200  # identifiers that are looked for in every sentence
@@ -90,7 +90,7 @@ def read(page: Page, table: Table, known: Collection[str] = ()) -> list[Statemen
     own = Mention(page.title, entities.slug_key(page.slug), sure=True)
     reader = _Reader(page, table, table.kind(page.type, page.slug), base, known, own, names={})
     found: list[tuple[Sentence, Slots]] = []
-    for sentence in prose.sentences(page.body):
+    for sentence in sentences.sentences(page.body):
         found += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
         if len(found) >= MAX_STATEMENTS or reader.effort > _MAX_EFFORT:
             break

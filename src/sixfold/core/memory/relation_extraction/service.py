@@ -23,11 +23,17 @@ import msgspec
 
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory.indexing import entries as index
-from sixfold.core.memory.inference import dates, entities, patterns, questions, statements
-from sixfold.core.memory.inference.patterns import Table
-from sixfold.core.memory.inference.resolution import Known, Settled, Where, settle
-from sixfold.core.memory.inference.statements import Statement
-from sixfold.core.memory.model import Caller, Page
+from sixfold.core.memory.models import Caller, Page
+from sixfold.core.memory.relation_extraction import (
+    dates,
+    entities,
+    extraction,
+    patterns,
+    question_parser,
+)
+from sixfold.core.memory.relation_extraction.entity_resolution import Known, Settled, Where, settle
+from sixfold.core.memory.relation_extraction.extraction import Statement
+from sixfold.core.memory.relation_extraction.patterns import Table
 
 _TABLE = Path(__file__).parents[3] / "data" / "relations.toml"
 _MAX_NAMES = 5_000  # rows that one look-up of names may give
@@ -94,7 +100,7 @@ def _put_names(account_id: str, pages: Sequence[Page]) -> Transaction[tuple[set[
     changed: set[str] = set()
     moved: list[str] = []
     for page in pages:
-        names = statements.names_of(page, statements.aliases(page), table())
+        names = extraction.names_of(page, extraction.aliases(page), table())
         old = before.get(page.id, {})
         if names == old:
             continue
@@ -131,7 +137,7 @@ def _put_statements(account_id: str, pages: Sequence[Page]) -> Transaction[set[T
     read: dict[str, list[Statement]] = {}
     for page in pages:
         own = sorted(name for name in marked[page.id] if entities.key(name) in known)
-        read[page.id] = statements.read(page, table(), own[: statements.MAX_KNOWN])
+        read[page.id] = extraction.read(page, table(), own[: extraction.MAX_KNOWN])
     keys = {key for found in read.values() for statement in found for key in _keys(statement)} - known.keys()
     known |= yield from _known(account_id, keys)
     rows: list[tuple[object, ...]] = []
@@ -390,9 +396,9 @@ def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transactio
 
 
 @cache
-def forms() -> questions.Forms:
+def forms() -> question_parser.Forms:
     """The questions of `data/relations.toml`."""
-    return questions.Forms(table())
+    return question_parser.Forms(table())
 
 
 def _scope(collections: Sequence[str]) -> str:
@@ -405,7 +411,7 @@ def _best(pages: Sequence[Known]) -> list[Known]:
 
 
 def _answered(
-    account_id: str, question: questions.Asked, means: Sequence[Sequence[str]], scope: str
+    account_id: str, question: question_parser.Asked, means: Sequence[Sequence[str]], scope: str
 ) -> Transaction[list[Answer]]:
     given = set(means[0])
     sides = {"subject": ("object",), "object": ("subject",), "both": ("subject", "object")}[question.wanted]
@@ -440,7 +446,7 @@ def _answered(
     return found
 
 
-def _asked_for(row: Row, question: questions.Asked, given: set[str]) -> list[str]:
+def _asked_for(row: Row, question: question_parser.Asked, given: set[str]) -> list[str]:
     """The ends of a statement that are an answer."""
     ends = {
         "subject": [row["subject_id"]],

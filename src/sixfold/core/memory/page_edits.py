@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from sixfold import errors
 from sixfold.core.memory import blocks, frontmatter, limits, markdown, slugs, timeline
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.model import LINK_TYPE, PAGE_TYPE, Entry, Page
+from sixfold.core.memory.models import LINK_TYPE, PAGE_TYPE, Entry, Page
 from sixfold.core.memory.pages import Draft
 
 OPERATIONS = ("append", "prepend", "replace_text", "replace_section", "set_fields", "rename")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
 from sixfold.core.memory.indexing.entries import Entry
-from sixfold.core.memory.search.signals import Index
+from sixfold.core.memory.search.ports import Index
 
 _UNREAD = -1
 

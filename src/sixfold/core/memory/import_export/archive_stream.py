@@ -12,10 +12,11 @@ from typing import IO, cast
 
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
-from sixfold.core.memory.exchange import archives, transfer
-from sixfold.core.memory.exchange.archives import File, Report
-from sixfold.core.memory.model import Caller
-from sixfold.core.memory.writing import Writer
+from sixfold.core.memory.commands import Writer
+from sixfold.core.memory.import_export import archives
+from sixfold.core.memory.import_export import files as import_export_files
+from sixfold.core.memory.import_export.archives import File, Report
+from sixfold.core.memory.models import Caller
 
 _OLDEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no earlier time
 _PLAIN_FILE = 0o100644 << 16
@@ -28,10 +29,10 @@ async def take_in(database: Database, writer: Writer, archive: Path) -> Report:
     """
     writer.check()
     report = Report()
-    naming = transfer.Naming(await asyncio.to_thread(archives.outliner, archive, writer.limits))
+    naming = import_export_files.Naming(await asyncio.to_thread(archives.outliner, archive, writer.limits))
     found = archives.files(archive, writer.limits, report)
     while batch := await asyncio.to_thread(_batch, found):
-        part = await database.write(transfer.put(writer, batch, naming))
+        part = await database.write(import_export_files.put(writer, batch, naming))
         report.created += part.created
         report.updated += part.updated
         report.skipped += part.skipped
@@ -43,10 +44,10 @@ async def take_in(database: Database, writer: Writer, archive: Path) -> Report:
 def _batch(found: Iterator[File]) -> list[File]:
     batch: list[File] = []
     chars = 0
-    for file in itertools.islice(found, transfer.BATCH_FILES):
+    for file in itertools.islice(found, import_export_files.BATCH_FILES):
         batch.append(file)
         chars += len(file.text)
-        if chars > transfer.BATCH_CHARS:
+        if chars > import_export_files.BATCH_CHARS:
             break
     return batch
 
@@ -74,9 +75,9 @@ class Sink:
 
 async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
     """A zip of every page that the caller sees, as it is made."""
-    sink, paths, after = Sink(), transfer.Paths(), ""
+    sink, paths, after = Sink(), import_export_files.Paths(), ""
     archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
-    while batch := await database.read(transfer.exported(caller, after)):
+    while batch := await database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
         await asyncio.to_thread(_write, archive, paths, batch)
         yield sink.taken()
@@ -84,7 +85,11 @@ async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
     yield sink.taken()
 
 
-def _write(archive: zipfile.ZipFile, paths: transfer.Paths, batch: Sequence[transfer.ExportedPage]) -> None:
+def _write(
+    archive: zipfile.ZipFile,
+    paths: import_export_files.Paths,
+    batch: Sequence[import_export_files.ExportedPage],
+) -> None:
     for exported in batch:
         moment = datetime.fromtimestamp(exported.page.updated_at / SECOND_US, UTC).timetuple()[:6]
         info = zipfile.ZipInfo(paths.of(exported.page), max(_OLDEST, moment))

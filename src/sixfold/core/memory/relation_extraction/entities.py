@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from sixfold.core.memory.inference import dates
+from sixfold.core.memory.relation_extraction import dates
 from sixfold.core.normalization import normalized
 
 NAME_0, NAME_END = 0xE000, 0xEFFF  # private characters: what a mention is masked with

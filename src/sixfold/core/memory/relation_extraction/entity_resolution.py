@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sixfold.core.memory.inference.patterns import Table
-from sixfold.core.memory.inference.statements import Statement
+from sixfold.core.memory.relation_extraction.extraction import Statement
+from sixfold.core.memory.relation_extraction.patterns import Table
 
 _PERSON = frozenset({"person"})
 _WHOLE = 4  # names of a lower rank are whole ones; this rank is a person's first or last name

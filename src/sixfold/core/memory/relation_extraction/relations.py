@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from sixfold.core.memory.inference.entities import DATE_0, Masked, Mention, words
-from sixfold.core.memory.inference.patterns import DATE, MENTION, Pattern, Table
+from sixfold.core.memory.relation_extraction.entities import DATE_0, Masked, Mention, words
+from sixfold.core.memory.relation_extraction.patterns import DATE, MENTION, Pattern, Table
 
 _MENTION = re.compile(MENTION)
 _DATE = re.compile(DATE)

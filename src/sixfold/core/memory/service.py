@@ -10,19 +10,19 @@ from pathlib import Path
 
 from sixfold import errors
 from sixfold.core.database import Database, Row
-from sixfold.core.memory import links, pages, reading, slugs, timeline, usage, writing
-from sixfold.core.memory.drafts import Edit, Wanted
-from sixfold.core.memory.exchange import packing as exchange
-from sixfold.core.memory.exchange import transfer
-from sixfold.core.memory.exchange.archives import Report
+from sixfold.core.memory import commands, links, pages, queries, slugs, timeline, usage
+from sixfold.core.memory.commands import Saved, Terms, Writer
+from sixfold.core.memory.import_export import archive_stream as exchange
+from sixfold.core.memory.import_export import files as import_export_files
+from sixfold.core.memory.import_export.archives import Report
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.links import Backlink, Route, Walk
-from sixfold.core.memory.model import Caller, Entry, Link, Page
+from sixfold.core.memory.models import Caller, Entry, Link, Page
+from sixfold.core.memory.page_edits import Edit, Wanted
 from sixfold.core.memory.pages import Filter
 from sixfold.core.memory.ports import Answer, Search, Searcher
-from sixfold.core.memory.reading import View
+from sixfold.core.memory.queries import View
 from sixfold.core.memory.usage import Usage
-from sixfold.core.memory.writing import Saved, Terms, Writer
 
 MAX_DIFF_LINES = 5_000
 
@@ -63,15 +63,15 @@ class Memory:
 
     async def read(self, caller: Caller, slug: str, as_of: int | None = None) -> View:
         """A page with what surrounds it, now or at a moment."""
-        return await self.database.read(reading.whole(caller, slugs.normalize(slug), as_of))
+        return await self.database.read(queries.whole(caller, slugs.normalize(slug), as_of))
 
     async def surrounded(self, caller: Caller, page: Page) -> View:
         """A page that was just read or written, with what surrounds it."""
-        return await self.database.read(reading.surrounded(caller, View(page)))
+        return await self.database.read(queries.surrounded(caller, View(page)))
 
     async def fetch(self, caller: Caller, page_id: str) -> Page:
         """A page by its id or its slug."""
-        return await self.database.read(reading.by_id_or_slug(caller, page_id))
+        return await self.database.read(queries.by_id_or_slug(caller, page_id))
 
     async def list(self, caller: Caller, wanted: Filter, limit: int, cursor: str = "") -> Part:
         """Pages in the order of their slugs."""
@@ -88,33 +88,35 @@ class Memory:
         """What leads to a page, and the cursor of the rest."""
         source, _, kind = cursor.partition("~")
         found = await self.database.read(
-            reading.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, (source, kind))
+            queries.leading_to(caller, slugs.normalize(slug), as_of, limit + 1, (source, kind))
         )
         more = len(found) > limit
         return found[:limit], f"{found[limit - 1].source}~{found[limit - 1].type}" if more else None
 
     async def traverse(self, caller: Caller, slug: str, route: Route) -> Walk:
         """The pages around one."""
-        return await self.database.read(reading.around(caller, slugs.normalize(slug), route))
+        return await self.database.read(queries.around(caller, slugs.normalize(slug), route))
 
     async def timeline(
         self, caller: Caller, slug: str, limit: int, cursor: str | None = None, as_of: int | None = None
     ) -> timeline.Told:
         """A page's timeline, newest date first."""
-        return await self.database.read(reading.told_of(caller, slugs.normalize(slug), as_of, limit, cursor))
+        return await self.database.read(queries.told_of(caller, slugs.normalize(slug), as_of, limit, cursor))
 
     async def history(self, caller: Caller, slug: str, limit: int, before: int) -> tuple[Page, Part]:
         """A page's versions, newest first."""
-        found, rows = await self.database.read(reading.history(caller, slugs.normalize(slug), limit, before))
+        found, rows = await self.database.read(queries.history(caller, slugs.normalize(slug), limit, before))
         return found, part(rows, limit, "version")
 
     async def version(self, caller: Caller, slug: str, number: int) -> Page:
         """A page as one of its versions had it."""
-        return await self.database.read(reading.version(caller, slugs.normalize(slug), number))
+        return await self.database.read(queries.version(caller, slugs.normalize(slug), number))
 
     async def version_file(self, caller: Caller, slug: str, number: int) -> str:
         """A page as the file that it was at one of its versions."""
-        return await self.database.read(transfer.version_file(caller, slugs.normalize(slug), number))
+        return await self.database.read(
+            import_export_files.version_file(caller, slugs.normalize(slug), number)
+        )
 
     async def diff(self, caller: Caller, slug: str, older: int, newer: int) -> Change:
         """What lies between two versions of a page."""
@@ -135,12 +137,12 @@ class Memory:
 
     async def counted(self, caller: Caller, noun: str, limit: int, cursor: str = "") -> Part:
         """Names and counts of `tags`, `collections` or `types`."""
-        rows = await self.database.read(reading.counted(caller, noun, limit, cursor))
+        rows = await self.database.read(queries.counted(caller, noun, limit, cursor))
         return part(rows, limit, "name")
 
-    async def overview(self, caller: Caller, limit: int) -> reading.Overview:
+    async def overview(self, caller: Caller, limit: int) -> queries.Overview:
         """What the memory holds, at a glance."""
-        return await self.database.read(reading.overview(caller, limit))
+        return await self.database.read(queries.overview(caller, limit))
 
     async def usage(self, caller: Caller) -> Usage:
         """What the account has used of its memory plan."""
@@ -150,47 +152,47 @@ class Memory:
 
     async def write(self, caller: Caller, wanted: Wanted, terms: Terms) -> Saved:
         """Create a page, or replace what it says."""
-        return await self.database.write(writing.write(self._writer(caller), wanted, terms))
+        return await self.database.write(commands.write(self._writer(caller), wanted, terms))
 
     async def edit(self, caller: Caller, slug: str, change: Edit, terms: Terms) -> Saved:
         """Change a part of a page."""
         return await self.database.write(
-            writing.edit(self._writer(caller), slugs.normalize(slug), change, terms)
+            commands.edit(self._writer(caller), slugs.normalize(slug), change, terms)
         )
 
     async def rename(self, caller: Caller, slug: str, to: str, terms: Terms, path: str = "") -> Saved:
         """Give a page another slug; `path` is the file that it comes from now."""
         old, new = slugs.normalize(slug), slugs.normalize(to)
-        return await self.database.write(writing.rename(self._writer(caller), old, new, terms, path))
+        return await self.database.write(commands.rename(self._writer(caller), old, new, terms, path))
 
-    async def tag(self, caller: Caller, slug: str, change: writing.Tagging, terms: Terms) -> Saved:
+    async def tag(self, caller: Caller, slug: str, change: commands.Tagging, terms: Terms) -> Saved:
         """Add tags to a page, or take some off."""
         return await self.database.write(
-            writing.tag(self._writer(caller), slugs.normalize(slug), change, terms)
+            commands.tag(self._writer(caller), slugs.normalize(slug), change, terms)
         )
 
     async def delete(self, caller: Caller, slug: str, terms: Terms) -> Page:
         """Take a page out of sight."""
-        return await self.database.write(writing.delete(self._writer(caller), slugs.normalize(slug), terms))
+        return await self.database.write(commands.delete(self._writer(caller), slugs.normalize(slug), terms))
 
     async def restore(self, caller: Caller, slug: str, version: int, terms: Terms) -> Saved:
         """Make what a version said the newest version."""
         return await self.database.write(
-            writing.restore(self._writer(caller), slugs.normalize(slug), version, terms)
+            commands.restore(self._writer(caller), slugs.normalize(slug), version, terms)
         )
 
     async def link(self, caller: Caller, slug: str, link: Link, terms: Terms) -> Page:
         """Keep a typed link of a page beside its text."""
         wanted = links.checked(link.target, link.type, link.context)
         return await self.database.write(
-            writing.link(self._writer(caller), slugs.normalize(slug), wanted, terms)
+            commands.link(self._writer(caller), slugs.normalize(slug), wanted, terms)
         )
 
     async def unlink(self, caller: Caller, slug: str, link: Link, terms: Terms) -> Page:
         """Take a link back, or dismiss it."""
         to = slugs.normalize(link.target)
         return await self.database.write(
-            writing.unlink(self._writer(caller), slugs.normalize(slug), (to, link.type), terms)
+            commands.unlink(self._writer(caller), slugs.normalize(slug), (to, link.type), terms)
         )
 
     async def relink(self, caller: Caller, slug: str, change: tuple[str, Link], terms: Terms) -> Page:
@@ -203,14 +205,14 @@ class Memory:
         verdict = "confirmed" if action == "confirm" else "dismissed"
         wanted = (slugs.normalize(link.target), link.type)
         return await self.database.write(
-            writing.judge(self._writer(caller), slugs.normalize(slug), (*wanted, verdict), terms)
+            commands.judge(self._writer(caller), slugs.normalize(slug), (*wanted, verdict), terms)
         )
 
     async def note(self, caller: Caller, slug: str, entry: Entry, terms: Terms) -> Page:
         """Add an entry to a page's timeline."""
         checked = timeline.checked(entry.date, entry.summary, entry.detail, entry.source)
         return await self.database.write(
-            writing.note(self._writer(caller), slugs.normalize(slug), checked, terms)
+            commands.note(self._writer(caller), slugs.normalize(slug), checked, terms)
         )
 
     # -- files -----------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ class Memory:
 
     async def file(self, caller: Caller, slug: str, as_of: int | None = None) -> tuple[View, str]:
         """A page as the file that an export would have of it."""
-        return await self.database.read(transfer.file_of(caller, slugs.normalize(slug), as_of))
+        return await self.database.read(import_export_files.file_of(caller, slugs.normalize(slug), as_of))
 
     def _writer(self, caller: Caller) -> Writer:
         return Writer(caller, self.limits)

@@ -12,16 +12,26 @@ from dataclasses import dataclass, field
 
 from sixfold import errors
 from sixfold.core.database import Query, Transaction
-from sixfold.core.memory import drafts, frontmatter, links, markdown, pages, reading, slugs, timeline, usage
-from sixfold.core.memory.drafts import Wanted
-from sixfold.core.memory.exchange import paths
-from sixfold.core.memory.exchange.archives import File, Report, is_page
-from sixfold.core.memory.exchange.archives import file as checked_file
+from sixfold.core.memory import (
+    frontmatter,
+    links,
+    markdown,
+    page_edits,
+    pages,
+    queries,
+    slugs,
+    timeline,
+    usage,
+)
+from sixfold.core.memory.commands import Writer, check_slug, differs
+from sixfold.core.memory.import_export import paths
+from sixfold.core.memory.import_export.archives import File, Report, is_page
+from sixfold.core.memory.import_export.archives import file as checked_file
 from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.model import Caller, Entry, Page
+from sixfold.core.memory.models import Caller, Entry, Page
+from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.pages import Found, Plan
-from sixfold.core.memory.reading import View
-from sixfold.core.memory.writing import Writer, check_slug, differs
+from sixfold.core.memory.queries import View
 
 BATCH_FILES = 100  # in one transaction: other writers wait for it, some 60 ms
 BATCH_CHARS = 2**19  # of large pages less: 1 MiB of text takes a third of a second
@@ -76,7 +86,7 @@ def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Re
         home = writer.caller.home(current.collections if current is not None and not deleted else ())
         try:
             yield from check_slug(writer, slug, Found(current, deleted) if current is not None else None)
-            draft = drafts.compose(current, sent, writer.limits, home)
+            draft = page_edits.compose(current, sent, writer.limits, home)
             writer.check_collections(slug, draft.collections)
         except (errors.BadRequest, errors.Forbidden) as error:
             report.refuse(file.path, error.message)
@@ -134,7 +144,7 @@ def _text(page: Page, kept: Sequence[tuple[str, str, str]], told: Sequence[Entry
 
 def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[View, str]]:
     """The page of a slug, now or at a moment, as a file."""
-    view = yield from reading.page(caller, slug, as_of)
+    view = yield from queries.page(caller, slug, as_of)
     if as_of is not None:
         return view, view.page.head + view.page.body
     return view, (yield from text(view.page))
@@ -142,7 +152,7 @@ def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[V
 
 def version_file(caller: Caller, slug: str, number: int) -> Transaction[str]:
     """The page of a slug as one of its versions had it, as a file."""
-    return (yield from text((yield from reading.version(caller, slug, number))))
+    return (yield from text((yield from queries.version(caller, slug, number))))
 
 
 def _fields(page: Page) -> Mapping[str, frontmatter.Value]:
@@ -155,7 +165,7 @@ def _fields(page: Page) -> Mapping[str, frontmatter.Value]:
     }
     if not page.head and not page.path:  # written by a call: the file says everything
         return {name: value for name, value in values.items() if value}
-    read = drafts.compose(None, Wanted(page.slug, page.head + page.body, whole=True), _PLAIN)
+    read = page_edits.compose(None, Wanted(page.slug, page.head + page.body, whole=True), _PLAIN)
     return {name: value for name, value in values.items() if getattr(read, name) != value}
 
 

@@ -11,10 +11,10 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.memory import pages
 from sixfold.core.memory.links import Backlink, Walk
-from sixfold.core.memory.memory import Change
-from sixfold.core.memory.model import Entry, Link, Origin, Page
+from sixfold.core.memory.models import Entry, Link, Origin, Page
 from sixfold.core.memory.ports import Answer, Hit, Mode
-from sixfold.core.memory.reading import View
+from sixfold.core.memory.queries import View
+from sixfold.core.memory.service import Change
 
 VersionNumber = Annotated[int, msgspec.Meta(ge=1)]
 

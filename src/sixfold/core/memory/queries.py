@@ -8,7 +8,7 @@ from sixfold import errors
 from sixfold.core.database import Query, Row, Transaction, one
 from sixfold.core.memory import limits, links, pages, slugs, timeline
 from sixfold.core.memory.links import Backlink, Route, Walk
-from sixfold.core.memory.model import Caller, Entry, Link, Page
+from sixfold.core.memory.models import Caller, Entry, Link, Page
 
 
 @dataclass(frozen=True, slots=True)

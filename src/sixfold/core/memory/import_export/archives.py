@@ -19,7 +19,7 @@ from typing import IO, Any, cast
 
 from sixfold import errors
 from sixfold.core.input_budget import InputBudget, Limit
-from sixfold.core.memory.exchange import paths
+from sixfold.core.memory.import_export import paths
 from sixfold.core.memory.limits import Limits
 
 MAX_ERRORS = 1_000

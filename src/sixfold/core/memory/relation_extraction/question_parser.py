@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from sixfold.core.memory.inference import dates, entities
-from sixfold.core.memory.inference.entities import words
-from sixfold.core.memory.inference.patterns import Table
+from sixfold.core.memory.relation_extraction import dates, entities
+from sixfold.core.memory.relation_extraction.entities import words
+from sixfold.core.memory.relation_extraction.patterns import Table
 
 Side = Literal["subject", "object", "both"]
 MAX_CHARS = 300  # a longer text is no such question

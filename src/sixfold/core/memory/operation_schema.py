@@ -1,0 +1,158 @@
+"""The one registry of what can be done with the memory: REST, tools and the command line are bound to it.
+
+An operation takes checked arguments and gives plain values that fit into a context: texts are cut with the
+offset of the rest, lists with a cursor. `Operation.description` is what an agent reads before it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from sixfold import errors
+from sixfold.core.memory.models import Caller
+
+Kind = Literal["string", "integer", "boolean", "strings", "object"]
+Arguments = Mapping[str, Any]
+Handler = Callable[[Caller, Arguments], Awaitable[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One argument. `strings` is a list of texts, or one text with commas; limits are inclusive.
+
+    `max_chars` holds for texts.
+    """
+
+    name: str
+    kind: Kind
+    description: str
+    required: bool = False
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    max_chars: int | None = None
+
+    def schema(self) -> dict[str, Any]:
+        """The argument as JSON Schema."""
+        found: dict[str, Any] = {"description": self.description}
+        if self.kind == "strings":
+            found |= {"type": "array", "items": {"type": "string"}}
+        else:
+            found["type"] = self.kind
+        limits = {
+            "default": self.default,
+            "minimum": self.minimum,
+            "maximum": self.maximum,
+            "maxLength": self.max_chars,
+        }
+        found |= {name: limit for name, limit in limits.items() if limit is not None}
+        return found | ({"enum": list(self.choices)} if self.choices else {})
+
+    def read(self, value: Any) -> Any:
+        """The value, checked and of its kind; raises `ValueError` with what is wrong."""
+        value = _READERS[self.kind](value)
+        if isinstance(value, str):
+            if self.choices and value not in self.choices:
+                raise ValueError(f"must be one of {', '.join(self.choices)}")
+            if self.max_chars is not None and len(value) > self.max_chars:
+                raise ValueError(f"has {len(value)} characters; {self.max_chars} are the most")
+        if isinstance(value, int) and not isinstance(value, bool):
+            self._check_range(value)
+        return value
+
+    def _check_range(self, value: int) -> None:
+        low, high = self.minimum, self.maximum
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise ValueError(
+                f"must be from {low} to {high}" if high is not None else f"must be at least {low}"
+            )
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")  # noqa: TRY004 - every reader raises ValueError
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**62:
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")  # noqa: TRY004 - every reader raises ValueError
+    return value
+
+
+def _strings(value: Any) -> list[str]:
+    parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in cast("list[object]", parts)):
+        raise ValueError("must be a list of texts")
+    return cast("list[str]", parts)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("must be an object")  # noqa: TRY004 - every reader raises ValueError
+    return cast("dict[str, Any]", value)
+
+
+_READERS: Mapping[Kind, Callable[[Any], Any]] = {
+    "string": _string,
+    "integer": _integer,
+    "boolean": _boolean,
+    "strings": _strings,
+    "object": _object,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that can be done: its name, what an agent reads of it, its arguments, whether it writes."""
+
+    name: str
+    description: str
+    fields: tuple[Field, ...]
+    writes: bool
+    handler: Handler
+
+    def schema(self) -> dict[str, Any]:
+        """The arguments as JSON Schema."""
+        return {
+            "type": "object",
+            "properties": {field.name: field.schema() for field in self.fields},
+            "required": [field.name for field in self.fields if field.required],
+        }
+
+    def read(self, given: Arguments) -> dict[str, Any]:
+        """The arguments, checked, with the defaults of those left out; null is left out.
+
+        Raises `InvalidInput` with everything that is wrong. Names that it does not know are passed over.
+        """
+        problems: list[errors.Problem] = []
+        values: dict[str, Any] = {}
+        for field in self.fields:
+            value = given.get(field.name)
+            if value is None:
+                if field.required:
+                    problems.append(errors.Problem(field.name, f"{field.name} is required", "missing"))
+                values[field.name] = field.default
+                continue
+            try:
+                values[field.name] = field.read(value)
+            except ValueError as error:
+                problems.append(errors.Problem(field.name, f"{field.name} {error}"))
+        if problems:
+            raise errors.InvalidInput(problems)
+        return values
+
+    async def __call__(self, caller: Caller, given: Arguments) -> dict[str, Any]:
+        """Check the arguments and do it; raises a `SixfoldError`."""
+        return dict(await self.handler(caller, self.read(given)))
