@@ -28,6 +28,7 @@ from websockets.asyncio.client import connect
 from bench.table import Row, calibration, of_samples
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
+from sixfold.clients.comfyui.server import Server
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.remote_engines import Outside
@@ -35,7 +36,6 @@ from sixfold.engines.remote import comfyui_graphs, comfyui_stock
 from sixfold.engines.remote.comfyui import ComfyEngine
 from sixfold.engines.remote.comfyui_graphs import Plan, Wish
 from sixfold.engines.remote.comfyui_stock import Stock
-from sixfold.upstreams.comfyui.server import Server
 from tests.areas.house import House, house
 
 TITLE = "In front of a ComfyUI"

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from sixfold.app import catalog as app_catalog
-from sixfold.upstreams.chat.servers import ServerStatus
+from sixfold.clients.chat.servers import ServerStatus
 from tests.areas.house import House, house
 from tests.fakes.local_models import COMPLETION, EMBEDDING
 

@@ -15,9 +15,9 @@ from sixfold.api.gateway.chat_handler import Wanted
 from sixfold.api.gateway.openai import chat as chat_face
 from sixfold.api.gateway.openai import responses as responses_face
 from sixfold.api.gateway.openai import tools as named
+from sixfold.clients.chat.messages import Messages
 from sixfold.core.gateway.chat import Argument, Calling, Chat, Ended, Event, Said, Thinking
 from sixfold.core.gateway.usage import Usage
-from sixfold.upstreams.chat.messages import Messages
 from tests.areas.gateway import Gateway, gateway
 from tests.areas.test_gateway import PIXEL
 

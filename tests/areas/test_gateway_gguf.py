@@ -19,8 +19,8 @@ from openai import APIStatusError as OpenAIError
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from sixfold.upstreams.chat.llama.running import Running
-from sixfold.upstreams.chat.llama.server import GgufServer
+from sixfold.clients.chat.llama.processes import Running
+from sixfold.clients.chat.llama.server import GgufServer
 from tests.areas.gateway import Gateway, gateway, listening
 
 pytest.importorskip("xllamacpp", reason="the extra `llama` is not installed")

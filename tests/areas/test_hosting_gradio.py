@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sixfold.clients import bubblewrap
 from sixfold.core.predictions.events import Logged
-from sixfold.upstreams import bubblewrap
 from tests import gradios
 from tests.areas.house import House, house
 from tests.areas.test_hosting_spaces import IMPORT, RUN, post

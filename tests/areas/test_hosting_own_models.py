@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sixfold.cli import main
+from sixfold.clients import bubblewrap
 from sixfold.core.accounts import keys, rights
-from sixfold.upstreams import bubblewrap
 from tests.areas.house import House, bearer, house
 from tests.areas.test_pages import signed_in
 from tests.mcp.agent import Agent

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
+from sixfold.clients import bubblewrap
 from sixfold.core.accounts import keys, rights
-from sixfold.upstreams import bubblewrap
 from tests.areas.house import House, bearer, house
 
 IMPORT = "/api/containers/spaces/import"

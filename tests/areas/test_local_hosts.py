@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.clients import hosts, local_servers
+from sixfold.clients.chat import servers as found_servers
 from sixfold.engines.remote import comfyui_standing
-from sixfold.upstreams import hosts, local
-from sixfold.upstreams.chat import servers as found_servers
 from tests.areas.gateway import listening as served
 from tests.areas.house import house
 from tests.areas.local_servers import USUAL, answered_by, chat, home_with, status
@@ -154,7 +154,7 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
         port = int(comfy.url.rpartition(":")[2])
         look_at(monkeypatch)
         monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 30.0)
-        monkeypatch.setattr(local, "COMFYUI", dataclasses.replace(local.COMFYUI, port=port))
+        monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
         async with home_with(tmp_path, probe_hosts=("127.0.0.2",)) as home:
             await home.product.standings.refresh()
             assert home.product.standings("comfyui-image").detail.endswith(f"at {comfy.url}")
@@ -172,7 +172,7 @@ async def test_no_comfyui_is_looked_for_on_any_host_where_probing_is_off(
 ) -> None:
     async with comfyui(host="127.0.0.2") as comfy:
         port = int(comfy.url.rpartition(":")[2])
-        monkeypatch.setattr(local, "COMFYUI", dataclasses.replace(local.COMFYUI, port=port))
+        monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
         async with home_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as home:
             await home.product.standings.refresh()
             assert not home.product.standings("comfyui-image").ready

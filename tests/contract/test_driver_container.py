@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.clients.containers import ContainersFailed, Wanted
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import models as catalogs
 from sixfold.core.catalog.engine_selection import Standing
@@ -21,7 +22,6 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
-from sixfold.upstreams.containers import ContainersFailed, Wanted
 from tests import podman as podmans
 from tests.contract.test_driver import Heard, left
 from tests.fakes.cog import FakeCog

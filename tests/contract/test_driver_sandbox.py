@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from sixfold.clients import bubblewrap
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.process import ProcessWorker
 from sixfold.drivers.sandbox import SandboxDriver
-from sixfold.upstreams import bubblewrap
 from tests.contract.test_driver import Heard, left
 
 PROGRAM = '''

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from sixfold.clients.chat import transport as transports
+from sixfold.clients.chat.transport import Transport
 from sixfold.core.gateway.ports import Broken
-from sixfold.upstreams.chat import transport as transports
-from sixfold.upstreams.chat.transport import Transport
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 _QUIET = 0.2

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sixfold.upstreams import local
+from sixfold.clients import local_servers
 from tests.fakes import serving
 
 AnyServer = TypeVar("AnyServer", bound="LocalModels")
@@ -197,5 +197,7 @@ async def listening(server: AnyServer, host: str = "127.0.0.1", port: int = 0) -
 
 def look_at(monkeypatch: pytest.MonkeyPatch, **ports: int) -> None:
     """Look for these kinds of server only, each on a port of its own instead of the usual one."""
-    kinds = [dataclasses.replace(kind, port=ports[kind.kind]) for kind in local.CHAT if kind.kind in ports]
-    monkeypatch.setattr(local, "CHAT", tuple(kinds))
+    kinds = [
+        dataclasses.replace(kind, port=ports[kind.kind]) for kind in local_servers.CHAT if kind.kind in ports
+    ]
+    monkeypatch.setattr(local_servers, "CHAT", tuple(kinds))

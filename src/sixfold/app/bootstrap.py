@@ -27,6 +27,10 @@ from sixfold.app import (
     storage,
 )
 from sixfold.app.config_reload import ConfigReloader, Source
+from sixfold.clients.chat import bootstrap as relays
+from sixfold.clients.chat.bootstrap import Relaying
+from sixfold.clients.gradio import spaces as gradio
+from sixfold.clients.oidc import OpenId
 from sixfold.core.account_data.deletion import Leaving
 from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.connections import Connections
@@ -69,10 +73,6 @@ from sixfold.payments.erc20 import Deposits
 from sixfold.payments.stripe import Stripe
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
-from sixfold.upstreams.chat import opening as relays
-from sixfold.upstreams.chat.opening import Relaying
-from sixfold.upstreams.gradio import spaces as gradio
-from sixfold.upstreams.openid import OpenId
 
 _Document = Mapping[str, Any] | None
 _LOOK_SECONDS, _SWEEP_SECONDS = 10, 60

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.app import graphs as app_graphs
+from sixfold.clients.chat.servers import ServerStatus
+from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.accounts import own_prices
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import engine_selection
@@ -24,8 +26,6 @@ from sixfold.engines.standings import Probe, Standings
 from sixfold.net.clients import Clients
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
-from sixfold.upstreams.chat.servers import ServerStatus
-from sixfold.upstreams.comfyui.address import ComfyAddress
 
 _DATA = Path(__file__).parent / "data"
 

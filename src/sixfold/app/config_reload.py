@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
+from sixfold.clients.chat import bootstrap as chat_bootstrap
+from sixfold.clients.chat.bootstrap import Relaying
+from sixfold.clients.chat.llama.options import KIND as GGUF
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.gateway import policy as policies
 from sixfold.core.gateway.policy import FIXED_AT_START, Policy
 from sixfold.core.gateway.usage import PriceBook
 from sixfold.settings import InvalidSetting, Settings
-from sixfold.upstreams.chat import opening
-from sixfold.upstreams.chat.llama.options import KIND as GGUF
-from sixfold.upstreams.chat.opening import Relaying
 
 _LOG = logging.getLogger("sixfold.configuration")
 _POLL_SECONDS = 0.5
@@ -124,7 +124,7 @@ class ConfigReloader:
             prices = self._catalog.checked(app_catalog.price_table(settings))
             if settings.tables.get("engines") != self._source.loaded.tables.get("engines"):
                 app_catalog.catalog(settings, prices)
-            book = opening.price_book(settings)
+            book = chat_bootstrap.price_book(settings)
             policy = policies.parse(settings.tables.get("gateway", {}))
         except ValueError as error:
             raise InvalidSetting(str(error)) from error

@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sixfold import errors
+from sixfold.clients import bubblewrap, nvml
+from sixfold.clients.gradio.spaces import GradioSpaces
 from sixfold.core.catalog.engine_selection import Standing
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.catalog.models import EngineSpec
@@ -31,8 +33,6 @@ from sixfold.drivers.sandbox import SandboxDriver
 from sixfold.drivers.spaces import SpaceDriver
 from sixfold.engines.standings import Probe, Standings
 from sixfold.settings import InvalidSetting, Settings
-from sixfold.upstreams import bubblewrap, nvml
-from sixfold.upstreams.gradio.spaces import GradioSpaces
 
 
 class Learning:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import import_string
+from sixfold.clients.comfyui.address import ComfyAddress
+from sixfold.clients.hosts import ProbeHosts
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.database import Database
 from sixfold.core.media.media import Media
@@ -24,8 +26,6 @@ from sixfold.core.workflows.workflows import Space
 from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
-from sixfold.upstreams.comfyui.address import ComfyAddress
-from sixfold.upstreams.hosts import ProbeHosts
 
 _SPACES = Path(__file__).parent / "data" / "spaces"
 _EXAMPLES = (".png", ".wav")

@@ -11,9 +11,9 @@ from sixfold import __version__
 from sixfold.cli import local_key
 from sixfold.cli.first_start import Welcome
 from sixfold.cli.terminal import Paint
+from sixfold.clients.hosts import CONTAINER_HOST
 from sixfold.core.catalog.availability import Resource
 from sixfold.settings import Settings
-from sixfold.upstreams.hosts import CONTAINER_HOST
 
 NOTHING = "no GPU, weights, model server or provider key"
 IN_CONTAINER = "In this container, the host is host.docker.internal (or SIXFOLD_PROBE_HOSTS)."

@@ -9,8 +9,8 @@ from sixfold.cli import banner, summary
 from sixfold.cli.report import Report
 from sixfold.cli.summary import Row
 from sixfold.cli.terminal import Paint
+from sixfold.clients import hosts
 from sixfold.core.humanize import size
-from sixfold.upstreams import hosts
 
 _OWN_KINDS = frozenset({"embedded", "graph"})
 _UNCUT_COLUMNS = 1000

@@ -12,19 +12,19 @@ from typing import Any
 from sixfold.app import storage
 from sixfold.cli import opening
 from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.clients import key_checks
+from sixfold.clients.key_checks import Door
 from sixfold.core.catalog.engines import EngineError
 from sixfold.settings import Settings
 from sixfold.store import secrets
 from sixfold.store.secrets import Secrets, Unreadable
-from sixfold.upstreams import doors
-from sixfold.upstreams.doors import Door
 
 _LEAST, _MOST = 8, 512
 
 
 def set_key(arguments: argparse.Namespace) -> None:
     """`provider set`: asked for on a terminal, else read from standard input; never from the command line."""
-    configured, door = opening.settings_of(arguments), doors.DOORS[arguments.provider]
+    configured, door = opening.settings_of(arguments), key_checks.DOORS[arguments.provider]
     title = door.provider.title
     text = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
     key = text.strip()
@@ -47,7 +47,7 @@ def set_key(arguments: argparse.Namespace) -> None:
 def list_keys(arguments: argparse.Namespace) -> None:
     """`provider list`: where each key comes from, when it was last accepted, and its last four characters."""
     configured = opening.settings_of(arguments)
-    rows = [_row(configured, name, door) for name, door in doors.DOORS.items()]
+    rows = [_row(configured, name, door) for name, door in key_checks.DOORS.items()]
     if arguments.json:
         put_json({"providers": rows})
         return
@@ -67,14 +67,14 @@ def list_keys(arguments: argparse.Namespace) -> None:
 
 def check_key(arguments: argparse.Namespace) -> None:
     """`provider check`: ask the provider itself; nothing is made and nothing is charged."""
-    configured, door = opening.settings_of(arguments), doors.DOORS[arguments.provider]
+    configured, door = opening.settings_of(arguments), key_checks.DOORS[arguments.provider]
     key = secrets.provider_key(configured, door.setting)
     if not key:
         raise Refused(
             f"There is no key for {door.provider.title}: `sixfold provider set {arguments.provider}`"
         )
     try:
-        asyncio.run(doors.knock(arguments.provider, key, base_url=arguments.base_url or ""))
+        asyncio.run(key_checks.knock(arguments.provider, key, base_url=arguments.base_url or ""))
     except EngineError as error:
         raise Refused(str(error)) from error
     stored = _secrets(configured)
@@ -88,7 +88,7 @@ def check_key(arguments: argparse.Namespace) -> None:
 
 def remove_key(arguments: argparse.Namespace) -> None:
     """`provider remove`: forget a stored key; one that a variable holds stays."""
-    configured, door = opening.settings_of(arguments), doors.DOORS[arguments.provider]
+    configured, door = opening.settings_of(arguments), key_checks.DOORS[arguments.provider]
     if not _secrets(configured).remove(door.setting):
         raise Refused(f"No key for {door.provider.title} is stored")
     if arguments.json:

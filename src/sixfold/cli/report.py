@@ -14,12 +14,12 @@ from sixfold.cli import local_key
 from sixfold.cli.client import SOCKET, Client, KeyRefused
 from sixfold.cli.locking import Running
 from sixfold.cli.terminal import Refused
+from sixfold.clients.chat import bootstrap as chat
 from sixfold.core.catalog import availability
 from sixfold.core.catalog.engine_selection import Terms
 from sixfold.core.catalog.models import Catalog
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
-from sixfold.upstreams.chat import opening as chat
 
 SERVER_SECONDS = 5
 # A server that accepts a connection may be busy loading a model; one that does not run refuses at once.

@@ -28,11 +28,11 @@ from sixfold.app.config_reload import Source
 from sixfold.cli import banner, first_start, locking, opening
 from sixfold.cli.locking import ServerLock
 from sixfold.cli.terminal import Paint, Refused
+from sixfold.clients import hosts
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import LOCAL_EMAIL
 from sixfold.settings import Settings
-from sixfold.upstreams import hosts
 from sixfold.web import local_socket, logs
 from sixfold.web.local_socket import LocalLine, LocalOperator
 from sixfold.web.peers import PeerLimits

@@ -12,8 +12,8 @@ from pathlib import Path
 from sixfold.cli import model, opening
 from sixfold.cli.client import Client
 from sixfold.cli.terminal import Refused
+from sixfold.clients.gradio import folders
 from sixfold.engines.own.files import NAME
-from sixfold.upstreams.gradio import folders
 
 _IMPORT = "/api/containers/spaces/import"
 _SECONDS = 3900  # an image may have to be fetched or built, and packages to be installed

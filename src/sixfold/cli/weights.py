@@ -15,13 +15,13 @@ from typing import Any
 from sixfold.app import catalog as app_catalog
 from sixfold.cli import opening, packages
 from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.clients.huggingface import File, Hub, HubError, Tree, matches
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.humanize import size
 from sixfold.engines.image.diffusers import layout, sources
 from sixfold.settings import Settings
 from sixfold.store import weights as store
 from sixfold.store.weights import Installed, WeightsError, WeightStore
-from sixfold.upstreams.hub import File, Hub, HubError, Tree, matches
 
 _MARGIN_BYTES = 512 << 20  # what a disk keeps beside the weights
 _COMMERCIAL = {"yes": "commercial use allowed", "conditions": "commercial use on conditions: read it"}
@@ -317,7 +317,7 @@ _CHECKS: Mapping[str, str] = {
     "film": "sixfold.engines.video.diffusers.selfcheck",
     "film-words": "sixfold.engines.video.diffusers.selfcheck",
     "onnx": "sixfold.engines.image.matting.selfcheck",
-    "gguf": "sixfold.upstreams.chat.llama.selfcheck",
+    "gguf": "sixfold.clients.chat.llama.selfcheck",
     "film-matting": "sixfold.engines.video.cutout.selfcheck",
     "depth": "sixfold.engines.image.depth.selfcheck",
     "upscale": "sixfold.engines.image.upscale.selfcheck",

@@ -6,8 +6,8 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 
-from sixfold.upstreams import nvml
-from sixfold.upstreams.nvml import Card
+from sixfold.clients import nvml
+from sixfold.clients.nvml import Card
 
 
 class Cards:

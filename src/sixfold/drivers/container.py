@@ -20,6 +20,9 @@ from typing import Any, Protocol
 
 import httpx
 
+from sixfold.clients import cog
+from sixfold.clients.cog import Cog
+from sixfold.clients.containers import Containers, ContainersFailed, Wanted, find_socket
 from sixfold.core.catalog.engine_selection import Standing
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.media import mounts
@@ -27,9 +30,6 @@ from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.engines.remote.cog import CogEngine, Place
-from sixfold.upstreams import cog
-from sixfold.upstreams.cog import Cog
-from sixfold.upstreams.containers import Containers, ContainersFailed, Wanted, find_socket
 from sixfold.worker import protocol
 
 KIND = "container"  # of engines in the catalogue, and the factory that leads here

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors, settings
+from sixfold.clients import bubblewrap
+from sixfold.clients.bubblewrap import Cell
+from sixfold.clients.gradio import folders
+from sixfold.clients.gradio import schema as gradio_schema
+from sixfold.clients.gradio import spaces as gradio
+from sixfold.clients.gradio.folders import Folder
+from sixfold.clients.gradio.spaces import GradioSpaces
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.catalog.gradio_spaces import Imported, SpaceId
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import UNLOCK, ContainerDriver
 from sixfold.drivers.spaces import KIND, START_SECONDS, Place, SpaceDriver
-from sixfold.upstreams import bubblewrap
-from sixfold.upstreams.bubblewrap import Cell
-from sixfold.upstreams.gradio import folders, reading
-from sixfold.upstreams.gradio import spaces as gradio
-from sixfold.upstreams.gradio.folders import Folder
-from sixfold.upstreams.gradio.spaces import GradioSpaces
 
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _OF_GRADIO = ", or write `sdk: gradio` and its `sdk_version` into README.md"
@@ -65,7 +66,7 @@ class HostedSpaces:
             config, info, prefix = await self._driver.learn(place)
         except StartFailed as failed:
             raise errors.BadRequest(_why(space, place, str(failed))) from failed
-        function = await asyncio.to_thread(reading.best, config, info)
+        function = await asyncio.to_thread(gradio_schema.best, config, info)
         title = str(config.get("title") or space.name)[:200]
         engine = _engine(place, {"prefix": prefix, **gradio.arguments(function)})
         home = "" if folder else self._hub.home(space)

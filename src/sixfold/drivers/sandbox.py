@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import settings
+from sixfold.clients import bubblewrap
+from sixfold.clients.bubblewrap import Cell
 from sixfold.core.catalog.engines import Task
 from sixfold.core.media.ports import StagedFile
 from sixfold.core.workers.ports import Completed, Failed, Outcome, Reports, WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import forkserver
 from sixfold.drivers.process import Patience, ProcessDriver, ProcessWorker, Starter
-from sixfold.upstreams import bubblewrap
-from sixfold.upstreams.bubblewrap import Cell
 from sixfold.worker import alone, protocol
 
 KIND = "sandbox"  # of engines in the catalogue, and the factory that leads here

@@ -21,6 +21,11 @@ from typing import Any
 import httpx
 
 from sixfold import settings
+from sixfold.clients import bubblewrap
+from sixfold.clients.bubblewrap import Cell
+from sixfold.clients.containers import Wanted
+from sixfold.clients.gradio.folders import PORT
+from sixfold.clients.gradio.server import Server, SpaceError
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
@@ -30,11 +35,6 @@ from sixfold.drivers.container import Box, ContainerDriver, settled
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.drivers.rooms import Room
 from sixfold.engines.remote.gradio import GradioEngine
-from sixfold.upstreams import bubblewrap
-from sixfold.upstreams.bubblewrap import Cell
-from sixfold.upstreams.containers import Wanted
-from sixfold.upstreams.gradio.folders import PORT
-from sixfold.upstreams.gradio.server import Server, SpaceError
 from sixfold.worker import protocol
 
 KIND = "space-here"  # the factory of engines that leads here

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from sixfold.clients import local_servers, nvml
+from sixfold.clients.chat.servers import ServerStatus
+from sixfold.clients.hosts import LOOPBACK
+from sixfold.clients.local_servers import LocalServer
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
 from sixfold.engines.remote.comfyui_stock import Found
 from sixfold.settings import Settings
 from sixfold.store import secrets
-from sixfold.upstreams import local, nvml
-from sixfold.upstreams.chat.servers import ServerStatus
-from sixfold.upstreams.hosts import LOOPBACK
-from sixfold.upstreams.local import LocalServer
 
 _REFRESH_SECONDS = 2.0
 _GIB = 2**30
@@ -150,7 +150,7 @@ def _tasks(found: Found) -> str:
 def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
     """Yield a line for each kind of server that is looked for, then those that the configuration names."""
     listed = [each for each in servers if not each.discovered and _is_own_server(each)]
-    for kind in local.CHAT:
+    for kind in local_servers.CHAT:
         how = f"start {kind.program}" if kind.program else ""
         missing = Resource(kind.title, "chat", None, _CHAT, how, used=True)
         there = [each for each in servers if each.kind == kind.kind and each.discovered]

@@ -16,12 +16,12 @@ from sixfold import settings
 from sixfold.cli import banner, report
 from sixfold.cli.report import Report
 from sixfold.cli.terminal import Paint
+from sixfold.clients import local_servers
+from sixfold.clients.chat.servers import ServerStatus
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, ServedModel
 from sixfold.engines.resources import InstalledResources
 from sixfold.settings import Settings
-from sixfold.upstreams import local
-from sixfold.upstreams.chat.servers import ServerStatus
 from tests.fakes.comfyui import comfyui
 from tests.fakes.comfyui_nodes import Shelf
 
@@ -46,7 +46,7 @@ async def answering(text: bytes | None) -> AsyncIterator[int]:
 
 
 def ollama_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    monkeypatch.setattr(local, "CHAT", (dataclasses.replace(local.CHAT[0], port=port),))
+    monkeypatch.setattr(local_servers, "CHAT", (dataclasses.replace(local_servers.CHAT[0], port=port),))
 
 
 async def look(folder: Path, **given: object) -> Report:

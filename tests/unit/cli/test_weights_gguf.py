@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.upstreams.chat.llama import files
+from sixfold.clients.chat.llama import files
 from tests.hub import serving
 from tests.unit.cli.conftest import Commands
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, UnusableInput
 from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.image import png_cleaning
@@ -23,7 +24,6 @@ from sixfold.engines.image.headers import UnreadableImage
 from sixfold.engines.remote import comfyui_pictures as pictures
 from sixfold.engines.remote.comfyui import ComfyEngine, probe
 from sixfold.engines.remote.comfyui_pictures import Finish
-from sixfold.upstreams.comfyui import faults
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
 from tests.fakes.comfyui_nodes import Shelf
@@ -454,7 +454,7 @@ async def test_fewer_pictures_than_asked_are_no_result(home: Kit) -> None:
 
 async def test_a_server_that_comes_back_is_read_anew(home: Kit) -> None:
     home.comfy.raises["KSampler"] = ("RuntimeError", "no")
-    with pytest.raises(faults.NodeFailed):
+    with pytest.raises(comfyui_errors.NodeFailed):
         await home.run(prompt="a lake", width=256, height=256, seed=1)
     home.comfy.raises.clear()
     home.comfy.shelf = Shelf(checkpoints=("sd_turbo.safetensors",))

@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from sixfold.clients.chat import servers
+from sixfold.clients.comfyui.address import ComfyAddress
+from sixfold.clients.hosts import ProbeHosts
 from sixfold.core.catalog.engine_selection import Standing
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.remote import comfyui_standing
 from sixfold.engines.remote.comfyui_standing import ComfyStandings
-from sixfold.upstreams.chat import servers
-from sixfold.upstreams.comfyui.address import ComfyAddress
-from sixfold.upstreams.hosts import ProbeHosts
 from tests.fakes.comfyui import comfyui
 from tests.fakes.comfyui_nodes import Shelf
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from sixfold.clients import bubblewrap
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.own import describe, shelf
 from sixfold.engines.own.engine import FunctionEngine
 from sixfold.engines.own.files import WrongFile
 from sixfold.engines.own.rules import Rules, Verdict
-from sixfold.upstreams import bubblewrap
 from sixfold.worker.runner import RunContext
 
 PAINTER = '''

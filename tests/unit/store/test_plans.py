@@ -13,11 +13,11 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import bootstrap
+from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.core.account_data import deletion
 from sixfold.core.predictions import webhooks
 from sixfold.core.workers import scheduler
 from sixfold.store import sql, sqlite
-from sixfold.upstreams.chat import opening
 from tests import ground, postgres
 from tests.unit.store import plans
 
@@ -196,7 +196,7 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
         (bootstrap, "_LOOK_SECONDS"),
         (scheduler, "_SWEEP_SECONDS"),
         (webhooks, "_LOOK_SECONDS"),
-        (opening, "_SWEEP_SECONDS"),
+        (chat_bootstrap, "_SWEEP_SECONDS"),
     ):
         monkeypatch.setattr(module, name, 0.02)
     product = bootstrap.build(settings.Settings(data_dir=tmp_path, probe=False, lease_seconds=0.1))

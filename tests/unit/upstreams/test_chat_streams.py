@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sixfold.clients.chat import sse
+from sixfold.clients.chat.completions import Completions, Listening
+from sixfold.clients.chat.messages import Messages
 from sixfold.core.gateway.chat import (
     Argument,
     Call,
@@ -21,9 +24,6 @@ from sixfold.core.gateway.chat import (
     Thought,
 )
 from sixfold.core.gateway.usage import NOTHING
-from sixfold.upstreams.chat import sse
-from sixfold.upstreams.chat.completions import Completions, Listening
-from sixfold.upstreams.chat.messages import Messages
 
 CHUNK = b'data: {"choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}],"usage":null}\n\n'
 CALL = (

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 from starlette.responses import Response
 
-from sixfold.upstreams.comfyui import faults
-from sixfold.upstreams.comfyui.hearing import Event, Finished, Previewed, Reused, Started, Stepped
-from sixfold.upstreams.comfyui.server import File, Limits, Server
+from sixfold.clients.comfyui import errors as comfyui_errors
+from sixfold.clients.comfyui.events import Event, Finished, Previewed, Reused, Started, Stepped
+from sixfold.clients.comfyui.server import File, Limits, Server
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
 
@@ -252,7 +252,7 @@ async def test_whatever_drops_and_whoever_leaves_the_others_get_their_own(place:
 async def test_a_file_that_is_not_there_is_named(place: Place) -> None:
     nodes = graph()
     nodes["1"]["inputs"]["ckpt_name"] = "other.safetensors"
-    with pytest.raises(faults.Refused) as caught:
+    with pytest.raises(comfyui_errors.Refused) as caught:
         await place.run(nodes)
     assert str(caught.value) == (
         "ComfyUI refused the graph: CheckpointLoaderSimple has no ckpt_name 'other.safetensors' there."
@@ -262,7 +262,7 @@ async def test_a_file_that_is_not_there_is_named(place: Place) -> None:
 
 async def test_an_input_out_of_bounds_is_named_with_its_node(place: Place) -> None:
     nodes = graph(steps=0, cfg=101)
-    with pytest.raises(faults.Refused) as caught:
+    with pytest.raises(comfyui_errors.Refused) as caught:
         await place.run(nodes)
     text = "ComfyUI refused the graph: KSampler: Value 0 smaller than min of 1 (steps); and 1 more."
     assert str(caught.value) == text
@@ -271,13 +271,13 @@ async def test_an_input_out_of_bounds_is_named_with_its_node(place: Place) -> No
 
 async def test_a_class_that_is_not_there_is_named(place: Place) -> None:
     nodes = {**graph(), "8": {"class_type": "Odd", "inputs": {}}}
-    with pytest.raises(faults.Refused, match="node Odd does not exist"):
+    with pytest.raises(comfyui_errors.Refused, match="node Odd does not exist"):
         await place.run(nodes)
 
 
 async def test_a_node_that_fails_says_why_without_the_servers_folders(place: Place) -> None:
     place.comfy.raises["KSampler"] = ("ValueError", "bad file /srv/comfy/models/x.safetensors\nmore")
-    with pytest.raises(faults.NodeFailed) as caught:
+    with pytest.raises(comfyui_errors.NodeFailed) as caught:
         await place.run(graph())
     assert str(caught.value) == "ComfyUI failed in KSampler: bad file x.safetensors."
     assert place.comfy.called("/interrupt") == 0
@@ -286,13 +286,13 @@ async def test_a_node_that_fails_says_why_without_the_servers_folders(place: Pla
 async def test_a_failure_is_read_from_the_history_when_the_socket_is_gone(place: Place) -> None:
     place.comfy.sockets = False
     place.comfy.raises["VAEDecode"] = ("RuntimeError", "shapes differ")
-    with pytest.raises(faults.NodeFailed, match=r"^ComfyUI failed in VAEDecode: shapes differ\.$"):
+    with pytest.raises(comfyui_errors.NodeFailed, match=r"^ComfyUI failed in VAEDecode: shapes differ\.$"):
         await place.run(graph())
 
 
 async def test_too_little_memory_is_said_with_what_helps(place: Place) -> None:
     place.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device 0 would exceed")
-    with pytest.raises(faults.NodeFailed, match=r"out of memory in KSampler: a smaller picture"):
+    with pytest.raises(comfyui_errors.NodeFailed, match=r"out of memory in KSampler: a smaller picture"):
         await place.run(graph())
 
 
@@ -304,7 +304,7 @@ async def test_an_interrupt_by_somebody_else_is_told(place: Place, sockets: bool
     await reached(hold.reached)
     place.comfy.interrupt()
     hold.go.set()
-    with pytest.raises(faults.Interrupted, match="interrupted on the ComfyUI server"):
+    with pytest.raises(comfyui_errors.Interrupted, match="interrupted on the ComfyUI server"):
         await run
 
 
@@ -313,7 +313,7 @@ async def test_a_restart_in_the_middle_is_noticed(place: Place) -> None:
     run = place.begun(graph())
     await reached(hold.reached)
     await place.comfy.forget()
-    with pytest.raises(faults.ComfyError, match="no longer knows this run"):
+    with pytest.raises(comfyui_errors.ComfyError, match="no longer knows this run"):
         await run
 
 
@@ -325,7 +325,7 @@ async def test_a_prompt_that_somebody_takes_out_of_the_queue_is_noticed(place: P
     second = place.begun(graph(2))
     await reached(place.comfy.changed)
     place.comfy.pending.clear()
-    with pytest.raises(faults.ComfyError, match="its queue was cleared"):
+    with pytest.raises(comfyui_errors.ComfyError, match="its queue was cleared"):
         await second
     hold.go.set()
     assert (await first)["7"]["images"]
@@ -336,20 +336,20 @@ async def test_a_server_that_dies_in_the_middle_is_given_up(place: Place) -> Non
     run = place.begun(graph())
     await reached(hold.reached)
     await place.comfy.stop()
-    with pytest.raises(faults.Unreachable, match="stopped answering in the middle"):
+    with pytest.raises(comfyui_errors.Unreachable, match="stopped answering in the middle"):
         await run
 
 
 async def test_no_server_is_said_so(place: Place) -> None:
     await place.comfy.stop()
-    with pytest.raises(faults.Unreachable, match="cannot be reached"):
+    with pytest.raises(comfyui_errors.Unreachable, match="cannot be reached"):
         await place.run(graph())
 
 
 @pytest.mark.parametrize("path", ["/system_stats", "/prompt"])
 async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path: str) -> None:
     place.comfy.silent.add(path)
-    with pytest.raises(faults.Unreachable, match=r"did not answer within 1 second\.$"):
+    with pytest.raises(comfyui_errors.Unreachable, match=r"did not answer within 1 second\.$"):
         await (place.server.stats() if path == "/system_stats" else place.run(graph()))
 
 
@@ -365,7 +365,7 @@ async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path:
 )
 async def test_another_program_is_not_taken_for_comfyui(place: Place, answer: Any, said: str) -> None:
     place.comfy.answers["/system_stats"] = answer
-    with pytest.raises(faults.ComfyError, match=said):
+    with pytest.raises(comfyui_errors.ComfyError, match=said):
         await place.server.stats()
 
 
@@ -382,7 +382,7 @@ async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str,
     hold = place.comfy.hold("KSampler")
     place.comfy.answers[path] = answer
     if path == "/system_stats":
-        with pytest.raises(faults.ComfyError, match="not understood"):
+        with pytest.raises(comfyui_errors.ComfyError, match="not understood"):
             await place.server.stats()
         return
     run = place.begun(graph())
@@ -390,32 +390,32 @@ async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str,
     if path == "/history":
         prompt_id = place.comfy.running.prompt_id if place.comfy.running else ""
         place.comfy.answers[f"/history/{prompt_id}"] = f'{{"{prompt_id}": {answer.decode()}}}'.encode()
-    with pytest.raises(faults.ComfyError, match="not understood"):
+    with pytest.raises(comfyui_errors.ComfyError, match="not understood"):
         await run
 
 
 async def test_an_answer_that_has_no_end_is_cut_off(place: Place) -> None:
     place.comfy.answers["/view"] = place.comfy.answers["/object_info"] = endless(b"x" * 65536)
-    with pytest.raises(faults.ComfyError, match="larger than 1 MiB"):
+    with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
         await place.server.view(File("a.png"), io.BytesIO(), 2**20)
     small = Server(place.client, place.comfy.url, Limits(answer_bytes=2**20))
-    with pytest.raises(faults.ComfyError, match="larger than 1 MiB"):
+    with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
         await small.object_info()
 
 
 async def test_a_file_that_breaks_off_is_no_file(place: Place) -> None:
     place.comfy.answers["/view"] = cut_off(1000, b"\x89PNG")
-    with pytest.raises(faults.Unreachable, match="connection to ComfyUI broke"):
+    with pytest.raises(comfyui_errors.Unreachable, match="connection to ComfyUI broke"):
         await place.server.view(File("a.png"), io.BytesIO(), 2**20)
 
 
 async def test_a_file_that_is_gone_is_said_so(place: Place) -> None:
-    with pytest.raises(faults.ComfyError, match=r"does not hand out its result \(404\)"):
+    with pytest.raises(comfyui_errors.ComfyError, match=r"does not hand out its result \(404\)"):
         await place.server.view(File("gone.png"), io.BytesIO(), 2**20)
 
 
 def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(faults.ComfyError, match="must begin with http"):
+    with pytest.raises(comfyui_errors.ComfyError, match="must begin with http"):
         Server(httpx.AsyncClient(), "127.0.0.1:8188")
 
 
@@ -431,4 +431,4 @@ def test_an_address_that_is_none_is_refused() -> None:
     ],
 )
 def test_somebodys_message_is_made_fit_to_be_read(text: str, plain: str) -> None:
-    assert faults.plain(text) == plain
+    assert comfyui_errors.plain(text) == plain

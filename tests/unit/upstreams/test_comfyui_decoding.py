@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.upstreams.comfyui import decoding
+from sixfold.clients.comfyui import decoding
 
 
 @pytest.mark.parametrize("padding", [0, 100_000])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.upstreams.chat.messages import Messages
+from sixfold.clients.chat.messages import Messages
 
 ASKED: dict[str, Any] = {"role": "user", "content": "hi"}
 CALL: dict[str, Any] = {"type": "tool_use", "id": "t", "name": "n", "input": {"thinking": 1}}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sixfold.clients.chat.messages import Messages
 from sixfold.core.gateway.chat import Chat, Message, Text
-from sixfold.upstreams.chat.messages import Messages
 
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 4096}}
 EFFORT = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}}

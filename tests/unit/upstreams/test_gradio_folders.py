@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sixfold import errors
+from sixfold.clients.gradio import folders
+from sixfold.clients.gradio.spaces import GradioSpaces
 from sixfold.core.catalog.gradio_spaces import SpaceId
 from sixfold.net.addresses import AllowList
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
-from sixfold.upstreams.gradio import folders
-from sixfold.upstreams.gradio.spaces import GradioSpaces
 from tests.fakes.serving import served
 
 README = "---\ntitle: Painter\nsdk: gradio\nsdk_version: 5.50.0\napp_file: src/main.py\n---\nWords.\n"

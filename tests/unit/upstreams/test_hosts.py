@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sixfold.upstreams import hosts
-from sixfold.upstreams.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
-from sixfold.upstreams.local import CHAT
+from sixfold.clients import hosts
+from sixfold.clients.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
+from sixfold.clients.local_servers import CHAT
 
 
 class Names:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.upstreams.hub import Hub, HubError
+from sixfold.clients.huggingface import Hub, HubError
 from tests.hub import COMMIT, LoopbackHub, serving
 
 BIG = "unet/model.safetensors"

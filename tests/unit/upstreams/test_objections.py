@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from sixfold.clients.chat.completions import objection
 from sixfold.core.gateway.ports import Objection
 from sixfold.errors import TooLong, UpstreamRefused
-from sixfold.upstreams.chat.completions import objection
 
 EXCESSES = {
     "openai": {"message": "Too much", "code": "context_length_exceeded"},

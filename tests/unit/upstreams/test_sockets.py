@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from sixfold.clients.chat.transports import asyncio_http
 from sixfold.core.gateway.ports import Broken
-from sixfold.upstreams.chat import over_sockets
 
 Talk = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 _WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n%03d"
@@ -40,13 +40,13 @@ async def serving(talk: Talk) -> AsyncIterator[str]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[over_sockets.Client]:
-    opened = over_sockets.Client(2.0, 2.0)
+async def client() -> AsyncIterator[asyncio_http.Client]:
+    opened = asyncio_http.Client(2.0, 2.0)
     yield opened
     await opened.aclose()
 
 
-async def _asked(client: over_sockets.Client, url: str, body: bytes = b"{}") -> bytes:
+async def _asked(client: asyncio_http.Client, url: str, body: bytes = b"{}") -> bytes:
     answer = await client.post(url, {}, body, stream=False)
     try:
         return await answer.whole()
@@ -54,7 +54,7 @@ async def _asked(client: over_sockets.Client, url: str, body: bytes = b"{}") -> 
         await answer.aclose()
 
 
-async def test_a_connection_that_was_hung_up_while_it_waited_is_replaced(client: over_sockets.Client) -> None:
+async def test_a_connection_that_was_hung_up_while_it_waited_is_replaced(client: asyncio_http.Client) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(_WHOLE % number)
@@ -68,7 +68,7 @@ async def test_a_connection_that_was_hung_up_while_it_waited_is_replaced(client:
         assert await _asked(client, url) == b"001"
 
 
-async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: over_sockets.Client) -> None:
+async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: asyncio_http.Client) -> None:
     heard: list[int] = []
 
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -83,7 +83,7 @@ async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: over_
 
 @pytest.mark.parametrize("stray", [b"x", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"])
 async def test_an_answer_that_nobody_asked_for_reaches_nobody(
-    client: over_sockets.Client, stray: bytes
+    client: asyncio_http.Client, stray: bytes
 ) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.readuntil(b"{}"):
@@ -93,7 +93,7 @@ async def test_an_answer_that_nobody_asked_for_reaches_nobody(
         assert [await _asked(client, url) for _ in range(3)] == [b"000", b"001", b"001"]
 
 
-async def test_a_body_without_a_length_ends_with_its_connection(client: over_sockets.Client) -> None:
+async def test_a_body_without_a_length_ends_with_its_connection(client: asyncio_http.Client) -> None:
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nall of it")
@@ -102,7 +102,7 @@ async def test_a_body_without_a_length_ends_with_its_connection(client: over_soc
         assert await _asked(client, url) == b"all of it"
 
 
-async def test_what_is_said_before_the_answer_is_passed_over(client: over_sockets.Client) -> None:
+async def test_what_is_said_before_the_answer_is_passed_over(client: asyncio_http.Client) -> None:
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"HTTP/1.1 103 Early Hints\r\nlink: <x>\r\n\r\n" + _WHOLE % number)
@@ -112,7 +112,7 @@ async def test_what_is_said_before_the_answer_is_passed_over(client: over_socket
         assert await _asked(client, url) == b"000"
 
 
-async def test_what_is_no_http_cannot_be_read(client: over_sockets.Client) -> None:
+async def test_what_is_no_http_cannot_be_read(client: asyncio_http.Client) -> None:
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"{}")
         writer.write(b"SSH-2.0-other\r\n")
@@ -123,7 +123,7 @@ async def test_what_is_no_http_cannot_be_read(client: over_sockets.Client) -> No
             await _asked(client, url)
 
 
-async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: over_sockets.Client) -> None:
+async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: asyncio_http.Client) -> None:
     size, sent = 64 * 2**20, asyncio.Event()
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -145,7 +145,7 @@ async def test_a_server_waits_for_a_slow_reader_and_nothing_is_lost(client: over
         assert read == size
 
 
-async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: over_sockets.Client) -> None:
+async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: asyncio_http.Client) -> None:
     asked, gone = asyncio.Event(), asyncio.Event()
 
     async def talk(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -163,12 +163,12 @@ async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: over_
         await gone.wait()
 
 
-async def test_no_header_brings_another_one_with_it(client: over_sockets.Client) -> None:
+async def test_no_header_brings_another_one_with_it(client: asyncio_http.Client) -> None:
     with pytest.raises(Broken, match="such headers"):
         await client.post("http://127.0.0.1:1/v1", {"X": "a\r\nY: b"}, b"{}", stream=False)
 
 
-async def test_of_two_spellings_of_a_header_the_later_one_goes(client: over_sockets.Client) -> None:
+async def test_of_two_spellings_of_a_header_the_later_one_goes(client: asyncio_http.Client) -> None:
     heads: list[bytes] = []
 
     async def talk(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
+from sixfold.clients import bubblewrap
 from sixfold.core.catalog import models as catalog
 from sixfold.core.catalog.engine_selection import Standing, Terms
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
@@ -22,7 +23,6 @@ from sixfold.core.workflows import service as graph_service
 from sixfold.drivers import container, hosted
 from sixfold.engines.nodes import hosted as nodes
 from sixfold.settings import Settings
-from sixfold.upstreams import bubblewrap
 
 ROOT = Path(__file__).parents[3]
 # A command in backticks, a table of sixfold.toml in backticks, or an environment variable.

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from sixfold.clients import nvml
+from sixfold.clients.nvml import Card
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import Completed, WorkerSpec
 from sixfold.drivers.cards import Cards
 from sixfold.drivers.process import ProcessDriver
-from sixfold.upstreams import nvml
-from sixfold.upstreams.nvml import Card
 from tests.contract.test_driver import Heard
 
 GIB = 2**30

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sixfold.upstreams import bubblewrap
+from sixfold.clients import bubblewrap
 
 ADD = "on a public address a file is live once it came by `sixfold model add`"
 

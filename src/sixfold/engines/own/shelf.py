@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
+from sixfold.clients import bubblewrap
+from sixfold.clients.bubblewrap import Cell
 from sixfold.core.accounts import accounts
 from sixfold.core.catalog.custom_models import OwnModels
 from sixfold.core.catalog.metering import CONTAINER_TIME
 from sixfold.core.database import Database
 from sixfold.engines.own.rules import Rules
 from sixfold.settings import Settings, worker_environment
-from sixfold.upstreams import bubblewrap
-from sixfold.upstreams.bubblewrap import Cell
 
 KIND = "model"
 SANDBOX = "sandbox"  # the driver of those that are shut in

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from sixfold.clients.anthropic import ANTHROPIC, Anthropic
+from sixfold.clients.openai import OPENAI, OpenAI, Usage
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.remote import frames, routes
 from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.provider import ProviderEngine
 from sixfold.engines.remote.routes import Used
-from sixfold.upstreams.anthropic import ANTHROPIC, Anthropic
-from sixfold.upstreams.openai import OPENAI, OpenAI, Usage
 
 _LONGEST = 1024  # pixels of a side: enough to say what is there
 

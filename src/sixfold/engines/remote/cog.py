@@ -15,13 +15,13 @@ from typing import Any
 import httpx
 
 from sixfold import errors
+from sixfold.clients import cog
+from sixfold.clients.cog import Cog
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.media import mounts
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.workers.remote_engines import MachineLost
 from sixfold.net.data_uris import is_data_uri, parse_data_uri
-from sixfold.upstreams import cog
-from sixfold.upstreams.cog import Cog
 
 _MAX_FILE_BYTES = 512 * 2**20
 _CANCEL_SECONDS = 2.0

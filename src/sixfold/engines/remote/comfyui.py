@@ -10,6 +10,9 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
+from sixfold.clients.comfyui import errors as comfyui_errors
+from sixfold.clients.comfyui.events import Event, Finished, Reused, Started, Stepped
+from sixfold.clients.comfyui.server import File, Server
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.remote import comfyui_graphs as graphs
@@ -26,9 +29,6 @@ from sixfold.engines.remote.comfyui_stock import (
     Stock,
     probe,
 )
-from sixfold.upstreams.comfyui import faults
-from sixfold.upstreams.comfyui.hearing import Event, Finished, Reused, Started, Stepped
-from sixfold.upstreams.comfyui.server import File, Server
 
 __all__ = ["ComfyEngine", "Found", "probe"]
 
@@ -86,18 +86,18 @@ class ComfyEngine:
         """Run a task there; raises `EngineError` with one sentence."""
         try:
             return await self._run(task, context, await self._stocked())
-        except faults.Refused as refused:
+        except comfyui_errors.Refused as refused:
             if not refused.unknown_value:
                 raise
             # A model was taken away, or another came: once more with what is there now.
             self._stock = None
             return await self._run(task, context, await self._stocked())
-        except faults.NodeFailed as failed:
+        except comfyui_errors.NodeFailed as failed:
             self._stock = None
             if failed.class_type == "LoadImage":
                 raise UnusableInput("ComfyUI could not read the picture.") from failed
             raise
-        except faults.ComfyError:
+        except comfyui_errors.ComfyError:
             self._stock = None
             raise
 
@@ -113,7 +113,7 @@ class ComfyEngine:
         context.log(f"ComfyUI {stock.stats.version}: {serving}")
         try:
             artifacts = await self._made(order, None, _Watch(context))
-        except faults.NodeFailed as failed:
+        except comfyui_errors.NodeFailed as failed:
             if order.count == 1 or not failed.memory or not stock.has("LatentFromBatch"):
                 raise
             context.log(f"ComfyUI has no memory for {order.count} at once: one after the other")

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sixfold.clients.comfyui.events import Event, Reused, Stepped
+from sixfold.clients.comfyui.server import File
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.audio.sound import track
@@ -17,8 +19,6 @@ from sixfold.engines.remote.comfyui_reels import IMAGE_TO_FILM, Choice, Graph, W
 from sixfold.engines.remote.comfyui_stock import NOT_THERE, Stock
 from sixfold.engines.video import container, fitting, orders, sizes
 from sixfold.engines.video.orders import Order
-from sixfold.upstreams.comfyui.hearing import Event, Reused, Stepped
-from sixfold.upstreams.comfyui.server import File
 
 _MOST_BYTES = 512 * 2**20  # of one piece
 _BEGUN, _SAMPLED = 0.02, 0.85  # of the progress

@@ -6,12 +6,12 @@ import asyncio
 
 import httpx
 
+from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.catalog.engine_selection import Standing
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.remote import comfyui_stock
 from sixfold.engines.remote.comfyui_reels import IMAGE_TO_FILM, TEXT_TO_FILM
 from sixfold.engines.remote.comfyui_stock import UPSCALE, Found, probe
-from sixfold.upstreams.comfyui.address import ComfyAddress
 
 PROBE_SECONDS = 3.0  # for each answer; a port where nothing listens is refused at once
 BUSY_SECONDS = 120.0  # a server that was ready and loads a large model may be deaf for so long

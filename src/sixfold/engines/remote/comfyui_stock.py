@@ -14,17 +14,17 @@ from typing import Any
 
 import httpx
 
+from sixfold.clients import local_servers
+from sixfold.clients.comfyui import errors as comfyui_errors
+from sixfold.clients.comfyui.errors import ComfyError, Slow
+from sixfold.clients.comfyui.server import Limits, Server, Stats
 from sixfold.core.humanize import seconds_text
 from sixfold.engines.remote import comfyui_reels as reels
 from sixfold.engines.remote.comfyui_files import Schemas, base, first, options, pinned, words
 from sixfold.engines.remote.comfyui_reels import Reels
-from sixfold.upstreams import local
-from sixfold.upstreams.comfyui import faults
-from sixfold.upstreams.comfyui.faults import ComfyError, Slow
-from sixfold.upstreams.comfyui.server import Limits, Server, Stats
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
-DEFAULT_URL = local.COMFYUI.url
+DEFAULT_URL = local_servers.COMFYUI.url
 _ROUNDS = 3  # of requests that follow one another: the system, the node classes, the checkpoints
 
 # Every class that a graph of ours may name.
@@ -193,10 +193,10 @@ async def read(server: Server) -> Stock:
     stats = await server.stats()
     answers = await asyncio.gather(*(server.object_info(name) for name in CLASSES))
     schemas = {name: schema for answer in answers for name, schema in answer.items() if name in CLASSES}
-    with faults.understood():
+    with comfyui_errors.understood():
         checkpoints = options(schemas, "CheckpointLoaderSimple", "ckpt_name")
     stated = await _architectures(server, checkpoints)
-    with faults.understood():
+    with comfyui_errors.understood():
         return _sorted(stats, schemas, {file: family_of(file, stated.get(file, "")) for file in checkpoints})
 
 

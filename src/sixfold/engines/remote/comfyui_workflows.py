@@ -12,14 +12,15 @@ from typing import Any
 
 import httpx
 
+from sixfold.clients.comfyui import errors as comfyui_errors
+from sixfold.clients.comfyui import events as comfyui_events
+from sixfold.clients.comfyui import server as comfyui
+from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.provenance.formats import png
 from sixfold.core.workflows import object_info
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.ports import Event, File, Made
 from sixfold.core.workflows.remote_execution import Fetched, NodeLost, Place
-from sixfold.upstreams.comfyui import faults, hearing
-from sixfold.upstreams.comfyui import server as comfyui
-from sixfold.upstreams.comfyui.address import ComfyAddress
 
 _FRESH_SECONDS = 300.0  # megabytes of schemas are not read more often
 _PATIENCE_SECONDS = 5.0  # but again for a class that may have come since
@@ -60,9 +61,9 @@ class ComfyWorkflows:
                 server = self._server(_LOOK)
                 await server.stats()  # another Sixfold, or what is none, says so here
                 self._known = await asyncio.to_thread(object_info.read, await server.object_info())
-            except faults.Slow:
+            except comfyui_errors.Slow:
                 pass  # it loads a model, and has what it had
-            except faults.ComfyError:
+            except comfyui_errors.ComfyError:
                 self._known = None
             self._looked_at = now
 
@@ -75,7 +76,7 @@ class ComfyWorkflows:
             sent = await _with_files(server, graph, files)
             emit(Event("execution_start", {}))
             outputs = await server.run(sent, self._outputs(sent), watch.heard)
-        except faults.NodeFailed as failed:
+        except comfyui_errors.NodeFailed as failed:
             raise NodeLost(failed.node_id, failed.class_type, failed.text) from failed
         watch.over()
         shown = {node: await _shown(server, told, scratch) for node, told in outputs.items()}
@@ -145,24 +146,24 @@ class _Watch:
         self._step: tuple[str, float] = ("", -1.0)
         self.cached: list[str] = []
 
-    def heard(self, event: hearing.Event) -> None:
+    def heard(self, event: comfyui_events.Event) -> None:
         """Pass on one word."""
         match event:
-            case hearing.Started(node):
+            case comfyui_events.Started(node):
                 self.over()
                 self._node = node
                 self._emit(Event("executing", {"node": node, "display_node": node}))
-            case hearing.Stepped(node, done, of):
+            case comfyui_events.Stepped(node, done, of):
                 if (node, done) != self._step:  # later versions tell each step twice
                     self._step = (node, done)
                     self._emit(Event("progress", {"value": done, "max": of, "node": node}))
-            case hearing.Reused(nodes):
+            case comfyui_events.Reused(nodes):
                 self.cached += nodes
                 self._emit(Event("execution_cached", {"nodes": list(nodes)}))
-            case hearing.Previewed(data):
+            case comfyui_events.Previewed(data):
                 kind = "image/png" if png.matches(data) else "image/jpeg"
                 self._emit(Event("preview", {"node": self._node, "content_type": kind}, data))
-            case hearing.Finished():
+            case comfyui_events.Finished():
                 pass  # told once its files are here
 
     def over(self) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sixfold.clients import provider_client
+from sixfold.clients.fal import FAL, Fal, Made
+from sixfold.clients.provider_client import Calls, Refusal
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import images
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.provider import ProviderEngine
 from sixfold.engines.remote.routes import Call, Used
-from sixfold.upstreams import calls
-from sixfold.upstreams.calls import Calls, Refusal
-from sixfold.upstreams.fal import FAL, Fal, Made
 
 
 class FalEngine(ProviderEngine):
@@ -44,14 +44,14 @@ class FalEngine(ProviderEngine):
         model: str = "",
     ) -> Made:
         """What fal makes of `inputs`, from the queue to the answer."""
-        ticket = await calls.handed_over(
+        ticket = await provider_client.handed_over(
             fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds),
             fal.cancel,
             self._limits.grace_seconds,
         )
         seen, ended = 0, False
         try:
-            async for _ in calls.paces(self._limits):
+            async for _ in provider_client.paces(self._limits):
                 look = await fal.look(ticket)
                 desk.log(look.lines[seen:])
                 seen = max(seen, len(look.lines))
@@ -65,10 +65,12 @@ class FalEngine(ProviderEngine):
             raise AssertionError("paces never ends")
         finally:
             if not ended:
-                await calls.undone(fal.cancel(ticket), self._limits.grace_seconds)
+                await provider_client.undone(fal.cancel(ticket), self._limits.grace_seconds)
 
     def _drawn(self, to: Calls, made: Made, call: Call) -> Drawn:
-        found = calls.texts(made.document.get("images")) or [calls.mapping(made.document.get("image"))]
+        found = provider_client.texts(made.document.get("images")) or [
+            provider_client.mapping(made.document.get("image"))
+        ]
         files = [file for file in found if isinstance(file.get("url"), str)]
         if not files:
             raise to.failed(Refusal("broken", said="gave an answer without a picture"))

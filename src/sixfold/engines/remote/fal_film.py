@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from sixfold.clients import provider_client
+from sixfold.clients.fal import FAL, Fal
+from sixfold.clients.provider_client import Refusal
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import films
 from sixfold.engines.remote.fal import FalEngine
 from sixfold.engines.remote.films import Asked, Filmed
 from sixfold.engines.remote.images import Desk
-from sixfold.upstreams import calls
-from sixfold.upstreams.calls import Refusal
-from sixfold.upstreams.fal import FAL, Fal
 
 
 class FalFilmEngine(FalEngine):
@@ -26,7 +26,7 @@ class FalFilmEngine(FalEngine):
             made = await self._made(
                 Fal(to), inputs, desk, lambda done: desk.progress(0, done, 1), asked.model
             )
-            address = calls.mapping(made.document.get("video")).get("url")
+            address = provider_client.mapping(made.document.get("video")).get("url")
             if not isinstance(address, str):
                 raise to.failed(Refusal("broken", said="gave an answer without a film"))
             seed = made.document.get("seed")

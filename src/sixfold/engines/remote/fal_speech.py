@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sixfold.clients import provider_client
+from sixfold.clients.fal import FAL, Fal
+from sixfold.clients.openai import Heard
+from sixfold.clients.provider_client import Refusal
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import sounds
 from sixfold.engines.remote.fal import FalEngine
 from sixfold.engines.remote.images import Desk
 from sixfold.engines.remote.routes import Used
 from sixfold.engines.remote.sounds import Recording, Report
-from sixfold.upstreams import calls
-from sixfold.upstreams.calls import Refusal
-from sixfold.upstreams.fal import FAL, Fal
-from sixfold.upstreams.openai import Heard
 
 
 class FalSpeech(FalEngine):
@@ -27,7 +27,7 @@ class FalSpeech(FalEngine):
 
         async def say(inputs: Mapping[str, Any], report: Report) -> bytes:
             made = await self._made(fal, dict(inputs), desk, report)
-            return await sounds.fetched(calls.mapping(made.document.get("audio")).get("url"), desk)
+            return await sounds.fetched(provider_client.mapping(made.document.get("audio")).get("url"), desk)
 
         return await sounds.spoken(task, self._route, say, desk)
 
@@ -49,7 +49,7 @@ class FalListening(FalEngine):
             text = made.document.get("text")
             if not isinstance(text, str):
                 raise to.failed(Refusal("broken", said="gave an answer without a text"))
-            chunks = [_word(chunk) for chunk in calls.texts(made.document.get("chunks"))]
+            chunks = [_word(chunk) for chunk in provider_client.texts(made.document.get("chunks"))]
             found = made.document.get("inferred_languages")
             spoken = language or (str(found[0]) if isinstance(found, list) and found else "")
             return Heard(text.strip(), spoken, (), chunks), Used(seconds=made.billed_units)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sixfold import errors
+from sixfold.clients import provider_client
+from sixfold.clients.gradio import server
+from sixfold.clients.gradio.server import Server
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.core.predictions.outputs import OUTPUT_NAME
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.image import headers
-from sixfold.upstreams import calls
-from sixfold.upstreams.gradio import server
-from sixfold.upstreams.gradio.server import Server
 
 _RUN_SECONDS = 3600.0  # the run's own limit comes first
 _GRACE_SECONDS = 5.0
@@ -87,7 +87,7 @@ class GradioEngine:
         try:
             given = await self._followed(to, session, event, context)
         except BaseException:
-            await calls.undone(to.leave(self._function, session, event), _GRACE_SECONDS)
+            await provider_client.undone(to.leave(self._function, session, event), _GRACE_SECONDS)
             raise
         if self._output >= len(given):
             raise EngineError("The space gave less than it said it would.")

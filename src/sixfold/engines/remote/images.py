@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
+from sixfold.clients.provider_client import Limits
 from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
 from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.remote import frames, orders
@@ -17,7 +18,6 @@ from sixfold.engines.remote.frames import Sent
 from sixfold.engines.remote.orders import Order
 from sixfold.engines.remote.routes import Call, Route, Used
 from sixfold.net import data_uris
-from sixfold.upstreams.calls import Limits
 
 _AT_ONCE = 4
 _TRIES = 3

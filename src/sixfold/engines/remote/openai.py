@@ -7,12 +7,12 @@ import base64
 import binascii
 from collections.abc import Callable
 
+from sixfold.clients.openai import OPENAI, Images, OpenAI
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.remote import images
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.provider import ProviderEngine
 from sixfold.engines.remote.routes import Call, Used
-from sixfold.upstreams.openai import OPENAI, Images, OpenAI
 
 
 class OpenAIEngine(ProviderEngine):

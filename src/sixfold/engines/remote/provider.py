@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from sixfold.clients.provider_client import Calls, Limits, Provider
 from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.remote import routes
 from sixfold.engines.remote.routes import Over
-from sixfold.upstreams.calls import Calls, Limits, Provider
 
 
 class ProviderEngine:

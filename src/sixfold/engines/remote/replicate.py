@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from sixfold.clients import provider_client
+from sixfold.clients.provider_client import Calls, Refusal
+from sixfold.clients.replicate import REPLICATE, Prediction, Replicate
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import images
 from sixfold.engines.remote.images import Desk, Drawn
 from sixfold.engines.remote.provider import ProviderEngine
 from sixfold.engines.remote.routes import Call, Used
-from sixfold.upstreams import calls
-from sixfold.upstreams.calls import Calls, Refusal
-from sixfold.upstreams.replicate import REPLICATE, Prediction, Replicate
 
 _INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
 # Long enough for a model that is quick, short enough to be told of a cancelation soon.
@@ -72,7 +72,7 @@ class ReplicateEngine(ProviderEngine):
             try:
                 yield address
             finally:
-                await calls.undone(replicate.delete_file(file_id), self._limits.grace_seconds)
+                await provider_client.undone(replicate.delete_file(file_id), self._limits.grace_seconds)
 
     async def _made(
         self,
@@ -83,7 +83,7 @@ class ReplicateEngine(ProviderEngine):
         report: Callable[[float], None],
     ) -> Prediction:
         """What Replicate makes of `inputs`, from the prediction's beginning to its end."""
-        started = await calls.handed_over(
+        started = await provider_client.handed_over(
             replicate.create(
                 model,
                 inputs,
@@ -100,7 +100,7 @@ class ReplicateEngine(ProviderEngine):
     ) -> Prediction:
         seen = 0
         try:
-            async for _ in calls.paces(self._limits):
+            async for _ in provider_client.paces(self._limits):
                 lines = prediction.log.splitlines()
                 desk.log(lines[seen:])
                 seen = max(seen, len(lines))
@@ -114,7 +114,7 @@ class ReplicateEngine(ProviderEngine):
             raise AssertionError("paces never ends")
         finally:
             if not prediction.ended:
-                await calls.undone(replicate.cancel(prediction), self._limits.grace_seconds)
+                await provider_client.undone(replicate.cancel(prediction), self._limits.grace_seconds)
 
 
 def _drawn(to: Calls, prediction: Prediction, call: Call) -> Drawn:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from sixfold.clients.provider_client import Refusal
+from sixfold.clients.replicate import REPLICATE, Replicate
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import films
 from sixfold.engines.remote.films import Asked, Filmed
 from sixfold.engines.remote.images import Desk
 from sixfold.engines.remote.replicate import ReplicateEngine
-from sixfold.upstreams.calls import Refusal
-from sixfold.upstreams.replicate import REPLICATE, Replicate
 
 
 class ReplicateFilmEngine(ReplicateEngine):

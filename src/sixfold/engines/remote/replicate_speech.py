@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sixfold.clients import provider_client
+from sixfold.clients.openai import Heard
+from sixfold.clients.provider_client import Refusal
+from sixfold.clients.replicate import REPLICATE, Replicate
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import sounds
 from sixfold.engines.remote.images import Desk
 from sixfold.engines.remote.replicate import ReplicateEngine
 from sixfold.engines.remote.routes import Used
 from sixfold.engines.remote.sounds import Recording, Report
-from sixfold.upstreams import calls
-from sixfold.upstreams.calls import Refusal
-from sixfold.upstreams.openai import Heard
-from sixfold.upstreams.replicate import REPLICATE, Replicate
 
 
 class ReplicateSpeech(ReplicateEngine):
@@ -49,12 +49,12 @@ class ReplicateListening(ReplicateEngine):
             async with self._placed(replicate, recording) as source:
                 inputs[words["source"]] = source
                 made = await self._made(replicate, self._route.model, inputs, desk, report)
-            told = calls.mapping(made.output)
+            told = provider_client.mapping(made.output)
             text = told.get("transcription")
             if not isinstance(text, str):
                 raise to.failed(Refusal("broken", said="gave an answer without a text"))
             spoken = language or str(told.get("detected_language") or "")
-            heard = Heard(text.strip(), spoken, calls.texts(told.get("segments")), ())
+            heard = Heard(text.strip(), spoken, provider_client.texts(told.get("segments")), ())
             return heard, Used(seconds=made.seconds)
 
         return await sounds.heard(task, self._route, listen, desk)

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sixfold.clients.openai import Heard
 from sixfold.core.catalog.engines import Artifact, EngineError, Result, Task, UnusableInput
 from sixfold.engines.remote.images import Desk
 from sixfold.engines.remote.routes import Route, Used
 from sixfold.engines.speech import files, hearing, speaking, voices
 from sixfold.engines.speech.hearing import Segment, Word
 from sixfold.engines.video import reading
-from sixfold.upstreams.openai import Heard
 
 Wave = NDArray[np.float32]
 

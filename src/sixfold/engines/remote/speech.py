@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sixfold.clients.openai import OPENAI, Heard, OpenAI
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.remote import sounds
 from sixfold.engines.remote.images import Desk
 from sixfold.engines.remote.provider import ProviderEngine
 from sixfold.engines.remote.routes import Used
 from sixfold.engines.remote.sounds import Recording, Report
-from sixfold.upstreams.openai import OPENAI, Heard, OpenAI
 
 
 class OpenAISpeech(ProviderEngine):

@@ -1,0 +1,53 @@
+"""Anthropic's Messages API, of which this speaks words about a picture; chat goes through the relay.
+
+Source: https://platform.claude.com/docs/en/api/messages (fields, usage, `x-api-key`, `anthropic-version`).
+Its errors are an `error` with a `type` and a `message`, as OpenAI's are.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from sixfold.clients import provider_client
+from sixfold.clients.openai import Usage, refusal
+from sixfold.clients.provider_client import Body, Calls, Provider, Refusal
+
+ANTHROPIC = Provider(
+    "anthropic", "Anthropic", "", "https://api.anthropic.com/v1", refusal, header="x-api-key"
+)
+VERSION = {"anthropic-version": "2023-06-01"}
+_MOST_TOKENS = 300
+
+
+class Anthropic:
+    """Anthropic, or a server like it, through one key."""
+
+    def __init__(self, to: Calls) -> None:
+        self._to = to
+
+    async def describe(self, model: str, prompt: str, picture: bytes, content_type: str) -> tuple[str, Usage]:
+        """`POST /messages` about a picture: what was said, and the tokens it took."""
+        data = base64.b64encode(picture).decode("ascii")
+        source = {"type": "base64", "media_type": content_type, "data": data}
+        content = [{"type": "image", "source": source}, {"type": "text", "text": prompt}]
+        document: dict[str, Any] = {
+            "model": model,
+            "max_tokens": _MOST_TOKENS,
+            "messages": [{"role": "user", "content": content}],
+        }
+        seconds = self._to.limits.whole_seconds
+        found = provider_client.mapping(
+            (await self._to.post("messages", Body(document), VERSION, seconds=seconds)).document
+        )
+        said = " ".join(
+            str(one.get("text") or "") for one in provider_client.texts(found.get("content"))
+        ).strip()
+        if not said:
+            raise self._to.failed(Refusal("broken", said="gave an answer without a text"))
+        used = provider_client.mapping(found.get("usage"))
+        return said, Usage(
+            provider_client.count(used.get("input_tokens")),
+            0,
+            provider_client.count(used.get("output_tokens")),
+        )

@@ -1,0 +1,231 @@
+"""The relay of one running server: built from its settings, looking for model servers while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from sixfold import errors
+from sixfold.clients.chat.llama import building as llama
+from sixfold.clients.chat.servers import PROBE_SECONDS, Servers, ServerStatus
+from sixfold.clients.chat.transport import open_transport
+from sixfold.clients.hosts import ProbeHosts
+from sixfold.core.accounts import limits
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.database import Database
+from sixfold.core.gateway import policy as policies
+from sixfold.core.gateway.attempts import Attempts
+from sixfold.core.gateway.capabilities import CHAT, VISION
+from sixfold.core.gateway.gateway import Relay
+from sixfold.core.gateway.health import Health
+from sixfold.core.gateway.media_inlining import Fetch, Showing
+from sixfold.core.gateway.policy import Policy
+from sixfold.core.gateway.routing import Router
+from sixfold.core.gateway.stored_responses import Shelf
+from sixfold.core.gateway.usage import PriceBook
+from sixfold.core.media.media import Media
+from sixfold.settings import InvalidSetting, Settings
+from sixfold.store.secrets import provider_key
+
+if TYPE_CHECKING:
+    from sixfold.net.tracing import Tracing
+
+_PRICES = Path(__file__).parents[2] / "data" / "gateway_prices.toml"
+_LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
+_FIRST_LOOK_SECONDS = 0.3  # that a start waits to know what is there; slower servers are known a little later
+
+
+class Relaying:
+    """The relay and what runs beside it."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        open_servers: Callable[[Policy], Servers],
+        shelf: Shelf,
+        tracing: Tracing | None,
+    ) -> None:
+        self.relay = relay
+        self.shelf = shelf
+        self.tracing = tracing
+        self.watchers = [] if tracing is None else [tracing.moved]
+        self._open_servers = open_servers
+        self._servers = open_servers(relay.policy)
+        relay.router.reconfigure(self._servers, relay.policy.aliases)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self, boot: str) -> None:
+        """Free what a dead server still holds, and look around."""
+        self.relay.boot = boot
+        await self.relay.sweep()
+        looking = asyncio.create_task(self._look(), name="model-servers")
+        sweeping = asyncio.create_task(self._sweep(), name="relay-sweep")
+        self._tasks = [looking, sweeping]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_LOOK_SECONDS):
+                await self._servers.looked.wait()
+
+    async def stop(self) -> None:
+        """Book what has ended, and let go of the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.relay.drain()
+        await self._servers.aclose()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.close)
+
+    async def reconfigure(self, policy: Policy, prices: PriceBook) -> None:
+        """Put another policy and other prices in force; servers are looked for before they replace others."""
+        before = {row.name: row for row in self.relay.policy.upstreams}
+        after = {row.name: row for row in policy.upstreams}
+        changed = [name for name in before | after if before.get(name) != after.get(name)]
+        if changed:
+            servers = self._open_servers(policy)
+            await servers.refresh()
+            self._servers = servers
+        for name in changed:
+            self.relay.health.forget(name)
+        self.relay.router.reconfigure(self._servers, policy.aliases)
+        self.relay.reconfigure(policy, prices)
+        self.shelf.reconfigure(policy)
+
+    def standing(self) -> Standing:
+        """Whether a chat model can be asked."""
+        return _standing(self.relay.router, CHAT)
+
+    def vision_standing(self) -> Standing:
+        """Whether a chat model that accepts images can be asked."""
+        return _standing(self.relay.router, VISION)
+
+    def statuses(self) -> tuple[ServerStatus, ...]:
+        """Report on every model server as of the last look."""
+        return self._servers.statuses()
+
+    async def refresh(self) -> None:
+        """Look for model servers again now."""
+        await self._servers.refresh()
+
+    async def looked(self) -> None:
+        """Wait until the first look for model servers is over."""
+        await self._servers.looked.wait()
+
+    async def _look(self) -> None:
+        while True:
+            await self._servers.refresh()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            with contextlib.suppress(errors.StoreFailed):
+                await self.relay.sweep()
+                await self.shelf.sweep()
+
+
+def build(settings: Settings, database: Database, media: Media) -> Relaying:
+    """The relay of these settings; raises `InvalidSetting`."""
+    table: Mapping[str, Any] = settings.tables.get("gateway", {})
+    try:
+        policy = policies.parse(table)
+        prices = price_book(settings)
+        tracing = _tracing(settings.otel_endpoint)
+        open_servers = _opener(settings, policy, tracing)
+    except ValueError as error:
+        raise InvalidSetting(str(error)) from error
+    health = Health(time.monotonic)
+    router = Router(tuple, policy.aliases, health)
+    limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
+    attempts = Attempts(policy, health, Showing(_fetched(media)))
+    relay = Relay(database, router, attempts, prices, policy, limiter)
+    relay.watch = tracing.settled if tracing is not None else None
+    return Relaying(relay, open_servers, Shelf(database, policy), tracing)
+
+
+def price_book(settings: Settings) -> PriceBook:
+    """What tokens cost by these settings; raises `ValueError`."""
+    own = settings.tables.get("gateway", {}).get("prices", {})
+    if not isinstance(own, dict):
+        raise ValueError("[gateway.prices] must be a table")  # noqa: TRY004 - all that is wrong here is a ValueError
+    bundled = tomllib.loads(_PRICES.read_text("utf-8"))["models"]
+    return PriceBook(bundled, cast("dict[str, Any]", own), own_hardware_free=settings.own_hardware_free)
+
+
+async def look(
+    settings: Settings, seconds: float = PROBE_SECONDS
+) -> tuple[Mapping[str, Standing], tuple[ServerStatus, ...]]:
+    """Look for model servers once, each for at most `seconds`; raises `InvalidSetting`.
+
+    Returns how the engines of language models would stand on a server of these settings, and what was found.
+    """
+    try:
+        policy = policies.parse(settings.tables.get("gateway", {}))
+        servers = _servers(settings, policy, None)
+    except ValueError as error:
+        raise InvalidSetting(str(error)) from error
+    servers.probe_seconds = seconds
+    try:
+        await servers.look()
+        router = Router(servers, policy.aliases, Health(time.monotonic))
+        standings = {"relay": _standing(router, CHAT), "relay-vision": _standing(router, VISION)}
+        return standings, servers.statuses()
+    finally:
+        await servers.aclose()
+
+
+def _standing(router: Router, name: str) -> Standing:
+    count = len(router.upstreams())
+    if not count:
+        return Standing(False, "no model server is known")
+    if not router.available(name):
+        lacking = "a chat model that accepts images" if name == VISION else "a chat model"
+        return Standing(False, f"no model server has {lacking}")
+    return Standing(True, f"{count} model server{'s' if count > 1 else ''}")
+
+
+def _fetched(media: Media) -> Fetch:
+    async def fetched(tenant: Tenant, name: str, kind: str, address: str) -> tuple[str, bytes]:
+        source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), address)
+        return source.content_type, await media.blobs.get(source.blob)
+
+    return fetched
+
+
+def _tracing(endpoint: str) -> Tracing | None:
+    """Spans for the collector that is named; OpenTelemetry is only imported for one."""
+    if not endpoint:
+        return None
+    try:
+        module = importlib.import_module("sixfold.net.tracing")
+    except ModuleNotFoundError as error:
+        raise ValueError("otel_endpoint needs OpenTelemetry: pip install 'sixfold[otel]'") from error
+    opened: Tracing = module.open_tracing(endpoint)
+    return opened
+
+
+def _servers(settings: Settings, policy: Policy, tracing: Tracing | None) -> Servers:
+    return _opener(settings, policy, tracing)(policy)
+
+
+def _opener(settings: Settings, policy: Policy, tracing: Tracing | None) -> Callable[[Policy], Servers]:
+    """What opens the servers of a policy; all that it opens share connections and loaded models."""
+    transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
+    if tracing is not None:
+        transport = tracing.way(transport)
+    own = llama.build(policy.upstreams, settings.data_dir / "weights", transport)
+    return lambda current: Servers(
+        [row for row in current.upstreams if row.kind != llama.KIND],
+        transport,
+        lambda name: provider_key(settings, name),
+        hosts=ProbeHosts(settings.probe_hosts, probe=settings.probe),
+        own_ports=frozenset({settings.port, settings.comfyui_port}),
+        own=own,
+    )

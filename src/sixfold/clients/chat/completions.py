@@ -1,0 +1,484 @@
+"""OpenAI's chat completions, which most other servers speak too.
+
+Source: https://platform.openai.com/docs/api-reference/chat (fields, streaming, `stream_options`, usage).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from sixfold.clients.chat import sse
+from sixfold.core import json_decoding
+from sixfold.core.gateway.chat import (
+    THOUGHTS,
+    Answer,
+    Argument,
+    Call,
+    Calling,
+    Chat,
+    Ended,
+    Event,
+    Message,
+    Outcome,
+    Part,
+    Picture,
+    Said,
+    Stop,
+    Text,
+    Thinking,
+    Thought,
+)
+from sixfold.core.gateway.ports import Objection
+from sixfold.core.gateway.usage import NOTHING, Usage, tokens
+
+_encode = msgspec.json.Encoder().encode
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_any = json_decoding.decode_whole
+_USAGE = re.compile(rb'"usage":\s*\{')
+_STOPS: dict[str, Stop] = {"stop": "end", "length": "length", "tool_calls": "tool", "function_call": "tool"}
+_STOPS["content_filter"] = "filter"
+_REFUSED = "The model server refused this request"
+# How servers say it that have no code for it: vLLM and llama.cpp, Anthropic, OpenAI's responses, Gemini.
+_TOO_LONG = re.compile(
+    r"(maximum|exceeds?( the| your)?( available)?) context (length|size|window|limit)"
+    r"|(prompt|input) is too long|input token count .*exceeds",
+    re.IGNORECASE,
+)
+_LONGEST_USER = 64
+_WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: Any = None
+    audio_tokens: Any = None
+    image_tokens: Any = None
+    reasoning_tokens: Any = None
+
+
+class _Usage(msgspec.Struct):
+    """What was used, as far as it is told in numbers."""
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+
+    def read(self) -> Usage | None:
+        """None where it tells nothing that can be."""
+        count_in, count_out = tokens(self.prompt_tokens), tokens(self.completion_tokens)
+        if count_in is None or count_out is None:
+            return None
+        inputs, outputs = (
+            self.prompt_tokens_details or _Details(),
+            self.completion_tokens_details or _Details(),
+        )
+        return Usage(
+            input=count_in,
+            output=count_out,
+            cached=tokens(inputs.cached_tokens) or 0,
+            image_in=tokens(inputs.image_tokens) or 0,
+            audio_in=tokens(inputs.audio_tokens) or 0,
+            audio_out=tokens(outputs.audio_tokens) or 0,
+            reasoning=tokens(outputs.reasoning_tokens) or 0,
+        )
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: Any = None
+
+    @property
+    def said(self) -> str:
+        """Its arguments as JSON: some servers give the object itself."""
+        given = self.arguments
+        return given if isinstance(given, str) else "" if given is None else _encode(given).decode()
+
+
+class _ToolCall(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Said(msgspec.Struct):
+    """A message, or a part of one."""
+
+    content: Any = None
+    reasoning_content: str | None = None
+    reasoning: Any = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            parts = cast("list[Any]", self.content)
+            return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+        return self.content if isinstance(self.content, str) else self.refusal or ""
+
+    @property
+    def thought(self) -> str:
+        return self.reasoning_content or (self.reasoning if isinstance(self.reasoning, str) else "")
+
+    @property
+    def field(self) -> str:
+        """Where the thought stands."""
+        return THOUGHTS[0] if self.reasoning_content else THOUGHTS[1]
+
+    @property
+    def chars(self) -> int:
+        """Characters of all that was said, thought and asked of tools."""
+        asked = sum(len(call.function.said) for call in self.tool_calls or () if call.function is not None)
+        return len(self.text) + len(self.thought) + asked
+
+
+class _Choice(msgspec.Struct):
+    message: _Said | None = None
+    delta: _Said | None = None
+    finish_reason: str | None = None
+
+
+class _Document(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+class _Counted(msgspec.Struct):
+    choices: list[msgspec.Raw] | None = None
+    usage: _Usage | None = None
+
+
+_read = msgspec.json.Decoder(_Document).decode
+_count = msgspec.json.Decoder(_Counted).decode
+
+
+def objection(body: bytes) -> Objection:
+    """What an error object of any of these servers says; never more than a few lines."""
+    try:
+        document = _any(body)
+    except (msgspec.MsgspecError, UnicodeError):
+        return Objection(_REFUSED)
+    found: Any = (
+        cast("dict[str, Any]", document).get("error", document) if isinstance(document, dict) else document
+    )
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {"message": found}
+    message = str(fields.get("message") or fields.get("detail") or _REFUSED)[:2000]
+    too_long = fields.get("code") == "context_length_exceeded" or _TOO_LONG.search(message) is not None
+    return Objection(message, str(fields.get("param") or ""), too_long)
+
+
+class Completions:
+    """`POST /chat/completions`; `limit` is what a server calls the most tokens that it may say."""
+
+    name = "chat"
+    path = "/chat/completions"
+
+    def __init__(self, limit: str = "max_tokens") -> None:
+        self._limit = limit
+
+    def pass_on(self, body: bytes, model: str) -> bytes:
+        """The same request for the server's own name of the model; a stream is asked for its usage."""
+        fields = _raws(body)
+        fields["model"] = msgspec.Raw(_encode(model))
+        if fields.get("stream") == _TRUE:
+            given = fields.get("stream_options")
+            options = _raws(given) if given is not None and bytes(given) != b"null" else {}
+            fields["stream_options"] = (
+                msgspec.Raw(_encode({**options, "include_usage": True})) if options else _WITH_USAGE
+            )
+        return _encode(fields)
+
+    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+        """A conversation as a request."""
+        fields: dict[str, Any] = {"model": model, "messages": _messages(chat)}
+        if stream:
+            fields |= {"stream": True, "stream_options": {"include_usage": True}}
+        if chat.tools:
+            fields["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.schema,
+                    },
+                }
+                for tool in chat.tools
+            ]
+            named = chat.choice.startswith("=")
+            function = {"type": "function", "function": {"name": chat.choice[1:]}}
+            fields["tool_choice"] = function if named else chat.choice
+        given: dict[str, Any] = {
+            self._limit: chat.max_tokens,
+            "temperature": chat.temperature,
+            "top_p": chat.top_p,
+            "stop": list(chat.stop) or None,
+            "parallel_tool_calls": chat.parallel if chat.tools else None,
+            "reasoning_effort": chat.effort or None,
+            "user": _user(chat.user),
+            "response_format": _format(chat),
+        }
+        return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
+
+    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+        """What an answer used, and how many characters it has."""
+        told = _told(body)
+        if told is not None:
+            return told, 0
+        choices = _document(body).choices or ()
+        return None, sum(choice.message.chars for choice in choices if choice.message is not None)
+
+    def read(self, body: bytes, chat: Chat) -> Answer:
+        """An answer in no dialect."""
+        found = _document(body)
+        choice = found.choices[0] if found.choices else _Choice()
+        message = choice.message or _Said()
+        parts: list[Text | Call | Thought] = (
+            [Thought(message.thought, message.field)] if message.thought else []
+        )
+        if message.text:
+            parts.append(Text(message.text))
+        for call in message.tool_calls or []:
+            function = call.function or _Function()
+            parts.append(Call(call.id or "", function.name or "", function.said or "{}"))
+        stop = _stopped(_STOPS.get(choice.finish_reason or "stop", "end"), called=bool(message.tool_calls))
+        usage = found.usage.read() if found.usage is not None else None
+        return Answer(found.id or "", found.model or "", tuple(parts), stop, usage or NOTHING)
+
+    def refusal(self, body: bytes) -> Objection:
+        """What an error says."""
+        return objection(body)
+
+    def scan(self) -> Listening:
+        """For a stream that is passed on."""
+        return Listening()
+
+    def listen(self, chat: Chat) -> Listening:
+        """For a stream that is translated."""
+        return Listening()
+
+
+_TRUE = msgspec.Raw(b"true")
+
+
+class Listening:
+    """Reads `data:` lines of chat completion chunks."""
+
+    def __init__(self) -> None:
+        self.usage: Usage | None = None
+        self.chars = 0
+        self.complete = False
+        self.error = ""
+        self._stop: Stop = "end"
+        self._cutter = sse.Cutter()
+        self._calls: dict[int, tuple[int, str]] = {}  # the number and the id of the last call of each index
+        self._begun = 0
+        self._thought = ""  # the field of a thought that goes on
+
+    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+        """Whole events; without the one that tells of usage where the caller did not ask for it."""
+        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        if not events:
+            return b""
+        found = None
+        for data in sse.data(events):
+            if data == b"[DONE]":
+                self.complete = True
+            else:
+                found = self._take(data)
+        if keep_usage or found is None or not _USAGE.search(events):
+            return events
+        return _without_usage(events)
+
+    def events(self, block: bytes) -> Sequence[Event]:
+        """What a block says."""
+        said: list[Event] = []
+        for data in sse.data(self._cutter.feed(block)[0] if block else self._cutter.flush()):
+            if data == b"[DONE]":
+                self.complete = True
+                continue
+            found = self._take(data)
+            if found is not None and found.choices and found.choices[0].delta is not None:
+                said += self._said(found.choices[0].delta)
+        return said
+
+    def end(self) -> Ended:
+        """How it ended."""
+        return Ended(_stopped(self._stop, called=bool(self._calls)), self.usage or NOTHING)
+
+    def _take(self, data: bytes) -> _Document | None:
+        try:
+            found = _read(data)
+        except (msgspec.MsgspecError, UnicodeError):
+            return None
+        if found.error is not None:
+            self.error = f"The model server failed: {objection(data).message[:200]}"
+        if found.usage is not None:
+            self.usage = found.usage.read() or self.usage
+        for choice in found.choices or ():
+            if choice.delta is not None:
+                self.chars += choice.delta.chars
+            if choice.finish_reason:
+                self.complete = True
+                self._stop = _STOPS.get(choice.finish_reason, "end")
+        return found
+
+    def _said(self, delta: _Said) -> list[Event]:
+        said: list[Event] = []
+        if delta.thought:
+            self._thought = delta.field
+            said.append(Thinking(delta.thought))
+        elif self._thought and (delta.text or delta.tool_calls):
+            said.append(Thinking("", self._thought))
+            self._thought = ""
+        if delta.text:
+            said.append(Said(delta.text))
+        for call in delta.tool_calls or ():
+            function = call.function or _Function()
+            index = call.index or 0
+            number, call_id = self._calls.get(index, (-1, ""))
+            if number < 0 or (function.name and call.id not in (None, "", call_id)):
+                # Ollama has given every call of an answer the same index: another id is another call.
+                self._begun += 1
+                number, call_id = self._begun - 1, call.id or f"call_{index}"
+                self._calls[index] = number, call_id
+                said.append(Calling(number, call_id, function.name or ""))
+            if function.said:
+                said.append(Argument(number, function.said))
+        return said
+
+
+def _without_usage(events: bytes) -> bytes:
+    """Events as they are, but for those that carry usage: an empty one goes, of another only its usage."""
+    kept: list[bytes] = []
+    for line in events.split(b"\n"):
+        if not line.startswith(b"data:") or not _USAGE.search(line):
+            kept.append(line)
+            continue
+        fields = _raws(line[5:].strip())
+        fields.pop("usage", None)
+        if _any(fields.get("choices", msgspec.Raw(b"[]"))):
+            kept.append(b"data: " + _encode(fields))
+    return b"\n".join(kept).lstrip(b"\n")
+
+
+def _told(body: bytes) -> Usage | None:
+    """What an answer says that it used, without a look at what it says."""
+    try:
+        found = _count(body)
+    except (msgspec.MsgspecError, UnicodeError):
+        return None
+    return found.usage.read() if found.usage is not None and found.choices else None
+
+
+def _document(body: bytes) -> _Document:
+    try:
+        found = _read(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError("no answer") from error
+    if not found.choices:
+        raise ValueError("an answer without a choice")
+    return found
+
+
+def _stopped(stop: Stop, *, called: bool) -> Stop:
+    """Why it stopped: who was made to call a tool may say that it simply did."""
+    return "tool" if called and stop == "end" else stop
+
+
+def _format(chat: Chat) -> dict[str, Any] | None:
+    if chat.shape is None:
+        return None
+    if chat.shape.schema is None:
+        return {"type": "json_object"}
+    schema = {"name": chat.shape.name, "schema": chat.shape.schema, "strict": chat.shape.strict}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _messages(chat: Chat) -> list[dict[str, Any]]:
+    said: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] if chat.system else []
+    for message in _merged(chat.messages):
+        said += _outcomes(message)
+        rest = [part for part in message.parts if not isinstance(part, Outcome | Thought)]
+        if rest:
+            said.append({**_thoughts(message), **_turn(message.role, rest)})
+    return said
+
+
+def _merged(messages: Sequence[Message]) -> list[Message]:
+    """What the model said in a row is one turn, and so are its tools' results: nothing may stand between."""
+    turns: list[Message] = []
+    for message in messages:
+        before = turns[-1] if turns else None
+        if (
+            before is not None
+            and before.role == message.role
+            and (message.role == "assistant" or (_is_outcomes(before) and _is_outcomes(message)))
+        ):
+            turns[-1] = Message(message.role, before.parts + message.parts)
+        else:
+            turns.append(message)
+    return turns
+
+
+def _is_outcomes(message: Message) -> bool:
+    return all(isinstance(part, Outcome) for part in message.parts)
+
+
+def _outcomes(message: Message) -> list[dict[str, Any]]:
+    """Tools' results are messages of their own; pictures among them follow as the caller's."""
+    told: list[dict[str, Any]] = []
+    pictures: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, Outcome):
+            text = "\n".join(inner.text for inner in part.parts if isinstance(inner, Text))
+            told.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
+            pictures += [inner for inner in part.parts if isinstance(inner, Picture)]
+    return [*told, _turn("user", pictures)] if pictures else told
+
+
+def _thoughts(message: Message) -> dict[str, str]:
+    """What this kind of server had thought, as some insist on in a loop of tools."""
+    told: dict[str, str] = {}
+    for part in message.parts:
+        if isinstance(part, Thought) and part.field:
+            told[part.field] = told.get(part.field, "") + part.text
+    return told
+
+
+def _user(name: str) -> str | None:
+    """The caller's name, hashed where it is long: some servers refuse the long names of coding agents."""
+    return (
+        name if len(name) <= _LONGEST_USER else hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()
+    ) or None
+
+
+def _turn(role: str, parts: Sequence[Part]) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": role}
+    calls = [part for part in parts if isinstance(part, Call)]
+    if calls:
+        turn["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in calls
+        ]
+    if any(isinstance(part, Picture) for part in parts):
+        turn["content"] = [_content(part) for part in parts if isinstance(part, Text | Picture)]
+    else:
+        texts = [part.text for part in parts if isinstance(part, Text)]
+        turn["content"] = "".join(texts) if texts or not calls else None
+    return turn
+
+
+def _content(part: Text | Picture) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    url = part.url or f"data:{part.media_type};base64,{part.data}"
+    return {"type": "image_url", "image_url": {"url": url}}

@@ -1,0 +1,365 @@
+"""Asks a model server which models it has, what each can do, and which are loaded.
+
+Sources: https://docs.ollama.com/api (tags, ps, show), https://lmstudio.ai/docs/developer/rest (v0 and v1),
+llama.cpp's tools/server/README.md (props, models), https://docs.sglang.io/docs/basic_usage/native_api.md
+(model info), and llama-swap's /running. All of them answer /v1/models; what that leaves out is asked besides,
+and a server that does not answer it is described by the names of its models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from sixfold.clients.chat.transport import Transport
+from sixfold.core.gateway.capabilities import (
+    CHAT,
+    EMBEDDINGS,
+    THINKING,
+    TOOLS,
+    VISION,
+    ServedModel,
+    by_name,
+)
+from sixfold.core.gateway.ports import Broken, Stream
+
+MAX_BYTES = 4 * 2**20  # of one answer; what a server tells of one model may include its licence and template
+MAX_MODELS = 1000
+_MAX_NAME = 200
+_MAX_SHOWN = 16  # models that one look asks Ollama about, four at a time
+_AT_ONCE = 4
+_SHOW_BYTES = 512 * 1024  # what Ollama states of one model: its licence, its template, its tensors
+_FAILED_SECONDS = 60.0  # before Ollama is asked again about a model of which it gave no readable answer
+_MORE_SECONDS = 2.0  # for what only adds to a list: without it the list stands by itself
+_THREADED_BYTES = 64 * 1024  # an answer larger than this is decoded off the event loop
+# The words of Ollama that are kept; a server may send any number of others.
+_OLLAMA: Mapping[str, str] = {
+    "completion": CHAT,
+    "embedding": EMBEDDINGS,
+    "vision": VISION,
+    "tools": TOOLS,
+    "thinking": THINKING,
+}
+_LM_STUDIO: Mapping[str, frozenset[str]] = {
+    "llm": frozenset({CHAT}),
+    "vlm": frozenset({CHAT, VISION}),
+    "embeddings": frozenset({EMBEDDINGS}),
+    "embedding": frozenset({EMBEDDINGS}),
+}
+T = TypeVar("T")
+Models = tuple[ServedModel, ...]
+
+
+# Fields are of any type, as a server may send what it likes: each is checked where it is used.
+class _Row(msgspec.Struct):
+    id: Any = None
+    status: Any = None
+    architecture: Any = None
+    type: Any = None
+    state: Any = None
+    capabilities: Any = None
+    key: Any = None
+    loaded_instances: Any = None
+
+
+class _OpenAIList(msgspec.Struct):
+    data: list[_Row]
+
+
+class _StudioList(msgspec.Struct):
+    models: list[_Row]
+
+
+class _Tag(msgspec.Struct):
+    name: Any = None
+    model: Any = None
+    digest: Any = None
+    capabilities: Any = None
+    remote_host: Any = None
+    state: Any = None
+
+
+class _Tags(msgspec.Struct):
+    models: list[_Tag]
+
+
+class _Running(msgspec.Struct):
+    running: list[_Tag]
+
+
+class _Shown(msgspec.Struct):
+    capabilities: Any = None
+
+
+class _Props(msgspec.Struct):
+    modalities: Any = None
+
+
+class _ModelInfo(msgspec.Struct):
+    is_generation: Any = None
+    has_image_understanding: Any = None
+
+
+class ModelQueries:
+    """Small requests to one server; raises `Broken` where it does not answer, or at too great length."""
+
+    def __init__(self, transport: Transport, base_url: str, headers: Mapping[str, str]) -> None:
+        self._transport = transport
+        self._base_url = base_url
+        self._root = base_url.removesuffix("/v1")
+        self._headers = headers
+
+    async def openai(self) -> list[_Row] | None:
+        """Return the rows of `/v1/models`, or None where there is no such list."""
+        answer = await self._transport.get(f"{self._base_url}/models", self._headers)
+        found = await _decoded(answer, _OpenAIList)
+        return None if found is None else found.data[:MAX_MODELS]
+
+    async def get(self, path: str, kind: type[T]) -> T | None:
+        """GET a path of the server's own API; returns None for anything but a document of this kind."""
+        return await _decoded(await self._transport.get(self._root + path, self._headers), kind)
+
+    async def post(self, path: str, body: Any, kind: type[T], limit: int = MAX_BYTES) -> T | None:
+        """The same by POST, with an answer of at most `limit` bytes."""
+        raw = msgspec.json.encode(body)
+        answer = await self._transport.post(self._root + path, self._headers, raw, stream=True)
+        return await _decoded(answer, kind, limit)
+
+
+async def read_limited(answer: Stream, limit: int = MAX_BYTES) -> bytes:
+    """Read a whole answer and close it; raises `Broken` for one above the limit."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while block := await answer.read():
+            size += len(block)
+            if size > limit:
+                raise Broken(f"gave an answer of more than {limit} bytes")
+            parts.append(block)
+    finally:
+        await answer.aclose()
+    return b"".join(parts)
+
+
+async def _decoded(answer: Stream, kind: type[T], limit: int = MAX_BYTES) -> T | None:
+    body = await read_limited(answer, limit)
+    if answer.status != 200:
+        return None
+    try:
+        if len(body) > _THREADED_BYTES:
+            return await asyncio.to_thread(msgspec.json.decode, body, type=kind)
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _name(value: Any) -> str:
+    """A model's name, or nothing for what cannot be one."""
+    return value if isinstance(value, str) and 0 < len(value) <= _MAX_NAME and value.isprintable() else ""
+
+
+def _words(value: Any) -> frozenset[str]:
+    """The texts of a list."""
+    return (
+        frozenset(each for each in value if isinstance(each, str)) if isinstance(value, list) else frozenset()
+    )
+
+
+def _within(value: Any, field: str) -> Any:
+    return value.get(field) if isinstance(value, dict) else None
+
+
+async def _optional(asked: Awaitable[T | None]) -> T | None:
+    """An answer that only adds to what is known, or None where it does not come soon."""
+    with contextlib.suppress(Broken, TimeoutError):
+        async with asyncio.timeout(_MORE_SECONDS):
+            return await asked
+    return None
+
+
+# -- each kind of server ---------------------------------------------------------------------------
+
+
+async def _plain(queries: ModelQueries, *, loaded: bool = False) -> Models | None:
+    """The list that every server has: by names, but for what its rows add to them."""
+    rows = await queries.openai()
+    if rows is None:
+        return None
+    return tuple(_of_row(name, row, loaded) for row in rows if (name := _name(row.id)))
+
+
+def _of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
+    status = _within(row.status, "value")
+    found = by_name(name, loaded=loaded if status is None else status == "loaded")
+    accepted = _words(_within(row.architecture, "input_modalities"))
+    if not accepted or not found.chat:
+        return found
+    seeing = found.capabilities | {VISION} if "image" in accepted else found.capabilities - {VISION}
+    return replace(found, capabilities=seeing, stated=True)
+
+
+async def _vllm(queries: ModelQueries) -> Models | None:
+    return await _plain(queries, loaded=True)
+
+
+async def _llamacpp(queries: ModelQueries) -> Models | None:
+    """Its list; of a server with one model `/props` says whether that accepts images."""
+    models = await _plain(queries, loaded=True)
+    if models is None or len(models) != 1 or not models[0].chat or models[0].stated:
+        return models
+    props = await _optional(queries.get("/props", _Props))
+    vision = _within(None if props is None else props.modalities, "vision")
+    if not isinstance(vision, bool):
+        return models
+    seeing = frozenset({CHAT, VISION}) if vision else frozenset({CHAT})
+    return (replace(models[0], capabilities=seeing, stated=True),)
+
+
+async def _sglang(queries: ModelQueries) -> Models | None:
+    models, info = await asyncio.gather(
+        _plain(queries, loaded=True), _optional(queries.get("/get_model_info", _ModelInfo))
+    )
+    if models is None or info is None or not isinstance(info.is_generation, bool):
+        return models
+    if not info.is_generation:
+        able = frozenset({EMBEDDINGS})
+    elif isinstance(info.has_image_understanding, bool):
+        able = frozenset({CHAT, VISION}) if info.has_image_understanding else frozenset({CHAT})
+    else:
+        return models
+    return tuple(replace(model, capabilities=able, stated=True) for model in models)
+
+
+async def _llamaswap(queries: ModelQueries) -> Models | None:
+    models, running = await asyncio.gather(_plain(queries), _optional(queries.get("/running", _Running)))
+    rows = [] if running is None else running.running
+    loaded = {_name(row.model) for row in rows if row.state in (None, "ready")}
+    return models and tuple(replace(model, loaded=model.name in loaded) for model in models)
+
+
+async def _lmstudio(queries: ModelQueries) -> Models | None:
+    """Its own list, of either version, which says what each model is; else the one that every server has."""
+    old = await queries.get("/api/v0/models", _OpenAIList)
+    if old is not None:
+        return _of_studio(old.data, lambda row: row.id, lambda row: row.state == "loaded")
+    new = await queries.get("/api/v1/models", _StudioList)
+    if new is not None:
+        return _of_studio(new.models, lambda row: row.key, lambda row: bool(row.loaded_instances))
+    return await _plain(queries)
+
+
+def _of_studio(rows: Iterable[_Row], named: Callable[[_Row], Any], loaded: Callable[[_Row], bool]) -> Models:
+    found: list[ServedModel] = []
+    for row in list(rows)[:MAX_MODELS]:
+        name = _name(named(row))
+        if not name:
+            continue
+        able = _LM_STUDIO.get(row.type if isinstance(row.type, str) else "", frozenset())
+        if _within(row.capabilities, "vision") is True:
+            able |= {VISION}
+        if (
+            "tool_use" in _words(row.capabilities)
+            or _within(row.capabilities, "trained_for_tool_use") is True
+        ):
+            able |= {TOOLS}
+        found.append(ServedModel(name, able, loaded(row), stated=True))
+    return tuple(found)
+
+
+class _Ollama:
+    """Ollama's own list. What it does not say of a model is asked once, and known by the model's digest."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, frozenset[str] | None] = {}
+        self._failed: dict[str, float] = {}  # until when a model is not asked about again
+
+    async def __call__(self, queries: ModelQueries) -> Models | None:
+        tags = await queries.get("/api/tags", _Tags)
+        if tags is None:
+            return await _plain(queries)
+        running = await _optional(queries.get("/api/ps", _Tags))
+        loaded = {_name(row.name) or _name(row.model) for row in (running.models if running else [])}
+        # Models that Ollama runs in its cloud come last: no request leaves this network unless it names one.
+        rows = sorted(tags.models[:MAX_MODELS], key=lambda row: bool(row.remote_host))
+        stated = [
+            (name, _key(name, row), _capabilities(row.capabilities))
+            for row in rows
+            if (name := _name(row.name) or _name(row.model))
+        ]
+        unknown = {key: name for name, key, able in stated if able is None}
+        self._shown = {key: able for key, able in self._shown.items() if key in unknown}
+        self._failed = {key: until for key, until in self._failed.items() if key in unknown}
+        await self._ask(queries, unknown, loaded)
+        return tuple(
+            _of_ollama(name, self._shown.get(key) if able is None else able, name in loaded)
+            for name, key, able in stated
+        )
+
+    async def _ask(self, queries: ModelQueries, unknown: Mapping[str, str], loaded: Container[str]) -> None:
+        """Ask about models that are not known yet, as many as one look may; those that failed come last."""
+        now = time.monotonic()
+        due = [key for key in unknown if key not in self._shown and self._failed.get(key, now) <= now]
+        due.sort(key=lambda key: (key in self._failed, unknown[key] not in loaded))
+        new = iter(due[:_MAX_SHOWN])
+
+        async def ask() -> None:
+            for key in new:
+                # Counts as failed until it is answered, as the time limit may end it.
+                self._failed[key] = time.monotonic() + _FAILED_SECONDS
+                with contextlib.suppress(Broken):
+                    body = {"model": unknown[key]}
+                    shown = await queries.post("/api/show", body, _Shown, _SHOW_BYTES)
+                    if shown is not None:
+                        self._shown[key] = _capabilities(shown.capabilities)
+                        del self._failed[key]
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_MORE_SECONDS):
+                await asyncio.gather(*(ask() for _ in range(_AT_ONCE)))
+
+
+def _capabilities(value: Any) -> frozenset[str] | None:
+    """What Ollama states of a model, in our words; None where it states nothing."""
+    said = _words(value)
+    return frozenset(word for each, word in _OLLAMA.items() if each in said) if said else None
+
+
+def _of_ollama(name: str, able: frozenset[str] | None, loaded: bool) -> ServedModel:
+    return by_name(name, loaded=loaded) if able is None else ServedModel(name, able, loaded, stated=True)
+
+
+def _key(name: str, row: _Tag) -> str:
+    return row.digest if isinstance(row.digest, str) and 0 < len(row.digest) <= _MAX_NAME else name
+
+
+Listing = Callable[[ModelQueries], Awaitable["Models | None"]]
+_LISTINGS: Mapping[str, Callable[[], Listing]] = {
+    "ollama": _Ollama,
+    "lmstudio": lambda: _lmstudio,
+    "llamacpp": lambda: _llamacpp,
+    "llamaswap": lambda: _llamaswap,
+    "vllm": lambda: _vllm,
+    "sglang": lambda: _sglang,
+}
+
+
+def listing_of(kind: str) -> Listing:
+    """Return the way to list a kind of server: None as its result means that it gave no readable list."""
+    return _LISTINGS.get(kind, lambda: _plain)()
+
+
+def configured(models: Iterable[str], found: Models) -> Models:
+    """Return the models that a configuration names, in its order, with what their server says of them."""
+    known = {model.name: model for model in found}
+    return tuple(
+        replace(there, name=name)
+        if (there := known.get(name) or known.get(f"{name}:latest"))
+        else by_name(name)
+        for name in models
+    )

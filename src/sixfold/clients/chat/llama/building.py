@@ -1,0 +1,33 @@
+"""Settings in, model servers of GGUF files out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+
+from sixfold.clients.chat.llama import files
+from sixfold.clients.chat.llama.options import KIND, parse
+from sixfold.clients.chat.llama.server import GgufServer
+from sixfold.clients.chat.transport import Transport
+from sixfold.core.gateway.policy import UpstreamRow
+
+FAMILY = "chat"  # of the weights that `sixfold engines add` fetches
+
+
+def build(rows: Iterable[UpstreamRow], weights: Path, transport: Transport) -> tuple[GgufServer, ...]:
+    """Those that are configured, and what was added where no row stands for it; raises `ValueError`."""
+    parsed = {row.name: parse(row.name, row.options) for row in rows if row.kind == KIND}
+    if all(options.source for options in parsed.values()):
+        parsed.setdefault(KIND, parse(KIND, {}))
+    return tuple(
+        GgufServer(
+            name,
+            partial(files.named, Path(options.source).expanduser())
+            if options.source
+            else partial(files.added, weights / FAMILY),
+            options,
+            transport,
+        )
+        for name, options in parsed.items()
+    )

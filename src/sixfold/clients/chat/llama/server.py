@@ -1,0 +1,204 @@
+"""Models of GGUF files as a model server among others: loaded when one is asked, and let go of when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from sixfold.clients.chat.completions import Completions
+from sixfold.clients.chat.llama.files import Model
+from sixfold.clients.chat.llama.options import Options
+from sixfold.clients.chat.llama.processes import House
+from sixfold.clients.chat.transport import Transport
+from sixfold.core.gateway.capabilities import CHAT, VISION, ServedModel, by_name
+from sixfold.core.gateway.ports import Broken, Objection, Stream, Wire
+
+PACKAGE = "xllamacpp"
+_SENSELESS = re.compile(r"(image|audio|video) input is not supported")
+_CALLERS = re.compile(rf"{_SENSELESS.pattern}|Invalid base64|Failed to parse")  # it calls them its own
+_INNER = re.compile(r"\[json\.exception[^]]*\] ")
+_WITHOUT = {
+    "image": "This model sees no pictures: no projector (mmproj-….gguf) lies beside its file",
+    "audio": "This model hears no sound: no projector (mmproj-….gguf) beside its file is made for it",
+    "video": "This model sees no films: no projector (mmproj-….gguf) lies beside its file",
+}
+
+
+class _Asked(msgspec.Struct):
+    model: str
+
+
+class _Excess(msgspec.Struct):
+    type: str = ""
+    message: str = ""
+    n_prompt_tokens: int = 0
+    n_ctx: int = 0
+
+
+class _Refused(msgspec.Struct):
+    error: _Excess
+
+
+_asked = msgspec.json.Decoder(_Asked).decode
+_refused = msgspec.json.Decoder(_Refused).decode
+
+
+class _Wire(Completions):
+    """Chat completions as llama.cpp answers them."""
+
+    def refusal(self, body: bytes) -> Objection:
+        """What it says, but for a conversation that is too long, or shows what the model has no sense for."""
+        try:
+            told = _refused(body).error
+        except msgspec.MsgspecError:
+            return super().refusal(body)
+        if told.type == "exceed_context_size_error":
+            tokens, context = told.n_prompt_tokens, told.n_ctx
+            said = f"This conversation has {tokens} tokens, and the model has a context of {context}"
+            return Objection(said, "messages", too_long=True)
+        sense = _SENSELESS.match(told.message)
+        if sense is not None:
+            return Objection(_WITHOUT[sense[1]], "messages")
+        if not _CALLERS.match(told.message):
+            return super().refusal(body)
+        return Objection(_INNER.sub("", told.message).partition("\n")[0][:300])
+
+
+_WIRE = _Wire()
+
+
+class GgufServer:
+    """One `[gateway.upstreams.NAME]` of the kind `gguf`, or what was added by `sixfold engines add chat`."""
+
+    local = True
+    near = True
+    discovered = False
+
+    def __init__(
+        self, name: str, find: Callable[[], Mapping[str, Model]], options: Options, transport: Transport
+    ) -> None:
+        self.name = name
+        self.house = House(options)
+        self._find = find
+        self._transport = transport
+        self.files: Mapping[str, Model] = {}
+        self._there = importlib.util.find_spec(PACKAGE) is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether llama.cpp is installed and there is a model."""
+        return self._there and bool(self.files)
+
+    def wire(self, asked: str) -> Wire:
+        """The one protocol that it speaks."""
+        return _WIRE
+
+    def serves(self, model: str) -> bool:
+        """Whether its file is there."""
+        return model in self.files
+
+    def models(self) -> tuple[str, ...]:
+        """Those whose files are there."""
+        return tuple(self.files)
+
+    def listing(self) -> tuple[ServedModel, ...]:
+        """The same, with what each can do: one with a projector beside it accepts images."""
+        return tuple(_described(name, model) for name, model in self.files.items())
+
+    async def refresh(self) -> None:
+        """Look at the files again."""
+        self.files = await asyncio.to_thread(self._find)
+
+    async def open(
+        self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
+    ) -> Stream:
+        """POST a body to the model's process, which is started where it is not there; raises `Broken`."""
+        name = _asked(body).model
+        model = self.files.get(name)
+        if model is None:
+            raise Broken(f"has no model {name} any more")
+        running, leave = await self.house.enter(name, model)
+        ours = {"Content-Type": "application/json", "Authorization": f"Bearer {running.key}"}
+        try:
+            opened = await self._transport.post(f"{running.url}/v1{path}", ours, body, stream=stream)
+            if opened.status != 500:
+                return _Held(opened, leave)
+            told = await _whole(opened)
+        except BaseException:
+            leave()
+            raise
+        leave()
+        return _Told(_status_of(told), told)
+
+    async def aclose(self) -> None:
+        """End its processes."""
+        await self.house.aclose()
+
+
+async def _whole(opened: Stream) -> bytes:
+    try:
+        return await opened.whole()
+    finally:
+        await opened.aclose()
+
+
+def _status_of(told: bytes) -> int:
+    """Whose fault an answer of 500 tells of."""
+    try:
+        return 400 if _CALLERS.match(_refused(told).error.message) else 500
+    except msgspec.MsgspecError:
+        return 500
+
+
+class _Told:
+    """An answer that is here already."""
+
+    retry_after = ""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status = status
+        self._left = body
+
+    async def read(self) -> bytes:
+        """All of it, once."""
+        told, self._left = self._left, b""
+        return told
+
+    async def whole(self) -> bytes:
+        """All of it."""
+        return await self.read()
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+class _Held:
+    """An answer; its process stays until it is closed."""
+
+    def __init__(self, opened: Stream, leave: Callable[[], None]) -> None:
+        self._opened = opened
+        self._leave: Callable[[], None] | None = leave
+        self.status = opened.status
+        self.retry_after = opened.retry_after
+        self.read = opened.read
+        self.whole = opened.whole
+
+    async def aclose(self) -> None:
+        """Let go of the connection, by which llama.cpp stops what it was saying, and of the process."""
+        leave, self._leave = self._leave, None
+        try:
+            await self._opened.aclose()
+        finally:
+            if leave is not None:
+                leave()
+
+
+def _described(name: str, model: Model) -> ServedModel:
+    named = by_name(name)
+    if not named.chat:
+        return named
+    return ServedModel(name, frozenset({CHAT, VISION} if model.projector else {CHAT}), stated=True)

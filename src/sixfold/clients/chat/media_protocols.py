@@ -1,0 +1,192 @@
+"""OpenAI's pictures, sound and vectors: passed on, and read only for what they used.
+
+Source: https://platform.openai.com/docs/api-reference/images, …/audio and …/embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sixfold.clients.chat import sse
+from sixfold.clients.chat.completions import objection
+from sixfold.core.gateway.chat import Answer, Chat, Event
+from sixfold.core.gateway.ports import Objection
+from sixfold.core.gateway.usage import Units, Usage, tokens
+
+_encode = msgspec.json.Encoder().encode
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_PART = b'Content-Disposition: form-data; name="model"\r\n\r\n'
+_EVENTS = (b"data:", b"event:", b":")
+_LONGEST = 30 * 24 * 3600.0  # seconds of any recording
+
+
+class _Details(msgspec.Struct):
+    text_tokens: Any = None
+    image_tokens: Any = None
+    audio_tokens: Any = None
+    cached_tokens: Any = None
+
+
+class _Usage(msgspec.Struct):
+    """The counts of all four; sound calls its details by another name."""
+
+    input_tokens: Any = 0
+    output_tokens: Any = 0
+    prompt_tokens: Any = 0
+    seconds: Any = None
+    input_tokens_details: _Details | None = None
+    input_token_details: _Details | None = None
+    output_tokens_details: _Details | None = None
+
+
+class _Answer(msgspec.Struct):
+    data: list[msgspec.Raw] | None = None
+    usage: _Usage | None = None
+    duration: Any = None
+    type: str = ""
+    error: Any = None
+
+
+_read = msgspec.json.Decoder(_Answer).decode
+
+
+class Making:
+    """One of these protocols; `listed` ones answer with a list of what was made."""
+
+    def __init__(self, name: str, path: str, *, listed: bool = False, gives: str = "") -> None:
+        self.name = name
+        self.path = path
+        self._listed = listed
+        self._gives = gives
+
+    def pass_on(self, body: bytes, model: str) -> bytes:
+        """The same request for the server's own name of the model; a form comes without one."""
+        if body.startswith(b"--"):
+            border = body[: body.index(b"\r\n") + 2]
+            return b"".join((border, _PART, model.encode(), b"\r\n", body))
+        fields = _raws(body)
+        fields["model"] = msgspec.Raw(_encode(model))
+        return _encode(fields)
+
+    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+        """The usage that an answer reports; raises `ValueError` for a malformed answer."""
+        if not body:
+            raise ValueError("no answer")
+        if not self._listed and not body.lstrip().startswith(b"{"):  # sound, or a text that is no document
+            return None, len(body)
+        try:
+            found = _read(body)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise ValueError("no answer") from error
+        if self._listed and not found.data:
+            raise ValueError("an answer without what was made")
+        return self.told(found), len(body)
+
+    def told(self, found: _Answer) -> Usage | None:
+        """What an answer or an event says that was used, as far as it does."""
+        milliseconds = _milliseconds(found.duration if found.usage is None else found.usage.seconds)
+        images = len(found.data or ()) if self._gives == "image" else 0
+        counted = Units(images, milliseconds) if images or milliseconds else None
+        used = found.usage or _Usage()
+        count_in, count_out = tokens(used.input_tokens or used.prompt_tokens), tokens(used.output_tokens)
+        count_in, count_out = count_in or 0, count_out or 0
+        if not count_in and not count_out:
+            return Usage(reported=False, units=counted) if counted is not None else None
+        inputs = used.input_tokens_details or used.input_token_details or _Details()
+        said = tokens((used.output_tokens_details or _Details()).text_tokens) or 0
+        drawn = count_out - said if self._gives == "image" else 0
+        return Usage(
+            input=count_in,
+            output=count_out,
+            cached=tokens(inputs.cached_tokens) or 0,
+            image_in=tokens(inputs.image_tokens) or 0,
+            audio_in=tokens(inputs.audio_tokens) or 0,
+            audio_out=count_out if self._gives == "sound" else 0,
+            units=Units(images, milliseconds, image_out=drawn) if counted or drawn else None,
+        )
+
+    def refusal(self, body: bytes) -> Objection:
+        """What an error says."""
+        return objection(body)
+
+    def scan(self) -> Scanning:
+        """For a stream that is passed on."""
+        return Scanning(self)
+
+    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+        """Never: a conversation is not asked for by these."""
+        raise NotImplementedError
+
+    def read(self, body: bytes, chat: Chat) -> Answer:
+        """Never, as above."""
+        raise NotImplementedError
+
+    def listen(self, chat: Chat) -> Scanning:
+        """Never, as above."""
+        raise NotImplementedError
+
+
+def _milliseconds(seconds: Any) -> int:
+    """How long a recording is, as a server tells it: some write the number as a text."""
+    try:
+        return max(0, round(1000 * min(float(seconds), _LONGEST))) if seconds is not None else 0
+    except (TypeError, ValueError):
+        return 0
+
+
+MAKING = (
+    Making("embeddings", "/embeddings", listed=True),
+    Making("images", "/images/generations", listed=True, gives="image"),
+    Making("edits", "/images/edits", listed=True, gives="image"),
+    Making("speech", "/audio/speech", gives="sound"),
+    Making("transcriptions", "/audio/transcriptions"),
+)
+
+
+class Scanning:
+    """Passes bytes as they come; events are read for what they used, sound is not read at all.
+
+    `chars` counts what was delivered: bytes of sound, or events.
+    """
+
+    def __init__(self, wire: Making) -> None:
+        self.usage: Usage | None = None
+        self.chars = 0
+        self.complete = True  # where it breaks off, its transport says so
+        self.error = ""
+        self._wire = wire
+        self._told: bool | None = None
+        self._cutter = sse.Cutter()
+
+    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+        """Sound as it comes; of events whole ones."""
+        if self._told is None:
+            self._told = block.startswith(_EVENTS)
+        if not self._told:
+            self.chars += len(block)
+            return block
+        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        for data in sse.data(events):
+            self._take(data)
+        return events
+
+    def _take(self, data: bytes) -> None:
+        try:
+            found = _read(data)
+        except (msgspec.MsgspecError, UnicodeError):
+            return
+        self.chars += 1
+        if found.error is not None or found.type == "error":
+            self.error = "The model server failed"
+        self.usage = self._wire.told(found) or self.usage
+
+    def events(self, block: bytes) -> Sequence[Event]:
+        """Never."""
+        raise NotImplementedError
+
+    def end(self) -> Event:
+        """Never."""
+        raise NotImplementedError

@@ -1,0 +1,443 @@
+"""Anthropic's messages.
+
+Source: https://platform.claude.com/docs/en/api/messages and …/build-with-claude/streaming (events, stop
+reasons, usage, whose `input_tokens` leave out what was read from or written to the cache). A JSON answer is
+asked for as the input of a tool, which its models fill in by schema; that input is then the answer's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from sixfold.clients.chat import anthropic_models, sse
+from sixfold.clients.chat.completions import objection
+from sixfold.core import json_decoding
+from sixfold.core.gateway.chat import (
+    THOUGHTS,
+    Answer,
+    Argument,
+    Call,
+    Calling,
+    Chat,
+    Ended,
+    Event,
+    Message,
+    Outcome,
+    Part,
+    Picture,
+    Said,
+    Shape,
+    Stop,
+    Text,
+    Thinking,
+    Thought,
+)
+from sixfold.core.gateway.ports import Objection
+from sixfold.core.gateway.usage import NOTHING, Usage, tokens
+
+_encode = msgspec.json.Encoder().encode
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_any = json_decoding.decode_whole
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_DEFAULT_MAX_TOKENS = 4096
+_FOREIGN = frozenset({"", *THOUGHTS})  # seals of thoughts that no server of this protocol had
+_SHAPE = "answer_in_json"
+_STOPS: dict[str, Stop] = {
+    "end_turn": "end",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "stop_sequence": "sequence",
+    "tool_use": "tool",
+    "refusal": "filter",
+}
+
+
+class _Creation(msgspec.Struct):
+    ephemeral_1h_input_tokens: Any = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: Any = None
+    output_tokens: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    cache_creation: _Creation | None = None
+
+    def read(self) -> Usage:
+        cached = tokens(self.cache_read_input_tokens) or 0
+        written = tokens(self.cache_creation_input_tokens) or 0
+        creation = self.cache_creation or _Creation()
+        long = tokens(creation.ephemeral_1h_input_tokens) or 0
+        return Usage(
+            input=(tokens(self.input_tokens) or 0) + cached + written,
+            output=tokens(self.output_tokens) or 0,
+            cached=cached,
+            cache_write=written - long,
+            cache_write_long=long,
+        )
+
+    def over(self, before: _Usage | None) -> _Usage:
+        """The newer numbers where they are told, else the older: the end of a stream need not repeat all."""
+        if before is None:
+            return self
+        pairs = {name: (getattr(self, name), getattr(before, name)) for name in self.__struct_fields__}
+        return _Usage(**{name: old if new is None else new for name, (new, old) in pairs.items()})
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = msgspec.Raw()
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is a thought of another protocol's server, which this one would refuse."""
+        return self.type == "thinking" and (self.signature or "") in _FOREIGN
+
+
+class _Turn(msgspec.Struct):
+    role: str
+    content: list[_Block] | str
+
+    @property
+    def blocks(self) -> list[_Block]:
+        return [] if isinstance(self.content, str) else self.content
+
+    @property
+    def types(self) -> set[str]:
+        return {block.type for block in self.blocks}
+
+
+class _Document(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    model: str | None = None
+    content: list[_Block] | None = None
+    stop_reason: str | None = None
+    usage: _Usage | None = None
+    index: int = 0
+    message: Any = None
+    content_block: _Block | None = None
+    delta: _Block | None = None
+    error: Any = None
+
+
+_read = msgspec.json.Decoder(_Document).decode
+_turns_of = msgspec.json.Decoder(list[_Turn]).decode
+
+
+class Messages:
+    """`POST /messages`."""
+
+    name = "messages"
+    path = "/messages"
+
+    def pass_on(self, body: bytes, model: str) -> bytes:
+        """The same request for the server's own name of the model, without thoughts that it never had."""
+        fields = _raws(body)
+        if b'"thinking"' in body and "messages" in fields:
+            _leave_foreign(fields)
+        fields["model"] = msgspec.Raw(_encode(model))
+        return _encode(fields)
+
+    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+        """A conversation as a request."""
+        effort = chat.effort if not _shaped(chat) and _sealed(chat.messages) else ""
+        thinking = anthropic_models.thinking(model, effort)
+        chance = not thinking and anthropic_models.takes_chance(model)
+        limit = chat.max_tokens or _DEFAULT_MAX_TOKENS
+        fields: dict[str, Any] = {
+            "model": model,
+            "max_tokens": limit + anthropic_models.room(effort),
+            "messages": _turns(chat.messages),
+        }
+        if stream:
+            fields["stream"] = True
+        system = chat.system
+        if chat.shape is not None and not _shaped(chat):
+            system = f"{system}\n\n{_order(chat.shape)}".strip()
+        given: dict[str, Any] = {
+            "system": system or None,
+            "temperature": min(1.0, chat.temperature) if chance and chat.temperature is not None else None,
+            "top_p": chat.top_p if chance and chat.temperature is None else None,
+            "stop_sequences": [text for text in chat.stop if text.strip()] or None,
+            "metadata": {"user_id": chat.user} if chat.user else None,
+            **thinking,
+            **_tools(chat),
+        }
+        return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
+
+    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+        """What an answer used, and how many characters it has."""
+        found = _document(body)
+        chars = sum(len(block.text or block.thinking or bytes(block.input)) for block in found.content or ())
+        return found.usage.read() if found.usage is not None else None, chars
+
+    def read(self, body: bytes, chat: Chat) -> Answer:
+        """An answer in no dialect."""
+        found, shaped = _document(body), _shaped(chat)
+        parts = (_part(block, shaped=shaped) for block in found.content or ())
+        stop = _STOPS.get(found.stop_reason or "end_turn", "end")
+        return Answer(
+            found.id or "",
+            found.model or "",
+            tuple(part for part in parts if part is not None),
+            "end" if shaped and stop == "tool" else stop,
+            found.usage.read() if found.usage is not None else NOTHING,
+        )
+
+    def refusal(self, body: bytes) -> Objection:
+        """What an error says."""
+        return objection(body)
+
+    def scan(self) -> Listening:
+        """For a stream that is passed on."""
+        return Listening(shaped=False)
+
+    def listen(self, chat: Chat) -> Listening:
+        """For a stream that is translated."""
+        return Listening(shaped=_shaped(chat))
+
+
+class Listening:
+    """Reads the events of a message."""
+
+    def __init__(self, *, shaped: bool) -> None:
+        self.chars = 0
+        self.complete = False
+        self.error = ""
+        self._told: _Usage | None = None
+        self._stop: Stop = "end"
+        self._shaped = shaped
+        self._cutter = sse.Cutter()
+        self._calls: dict[int, int] = {}
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was told so far."""
+        return self._told.read() if self._told is not None else None
+
+    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+        """Whole events."""
+        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        for data in sse.data(events):
+            self._take(data)
+        return events
+
+    def events(self, block: bytes) -> Sequence[Event]:
+        """What a block says."""
+        said: list[Event] = []
+        for data in sse.data(self._cutter.feed(block)[0] if block else self._cutter.flush()):
+            found = self._take(data)
+            if found is None:
+                continue
+            if (
+                found.content_block is not None
+                and found.content_block.type == "tool_use"
+                and not self._shaped
+            ):
+                number = self._calls.setdefault(found.index, len(self._calls))
+                said.append(Calling(number, found.content_block.id or "", found.content_block.name or ""))
+            if found.type == "content_block_delta" and found.delta is not None:
+                said += self._said(found.index, found.delta)
+        return said
+
+    def end(self) -> Ended:
+        """How it ended."""
+        stop = "end" if self._shaped and self._stop == "tool" else self._stop
+        return Ended(stop, self.usage or NOTHING)
+
+    def _take(self, data: bytes) -> _Document | None:
+        try:
+            found = _read(data)
+        except (msgspec.MsgspecError, UnicodeError):
+            return None
+        if found.type == "error":
+            self.error = f"The model server failed: {objection(data).message[:200]}"
+        elif found.type == "message_stop":
+            self.complete = True
+        elif found.type == "message_start" and isinstance(found.message, dict):
+            usage = cast("dict[str, Any]", found.message).get("usage")
+            self._told = msgspec.convert(usage, _Usage) if isinstance(usage, dict) else None
+        if found.usage is not None:
+            self._told = found.usage.over(self._told)
+        if found.delta is not None:
+            delta = found.delta
+            self.chars += len(delta.text or delta.partial_json or delta.thinking or "")
+            self._stop = _STOPS.get(delta.stop_reason, "end") if delta.stop_reason else self._stop
+        return found
+
+    def _said(self, index: int, delta: _Block) -> list[Event]:
+        if delta.text:
+            return [Said(delta.text)]
+        if delta.thinking or delta.signature:
+            return [Thinking(delta.thinking or "", delta.signature or "")]
+        if delta.partial_json:
+            number = self._calls.get(index, 0)
+            return [Said(delta.partial_json) if self._shaped else Argument(number, delta.partial_json)]
+        return []
+
+
+def _document(body: bytes) -> _Document:
+    try:
+        found = _read(body)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ValueError("no answer") from error
+    if found.content is None:
+        raise ValueError("an answer without content")
+    return found
+
+
+def _part(block: _Block, *, shaped: bool) -> Text | Call | Thought | None:
+    """A block of an answer in no dialect; `shaped` is whether its tool's input is the answer."""
+    match block.type:
+        case "text" if block.text:
+            return Text(block.text)
+        case "thinking":
+            return Thought(block.thinking or "", block.signature or "")
+        case "tool_use":
+            arguments = (bytes(block.input) or b"{}").decode()
+            return Text(arguments) if shaped else Call(block.id or "", block.name or "", arguments)
+        case _:
+            return None
+
+
+def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
+    """Leave out the thoughts of others; every other block stays as it came.
+
+    Where a turn that waits for its tools has no thought left, nothing is thought about in this one.
+    """
+    try:
+        turns, rows = _turns_of(fields["messages"]), _rows(fields["messages"])
+    except (msgspec.MsgspecError, UnicodeError):
+        return  # the server says what is wrong
+    if not any(block.foreign for turn in turns for block in turn.blocks):
+        return
+    kept: list[tuple[_Turn, dict[str, msgspec.Raw]]] = []
+    for turn, row in zip(turns, rows, strict=True):
+        if not any(block.foreign for block in turn.blocks):
+            kept.append((turn, row))
+            continue
+        pairs = zip(turn.blocks, _list(row["content"]), strict=True)
+        own = [(block, raw) for block, raw in pairs if not block.foreign]
+        if own:
+            content = msgspec.Raw(_encode([raw for _, raw in own]))
+            kept.append((_Turn(turn.role, [block for block, _ in own]), {**row, "content": content}))
+    fields["messages"] = msgspec.Raw(_encode([row for _, row in kept]))
+    if not _thoughtful([turn for turn, _ in kept]):
+        fields.pop("thinking", None)
+
+
+def _thoughtful(turns: Sequence[_Turn]) -> bool:
+    """What `_sealed` asks, of a request that is passed on."""
+    types: set[str] = set()
+    for turn in reversed(turns):
+        if turn.role == "assistant":
+            types |= turn.types
+        elif types or "tool_result" not in turn.types:
+            break
+    return "tool_use" not in types or bool(types & {"thinking", "redacted_thinking"})
+
+
+def _sealed(messages: Sequence[Message]) -> bool:
+    """Whether thinking may go on: a turn that waits for its tools needs the sealed thought it began with."""
+    turn: list[Part] = []
+    for message in reversed(messages):
+        if message.role == "assistant":
+            turn += message.parts
+        elif turn or not any(isinstance(part, Outcome) for part in message.parts):
+            break
+    calls = any(isinstance(part, Call) for part in turn)
+    return not calls or any(isinstance(part, Thought) and part.seal and not part.field for part in turn)
+
+
+def _shaped(chat: Chat) -> bool:
+    """Whether the JSON that is asked for comes as the input of a tool."""
+    return chat.shape is not None and not chat.tools
+
+
+def _order(shape: Shape) -> str:
+    """What a model that has tools of its own is told of the JSON that is asked for."""
+    told = "Answer with one JSON object and nothing else."
+    return (
+        told if shape.schema is None else f"{told} It follows this schema: {_encode(shape.schema).decode()}"
+    )
+
+
+def _tools(chat: Chat) -> dict[str, Any]:
+    if _shaped(chat) and chat.shape is not None:
+        schema = chat.shape.schema or {"type": "object", "additionalProperties": True}
+        tool = {"name": _SHAPE, "description": "Give the whole answer as this JSON.", "input_schema": schema}
+        return {"tools": [tool], "tool_choice": {"type": "tool", "name": _SHAPE}}
+    if not chat.tools:
+        return {}
+    tools = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": {"type": "object", **tool.schema},
+        }
+        for tool in chat.tools
+    ]
+    kinds = {"auto": "auto", "none": "none", "required": "any"}
+    choice: dict[str, Any] = {"type": kinds.get(chat.choice, "tool")}
+    if chat.choice.startswith("="):
+        choice["name"] = chat.choice[1:]
+    if chat.parallel is False and choice["type"] != "none":
+        choice["disable_parallel_tool_use"] = True
+    return {"tools": tools, "tool_choice": choice}
+
+
+def _turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Turns that alternate: neighbours of one role are one turn."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        blocks = [block for part in message.parts if (block := _block(part)) is not None]
+        if not blocks:
+            continue
+        if turns and turns[-1]["role"] == message.role:
+            turns[-1]["content"] += blocks
+        else:
+            turns.append({"role": message.role, "content": blocks})
+    return turns
+
+
+def _block(part: Part) -> dict[str, Any] | None:
+    match part:
+        case Text():
+            return {"type": "text", "text": part.text} if part.text else None
+        case Picture():
+            return {"type": "image", "source": _source(part)}
+        case Call():
+            return {"type": "tool_use", "id": part.id, "name": part.name, "input": _arguments(part.arguments)}
+        case Outcome():
+            content = [block for inner in part.parts if (block := _block(inner)) is not None]
+            told: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
+            return {**told, "is_error": True} if part.failed else told
+        case Thought():
+            sealed = {"type": "thinking", "thinking": part.text, "signature": part.seal}
+            return sealed if part.seal and not part.field else None
+
+
+def _source(picture: Picture) -> dict[str, str]:
+    if picture.data:
+        return {"type": "base64", "media_type": picture.media_type, "data": picture.data}
+    return {"type": "url", "url": picture.url}
+
+
+def _arguments(text: str) -> Any:
+    try:
+        found = _any(text.encode())
+    except (msgspec.MsgspecError, UnicodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

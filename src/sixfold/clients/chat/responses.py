@@ -1,0 +1,144 @@
+"""OpenAI's responses, where a server speaks them itself: passed on, and read only for what they used.
+
+Source: https://platform.openai.com/docs/api-reference/responses and …/responses-streaming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sixfold.clients.chat import sse
+from sixfold.clients.chat.completions import objection
+from sixfold.core.gateway.chat import Answer, Chat, Event
+from sixfold.core.gateway.ports import Objection
+from sixfold.core.gateway.usage import Usage, tokens
+
+_encode = msgspec.json.Encoder().encode
+_raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_ENDS = frozenset({"response.completed", "response.incomplete"})
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: Any = None
+    reasoning_tokens: Any = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: Any = 0
+    output_tokens: Any = 0
+    input_tokens_details: _Details | None = None
+    output_tokens_details: _Details | None = None
+
+    def read(self) -> Usage:
+        inputs, outputs = self.input_tokens_details or _Details(), self.output_tokens_details or _Details()
+        return Usage(
+            input=tokens(self.input_tokens) or 0,
+            output=tokens(self.output_tokens) or 0,
+            cached=tokens(inputs.cached_tokens) or 0,
+            reasoning=tokens(outputs.reasoning_tokens) or 0,
+        )
+
+
+class _Response(msgspec.Struct):
+    object: str = ""
+    usage: _Usage | None = None
+    output: list[msgspec.Raw] | None = None
+    error: Any = None
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    delta: Any = None
+    response: _Response | None = None
+
+
+_read = msgspec.json.Decoder(_Response).decode
+_event = msgspec.json.Decoder(_Event).decode
+
+
+class Responses:
+    """`POST /responses`."""
+
+    name = "responses"
+    path = "/responses"
+
+    def pass_on(self, body: bytes, model: str) -> bytes:
+        """The same request for the server's own name of the model."""
+        fields = _raws(body)
+        fields["model"] = msgspec.Raw(_encode(model))
+        return _encode(fields)
+
+    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+        """Never: other dialects are asked for by chat completions."""
+        raise NotImplementedError
+
+    def read(self, body: bytes, chat: Chat) -> Answer:
+        """Never, as above."""
+        raise NotImplementedError
+
+    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+        """What an answer used, and how many characters it has."""
+        try:
+            found = _read(body)
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise ValueError("no answer") from error
+        if found.output is None:
+            raise ValueError("an answer without output")
+        return found.usage.read() if found.usage is not None else None, sum(
+            map(len, map(bytes, found.output))
+        )
+
+    def refusal(self, body: bytes) -> Objection:
+        """What an error says."""
+        return objection(body)
+
+    def scan(self) -> Listening:
+        """For a stream that is passed on."""
+        return Listening()
+
+    def listen(self, chat: Chat) -> Listening:
+        """Never, as above."""
+        raise NotImplementedError
+
+
+class Listening:
+    """Reads the events of a response."""
+
+    def __init__(self) -> None:
+        self.usage: Usage | None = None
+        self.chars = 0
+        self.complete = False
+        self.error = ""
+        self._cutter = sse.Cutter()
+
+    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+        """Whole events."""
+        events = self._cutter.feed(block)[0] if block else self._cutter.flush()
+        for data in sse.data(events):
+            self._take(data)
+        return events
+
+    def events(self, block: bytes) -> Sequence[Event]:
+        """Never."""
+        raise NotImplementedError
+
+    def end(self) -> Event:
+        """Never."""
+        raise NotImplementedError
+
+    def _take(self, data: bytes) -> None:
+        try:
+            found = _event(data)
+        except (msgspec.MsgspecError, UnicodeError):
+            return
+        if found.type.endswith(".delta") and isinstance(found.delta, str):
+            self.chars += len(found.delta)
+        elif found.type in _ENDS:
+            self.complete = True
+            if found.response is not None and found.response.usage is not None:
+                self.usage = found.response.usage.read()
+        elif found.type in ("error", "response.failed"):
+            self.error = "The model server failed"

@@ -1,0 +1,93 @@
+"""Model servers over aiohttp, for machines that pyreqwest is not built for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+
+from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
+from sixfold.core.gateway.ports import Broken
+
+
+class Client:
+    """One session of aiohttp."""
+
+    def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=connect_seconds, sock_read=quiet_seconds
+        )
+        self._session: aiohttp.ClientSession | None = None
+
+    def session(self) -> aiohttp.ClientSession:
+        """The one session."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=self._timeout,
+                headers={**HEADERS, "User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=False,
+            )
+        return self._session
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Opened:
+        """POST `body`."""
+        return await self._send("POST", url, headers, body)
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Opened:
+        """GET."""
+        return await self._send("GET", url, headers, None)
+
+    async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Opened:
+        try:
+            answer = await self.session().request(
+                method, url, headers=headers, data=body, allow_redirects=False
+            )
+        except TimeoutError as error:
+            raise Broken("did not answer in time") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Broken("could not be reached") from error
+        return Opened(answer)
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+            await asyncio.sleep(0)  # aiohttp's transports are closed a turn later
+
+
+class Opened:
+    """An answer whose head is there."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer = answer
+        self.status = answer.status
+        self.retry_after = answer.headers.get("retry-after", "")
+
+    async def read(self) -> bytes:
+        """The next bytes as they came in; none at the end. Raises `Broken`."""
+        try:
+            return await self._answer.content.readany()
+        except TimeoutError as error:
+            raise Broken("stopped answering") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Broken("broke off its answer") from error
+
+    async def whole(self) -> bytes:
+        """All that is left; raises `Broken`."""
+        blocks: list[bytes] = []
+        size = 0
+        while block := await self.read():
+            blocks.append(block)
+            size += len(block)
+            if size > MAX_ANSWER:
+                raise Broken("gave an answer that is too long")
+        return b"".join(blocks)
+
+    async def aclose(self) -> None:
+        """Let go of the connection; aiohttp uses one again whose answer was read to its end."""
+        self._answer.close() if not self._answer.content.at_eof() else self._answer.release()

@@ -1,0 +1,124 @@
+"""Model servers over pyreqwest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+
+from pyreqwest.client import Client as HttpClient
+from pyreqwest.client import ClientBuilder
+from pyreqwest.exceptions import BodyDecodeError, PyreqwestError, RequestTimeoutError
+from pyreqwest.request import StreamRequest
+from pyreqwest.response import Response
+
+from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
+from sixfold.core.gateway.ports import Broken
+
+
+class Client:
+    """One client of pyreqwest."""
+
+    def __init__(self, connect_seconds: float, quiet_seconds: float) -> None:
+        self._connect_seconds = connect_seconds
+        self._quiet_seconds = quiet_seconds
+        self._client: HttpClient | None = None
+
+    def client(self) -> HttpClient:
+        """The one client."""
+        if self._client is None:
+            self._client = (
+                ClientBuilder()
+                .connect_timeout(timedelta(seconds=self._connect_seconds))
+                .read_timeout(timedelta(seconds=self._quiet_seconds))
+                .follow_redirects(enable=False)
+                .no_proxy()
+                .user_agent(USER_AGENT)
+                .default_headers(HEADERS)
+                .gzip(enable=False)
+                .brotli(enable=False)
+                .zstd(enable=False)
+                .deflate(enable=False)
+                .build()
+            )
+        return self._client
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Opened:
+        """POST `body`."""
+        request = self.client().post(url).headers(headers).body_bytes(body)
+        if stream:  # else the client collects the first 64 KiB before it gives any
+            request = request.streamed_read_buffer_limit(0)
+        return await self._send(request.build_streamed())
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Opened:
+        """GET."""
+        return await self._send(self.client().get(url).headers(headers).build_streamed())
+
+    async def _send(self, request: StreamRequest) -> Opened:
+        try:
+            return Opened(request, await request.__aenter__())
+        except RequestTimeoutError as error:
+            raise Broken("did not answer in time") from error
+        except BodyDecodeError as error:
+            raise Broken("broke off its answer") from error
+        except PyreqwestError as error:
+            raise Broken("could not be reached") from error
+
+    async def aclose(self) -> None:
+        """Let go of the connections."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+
+class Opened:
+    """An answer whose head is there."""
+
+    def __init__(self, request: StreamRequest, response: Response) -> None:
+        self._request: StreamRequest | None = request
+        self._reader = response.body_reader
+        self._read_up = False
+        self.status = response.status
+        self.retry_after = response.get_header("retry-after") or ""
+
+    async def read(self) -> bytes:
+        """The next bytes as they came in; none at the end. Raises `Broken`."""
+        try:
+            while (block := await self._reader.read_chunk()) is not None:
+                _heed()
+                if block:
+                    return bytes(block)
+        except RequestTimeoutError as error:
+            raise Broken("stopped answering") from error
+        except PyreqwestError as error:
+            raise Broken("broke off its answer") from error
+        return b""
+
+    async def whole(self) -> bytes:
+        """All that is left; raises `Broken`."""
+        try:
+            found = await self._reader.read(MAX_ANSWER + 1)
+        except RequestTimeoutError as error:
+            raise Broken("stopped answering") from error
+        except PyreqwestError as error:
+            raise Broken("broke off its answer") from error
+        body = bytes(found or b"")
+        if len(body) > MAX_ANSWER:
+            raise Broken("gave an answer that is too long")
+        self._read_up = True
+        return body
+
+    async def aclose(self) -> None:
+        """Let go of the connection; one whose answer was read to its end is used again."""
+        request, self._request = self._request, None
+        if request is None:
+            return
+        leaving = request.__aexit__(None, None, None)
+        await (leaving if self._read_up else asyncio.shield(leaving))
+
+
+def _heed() -> None:
+    """Leave where the task was canceled: the client forgets that when the next bytes are there already."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

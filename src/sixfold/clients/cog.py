@@ -1,0 +1,221 @@
+"""Cog's HTTP API: what a container that was built with it answers, and how its inputs are written.
+
+Sources: https://cog.run/http/ (routes, idempotent PUT, 409 when every slot is taken, states, health in the
+body of `/health-check`, whose status is always 200) and https://cog.run/python/ (what inputs and outputs look
+like in `/openapi.json`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import httpx
+
+from sixfold.clients import provider_client
+
+PORT = 5000
+_CALL_SECONDS = 10.0
+_FIRST_LOOK_SECONDS = 0.02
+_LAST_LOOK_SECONDS = 0.5
+_PREDICTION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+State = Literal["succeeded", "failed", "canceled"]
+
+
+class Broken(Exception):
+    """The server gave an answer that Cog never gives; the text says which."""
+
+
+class Busy(Exception):
+    """Every slot of the server is taken."""
+
+
+class Refused(Exception):
+    """The server does not take these inputs; the text is its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a prediction ended: its output with files as data: URLs, and what was printed."""
+
+    state: State
+    output: Any
+    error: str
+    log: str
+
+
+class Cog:
+    """One server that speaks Cog, at an address of the operator's own machine."""
+
+    def __init__(self, client: httpx.AsyncClient, address: str) -> None:
+        self._client = client
+        self._address = address.rstrip("/")
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded; raises `Broken` with what its setup said when it failed.
+
+        The caller sets the time limit; until the server listens, this polls.
+        """
+        pause = _FIRST_LOOK_SECONDS
+        while True:
+            health = await self._health()
+            match health.get("status"):
+                case "READY" | "BUSY":
+                    return
+                case "SETUP_FAILED" | "DEFUNCT":
+                    said = provider_client.mapping(health.get("setup")).get("logs") or "no reason was given"
+                    raise Broken(f"its setup failed: {str(said).strip()[-2000:]}")
+                case _:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LAST_LOOK_SECONDS)
+
+    async def _health(self) -> Mapping[str, Any]:
+        try:
+            answer = await self._client.get(f"{self._address}/health-check", timeout=_CALL_SECONDS)
+            return provider_client.mapping(answer.json())
+        except (httpx.TransportError, ValueError):  # not listening yet, or something else does
+            return {}
+
+    async def document(self) -> Mapping[str, Any]:
+        """The server's OpenAPI document; raises `Broken`."""
+        try:
+            answer = await self._client.get(f"{self._address}/openapi.json", timeout=_CALL_SECONDS)
+            found = provider_client.mapping(answer.json())
+        except (httpx.TransportError, ValueError) as error:
+            raise Broken("it has no /openapi.json") from error
+        if "Input" not in provider_client.mapping(
+            provider_client.mapping(found.get("components")).get("schemas")
+        ):
+            raise Broken("its /openapi.json describes no Input")
+        return found
+
+    async def predict(self, name: str, inputs: Mapping[str, Any]) -> Ended:
+        """Run to the end; the same name joins a run that is under way.
+
+        Raises `Busy`, `Refused`, `Broken`, and httpx's errors when the connection breaks.
+        """
+        answer = await self._client.put(
+            f"{self._address}/predictions/{_safe(name)}", json={"input": dict(inputs)}, timeout=None
+        )
+        if answer.status_code == 409:
+            raise Busy
+        try:
+            found = provider_client.mapping(answer.json())
+        except ValueError as error:
+            raise Broken("it answered with no JSON") from error
+        if answer.status_code == 422:
+            raise Refused(_detail(found))
+        state = found.get("status")
+        if state not in ("succeeded", "failed", "canceled"):
+            raise Broken(f"it answered {answer.status_code} with the status {state!r}")
+        return Ended(state, found.get("output"), str(found.get("error") or ""), str(found.get("logs") or ""))
+
+    async def cancel(self, name: str) -> None:
+        """Ask a run to stop; one that is not known is no news."""
+        await self._client.post(f"{self._address}/predictions/{_safe(name)}/cancel", timeout=_CALL_SECONDS)
+
+
+def _safe(name: str) -> str:
+    if not _PREDICTION_ID.fullmatch(name):
+        raise ValueError(f"{name!r} is no prediction's name")
+    return name
+
+
+def _detail(found: Mapping[str, Any]) -> str:
+    """The first problem of a 422, which names the field after `body` and `input`."""
+    detail = found.get("detail")
+    first = provider_client.mapping(detail[0]) if isinstance(detail, list) and detail else {}
+    location = first.get("loc")
+    field = str(location[-1]) if isinstance(location, list) and location else ""
+    return " ".join(part for part in (field, str(first.get("msg") or detail or "is not valid")) if part)
+
+
+# -- what a server takes and gives, in the words of our catalogue --------------------------------------
+
+_TYPES = {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}
+_MEDIA_WORDS = (
+    ("video", re.compile(r"video|film|clip", re.I)),
+    ("audio", re.compile(r"audio|sound|speech|voice|music|song|wav|mp3", re.I)),
+    ("image", re.compile(r"image|picture|photo|mask|frame|portrait|img", re.I)),
+)
+
+
+def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The inputs of a Cog model as rows of our catalogue, in its own order; raises `Broken`.
+
+    A file of no kind that its name or description tells is a `file`; lists are lists of texts or numbers.
+    """
+    schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
+    whole = provider_client.mapping(schemas.get("Input"))
+    required = whole.get("required") or ()
+    rows = {
+        str(name): _resolved(provider_client.mapping(row), schemas)
+        for name, row in provider_client.mapping(whole.get("properties")).items()
+    }
+    ordered = sorted(rows.items(), key=lambda item: item[1].get("x-order", len(rows)))
+    return {name: _row(name, row, name in required) for name, row in ordered}
+
+
+def _resolved(row: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """A property with what its reference (choices) or its alternatives (optional inputs) say of it."""
+    found = dict(row)
+    for one in (*(row.get("allOf") or ()), *(row.get("anyOf") or ())):
+        part = provider_client.mapping(one)
+        if "$ref" in part:
+            part = provider_client.mapping(schemas.get(str(part["$ref"]).rpartition("/")[2]))
+        if part.get("type") != "null":
+            found = {**part, **found}
+    return found
+
+
+def _row(name: str, row: Mapping[str, Any], required: bool) -> dict[str, Any]:
+    kind = _type(name, row)
+    facts: dict[str, Any] = {"type": kind, "description": str(row.get("description") or "")}
+    if required:
+        facts["required"] = True
+    default = row.get("default")
+    if default is not None and kind not in ("image", "audio", "video", "file"):
+        facts["default"] = default
+    for ours, theirs in (("min", "minimum"), ("max", "maximum"), ("max_chars", "maxLength")):
+        if row.get(theirs) is not None:
+            facts[ours] = row[theirs]
+    if row.get("enum"):
+        facts["choices"] = [str(choice) for choice in row["enum"]]
+    return facts
+
+
+def _type(name: str, row: Mapping[str, Any]) -> str:
+    if row.get("type") == "array":
+        items = provider_client.mapping(row.get("items"))
+        if items.get("type") in ("integer", "number"):
+            return "numbers"
+        return "texts"
+    if row.get("format") == "uri":
+        return _media(f"{name} {row.get('description') or ''}")
+    return _TYPES.get(str(row.get("type")), "string")
+
+
+def _media(words: str) -> str:
+    return next((kind for kind, pattern in _MEDIA_WORDS if pattern.search(words)), "file")
+
+
+def output_kind(document: Mapping[str, Any]) -> str:
+    """What comes out, as far as the document tells: `file` for files, else `text` or `json`."""
+    schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
+    row = provider_client.mapping(schemas.get("Output"))
+    items = provider_client.mapping(row.get("items"))
+    if "uri" in (row.get("format"), items.get("format")):
+        info = provider_client.mapping(document.get("info"))
+        return _media(f"{row.get('description') or ''} {info.get('title') or ''}")
+    joined = row.get("x-cog-array-display") == "concatenate"
+    return "text" if row.get("type") == "string" or joined else "json"
+
+
+def concatenated(document: Mapping[str, Any]) -> bool:
+    """Whether a list of texts is one text in pieces."""
+    schemas = provider_client.mapping(provider_client.mapping(document.get("components")).get("schemas"))
+    return provider_client.mapping(schemas.get("Output")).get("x-cog-array-display") == "concatenate"

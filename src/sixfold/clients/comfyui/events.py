@@ -1,0 +1,166 @@
+"""What ComfyUI says while it runs a prompt, and what becomes of the run by it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection
+
+from sixfold.clients.comfyui import decoding
+from sixfold.clients.comfyui import errors as comfyui_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A node is being run."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """A node has done `done` of its `of` steps."""
+
+    node: str
+    done: float
+    of: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An output node has given something, for instance `{"images": [...]}`."""
+
+    node: str
+    output: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """These nodes' results were kept from an earlier run."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Previewed:
+    """A picture on the way: its JPEG or PNG bytes."""
+
+    data: bytes
+
+
+Event = Started | Stepped | Finished | Reused | Previewed
+Watch = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """One prompt on its way, told by what is heard of it."""
+
+    watch: Watch
+    wanted: frozenset[str]
+    prompt_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    client_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    outputs: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    over: bool = False
+    ended: bool = False  # there, though its outputs are not all here yet
+    socket: ClientConnection | None = None
+    tries: int = 0
+    credential_key: str = ""  # by which a later ComfyUI knows a client that comes back
+    unanswered_since: float | None = None
+    missed: int = 0
+    submitted: bool = False
+
+    async def hear(self, message: str | bytes) -> None:
+        """Take in one message of the socket; raises what ended the run badly."""
+        if isinstance(message, bytes):
+            # Event type (1: preview), then the picture's type; both four bytes.
+            if message[:4] == b"\0\0\0\1":
+                self.watch(Previewed(message[8:]))
+            return
+        try:
+            said: Any = await decoding.decoded(message.encode())
+        except (ValueError, RecursionError):
+            return
+        if isinstance(said, dict) and isinstance(said.get("data"), dict):
+            self.take(str(said.get("type")), said["data"])
+
+    def take(self, kind: str, data: Mapping[str, Any]) -> None:
+        """One event of ours; those of other prompts are passed over."""
+        if data.get("prompt_id", self.prompt_id) != self.prompt_id:
+            return
+        handler = _HEARD.get(kind)
+        if handler is not None:
+            handler(self, data)
+
+    def status(self, data: Mapping[str, Any]) -> None:
+        self.credential_key = str(data.get("credential_key") or self.credential_key)
+
+    def executing(self, data: Mapping[str, Any]) -> None:
+        if data.get("node") is not None:
+            self.watch(Started(str(data["node"])))
+        elif "prompt_id" in data:  # no node: the end, and its history is written
+            self.end()
+
+    def progress(self, data: Mapping[str, Any]) -> None:
+        if data.get("max"):
+            self.watch(_stepped(data.get("node"), data))
+
+    def progress_state(self, data: Mapping[str, Any]) -> None:
+        with comfyui_errors.understood():
+            nodes = dict(data.get("nodes") or {})
+            running = [_stepped(node, at) for node, at in nodes.items() if at.get("state") == "running"]
+        for event in running:
+            self.watch(event)
+
+    def executed(self, data: Mapping[str, Any]) -> None:
+        output = data.get("output")
+        if isinstance(output, dict):
+            self.outputs[str(data.get("node"))] = output
+            self.watch(Finished(str(data.get("node")), output))
+
+    def cached(self, data: Mapping[str, Any]) -> None:
+        self.watch(Reused(tuple(str(node) for node in data.get("nodes") or ())))
+
+    def failed(self, data: Mapping[str, Any]) -> None:
+        self.over = True
+        raise comfyui_errors.node_failed(data)
+
+    def interrupted(self, _data: Mapping[str, Any]) -> None:
+        self.over = True
+        raise comfyui_errors.Interrupted("The run was interrupted on the ComfyUI server.")
+
+    def end(self, _data: Mapping[str, Any] | None = None) -> None:
+        self.ended = True
+        self.over = self.wanted <= self.outputs.keys()
+
+    def read(self, entry: Mapping[str, Any]) -> None:
+        """The same from its history, which is written when it is over."""
+        status = entry.get("status") or {}
+        for kind, data in status.get("messages") or ():
+            if kind in {"execution_error", "execution_interrupted"}:
+                self.take(kind, data)
+        self.over = True
+        if status.get("status_str") == "error":
+            raise comfyui_errors.ComfyError("ComfyUI failed, and did not say why.")
+        self.outputs.update(entry.get("outputs") or {})
+
+
+def _stepped(node: Any, state: Mapping[str, Any]) -> Stepped:
+    with comfyui_errors.understood():
+        return Stepped(str(node), float(state.get("value") or 0), float(state.get("max") or 1))
+
+
+_HEARD: dict[str, Callable[[Run, Mapping[str, Any]], None]] = {
+    "status": Run.status,
+    "executing": Run.executing,
+    "progress": Run.progress,
+    "progress_state": Run.progress_state,
+    "executed": Run.executed,
+    "execution_cached": Run.cached,
+    "execution_error": Run.failed,
+    "execution_interrupted": Run.interrupted,
+    "execution_success": Run.end,
+}

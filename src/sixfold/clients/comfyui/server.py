@@ -1,0 +1,351 @@
+"""One ComfyUI server: what it has, a picture to it, a prompt to its end, the files back.
+
+A prompt is heard over its own websocket. Where that drops, or never opens, `/history` and `/queue` are
+asked instead while it is opened anew. A run that ends for any other reason than ComfyUI's own is taken
+back there: out of the queue, or by an interrupt that names it.
+
+Each call carries our hop header, which a Sixfold refuses: the address may be our own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+from urllib.parse import quote
+
+import httpx
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from sixfold.clients.comfyui import decoding
+from sixfold.clients.comfyui import errors as comfyui_errors
+from sixfold.clients.comfyui.errors import ComfyError, Unreachable
+from sixfold.clients.comfyui.events import Run, Watch
+from sixfold.core.humanize import seconds_text
+
+HOP = {"X-Sixfold-Hop": "1"}
+Graph = Mapping[str, Mapping[str, Any]]  # node id -> {"class_type", "inputs"}, ComfyUI's API format
+
+_HEADERS = {**HOP, "Accept-Encoding": "identity"}
+_SOCKET_TRIES = 5
+_WITHDRAWALS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a ComfyUI server may cost in seconds and bytes."""
+
+    connect_seconds: float = 3.0
+    answer_seconds: float = 30.0  # for one HTTP call; a run itself is limited by whoever waits for it
+    quiet_seconds: float = 10.0  # without a message, until the history is asked
+    gone_seconds: float = 20.0  # without any answer in the middle of a run, until it is given up
+    withdraw_seconds: float = 5.0
+    answer_bytes: int = 64 * 2**20  # all of /object_info with many custom nodes is some 10 MiB
+    message_bytes: int = 16 * 2**20
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file on the server, as outputs and uploads name it."""
+
+    filename: str
+    subfolder: str = ""
+    type: str = "output"
+
+    @property
+    def annotated(self) -> str:
+        """How an input such as LoadImage's names it."""
+        name = f"{self.subfolder}/{self.filename}" if self.subfolder else self.filename
+        return f"{name} [{self.type}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A server's version and first device; memory in bytes."""
+
+    version: str
+    device: str
+    memory_bytes: int
+    memory_free_bytes: int
+
+
+class Server:
+    """One ComfyUI server at `url`; holds nothing between calls but the client that it was given."""
+
+    def __init__(self, client: httpx.AsyncClient, url: str, limits: Limits = DEFAULT_LIMITS) -> None:
+        scheme, separator, rest = url.rstrip("/").partition("://")
+        if scheme not in {"http", "https"} or not separator or not rest:
+            raise ComfyError("SIXFOLD_COMFYUI_URL must begin with http:// or https://.")
+        self.url = f"{scheme}://{rest}"
+        self._socket_url = f"{'wss' if scheme == 'https' else 'ws'}://{rest}/ws?clientId="
+        self._client = client
+        self._limits = limits
+        self._timeout = httpx.Timeout(limits.answer_seconds, connect=limits.connect_seconds)
+
+    # -- what it has -----------------------------------------------------------------------------
+
+    async def object_info(self, class_type: str = "") -> dict[str, Any]:
+        """The schema of one node class, or of all; a class that is not there is not in the answer."""
+        return await self._object("/object_info" + (f"/{quote(class_type, safe='')}" if class_type else ""))
+
+    async def models(self, folder: str) -> tuple[str, ...]:
+        """The files of one folder of models (`checkpoints`, `upscale_models`, …)."""
+        status, body = await self._exchange("GET", f"/models/{quote(folder, safe='')}")
+        names = await _decoded(body) if status == 200 else []
+        return tuple(str(name) for name in names) if isinstance(names, list) else ()
+
+    async def metadata(self, folder: str, filename: str) -> dict[str, Any]:
+        """What a safetensors file says of itself; empty where it says nothing."""
+        path = f"/view_metadata/{quote(folder, safe='')}?filename={quote(filename, safe='')}"
+        status, body = await self._exchange("GET", path)
+        found = await _decoded(body) if status == 200 else {}
+        return found if isinstance(found, dict) else {}
+
+    async def stats(self) -> Stats:
+        """Version and memory; raises `ComfyError` where something else than ComfyUI answers."""
+        status, body = await self._exchange("GET", "/system_stats")
+        if status == 403:  # what a Sixfold says to another, or to itself
+            raise ComfyError("ComfyUI refused /system_stats (403).")
+        said = await _decoded(body) if status == 200 else {}
+        system = said.get("system") if isinstance(said, dict) else None
+        if not isinstance(system, dict) or "comfyui_version" not in system:
+            raise ComfyError("What answers at this address is not ComfyUI.")
+        with comfyui_errors.understood():
+            first: dict[str, Any] = (said.get("devices") or [{}])[0]
+            return Stats(
+                str(system["comfyui_version"]).removeprefix("v"),
+                str(first.get("name", "")).split(" : ")[0],
+                int(first.get("vram_total") or 0),
+                int(first.get("vram_free") or 0),
+            )
+
+    # -- files -----------------------------------------------------------------------------------
+
+    async def upload(self, name: str, data: bytes, content_type: str, folder: str = "temp") -> File:
+        """Put a picture there under `name`, over what was there; `temp` is emptied when ComfyUI starts."""
+        said = await self._object(
+            "/upload/image",
+            files={"image": (name, data, content_type)},
+            data={"type": folder, "overwrite": "true"},
+        )
+        if not isinstance(said.get("name"), str):
+            raise ComfyError("ComfyUI did not take the picture.")
+        return File(said["name"], str(said.get("subfolder") or ""), str(said.get("type") or "input"))
+
+    async def view(self, file: File, target: BinaryIO, max_bytes: int) -> str:
+        """Write a file of the server into `target`; gives its content type. Raises past `max_bytes`."""
+        query = {"filename": file.filename, "subfolder": file.subfolder, "type": file.type}
+        with _as_sentences(self._limits):
+            async with self._client.stream(
+                "GET", f"{self.url}/view", params=query, headers=_HEADERS, timeout=self._timeout
+            ) as response:
+                if response.status_code != 200:
+                    raise ComfyError(f"ComfyUI does not hand out its result ({response.status_code}).")
+                await _copied(response, target, max_bytes)
+                return response.headers.get("content-type", "").partition(";")[0].strip()
+
+    # -- a run -----------------------------------------------------------------------------------
+
+    async def run(
+        self, graph: Graph, wanted: Collection[str], watch: Watch = lambda _event: None
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Run a graph and give what its output nodes said, those of `wanted` among them.
+
+        `watch` is told of every step; what it raises ends the run here and there, as cancelation does.
+        """
+        run = Run(watch, frozenset(wanted))
+        try:
+            run.socket = await self._open(run)
+            await self._submit(run, graph)
+            await self._follow(run)
+        finally:
+            # A socket that is closed politely waits for the other side; nothing more is wanted of it.
+            if run.socket is not None:
+                run.socket.transport.abort()
+            if run.submitted and not run.over:
+                await self._withdraw(run)
+        return run.outputs
+
+    async def _open(self, run: Run) -> ClientConnection | None:
+        if run.tries >= _SOCKET_TRIES:
+            return None
+        run.tries += 1
+        try:
+            socket = await connect(
+                self._socket_url + run.client_id,
+                additional_headers=HOP,
+                proxy=None,
+                compression=None,
+                open_timeout=self._limits.connect_seconds,
+                ping_timeout=60,  # a server that loads a model may be deaf for a while
+                max_size=self._limits.message_bytes,
+            )
+            if run.credential_key:
+                known = {"type": "credential_auth", "data": {"credential_key": run.credential_key}}
+                await socket.send(json.dumps(known))
+        except (OSError, TimeoutError, WebSocketException):
+            return None
+        return socket
+
+    async def _submit(self, run: Run, graph: Graph) -> None:
+        run.submitted = True
+        body = {"prompt": graph, "client_id": run.client_id, "prompt_id": run.prompt_id}
+        status, answer = await self._exchange("POST", "/prompt", json=body)
+        if status == 400:
+            run.over = True
+            refusal = await _decoded(answer)
+            with comfyui_errors.understood():
+                raise comfyui_errors.refusal(refusal)
+        said = await _decoded(answer) if status == 200 else None
+        if not isinstance(said, dict) or "prompt_id" not in said:
+            raise ComfyError(f"ComfyUI did not take the prompt ({status}).")
+        run.prompt_id = str(said["prompt_id"])  # older servers choose their own
+
+    async def _follow(self, run: Run) -> None:
+        """Hear the run to its end; where nothing is heard, look."""
+        pauses = _pauses()
+        while not run.over:
+            if run.socket is None:
+                await asyncio.sleep(next(pauses))
+                run.socket = await self._open(run)
+                await self._look(run)  # after opening, so that nothing falls between
+                continue
+            try:
+                async with asyncio.timeout(self._limits.quiet_seconds):
+                    message = await run.socket.recv()
+            except TimeoutError:
+                await self._look(run)
+            except ConnectionClosed:
+                run.socket, pauses = None, _pauses()
+            else:
+                await run.hear(message)
+                if run.ended and not run.over:
+                    await self._look(run)
+
+    async def _look(self, run: Run) -> None:
+        """Ask the history and the queue; a run that neither knows twice in a row is lost."""
+        try:
+            entry = (await self._object(f"/history/{run.prompt_id}")).get(run.prompt_id)
+            running, pending = ((), ()) if entry is not None else await self._ours(run)
+        except Unreachable:
+            now = asyncio.get_running_loop().time()
+            run.unanswered_since = run.unanswered_since or now
+            if now - run.unanswered_since >= self._limits.gone_seconds:
+                raise Unreachable("ComfyUI stopped answering in the middle of the run.") from None
+            return
+        run.unanswered_since = None
+        if entry is not None:
+            with comfyui_errors.understood():
+                run.read(entry)
+            return
+        run.missed = 0 if running or pending else run.missed + 1
+        if run.missed > 1:
+            run.over = True
+            raise ComfyError("ComfyUI no longer knows this run: it was restarted, or its queue was cleared.")
+
+    async def _withdraw(self, run: Run) -> None:
+        """Take the run back there: out of the queue, or interrupted; nobody else's."""
+        with contextlib.suppress(ComfyError, TimeoutError):
+            async with asyncio.timeout(self._limits.withdraw_seconds):
+                for attempt in range(_WITHDRAWALS):
+                    running, pending = await self._ours(run)
+                    if running:
+                        # Older servers know no `prompt_id` here and stop what runs, which is ours.
+                        await self._exchange("POST", "/interrupt", json={"prompt_id": running[0]})
+                        return
+                    if pending:  # and once more: it may begin between the two calls
+                        await self._exchange("POST", "/queue", json={"delete": list(pending)})
+                    elif attempt:
+                        return
+                    await asyncio.sleep(0.02)
+
+    async def _ours(self, run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The ids of this run that are running, and that wait; found by the client's id as well, since
+        a call that was cut off may have left a prompt whose id was never learnt."""
+        queue = await self._object("/queue")
+        with comfyui_errors.understood():  # number, id, prompt, extra data, …
+            running, pending = (
+                tuple(
+                    str(item[1])
+                    for item in queue.get(part) or ()
+                    if item[1] == run.prompt_id or item[3].get("client_id") == run.client_id
+                )
+                for part in ("queue_running", "queue_pending")
+            )
+        return running, pending
+
+    # -- one call --------------------------------------------------------------------------------
+
+    async def _object(self, path: str, **request: Any) -> dict[str, Any]:
+        status, body = await self._exchange("POST" if request else "GET", path, **request)
+        if status != 200:
+            raise ComfyError(f"ComfyUI refused {path.partition('?')[0]} ({status}).")
+        said = await _decoded(body)
+        if not isinstance(said, dict):
+            raise ComfyError("ComfyUI answered something that is not understood.")
+        return said
+
+    async def _exchange(self, method: str, path: str, **request: Any) -> tuple[int, bytes]:
+        pieces = _Pieces()
+        with _as_sentences(self._limits):
+            async with self._client.stream(
+                method, self.url + path, headers=_HEADERS, timeout=self._timeout, **request
+            ) as response:
+                await _copied(response, pieces, self._limits.answer_bytes)
+                return response.status_code, b"".join(pieces.kept)
+
+
+class _Pieces:
+    """A file that only remembers."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    def write(self, piece: bytes) -> None:
+        self.kept.append(piece)
+
+
+async def _copied(response: httpx.Response, target: BinaryIO | _Pieces, max_bytes: int) -> None:
+    size = 0
+    async for piece in response.aiter_bytes():
+        size += len(piece)
+        if size > max_bytes:
+            raise ComfyError(f"ComfyUI's answer is larger than {max_bytes / 2**20:g} MiB.")
+        target.write(piece)
+
+
+@contextlib.contextmanager
+def _as_sentences(limits: Limits) -> Iterator[None]:
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise Unreachable("ComfyUI cannot be reached.") from error
+    except httpx.TimeoutException as error:
+        raise comfyui_errors.Slow(
+            f"ComfyUI did not answer within {seconds_text(limits.answer_seconds)}."
+        ) from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise Unreachable("The connection to ComfyUI broke.") from error
+
+
+async def _decoded(body: bytes) -> Any:
+    try:
+        return await decoding.decoded(body)
+    except (ValueError, RecursionError) as error:
+        raise ComfyError("ComfyUI answered something that is not JSON.") from error
+
+
+def _pauses() -> Iterator[float]:
+    """Seconds between two looks: at once, then ever longer, never more than two."""
+    yield 0.0
+    pause = 0.1
+    while True:
+        yield pause
+        pause = min(2.0, pause * 2)

@@ -1,0 +1,163 @@
+"""Where a space is served, and what it becomes: a model whose engine calls it there."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from sixfold import errors
+from sixfold.clients.gradio import schema as gradio_schema
+from sixfold.clients.gradio.schema import Function
+from sixfold.clients.gradio.server import Server, SpaceError
+from sixfold.core.catalog.gradio_spaces import RUNTIME, Imported, SpaceId
+from sixfold.core.catalog.metering import CONTAINER_TIME
+from sixfold.net.clients import Clients
+from sixfold.settings import Settings
+from sixfold.store.secrets import provider_key
+
+_HUB_SECONDS = 20.0
+_FACTORY = "sixfold.engines.remote.gradio:GradioEngine"
+
+
+class GradioSpaces:
+    """Spaces (`core.work.spaces.Spaces`) of a hub, or of the one endpoint that the operator named.
+
+    The operator's endpoint is trusted, as every base that he writes; what a hub names is asked through the
+    guard, with his token only where the space is private and he himself imports it.
+    """
+
+    def __init__(self, clients: Clients, hub: str, endpoint: str, token: Callable[[], str]) -> None:
+        self._clients = clients
+        self._hub = hub.rstrip("/")
+        self._endpoint = endpoint
+        self._token = token
+
+    async def read(self, space: SpaceId, *, hardware: str | None, private: bool) -> Imported:
+        """The space as a model."""
+        base, trusted, token = await self._place(space, private)
+        client = self._clients.upstream if trusted else self._clients.guarded
+        server = Server(client, base, self._token() if token else "")
+        try:
+            config, info = await server.describe()
+        except SpaceError as error:
+            if error.status in (200, 404):
+                raise errors.BadRequest(
+                    f"{space} serves no Gradio application of version 4, 5 or 6"
+                ) from error
+            raise errors.EngineFailed(f"{space} could not be read: {error}") from error
+        function = await asyncio.to_thread(gradio_schema.best, config, info)
+        place = {"base": base, "prefix": server.prefix, "trusted": trusted, "token": token}
+        engine = {
+            "factory": _FACTORY,
+            "kind": "space",
+            "lanes": 4,
+            "unlock": f"open {self.home(space)} to wake the space",
+            "options": {**place, **arguments(function)},
+        }
+        title = str(config.get("title") or space.name)[:200]
+        return Imported(space, document(space, self.home(space), title, function, engine, hardware))
+
+    def home(self, space: SpaceId) -> str:
+        """Its page at the hub."""
+        return f"{self._hub}/spaces/{space}"
+
+    async def image(self, space: SpaceId, template: str) -> str:
+        """Its container image: by the operator's template, else in the registry beside where it is served."""
+        if template:
+            return template.replace("{owner}", space.owner).replace("{name}", space.name).lower()
+        host = await self._hubs(f"/api/spaces/{space}/host", space, self._token())
+        name, _, domain = str(urlsplit(str(host.get("host") or "")).hostname or "").partition(".")
+        if not domain:
+            raise errors.EngineFailed(f"The hub does not say where {space} is served")
+        return f"registry.{domain}/{name}:latest"
+
+    async def _place(self, space: SpaceId, private: bool) -> tuple[str, bool, bool]:
+        """Where it is served, whether that is the operator's word, and whether the token goes along."""
+        if self._endpoint:
+            base = self._endpoint.replace("{owner}", space.owner).replace("{name}", space.name)
+            return base.rstrip("/"), True, bool(self._token())
+        token = self._token() if private else ""
+        about = await self._hubs(f"/api/spaces/{space}", space, token)
+        found = await self._hubs(f"/api/spaces/{space}/host", space, token)
+        host = str(found.get("host") or "")
+        if urlsplit(host).scheme != "https" or not urlsplit(host).hostname:
+            raise errors.EngineFailed(f"The hub does not say where {space} is served")
+        return host.rstrip("/"), False, bool(token) and about.get("private") is True
+
+    async def _hubs(self, path: str, space: SpaceId, token: str) -> Mapping[str, Any]:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        try:
+            answer = await self._clients.upstream.get(
+                f"{self._hub}{path}", headers=headers, timeout=_HUB_SECONDS, follow_redirects=False
+            )
+            found = answer.json() if answer.status_code == 200 else None
+        except (httpx.HTTPError, ValueError) as error:
+            raise errors.EngineFailed(f"The hub cannot be asked where {space} is served") from error
+        if answer.status_code in (401, 403, 404):
+            raise errors.BadRequest(f"The hub has no space {space} that can be seen from here")
+        if not isinstance(found, dict):
+            raise errors.EngineFailed(f"The hub answered {answer.status_code} for {space}")
+        return found
+
+
+def build(settings: Settings, clients: Clients) -> GradioSpaces:
+    """The reader of spaces for a server with these settings."""
+    token = functools.partial(provider_key, settings, "hf_token")
+    return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
+
+
+def arguments(function: Function) -> dict[str, Any]:
+    """What of an engine's options says how a function is called."""
+    places = [
+        {"name": each.name, "kind": each.kind, "default": each.default, "values": each.values}
+        for each in function.places
+    ]
+    return {
+        "function": function.index,
+        "places": places,
+        "output": function.output,
+        "output_kind": function.output_kind,
+        "returns": list(function.returns),
+    }
+
+
+def document(
+    space: SpaceId,
+    home: str,
+    title: str,
+    function: Function,
+    engine: Mapping[str, Any],
+    hardware: str | None,
+) -> dict[str, Any]:
+    """The catalogue's document of a space; `engine` says where it runs."""
+    name = space.model
+    model = {
+        "title": title,
+        "description": f"{title}: the space {space}, by its function {function.api_name}",
+        "output_kind": function.output_kind,
+        "price": CONTAINER_TIME,
+        "hardware": hardware,
+        "engines": [name],
+        "inputs": function.inputs,
+    }
+    template = {
+        "image": f"space:{space}",
+        "category": None,
+        "repository": home,
+        "upstream": home,
+        "license": "see the space",
+        "tags": ["space", "gradio"],
+        "schema": {
+            "runtime": RUNTIME,
+            "apiName": function.api_name,
+            "spaceId": str(space),
+            "dockerArgs": None,
+        },
+    }
+    usual = {"version": "1", "quality": "full", "concurrency": 1, "idle_seconds": 120}
+    return {"engines": {name: {**usual, **engine}}, "models": {name: model}, "template": template}

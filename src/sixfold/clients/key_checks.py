@@ -1,0 +1,53 @@
+"""Where a provider says whether it knows a key, without making anything: what `sixfold provider check` asks.
+
+Sources: https://developers.openai.com/api/reference/resources/models/methods/list.md,
+https://platform.claude.com/docs/en/api/models-list, https://replicate.com/docs/reference/http#account.get,
+https://fal.ai/docs/platform-apis/v1/models/pricing (the one call of fal's that needs a key and no queue).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from sixfold.clients.anthropic import ANTHROPIC, VERSION
+from sixfold.clients.fal import FAL
+from sixfold.clients.openai import OPENAI
+from sixfold.clients.provider_client import Calls, Limits, Provider
+from sixfold.clients.replicate import REPLICATE
+
+_LIMITS = Limits(call_seconds=15, attempts=3, waiting_seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One provider: the setting of its key, its variable, and the call that only a good key gets through."""
+
+    provider: Provider
+    setting: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict[str, str])
+    base_url: str = ""
+
+
+DOORS: Mapping[str, Door] = {
+    "fal": Door(
+        FAL, "fal_key", "models/pricing", {"endpoint_id": "fal-ai/flux/dev"}, "https://api.fal.ai/v1"
+    ),
+    "replicate": Door(REPLICATE, "replicate_api_token", "account"),
+    "openai": Door(OPENAI, "openai_api_key", "models"),
+    "anthropic": Door(ANTHROPIC, "anthropic_api_key", "models"),
+}
+
+
+async def knock(name: str, key: str, *, base_url: str = "") -> None:
+    """Ask a provider whether it takes a key; raises `EngineError` with one sentence when it does not."""
+    door = DOORS[name]
+    provider = dataclasses.replace(door.provider, base_url=door.base_url or door.provider.base_url)
+    versions = VERSION if name == "anthropic" else {}
+    async with httpx.AsyncClient(trust_env=False, headers=versions) as client:
+        to = Calls(client, provider, key, base_url=base_url, limits=_LIMITS)
+        await to.get(door.path, door.params)

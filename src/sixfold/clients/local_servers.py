@@ -1,0 +1,48 @@
+"""Servers of models that may run on this machine: where each listens, and how it is recognised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sixfold.clients.hosts import LOOPBACK
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """A kind of server, by the port that it takes by itself and a path whose answer has `word` in it.
+
+    `title` is what people call it, `program` what they start (empty where no page suggests starting it);
+    `word` is in lower case. Two kinds may share a port: the path and the word tell them apart.
+    """
+
+    kind: str
+    title: str
+    program: str
+    port: int
+    path: str
+    word: bytes
+
+    @property
+    def url(self) -> str:
+        """Its address on this machine."""
+        return self.url_on(LOOPBACK)
+
+    def url_on(self, host: str) -> str:
+        """Its address on a host."""
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def answers_with(self, body: bytes) -> bool:
+        """Whether an answer is of this kind: a JSON object with the word in it."""
+        return body.lstrip()[:1] == b"{" and self.word in body.lower()
+
+
+CHAT: Sequence[LocalServer] = (
+    LocalServer("ollama", "Ollama", "Ollama", 11434, "/api/version", b"version"),
+    LocalServer("llamacpp", "llama.cpp", "llama-server", 8080, "/props", b"n_ctx"),
+    LocalServer("vllm", "vLLM", "vLLM", 8000, "/version", b"version"),
+    LocalServer("lmstudio", "LM Studio", "", 1234, "/v1/models", b'"data"'),
+    LocalServer("sglang", "SGLang", "", 30000, "/get_model_info", b'"model_path"'),
+    LocalServer("llamaswap", "llama-swap", "", 8080, "/running", b'"running"'),
+)
+COMFYUI = LocalServer("comfyui", "ComfyUI", "ComfyUI", 8188, "/system_stats", b"comfyui")

@@ -1,0 +1,136 @@
+"""Replicate's predictions: create, look, cancel; and files for inputs that are too large for a data: URI.
+
+Sources: https://replicate.com/docs/reference/http (routes, `Prefer: wait=n`, `Cancel-After`),
+https://replicate.com/docs/topics/predictions/create-a-prediction (official models and versions),
+https://replicate.com/docs/topics/predictions/rate-limits (429), and
+https://replicate.com/docs/reference/error-codes (what a prediction fails with).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sixfold.clients import provider_client
+from sixfold.clients.provider_client import Body, Calls, Provider, Refusal
+from sixfold.core.catalog.engines import EngineError
+
+State = Literal["queued", "running", "done", "failed", "canceled"]
+_STATES: Mapping[str, State] = {
+    "starting": "queued",
+    "processing": "running",
+    "succeeded": "done",
+    "failed": "failed",
+    "canceled": "canceled",
+    "aborted": "canceled",
+}
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_VERSION = re.compile(r"[0-9a-f]{64}")
+_FORBIDDEN = re.compile(r"nsfw|flagged as sensitive|content policy|\bE005\b", re.I)
+
+
+def refusal(status: int, document: Any) -> Refusal:
+    """What Replicate means by an answer of failure: problem details (RFC 7807), with `invalid_fields`."""
+    found = provider_client.mapping(document)
+    said = str(found.get("detail") or found.get("title") or "")
+    field = next(iter(provider_client.texts(found.get("invalid_fields"))), {})
+    name = str(field.get("field") or "").rpartition(".")[2]
+    return provider_client.by_status(status, str(field.get("description") or said), name)
+
+
+REPLICATE = Provider("replicate", "Replicate", "Bearer", "https://api.replicate.com/v1", refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One of Replicate's predictions. `seconds` is the time that it is billed for, where that counts."""
+
+    id: str
+    state: State
+    output: Any
+    log: str
+    error: str
+    seconds: float | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state in {"done", "failed", "canceled"}
+
+
+class Replicate:
+    """Replicate through one token."""
+
+    def __init__(self, to: Calls) -> None:
+        self._to = to
+
+    async def create(
+        self, model: str, inputs: Mapping[str, Any], *, wait_seconds: int, cancel_after_seconds: float
+    ) -> Prediction:
+        """Start a prediction of an official model (`owner/name`) or of a version (`owner/name:version`).
+
+        The answer is held back up to `wait_seconds` (0 to 60) for a prediction that is quick. Replicate
+        cancels it by itself after `cancel_after_seconds`, should nobody be there to do so.
+        """
+        name, _, version = model.partition(":")
+        document: dict[str, Any] = {"input": dict(inputs)}
+        path = f"models/{name}/predictions"
+        if version or _VERSION.fullmatch(name):
+            document["version"] = version or name
+            path = "predictions"
+        headers = {"Cancel-After": f"{max(5, round(cancel_after_seconds))}s"}
+        if wait_seconds:
+            headers["Prefer"] = f"wait={wait_seconds}"
+        seconds = self._to.limits.call_seconds + wait_seconds
+        answer = await self._to.post(path, Body(document), headers, seconds=seconds)
+        return self._read(answer.document)
+
+    async def look(self, prediction: Prediction) -> Prediction:
+        """The prediction as it stands now."""
+        return self._read((await self._to.get(f"predictions/{prediction.id}")).document)
+
+    async def cancel(self, prediction: Prediction) -> None:
+        """Stop a prediction; one that has ended stays as it is."""
+        await self._to.post(f"predictions/{prediction.id}/cancel", Body())
+
+    async def put_file(self, name: str, content: bytes, content_type: str) -> tuple[str, str]:
+        """Store an input; gives its id and the address that a model may fetch it from."""
+        files = (("content", (name, content, content_type)),)
+        found = provider_client.mapping((await self._to.post("files", Body(files=files))).document)
+        file_id, address = str(found.get("id") or ""), provider_client.mapping(found.get("urls")).get("get")
+        if not _ID.fullmatch(file_id) or not isinstance(address, str):
+            raise self._unreadable()
+        return file_id, address
+
+    async def delete_file(self, file_id: str) -> None:
+        """Remove an input that was stored."""
+        await self._to.delete(f"files/{file_id}")
+
+    def error(self, prediction: Prediction) -> EngineError:
+        """Why a prediction came to nothing."""
+        if prediction.state == "canceled":
+            return self._to.failed(Refusal("broken", said="canceled the prediction"))
+        if _FORBIDDEN.search(prediction.error):
+            return self._to.failed(Refusal("policy"))
+        said = provider_client.presentable(prediction.error)
+        return self._to.failed(Refusal("broken", said=f"failed ({said})" if said else "failed"))
+
+    def _read(self, document: Any) -> Prediction:
+        found = provider_client.mapping(document)
+        prediction_id, state = str(found.get("id") or ""), _STATES.get(str(found.get("status")))
+        if not _ID.fullmatch(prediction_id) or state is None:
+            raise self._unreadable()
+        seconds = provider_client.mapping(found.get("metrics")).get("predict_time")
+        return Prediction(
+            id=prediction_id,
+            state=state,
+            output=found.get("output"),
+            log=str(found.get("logs") or ""),
+            error=str(found.get("error") or ""),
+            seconds=float(seconds) if isinstance(seconds, int | float) else None,
+        )
+
+    def _unreadable(self) -> EngineError:
+        return self._to.failed(Refusal("broken", said="gave an answer that cannot be read"))
