@@ -18,7 +18,7 @@ from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import Lease, Success, Trace
-from sixfold.store.sqlite import SqliteDatabase
+from sixfold.store.sqlite.database import SqliteDatabase
 from tests.road import Options, road
 
 TITLE = "Ledger and queue on SQLite"

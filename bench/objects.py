@@ -20,10 +20,10 @@ import obstore
 from bench.table import Row, calibration, of_samples
 from sixfold.core.media.media import blob_key
 from sixfold.core.media.ports import BlobStore
+from sixfold.store.blob_cache import Bounds, Cache
 from sixfold.store.buckets import Access, Bucket, open_bucket
-from sixfold.store.cache import Bounds, Cache
-from sixfold.store.files import FileStore
-from sixfold.store.objects import ObjectStore, Ways
+from sixfold.store.file_store import FileStore
+from sixfold.store.object_store import ObjectStore, Ways
 
 TITLE = "Blobs on files and on S3"
 ROUNDS = 40

@@ -28,7 +28,7 @@ from sixfold.core.memory.search.ports import Filter, Saturation, View
 from sixfold.core.memory.search.ranking import Question, Weights
 from sixfold.engines.text.minilm import NAME, MiniLM
 from sixfold.store.search.index import PageIndex
-from sixfold.store.sqlite import SqliteDatabase
+from sixfold.store.sqlite.database import SqliteDatabase
 
 _STEPS = (0.5, 0.75, 1.25, 1.5)  # what a weight is multiplied with, one at a time
 _WORDS = (

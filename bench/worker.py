@@ -19,7 +19,7 @@ from bench.table import Row, calibration, of_samples
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import Reports, WorkerSpec
 from sixfold.drivers.process import ProcessDriver
-from sixfold.store.files import FileStore
+from sixfold.store.file_store import FileStore
 
 TITLE = "Workers and blobs"
 ROUNDS = 2000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sixfold.store.blob_cache import Bounds, Cache
 from sixfold.store.buckets import Access, Bucket, open_bucket
-from sixfold.store.cache import Bounds, Cache
-from sixfold.store.objects import ObjectStore, Ways
+from sixfold.store.object_store import ObjectStore, Ways
 from tests import azure, s3
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
-from sixfold.store import databases as stores
-from sixfold.store import sqlite
+from sixfold.store import factory as stores
+from sixfold.store.admin import Keeper
 from sixfold.store.archive import TableReader, encode_row
-from sixfold.store.keeping import Keeper
+from sixfold.store.sqlite import database as sqlite
 from tests import ground
 
 FILE = "sixfold.db"

@@ -83,14 +83,14 @@ class Databases:
 
     async def _prepare(self, admin: Any) -> None:
         """Once for a run: a server that may lose everything with the machine's power, and the template."""
-        from sixfold.store import postgres_connect  # noqa: PLC0415 - conftest comes before the product
+        from sixfold.store.postgres import connection as postgres_connection  # noqa: PLC0415 - conftest comes before the product
 
         for setting in () if self._careful else _CARELESS:
             await admin.execute(f"ALTER SYSTEM SET {setting}")
         await admin.execute("SELECT pg_reload_conf()")
         await admin.execute(f"CREATE DATABASE {_TEMPLATE}_new")
         template: Any = await _connect(self.address(f"{_TEMPLATE}_new"))
-        await postgres_connect.migrate(template)
+        await postgres_connection.migrate(template)
         await template.close()
         await admin.execute(f"ALTER DATABASE {_TEMPLATE}_new RENAME TO {_TEMPLATE}")
 

@@ -28,7 +28,7 @@ from sixfold.core.media import media
 from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql
 from sixfold.store.archive import Damaged
-from sixfold.store.files import FileStore
+from sixfold.store.file_store import FileStore
 
 HISTORY = 3000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.store import databases
+from sixfold.store import factory
 from tests import ground, postgres
 from tests.stories.servers import Server, serving
 
@@ -59,5 +59,5 @@ async def _ended(server: Server, url: str) -> str:
 
 def _emptied(url: str, folder: Path) -> None:
     """A restore wants a database with nothing in it, and a test's has the schema already."""
-    databases.open_keeper(url, folder).migrate(0)
+    factory.open_keeper(url, folder).migrate(0)
     postgres.forget_schema(url)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.media.ports import BlobStore, ObjectInfo
-from sixfold.store.files import FileStore
+from sixfold.store.file_store import FileStore
 from tests import buckets, s3
 
 MAKERS: Mapping[str, Callable[[Path], BlobStore]] = {

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.store import files
-from sixfold.store.files import FileStore
+from sixfold.store import file_store
+from sixfold.store.file_store import FileStore
 
 MIB = 1 << 20
 
@@ -259,7 +259,7 @@ async def test_what_a_killed_server_left_is_dropped_when_it_is_old(store: FileSt
     new.mkdir(parents=True)
     for name in ("old", "fresh"):
         (new / name).write_bytes(b"half")
-    written = os.stat(new / "old").st_mtime - files.STALE_SECONDS - 60  # noqa: PTH116 - beside utime
+    written = os.stat(new / "old").st_mtime - file_store.STALE_SECONDS - 60  # noqa: PTH116 - beside utime
     os.utime(new / "old", (written, written))
     await store.put("k", b"1")
     assert new_files(tmp_path / "store") == ["fresh"]

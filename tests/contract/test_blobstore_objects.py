@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sixfold import errors, settings
 from sixfold.core.media.media import blob_key
+from sixfold.store.blob_cache import Bounds, Cache
 from sixfold.store.buckets import Access, InvalidUrl, open_bucket
-from sixfold.store.cache import Bounds, Cache
-from sixfold.store.objects import PART_BYTES, ObjectStore, Ways
+from sixfold.store.object_store import PART_BYTES, ObjectStore, Ways
 from tests import azure, buckets, s3
 from tests.wayward import Wayward, wayward
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sixfold.core.predictions.states import State
-from sixfold.store import postgres_binding as binding
-from sixfold.store import postgres_connect as link
 from sixfold.store import sql
+from sixfold.store.postgres import binding
+from sixfold.store.postgres import connection as link
 from sixfold.store.sql import Migration, Statement
 from tests import ground, postgres
 from tests.road import Options, road

@@ -13,7 +13,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, ledger
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import State
-from sixfold.store.sqlite import SqliteDatabase
+from sixfold.store.sqlite.database import SqliteDatabase
 from tests import ground
 from tests.road import PRICE, Options, road
 

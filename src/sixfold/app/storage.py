@@ -12,11 +12,11 @@ from pathlib import Path
 from sixfold.core.database import Database
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
-from sixfold.store import databases
+from sixfold.store import factory
+from sixfold.store.admin import Keeper, Loader
 from sixfold.store.archive import TableReader
-from sixfold.store.cache import Bounds, Cache
-from sixfold.store.files import FileStore
-from sixfold.store.keeping import Keeper, Loader
+from sixfold.store.blob_cache import Bounds, Cache
+from sixfold.store.file_store import FileStore
 
 DATABASE = "sixfold.db"  # SQLite's file in the data folder
 _SECRET_BYTES = 32
@@ -25,22 +25,22 @@ _CACHE_MARGIN_SECONDS = 60  # a file is handed out a little before its run begin
 
 def open_database(settings: Settings) -> Database:
     """The server's database, brought to this program's schema."""
-    return databases.open_database(settings.database_url, settings.data_dir / DATABASE)
+    return factory.open_database(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_snapshot(settings: Settings) -> AbstractContextManager[TableReader]:
     """Every table as it stands now, for a backup."""
-    return databases.open_snapshot(settings.database_url, settings.data_dir / DATABASE)
+    return factory.open_snapshot(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_loader(settings: Settings) -> Loader:
     """A new database that a backup fills."""
-    return databases.open_loader(settings.database_url, settings.data_dir / DATABASE)
+    return factory.open_loader(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_keeper(settings: Settings) -> Keeper:
     """Whoever looks after the database's schema and health."""
-    return databases.open_keeper(settings.database_url, settings.data_dir / DATABASE)
+    return factory.open_keeper(settings.database_url, settings.data_dir / DATABASE)
 
 
 def open_blobs(settings: Settings) -> BlobStore:
@@ -58,7 +58,7 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
     if not url or url.startswith("file://"):
         return FileStore(Path(url.removeprefix("file://")) if url else settings.data_dir / folder)
     try:
-        objects = importlib.import_module("sixfold.store.objects")
+        objects = importlib.import_module("sixfold.store.object_store")
     except ModuleNotFoundError as error:
         raise InvalidSetting(
             f"{url.partition(':')[0]}:// needs the extra: pip install 'sixfold[objects]'"

@@ -20,7 +20,7 @@ from sixfold.core.accounts import ledger_queries
 from sixfold.core.humanize import size
 from sixfold.settings import Settings
 from sixfold.store import sql
-from sixfold.store.keeping import BadDatabase
+from sixfold.store.admin import BadDatabase
 
 _LOW_DISK_BYTES = 1_000_000_000
 

@@ -15,7 +15,7 @@ from sixfold.app import storage
 from sixfold.cli.terminal import Refused
 from sixfold.core.database import Database, Transaction
 from sixfold.settings import Settings
-from sixfold.store.keeping import BadDatabase
+from sixfold.store.admin import BadDatabase
 from sixfold.store.sql import SchemaMismatch
 
 T = TypeVar("T")

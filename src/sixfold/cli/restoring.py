@@ -20,8 +20,8 @@ from sixfold.core.accounts import ledger_queries
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import Settings
 from sixfold.store import archive, durable, sql
+from sixfold.store.admin import Filled
 from sixfold.store.archive import Archive, Damaged, StoredFile
-from sixfold.store.keeping import Filled
 
 _STAGING = ".restoring"
 _CONTENT = ("store", "uploads")

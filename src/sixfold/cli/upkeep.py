@@ -16,7 +16,7 @@ from sixfold.core.humanize import size
 from sixfold.settings import Settings
 from sixfold.store import backup as backups
 from sixfold.store import sql
-from sixfold.store.keeping import Keeper
+from sixfold.store.admin import Keeper
 
 _SHOWN = 20
 

@@ -24,7 +24,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from sixfold import errors
-from sixfold.store.files import BadKey, segments
+from sixfold.store.file_store import BadKey, segments
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig  # it exists for the type checker alone

@@ -16,8 +16,8 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.clock import MINUTE_US
 from sixfold.core.database import one
-from sixfold.store import postgres_connect as link
-from sixfold.store import sqlite
+from sixfold.store.postgres import connection as link
+from sixfold.store.sqlite import database as sqlite
 from tests import databases, ground
 
 BEGAN = 1_764_500_000_000_000

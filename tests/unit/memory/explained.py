@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sixfold.core.database import Transaction
 from sixfold.store import sql
-from sixfold.store.postgres_binding import Binder
+from sixfold.store.postgres.binding import Binder
 
 T = TypeVar("T")
 _LOST = ("Rows Removed by Filter", "Rows Removed by Index Recheck")

@@ -15,7 +15,7 @@ from bench.quality import Corpus, Quality
 from sixfold.core.memory.search.index_cache import Shelf
 from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
-from sixfold.store.sqlite import SqliteDatabase
+from sixfold.store.sqlite.database import SqliteDatabase
 
 LEAST_OWN = Quality(recall_5=0.91, recall_10=0.94, mrr=0.76, ndcg=0.80, questions=246)
 LEAST_LOCOMO = Quality(recall_5=0.725, recall_10=0.80, mrr=0.60, ndcg=0.635, questions=495)

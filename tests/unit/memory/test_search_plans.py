@@ -18,8 +18,9 @@ from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.ports import Search
 from sixfold.core.memory.search.index_cache import Shelf
 from sixfold.core.memory.search.service import Finder
-from sixfold.store import sql, sqlite
+from sixfold.store import sql
 from sixfold.store.search.index import PageIndex
+from sixfold.store.sqlite import database as sqlite
 from tests import databases, ground, postgres
 from tests.unit.memory.explained import Explained
 

@@ -14,7 +14,7 @@ from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
 from sixfold.core.accounts.keys import Principal, Scope
 from sixfold.core.accounts.limits import OwnRates, Payer, Rates, SharedRates
 from sixfold.core.database import many
-from sixfold.store.sqlite import SqliteDatabase
+from sixfold.store.sqlite.database import SqliteDatabase
 from tests import databases, ground, postgres
 
 NOON = 1_763_726_400_000_000  # 2025-11-21T12:00:00Z

@@ -13,7 +13,7 @@ from sixfold.core.database import Database, one
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import Call, Ending, Filter
 from sixfold.core.gateway.usage import Usage
-from sixfold.store import sqlite
+from sixfold.store.sqlite import database as sqlite
 from tests import databases
 
 ALL = Filter()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sixfold.core.database import Value
 from sixfold.store import sql
-from sixfold.store.postgres_binding import translate
+from sixfold.store.postgres.binding import translate
 
 ROWS = 50_000
 COUNT = "SELECT COUNT(*) FROM {}"

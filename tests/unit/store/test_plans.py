@@ -17,7 +17,8 @@ from sixfold.clients.chat import bootstrap as chat_bootstrap
 from sixfold.core.account_data import deletion
 from sixfold.core.predictions import webhooks
 from sixfold.core.workers import scheduler
-from sixfold.store import sql, sqlite
+from sixfold.store import sql
+from sixfold.store.sqlite import database as sqlite
 from tests import ground, postgres
 from tests.unit.store import plans
 

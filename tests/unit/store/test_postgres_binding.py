@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("asyncpg")
 
-from sixfold.store.postgres_binding import Binder, translate
-from sixfold.store.postgres_connect import BEGUN, place
+from sixfold.store.postgres.binding import Binder, translate
+from sixfold.store.postgres.connection import BEGUN, place
 
 
 def test_a_parameter_has_the_type_of_its_value() -> None:

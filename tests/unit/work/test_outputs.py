@@ -12,7 +12,7 @@ import pytest
 from sixfold.core.media.media import Media
 from sixfold.core.media.ports import ObjectInfo, StagedFile
 from sixfold.core.provenance import embed
-from sixfold.store.files import FileStore
+from sixfold.store.file_store import FileStore
 
 NOBODY: Any = None  # what storing an output asks nothing of
 LARGE = 48 << 20

@@ -7,8 +7,8 @@ from collections.abc import Collection
 import numpy as np
 
 from sixfold.core.memory.indexing.entries import Entry
-from sixfold.store.search.pages import Pages
-from sixfold.store.search.view import PageView
+from sixfold.store.search.page_store import Pages
+from sixfold.store.search.query_view import PageView
 
 _LET_GO = 2**24  # bytes of the vectors that a search lets go, and more
 

@@ -15,13 +15,13 @@ from typing import Any, TypeVar, cast
 
 from sixfold import errors
 from sixfold.core.database import Transaction
-from sixfold.store import postgres_connect as link
 from sixfold.store import sql
+from sixfold.store.admin import BadDatabase, Health
 from sixfold.store.archive import Damaged, Row, TableReader
-from sixfold.store.keeping import BadDatabase, Health
-from sixfold.store.postgres_binding import Binder
-from sixfold.store.postgres_connect import GONE, Connection
-from sixfold.store.postgres_reading import Reading
+from sixfold.store.postgres import connection as link
+from sixfold.store.postgres.binding import Binder
+from sixfold.store.postgres.connection import GONE, Connection
+from sixfold.store.postgres.readers import Reading
 
 T = TypeVar("T")
 

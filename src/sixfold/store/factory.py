@@ -10,10 +10,10 @@ from typing import Any
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
 from sixfold.settings import InvalidSetting
+from sixfold.store.admin import Keeper, Loader
 from sixfold.store.archive import TableReader
-from sixfold.store.keeping import Keeper, Loader
-from sixfold.store.sqlite import SqliteDatabase
-from sixfold.store.sqlite_tables import SqliteKeeper, SqliteLoader, SqliteSnapshot
+from sixfold.store.sqlite.admin import SqliteKeeper, SqliteLoader, SqliteSnapshot
+from sixfold.store.sqlite.database import SqliteDatabase
 
 
 def open_database(url: str, file: Path, clock: Clock | None = None) -> Database:

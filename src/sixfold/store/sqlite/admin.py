@@ -11,9 +11,10 @@ from typing import TypeVar, cast
 
 from sixfold.core.clock import steady_clock
 from sixfold.core.database import Rows, Transaction
-from sixfold.store import sql, sqlite
+from sixfold.store import sql
+from sixfold.store.admin import BadDatabase, Health
 from sixfold.store.archive import Damaged, Row
-from sixfold.store.keeping import BadDatabase, Health
+from sixfold.store.sqlite import database as sqlite
 
 T = TypeVar("T")
 

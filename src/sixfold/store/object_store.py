@@ -26,9 +26,9 @@ from obstore import exceptions
 from sixfold import errors
 from sixfold.core.media import media
 from sixfold.core.media.ports import ObjectInfo
+from sixfold.store.blob_cache import Cache
 from sixfold.store.buckets import Access, Bucket, Unconditional, open_bucket, understood
-from sixfold.store.cache import Cache
-from sixfold.store.files import MAX_KEY_CHARACTERS, PIECE_BYTES, BadKey, is_segment, segments
+from sixfold.store.file_store import MAX_KEY_CHARACTERS, PIECE_BYTES, BadKey, is_segment, segments
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta  # these exist for the type checker alone

@@ -14,7 +14,7 @@ import numpy as np
 from sixfold.core.memory.indexing.entries import Entry
 from sixfold.core.memory.relation_extraction import dates
 from sixfold.core.memory.search import time_expressions
-from sixfold.store.search import order
+from sixfold.store.search import folder_order
 from sixfold.store.search.columns import NOBODY, Column, Flags, Places, Postings, Room, Shares
 from sixfold.store.search.spelling import Spellings
 
@@ -51,7 +51,7 @@ class Pages:
         self.passage_length = Column(np.float32)
         self.page_ids: list[str] = []
         self.slugs: list[str] = []
-        self.order = order.Order(self.slugs, self.created)
+        self.order = folder_order.Order(self.slugs, self.created)
         self.folder_pages = Column(np.int64)
         self.folder_words = Column(np.float64)
         self.matrix = np.zeros((0, DIMENSIONS), np.float32)
@@ -151,7 +151,7 @@ class Pages:
         self.created[place] = entry.created_at
         first, last = time_expressions.named(dates.of_slug(entry.slug)) or (MOST_MICROS, 0)
         self.dated_from[place], self.dated_to[place] = first, last
-        folder = self.folder[place] = self._folder(order.folder(entry.slug))
+        folder = self.folder[place] = self._folder(folder_order.folder(entry.slug))
         self.folder_pages[folder] += 1
         self.order.add(place)
 
@@ -165,7 +165,7 @@ class Pages:
         folder = int(self.folder[place])
         self.folder_pages[folder] -= 1
         if folder and not self.folder_pages[folder]:
-            del self._folders[order.folder(slug)]
+            del self._folders[folder_order.folder(slug)]
             self._numbers.give_back(folder)
         self.folder[place] = 0
         self.slugs[place] = ""

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from sixfold.core.clock import Clock
 from sixfold.core.database import Row, Transaction, Value
-from sixfold.store import postgres_connect as link
-from sixfold.store.postgres_binding import Binder, Prepared
-from sixfold.store.postgres_connect import GONE, PATIENCE_SECONDS, Connection
+from sixfold.store.postgres import connection as link
+from sixfold.store.postgres.binding import Binder, Prepared
+from sixfold.store.postgres.connection import GONE, PATIENCE_SECONDS, Connection
 from sixfold.store.sql import Statement, turns
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.memory.search.ports import Filter, Saturation
 from sixfold.store.search.columns import Flags, Floats, Places
-from sixfold.store.search.pages import Pages
+from sixfold.store.search.page_store import Pages
 
 T = TypeVar("T")
 _EVERYTHING = Filter()

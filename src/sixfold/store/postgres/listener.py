@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from sixfold import errors
-from sixfold.store import postgres_connect as link
-from sixfold.store.postgres_connect import GONE, Connection
+from sixfold.store.postgres import connection as link
+from sixfold.store.postgres.connection import GONE, Connection
 
 _LOG = logging.getLogger("sixfold.store")
 _CHANNEL = "sixfold"

@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from sixfold.store.files import STALE_SECONDS
+from sixfold.store.file_store import STALE_SECONDS
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _NEW = "~new"

@@ -21,14 +21,14 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs] # it has none
 from sixfold import errors
 from sixfold.core.clock import SECOND_US, Clock
 from sixfold.core.database import Query, Transaction, TransactionConflict, Value
-from sixfold.store import postgres_connect as link
 from sixfold.store import sql
-from sixfold.store.postgres_binding import Binder, Prepared
-from sixfold.store.postgres_connect import GONE, Connection
-from sixfold.store.postgres_folding import Folder
-from sixfold.store.postgres_jobs import Apart, Crowd, Job, Seen
-from sixfold.store.postgres_listen import Listener, Told
-from sixfold.store.postgres_reading import Readers, Reading
+from sixfold.store.postgres import connection as link
+from sixfold.store.postgres.binding import Binder, Prepared
+from sixfold.store.postgres.connection import GONE, Connection
+from sixfold.store.postgres.listener import Listener, Told
+from sixfold.store.postgres.pipelining import Folder
+from sixfold.store.postgres.readers import Readers, Reading
+from sixfold.store.postgres.transactions import Apart, Crowd, Job, Seen
 
 T = TypeVar("T")
 

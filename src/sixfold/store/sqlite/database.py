@@ -20,7 +20,7 @@ from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
 from sixfold.core.database import Query, Transaction, TransactionConflict
 from sixfold.store import sql
-from sixfold.store.sqlite_binding import Binder
+from sixfold.store.sqlite.binding import Binder
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sixfold.core.database import Row
-from sixfold.store.postgres_binding import Prepared
-from sixfold.store.postgres_connect import Connection
+from sixfold.store.postgres.binding import Prepared
+from sixfold.store.postgres.connection import Connection
 
 _ARGUMENT = re.compile(r"\$(\d+)::(text|bigint|double precision|bytea)")
 _FUNCTION = """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sixfold.core.database import Value
-from sixfold.store.postgres_connect import BEGUN
+from sixfold.store.postgres.connection import BEGUN
 
 # What may hold a colon that is no parameter: a text, a comment, a cast.
 _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|::|:([a-z_]\w*)")
