@@ -32,10 +32,11 @@ from sixfold.clients.comfyui.server import Server
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.remote_engines import Outside
-from sixfold.engines.remote import comfyui_graphs, comfyui_stock
-from sixfold.engines.remote.comfyui import ComfyEngine
-from sixfold.engines.remote.comfyui_graphs import Plan, Wish
-from sixfold.engines.remote.comfyui_stock import Stock
+from sixfold.engines.providers.comfyui import capabilities as comfyui_capabilities
+from sixfold.engines.providers.comfyui import image_graphs
+from sixfold.engines.providers.comfyui.capabilities import Stock
+from sixfold.engines.providers.comfyui.engine import ComfyEngine
+from sixfold.engines.providers.comfyui.image_graphs import Plan, Wish
 from tests.areas.house import House, house
 
 TITLE = "In front of a ComfyUI"
@@ -72,7 +73,7 @@ class _Context:
 
 
 def _plan(stock: Stock, seed: int) -> Plan:
-    return comfyui_graphs.text_to_image(stock, Wish("a lake", "", SIDE, SIDE, seed))
+    return image_graphs.text_to_image(stock, Wish("a lake", "", SIDE, SIDE, seed))
 
 
 def _foreign(stock: Stock, seed: int) -> Plan:
@@ -155,7 +156,7 @@ async def _measure(url: str, folder: Path) -> list[Row]:
         httpx.AsyncClient(trust_env=False) as client,
         house(folder, app_catalog.models_document(), comfyui_url=url) as home,
     ):
-        stock = await comfyui_stock.read(Server(client, url))
+        stock = await comfyui_capabilities.read(Server(client, url))
         ways: dict[str, One] = {
             KNOWN: lambda seed: _straight(client, url, _plan(stock, seed)),
             "by the engine, PNG": _by_engine(client, url, "png"),
@@ -175,7 +176,7 @@ async def _measure(url: str, folder: Path) -> list[Row]:
         probes: list[float] = []
         for _ in range(PROBES):
             began = time.perf_counter()
-            await comfyui_stock.probe(client, url)
+            await comfyui_capabilities.probe(client, url)
             probes.append(time.perf_counter() - began)
     rows: list[Row] = []
     straight = 0.0

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bench.table import Row, of_samples
 from sixfold.core.catalog.engines import Task
-from sixfold.engines.numbers.engine import ForecastEngine
+from sixfold.engines.forecast.engine import ForecastEngine
 
 Values = NDArray[np.float64]
 

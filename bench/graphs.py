@@ -48,7 +48,7 @@ from sixfold.core.workflows.execute import execute
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.svg import layout
 from sixfold.core.workflows.validate import validate
-from sixfold.engines.nodes import classes
+from sixfold.engines.workflow_nodes import registry as workflow_nodes_registry
 from tests.stories import servers
 from tests.unit.graphs import corpus
 from tests.unit.graphs.small import CLASSES, World, node
@@ -254,15 +254,25 @@ def others() -> list[Row]:
         for ui, true in pairs
     )
     templates = [corpus.load(path) for path in corpus.TEMPLATES]
-    graphs = [convert(each, classes.registry()).graph for each in templates]
+    graphs = [convert(each, workflow_nodes_registry.registry()).graph for each in templates]
     share = Row("pairs converted to what ran", 100 * equal / len(pairs), "%", note=f"{equal} of {len(pairs)}")
     return [
         share,
         of_samples(
-            "template converted", timed(lambda each: convert(each, classes.registry()), templates), "ms"
+            "template converted",
+            timed(lambda each: convert(each, workflow_nodes_registry.registry()), templates),
+            "ms",
         ),
-        of_samples("template checked", timed(lambda each: validate(each, classes.registry()), graphs), "µs"),
-        of_samples("template drawn", timed(lambda each: layout.draw(each, classes.registry()), graphs), "ms"),
+        of_samples(
+            "template checked",
+            timed(lambda each: validate(each, workflow_nodes_registry.registry()), graphs),
+            "µs",
+        ),
+        of_samples(
+            "template drawn",
+            timed(lambda each: layout.draw(each, workflow_nodes_registry.registry()), graphs),
+            "ms",
+        ),
     ]
 
 

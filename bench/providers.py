@@ -24,8 +24,8 @@ import httpx
 
 from bench.table import Row, calibration, of_samples
 from sixfold.core.workers.remote_engines import RemoteEngine
-from sixfold.engines.remote.fal import FalEngine
-from sixfold.engines.remote.openai import OpenAIEngine
+from sixfold.engines.providers.fal import FalEngine
+from sixfold.engines.providers.openai import OpenAIEngine
 from tests.areas import test_providers as served
 from tests.areas.house import House
 from tests.fakes import fal, openai, serving

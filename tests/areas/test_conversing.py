@@ -12,7 +12,7 @@ import av
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.engines import standings
+from sixfold.engines import availability as engine_availability
 from tests.areas.gateway import Gateway, gateway
 from tests.areas.house import House, house
 
@@ -82,8 +82,8 @@ async def test_without_a_language_model_it_says_what_would_help(tmp_path: Path) 
 async def test_run_whose_own_runs_have_no_engine_is_refused_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, inputs: dict[str, Any], lacks: str
 ) -> None:
-    importable = standings._importable
-    monkeypatch.setattr(standings, "_importable", lambda name: name != missing and importable(name))
+    importable = engine_availability._importable
+    monkeypatch.setattr(engine_availability, "_importable", lambda name: name != missing and importable(name))
     async with gateway(tmp_path, models=app_catalog.models_document()) as door:
         if "audio" in inputs:
             kept = await door.home.client.post(
@@ -120,8 +120,10 @@ def _silence() -> bytes:
 async def test_speak_without_the_recognizer_serves_and_transcribe_says_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    importable = standings._importable
-    monkeypatch.setattr(standings, "_importable", lambda name: name != "pocketsphinx" and importable(name))
+    importable = engine_availability._importable
+    monkeypatch.setattr(
+        engine_availability, "_importable", lambda name: name != "pocketsphinx" and importable(name)
+    )
     async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
         spoken = (await run(home, task="speak", text="hello")).json()
         assert spoken["status"] == "succeeded", spoken

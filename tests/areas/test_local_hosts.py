@@ -9,7 +9,7 @@ import pytest
 
 from sixfold.clients import hosts, local_servers
 from sixfold.clients.chat import servers as found_servers
-from sixfold.engines.remote import comfyui_standing
+from sixfold.engines.providers.comfyui import availability as comfyui_availability
 from tests.areas.gateway import listening as served
 from tests.areas.house import house
 from tests.areas.local_servers import USUAL, answered_by, chat, home_with, status
@@ -153,7 +153,7 @@ async def test_a_comfyui_on_a_probed_host_makes_images(
     async with comfyui(host="127.0.0.2") as comfy:
         port = int(comfy.url.rpartition(":")[2])
         look_at(monkeypatch)
-        monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 30.0)
+        monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 30.0)
         monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
         async with home_with(tmp_path, probe_hosts=("127.0.0.2",)) as home:
             await home.product.standings.refresh()

@@ -86,7 +86,7 @@ def spec(folder: Path) -> WorkerSpec:
     program = folder / "probe.py"
     program.write_text(PROGRAM, "utf-8")
     options: dict[str, Any] = {
-        "factory": "sixfold.engines.own.engine:FunctionEngine",
+        "factory": "sixfold.engines.python_models.engine:FunctionEngine",
         "options": {"path": str(program), "version": "1"},
         "shown": [str(program)],
     }

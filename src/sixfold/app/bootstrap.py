@@ -64,9 +64,9 @@ from sixfold.core.workers.runs import Finisher
 from sixfold.core.workers.scheduler import Supervisor
 from sixfold.core.workflows.service import Workshop
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.own import shelf as own_files
+from sixfold.engines.availability import Standings
+from sixfold.engines.python_models import watcher as own_files
 from sixfold.engines.resources import InstalledResources
-from sixfold.engines.standings import Standings
 from sixfold.net.clients import Clients
 from sixfold.net.fetch import Fetcher
 from sixfold.payments.erc20 import Deposits

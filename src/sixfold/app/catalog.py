@@ -18,11 +18,11 @@ from sixfold.core.catalog import models as catalogs
 from sixfold.core.catalog.hardware import Shelf
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
-from sixfold.engines import wishes
+from sixfold.engines import option_validation
+from sixfold.engines.availability import Probe, Standings
 from sixfold.engines.image.style.names import NAMED_STYLES
-from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from sixfold.engines.providers.comfyui.availability import ComfyStandings
 from sixfold.engines.resources import InstalledResources, Look
-from sixfold.engines.standings import Probe, Standings
 from sixfold.net.clients import Clients
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
@@ -75,8 +75,8 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
             if row["kind"] == "graph":
                 row["free_runs"] = settings.graph_free_runs
             if name in wished:
-                wishes.check(name, row["factory"], row["options"])
-    except (engine_selection.WrongChoice, wishes.WrongWish) as error:
+                option_validation.check(name, row["factory"], row["options"])
+    except (engine_selection.WrongChoice, option_validation.WrongWish) as error:
         raise InvalidSetting(str(error)) from error
     named = {"style-painter": NAMED_STYLES}
     try:

@@ -31,7 +31,7 @@ from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.drivers.sandbox import SandboxDriver
 from sixfold.drivers.spaces import SpaceDriver
-from sixfold.engines.standings import Probe, Standings
+from sixfold.engines.availability import Probe, Standings
 from sixfold.settings import InvalidSetting, Settings
 
 

@@ -23,7 +23,7 @@ from sixfold.core.workflows.pictures import PictureCodecs
 from sixfold.core.workflows.service import PUBLIC, UNLOCK, Craft, Workshop
 from sixfold.core.workflows.storage import Names
 from sixfold.core.workflows.workflows import Space
-from sixfold.engines.remote.comfyui_workflows import ComfyWorkflows
+from sixfold.engines.providers.comfyui.workflows import ComfyWorkflows
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
 
@@ -40,7 +40,7 @@ def built_in_spaces() -> Mapping[str, Space]:
 
 def node_classes() -> Registry:
     """Every class of nodes that graphs may name."""
-    classes: Registry = import_string.deferred("sixfold.engines.nodes.classes:registry")()
+    classes: Registry = import_string.deferred("sixfold.engines.workflow_nodes.registry:registry")()
     return classes
 
 
@@ -68,12 +68,12 @@ def build(
     examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
     craft = Craft(
         node_classes,
-        packer=import_string.deferred("sixfold.engines.nodes.packing:Packer"),
+        packer=import_string.deferred("sixfold.engines.workflow_nodes.serialization:Packer"),
         pictures=PictureCodecs(
-            viewed=import_string.deferred("sixfold.engines.nodes.viewing:viewed"),
-            viewed_bytes=import_string.deferred("sixfold.engines.nodes.viewing:viewed_bytes"),
-            masked=import_string.deferred("sixfold.engines.nodes.masking:masked"),
-            masked_bytes=import_string.deferred("sixfold.engines.nodes.masking:masked_bytes"),
+            viewed=import_string.deferred("sixfold.engines.workflow_nodes.preview:viewed"),
+            viewed_bytes=import_string.deferred("sixfold.engines.workflow_nodes.preview:viewed_bytes"),
+            masked=import_string.deferred("sixfold.engines.workflow_nodes.mask_upload:masked"),
+            masked_bytes=import_string.deferred("sixfold.engines.workflow_nodes.mask_upload:masked_bytes"),
         ),
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
         limits=GraphLimits(settings.graph_nodes, settings.graph_values, settings.json_body_bytes),

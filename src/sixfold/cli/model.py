@@ -17,9 +17,9 @@ from sixfold.cli.client import Client
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Query, Row, Transaction
-from sixfold.engines.own import files, shelf
-from sixfold.engines.own.rules import Rules
-from sixfold.engines.own.shelf import Described
+from sixfold.engines.python_models import files, watcher
+from sixfold.engines.python_models.visibility import Rules
+from sixfold.engines.python_models.watcher import Described
 from sixfold.settings import Settings
 
 _IMAGE_SECONDS = 3900  # an image may have to be fetched, and its model to be loaded
@@ -47,7 +47,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     configured = opening.settings_of(arguments)
     rules = Rules(sandbox=configured.sandbox)
     vouched = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
-    found = shelf.look(source.absolute(), shelf.environment(), rules, vouched)
+    found = watcher.look(source.absolute(), watcher.environment(), rules, vouched)
     if found.fault:
         raise Refused(f"{source.name} is no model: {found.fault}")
     name = _name(arguments.name, found)
@@ -60,7 +60,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
         part = target.with_suffix(".part")
         shutil.copyfile(source, part)
         part.replace(target)
-    known = shelf.added(folder)
+    known = watcher.added(folder)
     known[target.name] = {"sha256": found.sha256, "hardware": arguments.hardware or "", "name": name}
     _write(folder, known)
     tell({**_told(found, name), "file": str(target)}, as_json=arguments.json)
@@ -79,12 +79,12 @@ def list_(arguments: argparse.Namespace) -> None:
     """`model list`: every file in the folder with what is wrong with it, and what came as an image."""
     configured = opening.settings_of(arguments)
     folder = configured.data_dir / "models"
-    known = shelf.added(folder)
+    known = watcher.added(folder)
     rules = Rules(configured.on_loopback and not configured.public_url, configured.sandbox)
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
         chosen = known.get(path.name, {})
-        found = shelf.look(path, shelf.environment(), rules, chosen)
+        found = watcher.look(path, watcher.environment(), rules, chosen)
         if found.fault:
             rows.append({"name": path.stem, "file": path.name, "fault": found.fault})
         else:
@@ -107,7 +107,7 @@ def remove(arguments: argparse.Namespace) -> None:
     plain = Path(arguments.name).name == arguments.name
     if plain and target.is_file():
         target.unlink()
-        known = shelf.added(folder)
+        known = watcher.added(folder)
         if known.pop(target.name, None) is not None:
             _write(folder, known)
     elif not any(row["name"] == arguments.name for row in _kept(configured)):
@@ -212,6 +212,6 @@ def _in_words(row: Mapping[str, Any]) -> str:
 
 
 def _write(folder: Path, known: Mapping[str, Any]) -> None:
-    part = folder / f"{shelf.ADDED}.part"
+    part = folder / f"{watcher.ADDED}.part"
     part.write_text(json.dumps(known, indent=2, sort_keys=True), "utf-8")
-    part.replace(folder / shelf.ADDED)
+    part.replace(folder / watcher.ADDED)

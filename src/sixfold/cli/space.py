@@ -13,7 +13,7 @@ from sixfold.cli import model, opening
 from sixfold.cli.client import Client
 from sixfold.cli.terminal import Refused
 from sixfold.clients.gradio import folders
-from sixfold.engines.own.files import NAME
+from sixfold.engines.python_models.files import NAME
 
 _IMPORT = "/api/containers/spaces/import"
 _SECONDS = 3900  # an image may have to be fetched or built, and packages to be installed

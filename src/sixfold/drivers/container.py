@@ -29,7 +29,7 @@ from sixfold.core.media import mounts
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.remote import RemoteWorker
-from sixfold.engines.remote.cog import CogEngine, Place
+from sixfold.engines.providers.cog import CogEngine, Place
 from sixfold.worker import protocol
 
 KIND = "container"  # of engines in the catalogue, and the factory that leads here

@@ -28,7 +28,7 @@ from sixfold.drivers.process import ProcessDriver, Starter
 from sixfold.worker import protocol
 
 _LOG = logging.getLogger("sixfold.nodes")
-_FACTORY = "sixfold.engines.nodes.serving:serve"
+_FACTORY = "sixfold.engines.workflow_nodes.serving:serve"
 _NICENESS = 5
 _START_SECONDS = 60.0
 _END_SECONDS = 2.0

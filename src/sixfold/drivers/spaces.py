@@ -34,7 +34,7 @@ from sixfold.drivers import forkserver
 from sixfold.drivers.container import Box, ContainerDriver, settled
 from sixfold.drivers.remote import RemoteWorker
 from sixfold.drivers.rooms import Room
-from sixfold.engines.remote.gradio import GradioEngine
+from sixfold.engines.providers.gradio import GradioEngine
 from sixfold.worker import protocol
 
 KIND = "space-here"  # the factory of engines that leads here

@@ -22,8 +22,8 @@ from sixfold.clients.hosts import LOOPBACK
 from sixfold.clients.local_servers import LocalServer
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
-from sixfold.engines.remote.comfyui_standing import ComfyStandings
-from sixfold.engines.remote.comfyui_stock import Found
+from sixfold.engines.providers.comfyui.availability import ComfyStandings
+from sixfold.engines.providers.comfyui.capabilities import Found
 from sixfold.settings import Settings
 from sixfold.store import secrets
 

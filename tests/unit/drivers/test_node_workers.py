@@ -17,7 +17,7 @@ from sixfold.core.workflows.execute import NodeFailed
 from sixfold.core.workflows.validate import validate
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
-from sixfold.engines.nodes import classes
+from sixfold.engines.workflow_nodes import registry
 from tests.unit.engines.nodes.ground import Graph, Ground
 from tests.unit.engines.nodes.test_graphs import PAINT, node, put
 
@@ -116,7 +116,7 @@ async def started(ground: Ground, graph: Graph) -> asyncio.Task[Any]:
         if event.type == "progress":
             began.set()
 
-    verdict = validate(graph, classes.registry())
+    verdict = validate(graph, registry.registry())
     run = asyncio.create_task(execute.execute(verdict, ground.place, heard))
     waiting = asyncio.create_task(began.wait())
     await asyncio.wait({run, waiting}, return_when=asyncio.FIRST_COMPLETED)

@@ -21,9 +21,9 @@ from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, Un
 from sixfold.core.workers.remote_engines import Outside
 from sixfold.engines.image import png_cleaning
 from sixfold.engines.image.headers import UnreadableImage
-from sixfold.engines.remote import comfyui_pictures as pictures
-from sixfold.engines.remote.comfyui import ComfyEngine, probe
-from sixfold.engines.remote.comfyui_pictures import Finish
+from sixfold.engines.providers.comfyui import image_io as pictures
+from sixfold.engines.providers.comfyui.engine import ComfyEngine, probe
+from sixfold.engines.providers.comfyui.image_io import Finish
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
 from tests.fakes.comfyui_nodes import Shelf

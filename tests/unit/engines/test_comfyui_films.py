@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.remote import comfyui_reels as reels
-from sixfold.engines.remote import comfyui_stock as stocks
-from sixfold.engines.remote.comfyui import probe
-from sixfold.engines.remote.comfyui_film import ComfyFilmEngine
-from sixfold.engines.remote.comfyui_reels import Wish
+from sixfold.engines.providers.comfyui import capabilities as stocks
+from sixfold.engines.providers.comfyui import video_graphs as reels
+from sixfold.engines.providers.comfyui.engine import probe
+from sixfold.engines.providers.comfyui.video_engine import ComfyFilmEngine
+from sixfold.engines.providers.comfyui.video_graphs import Wish
 from sixfold.engines.video.reading import Reel, Voice
 from tests.fakes import comfyui_rules
 from tests.fakes.comfyui import Comfy, comfyui

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sixfold.clients.comfyui.server import Stats
-from sixfold.engines.remote import comfyui_graphs as graphs
-from sixfold.engines.remote import comfyui_stock as stocks
-from sixfold.engines.remote.comfyui_graphs import Plan, Source, Wish
-from sixfold.engines.remote.comfyui_stock import CLASSES, Choice, Stock
+from sixfold.engines.providers.comfyui import capabilities as stocks
+from sixfold.engines.providers.comfyui import image_graphs as graphs
+from sixfold.engines.providers.comfyui.capabilities import CLASSES, Choice, Stock
+from sixfold.engines.providers.comfyui.image_graphs import Plan, Source, Wish
 from tests.fakes import comfyui_rules
 from tests.tidy import source
 

@@ -13,8 +13,8 @@ from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.clients.hosts import ProbeHosts
 from sixfold.core.catalog.engine_selection import Standing
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.engines.remote import comfyui_standing
-from sixfold.engines.remote.comfyui_standing import ComfyStandings
+from sixfold.engines.providers.comfyui import availability as comfyui_availability
+from sixfold.engines.providers.comfyui.availability import ComfyStandings
 from tests.fakes.comfyui import comfyui
 from tests.fakes.comfyui_nodes import Shelf
 
@@ -41,19 +41,21 @@ async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
 async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 0.6)
+    monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         ask = ComfyStandings(client, ComfyAddress("", ProbeHosts()))
         asked = spec("text-to-image", comfy.url)
         comfy.silent.add("/system_stats")
         assert not (await ask(asked)).ready  # never heard of
         comfy.silent.clear()
-        monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 10.0)  # time enough for an answer under load
+        monkeypatch.setattr(
+            comfyui_availability, "PROBE_SECONDS", 10.0
+        )  # time enough for an answer under load
         assert (await ask(asked)).ready
         comfy.silent.add("/system_stats")
-        monkeypatch.setattr(comfyui_standing, "PROBE_SECONDS", 0.6)
+        monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
         assert (await ask(asked)).ready
-        monkeypatch.setattr(comfyui_standing, "BUSY_SECONDS", 0.0)
+        monkeypatch.setattr(comfyui_availability, "BUSY_SECONDS", 0.0)
         assert not (await ask(asked)).ready
         monkeypatch.undo()
         comfy.silent.clear()
@@ -63,7 +65,7 @@ async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
 
 
 async def test_a_server_that_is_slow_with_each_answer_is_ready() -> None:
-    assert comfyui_standing.PROBE_SECONDS == servers.PROBE_SECONDS
+    assert comfyui_availability.PROBE_SECONDS == servers.PROBE_SECONDS
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         comfy.delay_seconds = 1.2  # each answer is in time; all of them take longer than one may
         assert (

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.nodes.masking import masked
+from sixfold.engines.workflow_nodes.mask_upload import masked
 
 
 def test_a_large_picture_is_refused_before_it_is_decoded(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from PIL import Image
 
 from sixfold.clients import bubblewrap
 from sixfold.core.catalog.engines import EngineError, Task
-from sixfold.engines.own import describe, shelf
-from sixfold.engines.own.engine import FunctionEngine
-from sixfold.engines.own.files import WrongFile
-from sixfold.engines.own.rules import Rules, Verdict
+from sixfold.engines.python_models import describe, watcher
+from sixfold.engines.python_models.engine import FunctionEngine
+from sixfold.engines.python_models.files import WrongFile
+from sixfold.engines.python_models.visibility import Rules, Verdict
 from sixfold.worker.runner import RunContext
 
 PAINTER = '''
@@ -63,7 +63,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_hints_become_descriptors(tmp_path: Path) -> None:
-    found = shelf.describe(written(tmp_path, PAINTER), {})
+    found = watcher.describe(written(tmp_path, PAINTER), {})
     assert found.fault == ""
     facts = found.facts
     told = (facts["name"], facts["title"], facts["hardware"], facts["output_kind"])
@@ -131,9 +131,9 @@ def test_a_fault_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
 
 def test_what_a_file_prints_or_kills_is_no_description(tmp_path: Path) -> None:
     ending = written(tmp_path, "import os\nos._exit(1)\n")
-    assert shelf.describe(ending, {}).fault == "it ended before it was read"
+    assert watcher.describe(ending, {}).fault == "it ended before it was read"
     printing = "import sixfold\nprint('{}')\n@sixfold.model\ndef f(a: str) -> str:\n    return a\n"
-    assert shelf.describe(written(tmp_path, printing), {}).fault == ""
+    assert watcher.describe(written(tmp_path, printing), {}).fault == ""
 
 
 RESULTS = [
@@ -180,7 +180,7 @@ def test_a_file_is_read_in_the_sandbox_that_it_is_to_run_in(tmp_path: Path) -> N
     if fault := bubblewrap.fault():
         pytest.skip(fault)
     text = f"{PAINTER}\nprint(Path('/etc/passwd').read_text())\n"
-    found = shelf.describe(written(tmp_path, text), shelf.environment(), shut=True)
+    found = watcher.describe(written(tmp_path, text), watcher.environment(), shut=True)
     assert "FileNotFoundError" in found.fault
-    found = shelf.describe(written(tmp_path, PAINTER), shelf.environment(), shut=True)
+    found = watcher.describe(written(tmp_path, PAINTER), watcher.environment(), shut=True)
     assert (found.facts["name"], found.shut) == ("my-painter", True)

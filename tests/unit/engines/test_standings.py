@@ -8,7 +8,7 @@ from typing import Any
 
 from sixfold.core.catalog.engine_selection import Standing
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.engines.standings import RECORD, Probe, Standings
+from sixfold.engines.availability import RECORD, Probe, Standings
 
 
 def spec(name: str, kind: str, **facts: Any) -> EngineSpec:

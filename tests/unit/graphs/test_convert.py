@@ -16,7 +16,7 @@ from sixfold.core.workflows.editor_format.flatten import BadSubgraph
 from sixfold.core.workflows.editor_format.to_api import NotAWorkflow, convert
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.nodes import Registry
-from sixfold.engines.nodes import classes
+from sixfold.engines.workflow_nodes import registry as workflow_nodes_registry
 from tests.unit.graphs import corpus
 from tests.unit.graphs.small import node
 
@@ -42,7 +42,7 @@ def sheet(*nodes: dict[str, Any], links: Any = (), **more: Any) -> dict[str, Any
 
 
 def inputs(document: Any) -> dict[str, dict[str, Any]]:
-    graph = convert(document, classes.registry()).graph
+    graph = convert(document, workflow_nodes_registry.registry()).graph
     return {node_id: dict(each["inputs"]) for node_id, each in graph.items()}
 
 
@@ -92,7 +92,9 @@ def test_a_primitive_gives_its_value() -> None:
 
 
 def test_lists_that_are_values_are_wrapped_and_titles_are_kept() -> None:
-    graph = convert(sheet(drawn(1, "PrimitiveString", [["a", "b"]], title="Words")), classes.registry()).graph
+    graph = convert(
+        sheet(drawn(1, "PrimitiveString", [["a", "b"]], title="Words")), workflow_nodes_registry.registry()
+    ).graph
     assert graph["1"] == {
         "class_type": "PrimitiveString",
         "inputs": {"value": {"__value__": ["a", "b"]}},
@@ -167,8 +169,8 @@ def test_unknown_classes_are_told_and_still_converted_by_their_own_list_of_widge
 
 def test_a_graph_that_is_one_already_stays() -> None:
     graph = {"1": node("PrimitiveInt", value=3)}
-    assert convert(graph, classes.registry()).graph == graph
-    assert convert({"prompt": graph, "client_id": "x"}, classes.registry()).graph == graph
+    assert convert(graph, workflow_nodes_registry.registry()).graph == graph
+    assert convert({"prompt": graph, "client_id": "x"}, workflow_nodes_registry.registry()).graph == graph
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_a_graph_that_is_one_already_stays() -> None:
 )
 def test_what_is_no_workflow_is_refused_or_empty(document: Any) -> None:
     with contextlib.suppress(NotAWorkflow):
-        assert convert(document, classes.registry()).graph == {}
+        assert convert(document, workflow_nodes_registry.registry()).graph == {}
 
 
 def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
@@ -205,7 +207,7 @@ def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
 @corpus.here
 @pytest.mark.parametrize("known", ["the server's schemas", "our own tables"])
 def test_pairs_convert_to_what_ran(known: str) -> None:
-    registry = corpus.schemas() if known.startswith("the") else classes.registry()
+    registry = corpus.schemas() if known.startswith("the") else workflow_nodes_registry.registry()
 
     def seen(graph: Any) -> Any:
         """The inputs that the schema has: others are ignored by whoever runs it."""
@@ -237,10 +239,10 @@ def test_pairs_convert_to_what_ran(known: str) -> None:
 def test_every_template_converts_and_tells_what_is_unknown() -> None:
     assert len(corpus.TEMPLATES) >= 48
     for path in corpus.TEMPLATES:
-        made = convert(corpus.load(path), classes.registry())
+        made = convert(corpus.load(path), workflow_nodes_registry.registry())
         assert made.graph, path.name
         known = {str(each["class_type"]) for each in made.graph.values()} - set(made.unknown)
-        assert known <= {spec.class_type for spec in classes.registry()}
+        assert known <= {spec.class_type for spec in workflow_nodes_registry.registry()}
         for each in made.graph.values():
             links = [value for value in each["inputs"].values() if isinstance(value, list)]
             assert all(link[0] in made.graph for link in links), path.name
@@ -277,7 +279,7 @@ def test_subgraphs_that_open_to_too_many_nodes_are_refused_while_they_open(
     made: list[str], depth: int
 ) -> None:
     with pytest.raises(GraphTooLarge, match="at most 5,000 nodes after its subgraphs are opened"):
-        convert(nested(depth), classes.registry())
+        convert(nested(depth), workflow_nodes_registry.registry())
     assert len(made) < 3 * 5_000
 
 
@@ -285,14 +287,17 @@ def test_a_subgraph_that_contains_itself_is_refused_at_once(made: list[str]) -> 
     inside = [defined("a", drawn(1, "b"), drawn(2, "b")), defined("b", drawn(1, "a"), drawn(2, "a"))]
     for kind, definitions in (("a", [defined("a", drawn(1, "a"))]), ("b", inside)):
         with pytest.raises(BadSubgraph, match=f"The subgraph '{kind}' contains itself"):
-            convert(sheet(drawn(1, kind), definitions={"subgraphs": definitions}), classes.registry())
+            convert(
+                sheet(drawn(1, kind), definitions={"subgraphs": definitions}),
+                workflow_nodes_registry.registry(),
+            )
     assert len(made) < 20
 
 
 def test_subgraphs_nested_deeper_than_32_are_refused() -> None:
-    assert len(convert(nested(31, each=1), classes.registry()).graph) == 1
+    assert len(convert(nested(31, each=1), workflow_nodes_registry.registry()).graph) == 1
     with pytest.raises(BadSubgraph, match="at most 32 deep"):
-        convert(nested(32, each=1), classes.registry())
+        convert(nested(32, each=1), workflow_nodes_registry.registry())
 
 
 @pytest.mark.parametrize(
@@ -309,9 +314,9 @@ def test_subgraphs_nested_deeper_than_32_are_refused() -> None:
 def test_text_is_counted_for_each_time_that_a_subgraph_is_opened(node: dict[str, Any]) -> None:
     definitions = {"subgraphs": [defined("s", node)]}
     hosts = [drawn(at, "s") for at in range(200)]
-    assert convert(sheet(*hosts[:50], definitions=definitions), classes.registry()).graph
+    assert convert(sheet(*hosts[:50], definitions=definitions), workflow_nodes_registry.registry()).graph
     with pytest.raises(GraphTooLarge, match="bytes of text"):
-        convert(sheet(*hosts, definitions=definitions), classes.registry())
+        convert(sheet(*hosts, definitions=definitions), workflow_nodes_registry.registry())
 
 
 def test_links_of_a_definition_are_read_once_however_often_it_is_opened(
@@ -328,7 +333,7 @@ def test_links_of_a_definition_are_read_once_however_often_it_is_opened(
     many = [[at, 1, 0, 2, 0, "STRING"] for at in range(1000)]
     definition = defined("s", drawn(1, "PrimitiveString", ["x"]), links=many)
     document = sheet(*(drawn(at, "s") for at in range(500)), definitions={"subgraphs": [definition]})
-    assert len(convert(document, classes.registry()).graph) == 500
+    assert len(convert(document, workflow_nodes_registry.registry()).graph) == 500
     assert len(read) == 2
 
 
@@ -339,12 +344,12 @@ def test_links_through_one_long_chain_of_reroutes_are_followed_once() -> None:
     links += [[2000 + at, 1000, 0, 2000 + at, 0, "*"] for at in range(1000)]
     shown = [drawn(2000 + at, "PreviewAny", inputs=[("source", "*", 2000 + at)]) for at in range(1000)]
     document = sheet(*chain, *shown, links=links)
-    graph = convert(document, classes.registry()).graph
+    graph = convert(document, workflow_nodes_registry.registry()).graph
     assert {tuple(graph[str(2000 + at)]["inputs"]["source"]) for at in range(1000)} == {("0", 0)}
     for at, node_ in enumerate(shown):
         node_["inputs"][0]["type"] = f"T{at}"
     with pytest.raises(GraphTooLarge, match="at most 100,000 reroutes"):
-        convert(document, classes.registry())
+        convert(document, workflow_nodes_registry.registry())
 
 
 def test_a_circle_of_reroutes_leads_to_nothing() -> None:

@@ -14,12 +14,13 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.pictures import PictureCodecs, PictureEditor
-from sixfold.engines.nodes import masking, viewing
+from sixfold.engines.workflow_nodes import mask_upload
+from sixfold.engines.workflow_nodes import preview as workflow_nodes_preview
 
 _MIB = 2**20
 _PEAK = """
 import resource, sys
-from sixfold.engines.nodes import viewing
+from sixfold.engines.workflow_nodes import viewing
 from PIL import Image, WebPImagePlugin, PngImagePlugin
 Image.init()
 picture = sys.argv[1]
@@ -48,13 +49,15 @@ class _Counted:
         self._lock = threading.Lock()
         self._now = self._count = 0
         self.most = self.most_at_once = 0
-        self.codecs = PictureCodecs(self._viewed, viewing.viewed_bytes, masking.masked, masking.masked_bytes)
+        self.codecs = PictureCodecs(
+            self._viewed, workflow_nodes_preview.viewed_bytes, mask_upload.masked, mask_upload.masked_bytes
+        )
 
     def _viewed(self, picture: Path, preview: str | None, channel: str) -> tuple[bytes, str]:
-        needed = viewing.viewed_bytes(picture, preview)
+        needed = workflow_nodes_preview.viewed_bytes(picture, preview)
         self._add(needed, 1)
         try:
-            return viewing.viewed(picture, preview, channel)
+            return workflow_nodes_preview.viewed(picture, preview, channel)
         finally:
             self._add(-needed, -1)
 
@@ -79,7 +82,7 @@ async def test_pictures_are_decoded_within_the_limit_or_alone(
     seen = await asyncio.gather(*(editor.viewed(load, "webp;90", "") for _ in range(12)))
     assert {kind for _, kind in seen} == {"image/webp"}
     assert counted.most_at_once <= at_once
-    assert counted.most <= max(limit, viewing.viewed_bytes(picture, "webp;90"))
+    assert counted.most <= max(limit, workflow_nodes_preview.viewed_bytes(picture, "webp;90"))
 
 
 async def test_no_more_pictures_are_read_than_are_decoded(tmp_path: Path) -> None:
@@ -109,7 +112,7 @@ def test_a_preview_of_many_pixels_takes_the_memory_that_was_counted(tmp_path: Pa
     )
     needed, grown = map(int, child.stdout.split())
     assert grown <= needed <= 700 * _MIB
-    data, _ = viewing.viewed(path, "webp;90", "")
+    data, _ = workflow_nodes_preview.viewed(path, "webp;90", "")
     assert Image.open(io.BytesIO(data)).size == (3150, 3150)
 
 
@@ -117,7 +120,7 @@ def test_a_preview_of_many_pixels_takes_the_memory_that_was_counted(tmp_path: Pa
 def test_a_preview_is_reduced_in_every_mode(tmp_path: Path, kind: str) -> None:
     out = io.BytesIO()
     Image.new("RGB" if kind == "JPEG" else "P", (8000, 2001)).save(out, kind)
-    data, content_type = viewing.viewed(_put(tmp_path / "a", out.getvalue()), "jpeg;50", "")
+    data, content_type = workflow_nodes_preview.viewed(_put(tmp_path / "a", out.getvalue()), "jpeg;50", "")
     assert (Image.open(io.BytesIO(data)).size, content_type) == ((4000, 1001), "image/jpeg")
 
 
@@ -125,16 +128,16 @@ def test_a_picture_of_too_many_pixels_is_not_decoded(tmp_path: Path) -> None:
     out = io.BytesIO()
     Image.new("1", (6400, 6400)).save(out, "PNG")
     with pytest.raises(UnusableInput, match="40 megapixels are allowed"):
-        viewing.viewed(_put(tmp_path / "a.png", out.getvalue()), "webp;90", "")
+        workflow_nodes_preview.viewed(_put(tmp_path / "a.png", out.getvalue()), "webp;90", "")
 
 
 async def test_a_mask_is_counted_by_both_pictures(tmp_path: Path) -> None:
     picture, mask, result = (tmp_path / name for name in ("picture.png", "mask.png", "result.png"))
     for path in (picture, mask):
         path.write_bytes(_png(300, 200))
-    assert masking.masked_bytes(picture, mask) == 2 * 300 * 200 * 10
+    assert mask_upload.masked_bytes(picture, mask) == 2 * 300 * 200 * 10
     await PictureEditor(_Counted().codecs, 1).masked(picture, mask, result)
-    assert viewing.size(result) == (300, 200)
+    assert workflow_nodes_preview.size(result) == (300, 200)
     mask.write_bytes(b"no picture")
     with pytest.raises(UnusableInput, match="cannot be read"):
         await PictureEditor(_Counted().codecs).masked(picture, mask, result)

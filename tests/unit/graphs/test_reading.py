@@ -11,11 +11,11 @@ import pytest
 from sixfold.core.workflows import diff, input_inference, models, node_definitions
 from sixfold.core.workflows.editor_format.to_api import convert
 from sixfold.core.workflows.svg import layout, thumbnail
-from sixfold.engines.nodes import classes
+from sixfold.engines.workflow_nodes import registry
 from tests.unit.graphs import corpus
 from tests.unit.graphs.small import node
 
-REGISTRY = classes.registry()
+REGISTRY = registry.registry()
 PAINT: dict[str, dict[str, Any]] = {
     "1": node("CheckpointLoaderSimple", ckpt_name="base.safetensors"),
     "2": {**node("CLIPTextEncode", text="a lake", clip=["1", 1]), "_meta": {"title": "Wanted"}},
@@ -186,7 +186,7 @@ def test_a_signature_that_says_nothing_is_refused() -> None:
 def test_our_tables_say_what_comfyui_says() -> None:
     server = corpus.schemas()
     checked = 0
-    for spec in classes.read():
+    for spec in registry.read():
         if spec.category.startswith("sixfold") or spec.class_type not in server:
             continue
         theirs = server[spec.class_type]

@@ -15,7 +15,8 @@ from sixfold.core.workflows.execute import Limits, NodeFailed, execute
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.node_sessions import SMALL_TEXT
 from sixfold.core.workflows.validate import Verdict, validate
-from sixfold.engines.nodes import classes, words
+from sixfold.engines.workflow_nodes import registry
+from sixfold.engines.workflow_nodes import text as text_nodes
 from tests.unit.graphs.small import World, node
 
 HERE: Any = None  # nodes on texts ask nothing of their context
@@ -23,7 +24,7 @@ LONG = "a" * 2**19
 
 
 def checked(graph: dict[str, Any]) -> Verdict:
-    verdict = validate(graph, classes.registry())
+    verdict = validate(graph, registry.registry())
     assert verdict.valid, verdict.errors
     return verdict
 
@@ -31,9 +32,9 @@ def checked(graph: dict[str, Any]) -> Verdict:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: words.replace(HERE, "a" * 100_000, "a", "b" * 100_000),
-        lambda: words.replace(HERE, "a" * 100_000, "", "b" * 100_000),
-        lambda: words.concatenate(HERE, LONG, LONG, "b"),
+        lambda: text_nodes.replace(HERE, "a" * 100_000, "a", "b" * 100_000),
+        lambda: text_nodes.replace(HERE, "a" * 100_000, "", "b" * 100_000),
+        lambda: text_nodes.concatenate(HERE, LONG, LONG, "b"),
     ],
 )
 def test_a_text_that_would_be_too_long_is_refused_before_it_is_built(build: Any) -> None:
@@ -47,9 +48,9 @@ def test_a_text_that_would_be_too_long_is_refused_before_it_is_built(build: Any)
 
 
 def test_a_text_of_the_greatest_length_is_built() -> None:
-    assert words.replace(HERE, "a" * 1024, "a", "b" * 1024) == ("b" * 2**20,)
-    assert words.replace(HERE, "abab", "ab", "") == ("",)
-    assert words.concatenate(HERE, LONG, LONG, "") == ("a" * 2**20,)
+    assert text_nodes.replace(HERE, "a" * 1024, "a", "b" * 1024) == ("b" * 2**20,)
+    assert text_nodes.replace(HERE, "abab", "ab", "") == ("",)
+    assert text_nodes.concatenate(HERE, LONG, LONG, "") == ("a" * 2**20,)
 
 
 def doubling(count: int, text: str = LONG) -> dict[str, Any]:

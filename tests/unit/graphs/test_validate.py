@@ -9,7 +9,7 @@ import pytest
 
 from sixfold.core.workflows import object_info
 from sixfold.core.workflows.validate import Verdict, validate
-from sixfold.engines.nodes import classes
+from sixfold.engines.workflow_nodes import registry
 from tests.unit.graphs import corpus
 from tests.unit.graphs.effort import lines_run
 from tests.unit.graphs.small import CLASSES, node
@@ -241,13 +241,13 @@ def test_only_so_many_errors_of_a_graph_are_described() -> None:
 def test_no_class_takes_a_number_that_is_not_finite(number: str) -> None:
     places = [
         (spec.class_type, each.name)
-        for spec in classes.registry()
+        for spec in registry.registry()
         for each in spec.inputs
         if each.type == "FLOAT" and spec.outputs
     ]
     for kind, name in places:
         graph = {"1": node(kind, **{name: number}), "2": node("PreviewAny", source=["1", 0])}
-        told = validate(graph, classes.registry()).node_errors["1"]["errors"]
+        told = validate(graph, registry.registry()).node_errors["1"]["errors"]
         kinds = {each["extra_info"].get("input_name"): each["type"] for each in told}
         assert kinds[name] == "value_not_finite", (kind, name)
     assert len(places) > 50

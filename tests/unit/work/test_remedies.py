@@ -21,7 +21,7 @@ from sixfold.core.gateway import routing
 from sixfold.core.memory.search import service as search_service
 from sixfold.core.workflows import service as graph_service
 from sixfold.drivers import container, hosted
-from sixfold.engines.nodes import hosted as nodes
+from sixfold.engines.workflow_nodes import hosted as nodes
 from sixfold.settings import Settings
 
 ROOT = Path(__file__).parents[3]

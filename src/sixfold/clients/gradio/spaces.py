@@ -21,7 +21,7 @@ from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 
 _HUB_SECONDS = 20.0
-_FACTORY = "sixfold.engines.remote.gradio:GradioEngine"
+_FACTORY = "sixfold.engines.providers.gradio:GradioEngine"
 
 
 class GradioSpaces:

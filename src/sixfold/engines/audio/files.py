@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, UnusableInput
-from sixfold.engines import opening
-from sixfold.engines.stereo import Stereo
+from sixfold.engines import demux
+from sixfold.engines.audio.stereo import Stereo
 
 Array = NDArray[Any]  # float32
 
@@ -129,7 +129,7 @@ def read(path: Path, most_seconds: float) -> Array:
     """A file's whole sound; raises `UnusableInput` where there is none, or more than `most_seconds` of it."""
     found: list[Array] = []
     samples = 0
-    with opening.opened(path) as container:
+    with demux.opened(path) as container:
         for piece in pieces(container):
             found.append(piece)
             samples += piece.shape[1]

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
-from sixfold.engines import opening
+from sixfold.engines import demux
 from sixfold.engines.audio import files
 from sixfold.engines.encode import films, reading, waves
 from sixfold.engines.encode.reading import Part
@@ -63,7 +63,7 @@ def _sound(job: _Job) -> Artifact:
     part = job.part()
     target = job.scratch / "sound.mp3"
     tape = files.Tape(target, "mp3")
-    with opening.opened(job.path) as container:
+    with demux.opened(job.path) as container:
         for piece in files.pieces(container, part.begin, part.seconds):
             tape.add(piece)
             job.step(min(1.0, tape.written / (part.seconds * files.RATE)))
@@ -92,7 +92,7 @@ def _gif(job: _Job) -> Artifact:
 
 def _thumbnail(job: _Job) -> Artifact:
     start = job.inputs.get("start")
-    if opening.demuxer(job.path) not in ("", "gif"):
+    if demux.demuxer(job.path) not in ("", "gif"):
         part = job.part()
         picture = films.still(part, None if start is None else float(start), job.width or _STILL_WIDTH)
         cover = None
@@ -118,7 +118,7 @@ def _picture(job: _Job) -> tuple[Any, Any]:
 
 def _waveform(job: _Job) -> Artifact:
     part = job.part()
-    with opening.opened(job.path) as container:
+    with demux.opened(job.path) as container:
         heard = files.pieces(container, part.begin, part.seconds)
         picture = waves.drawn(heard, round(part.seconds * files.RATE), job.width or _WAVE_WIDTH)
     job.step(0.9)

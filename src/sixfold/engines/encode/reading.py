@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
-from sixfold.engines import opening
+from sixfold.engines import demux
 
 MOST_SECONDS = 30 * 60.0
 
@@ -34,7 +34,7 @@ def source(task: Task) -> Path:
 
 def part(path: Path, inputs: Mapping[str, Any]) -> Part:
     """The part that `start` and `duration` ask for; raises `UnusableInput` where it is empty."""
-    with opening.opened(path) as container:
+    with demux.opened(path) as container:
         filmed, heard = bool(container.streams.video), bool(container.streams.audio)
         length = _length(container)
     begin = float(inputs.get("start") or 0)

@@ -13,7 +13,7 @@ from av.audio.frame import AudioFrame
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, UnusableInput
-from sixfold.engines import opening
+from sixfold.engines import demux
 
 Wave = NDArray[np.float32]
 
@@ -71,7 +71,7 @@ def read(path: Path, rate: int, most_seconds: float = MOST_SECONDS) -> Wave:
     """The first sound of a file as mono samples at `rate`; raises `UnusableInput`."""
     parts: list[Wave] = []
     kept, most = 0, round(most_seconds * rate)
-    with opening.opened(path) as container:
+    with demux.opened(path) as container:
         if not container.streams.audio:
             raise UnusableInput(_SILENT)
         for part in _heard(container, rate):

@@ -9,7 +9,7 @@ from typing import Any
 import av
 import av.error
 
-from sixfold.engines import opening
+from sixfold.engines import demux
 
 _MOST_PIXELS = 8192 * 8192
 _CONTENT_TYPES = {"mov": "video/mp4", "matroska": "video/webm"}
@@ -37,7 +37,7 @@ class Film:
 
 def look(path: Path) -> Film:
     """Read a film's header, with the one demuxer that its first bytes name; raises `NoFilm`."""
-    demuxer = opening.demuxer(path)
+    demuxer = demux.demuxer(path)
     if demuxer not in _CONTENT_TYPES:
         raise NoFilm("neither MP4 nor WebM")
     return _looked(path, _CONTENT_TYPES[demuxer], demuxer)

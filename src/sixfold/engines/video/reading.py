@@ -20,7 +20,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.stereo import Stereo
+from sixfold.engines.audio.stereo import Stereo
 from sixfold.engines.video import headers, planes
 from sixfold.engines.video.encode import SOUND_RATE
 

@@ -17,9 +17,9 @@ from sixfold.core.workflows.ports import Child, Event, File, Made, Stored
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.engines.image.style.engine import StyleEngine
-from sixfold.engines.nodes import classes
-from sixfold.engines.nodes.packing import Packer
 from sixfold.engines.video.engine import CameraEngine
+from sixfold.engines.workflow_nodes import registry
+from sixfold.engines.workflow_nodes.serialization import Packer
 from sixfold.errors import NotFound
 
 ENGINES: Mapping[str, Callable[[], Any]] = {
@@ -145,7 +145,7 @@ class Ground:
 
     async def run(self, graph: Graph) -> Ended:
         """Check a graph and run it."""
-        verdict = validate.validate(graph, classes.registry())
+        verdict = validate.validate(graph, registry.registry())
         assert verdict.valid, verdict.errors
         self.events.clear()
         return await execute.execute(verdict, self.place, self.events.append)

@@ -19,7 +19,7 @@ from sixfold.core.workflows.execute import NodeFailed, unrunnable
 from sixfold.core.workflows.ports import Child, File
 from sixfold.core.workflows.validate import validate
 from sixfold.engines.audio import files as sounds
-from sixfold.engines.nodes import classes
+from sixfold.engines.workflow_nodes import registry
 from sixfold.errors import EngineUnavailable
 from tests.unit.engines.nodes.ground import Graph, Ground
 
@@ -398,7 +398,7 @@ async def test_speech_goes_in_and_out(ground: Ground, tmp_path: Path) -> None:
     assert sounds.read(mp3, 10).shape[1] == pytest.approx(24_000, abs=3000)
     speak["2"]["inputs"]["sample_text"] = "What the sample says"
     with pytest.raises(EngineUnavailable, match="pip install chatterbox-tts"):
-        estimate.orders(validate(speak, classes.registry()))
+        estimate.orders(validate(speak, registry.registry()))
 
 
 async def test_three_dimensions_are_kept_as_they_came(ground: Ground) -> None:
@@ -428,12 +428,12 @@ async def test_a_file_that_is_no_picture_says_so(ground: Ground) -> None:
 
 
 def test_orders_are_known_before_a_graph_runs() -> None:
-    found = estimate.orders(validate(PAINT, classes.registry()))
+    found = estimate.orders(validate(PAINT, registry.registry()))
     assert [(node_id, order.model) for node_id, order in found] == [("6", "graph-image")]
 
 
 def test_every_class_with_a_function_takes_what_its_schema_says() -> None:
-    known = [spec for spec in classes.registry() if spec.run is not None]
+    known = [spec for spec in registry.registry() if spec.run is not None]
     assert len(known) >= 340
     assert json.dumps([spec.class_type for spec in known])
-    assert unrunnable(validate({"1": node("RegexMatch"), **PAINT}, classes.registry())) == ()
+    assert unrunnable(validate({"1": node("RegexMatch"), **PAINT}, registry.registry())) == ()

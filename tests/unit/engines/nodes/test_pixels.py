@@ -11,8 +11,19 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows.ports import File
-from sixfold.engines.nodes import apart, audio, images, masks, packing, scaling, values, words
-from sixfold.engines.nodes.values import Film, Sound
+from sixfold.engines.workflow_nodes import (
+    audio,
+    frame_split,
+    images,
+    masks,
+    scaling,
+    serialization,
+    values,
+)
+from sixfold.engines.workflow_nodes import (
+    text as text_nodes,
+)
+from sixfold.engines.workflow_nodes.values import Film, Sound
 
 NOWHERE: Any = None  # the context of nodes that need none
 
@@ -201,7 +212,7 @@ def test_sound_is_cut_joined_and_made_louder() -> None:
 
 
 def test_values_come_out_of_bytes_as_they_went_in(tmp_path: Path) -> None:
-    packer = packing.Packer(tmp_path)
+    packer = serialization.Packer(tmp_path)
     whole = images.empty(NOWHERE, 3, 2, 2, 0x123456)[0]
     film = tmp_path / "film"
     film.write_bytes(b"film")
@@ -231,10 +242,10 @@ def test_values_come_out_of_bytes_as_they_went_in(tmp_path: Path) -> None:
     [("a", "a"), (3, "3"), ([1, "ö"], '[1, "ö"]'), (object(), "object, which has no text")],
 )
 def test_anything_can_be_shown_as_text(source: Any, text: str) -> None:
-    assert words.preview(NOWHERE, source).ui == {"text": (text,)}
+    assert text_nodes.preview(NOWHERE, source).ui == {"text": (text,)}
 
 
 def test_a_film_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"nothing")
     with pytest.raises(UnusableInput, match="not a sound or a film"):
-        apart.taken_apart(tmp_path / "x")
+        frame_split.taken_apart(tmp_path / "x")

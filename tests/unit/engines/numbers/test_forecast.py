@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Task, UnusableInput
-from sixfold.engines.numbers import season, series
-from sixfold.engines.numbers.engine import ForecastEngine
+from sixfold.engines.forecast import seasonality, series
+from sixfold.engines.forecast.engine import ForecastEngine
 from tests.unit.engines.speech.listening import Note
 
 
@@ -144,14 +144,14 @@ def test_a_series_of_no_use_is_told_in_a_sentence(tmp_path: Path, points: list[A
 def test_a_season_is_found_and_noise_has_none(period: int) -> None:
     rng = np.random.default_rng(period)
     noise = rng.standard_normal(12 * period)
-    assert season.length(0.1 * np.arange(noise.size) + wave(noise.size, period) + 2 * noise) == period
-    assert season.length(noise) == 1
+    assert seasonality.length(0.1 * np.arange(noise.size) + wave(noise.size, period) + 2 * noise) == period
+    assert seasonality.length(noise) == 1
 
 
 def test_a_step_is_no_season(tmp_path: Path) -> None:
     told = foretold(tmp_path, [1.0] * 30 + [100.0] * 30, 5)
     assert (told["season_length"], np.allclose(told["mean"], 100, rtol=0.05)) == (1, True)
-    assert season.length(50 + 0.7 * np.arange(24) + wave(24)) == 12
+    assert seasonality.length(50 + 0.7 * np.arange(24) + wave(24)) == 12
 
 
 @pytest.mark.parametrize(("level", "size"), [(0.0, 1e-9), (1e7, 1.0)])

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Task, UnusableInput
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.remote.fal import FalEngine
+from sixfold.engines.providers.fal import FalEngine
 from sixfold.net import data_uris
 from tests.fakes import fal as fakes
 from tests.fakes import serving

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.remote.fal_film import FalFilmEngine
+from sixfold.engines.providers.fal_video import FalFilmEngine
 from sixfold.engines.video.reading import Voice
 from sixfold.net import data_uris
 from tests.fakes import fal as fakes

@@ -12,13 +12,13 @@ import pytest
 from PIL import Image, ImageCms, PngImagePlugin
 
 from sixfold.core.catalog.engines import Artifact, EngineError
-from sixfold.engines.remote import frames
+from sixfold.engines.providers import image_io
 from tests.fakes import serving
 from tests.unit.engines.remote import parts
 
 
 def finished(made: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
-    return frames.finished(made, size, format_, 90, "fal")
+    return image_io.finished(made, size, format_, 90, "fal")
 
 
 def as_png(image: Image.Image, **options: object) -> bytes:
@@ -77,7 +77,7 @@ def test_a_source_leaves_small_upright_and_bare(tmp_path: Path) -> None:
     exif[0x0112], exif[0x010F] = 8, "a camera of mine"
     path = tmp_path / "photo.jpg"
     image.save(path, exif=exif)
-    sent = frames.prepared(path)
+    sent = image_io.prepared(path)
     assert (sent.content_type, sent.own_size, sent.size) == ("image/jpeg", (1500, 3000), (1024, 2048))
     with Image.open(io.BytesIO(sent.data)) as opened:
         assert opened.size == (1024, 2048)
@@ -86,7 +86,7 @@ def test_a_source_leaves_small_upright_and_bare(tmp_path: Path) -> None:
 
 
 def test_a_source_with_holes_keeps_them(tmp_path: Path) -> None:
-    sent = frames.prepared(parts.source(tmp_path, alpha=True))
+    sent = image_io.prepared(parts.source(tmp_path, alpha=True))
     with Image.open(io.BytesIO(sent.data)) as opened:
         assert (sent.content_type, opened.mode) == ("image/png", "RGBA")
 

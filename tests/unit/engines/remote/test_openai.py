@@ -13,7 +13,7 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.remote.openai import OpenAIEngine
+from sixfold.engines.providers.openai import OpenAIEngine
 from tests.fakes import openai as fakes
 from tests.fakes import serving
 from tests.unit.engines.remote import parts

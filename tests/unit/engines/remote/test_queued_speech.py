@@ -12,9 +12,9 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.remote import routes
-from sixfold.engines.remote.fal_speech import FalListening, FalSpeech
-from sixfold.engines.remote.replicate_speech import ReplicateListening, ReplicateSpeech
+from sixfold.engines.providers import model_table
+from sixfold.engines.providers.fal_speech import FalListening, FalSpeech
+from sixfold.engines.providers.replicate_speech import ReplicateListening, ReplicateSpeech
 from sixfold.engines.speech import voices
 from sixfold.net import data_uris
 from tests.fakes import fal as fal_fakes
@@ -160,4 +160,4 @@ async def test_what_is_not_wanted_any_more_is_canceled_at_both(
 
 def test_each_of_our_voices_has_one_there() -> None:
     for provider in ("fal", "replicate"):
-        assert set(routes.route(provider, "speech").voices) == set(voices.table())
+        assert set(model_table.route(provider, "speech").voices) == set(voices.table())

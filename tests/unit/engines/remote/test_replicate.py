@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.remote.replicate import ReplicateEngine
+from sixfold.engines.providers.replicate import ReplicateEngine
 from tests.fakes import replicate as fakes
 from tests.fakes import serving
 from tests.unit.engines.remote import parts

@@ -11,16 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold.app import catalog as app_catalog
-from sixfold.engines.remote import orders, routes
-from sixfold.engines.remote.orders import Order
-from sixfold.engines.remote.routes import Over, Price, Sizes, Used
+from sixfold.engines.providers import model_table
+from sixfold.engines.providers import requests as provider_requests
+from sixfold.engines.providers.model_table import Over, Price, Sizes, Used
+from sixfold.engines.providers.requests import Order
 from tests.unit.engines.remote import parts
 
-ROWS = [(provider, capability) for provider, row in routes.rows().items() for capability in row]
+ROWS = [(provider, capability) for provider, row in model_table.rows().items() for capability in row]
 FREE = [
-    routes.route(provider, capability).sizes
+    model_table.route(provider, capability).sizes
     for provider, capability in ROWS
-    if (routes.route(provider, capability).sizes or Sizes("ratio")).as_ in {"object", "text"}
+    if (model_table.route(provider, capability).sizes or Sizes("ratio")).as_ in {"object", "text"}
 ]
 SIDES = st.integers(64, 4096)
 
@@ -29,7 +30,7 @@ SIDES = st.integers(64, 4096)
 def test_every_row_is_whole_and_says_when_and_where_its_price_was_read(
     provider: str, capability: str
 ) -> None:
-    route = routes.route(provider, capability)
+    route = model_table.route(provider, capability)
     assert route.name == f"{provider}-{capability}"
     assert route.most >= 1
     assert re.fullmatch(r"20\d\d-\d\d", route.price.seen)
@@ -44,7 +45,7 @@ def test_every_provider_of_the_catalogue_has_its_row() -> None:
     named = {
         tuple(name.split("-", 1)): row["options"]["route"]
         for name, row in engines.items()
-        if row["kind"] == "provider" and row["factory"].startswith("sixfold.engines.remote.")
+        if row["kind"] == "provider" and row["factory"].startswith("sixfold.engines.providers.")
     }
     assert named
     assert all(key in ROWS and key[1] == route for key, route in named.items())
@@ -64,7 +65,7 @@ def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: Si
 
 @given(SIDES, SIDES)
 def test_a_ratio_that_is_asked_for_is_the_nearest(width: int, height: int) -> None:
-    sizes = routes.route("replicate", "image").sizes
+    sizes = model_table.route("replicate", "image").sizes
     assert sizes is not None
     said = sizes.said(width, height)
     across, down = (int(part) for part in said.split(":"))
@@ -76,7 +77,7 @@ def test_a_ratio_that_is_asked_for_is_the_nearest(width: int, height: int) -> No
 
 @given(st.integers(1, 16), st.integers(0, 2**31 - 1))
 def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -> None:
-    route = routes.route("fal", "image")
+    route = model_table.route("fal", "image")
     calls = route.calls(Order("ra2", "x", seed=seed, count=count), (512, 512))
     assert sum(call.count for call in calls) == count
     assert all(1 <= call.count <= route.most for call in calls)
@@ -87,19 +88,19 @@ def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -
 
 
 def test_a_model_without_a_count_is_called_once_for_each_picture() -> None:
-    route = routes.route("replicate", "style")
+    route = model_table.route("replicate", "style")
     calls = route.calls(Order("style-transfer", "noir", seed=1, count=3), None)
     assert [call.count for call in calls] == [1, 1, 1]
 
 
 def test_an_unknown_route_names_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="it has image, image-fast"):
-        routes.route("fal", "picture")
+        model_table.route("fal", "picture")
 
 
 def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
     over = Over(inputs={"quality": "", "background": "opaque"})
-    (call,) = routes.route("openai", "image", over).calls(Order("ra2", "x"), (1024, 1024))
+    (call,) = model_table.route("openai", "image", over).calls(Order("ra2", "x"), (1024, 1024))
     assert "quality" not in call.inputs
     assert call.inputs["background"] == "opaque"
 
@@ -123,7 +124,9 @@ def test_what_a_call_cost_is_rounded_up_or_not_known(price: Price, used: Used, m
 
 
 def test_an_order_takes_the_words_of_every_model() -> None:
-    order = orders.read(parts.task("create_image", prompt="a", width=9, height=8, format="jpg", seed=3))
+    order = provider_requests.read(
+        parts.task("create_image", prompt="a", width=9, height=8, format="jpg", seed=3)
+    )
     assert (order.size, order.format, order.seed, order.count) == ((9, 8), "jpeg", 3, 1)
-    with pytest.raises(orders.EngineError, match="format"):
-        orders.read(parts.task("x", prompt="a", format="tiff"))
+    with pytest.raises(provider_requests.EngineError, match="format"):
+        provider_requests.read(parts.task("x", prompt="a", format="tiff"))

@@ -14,9 +14,9 @@ from PIL import Image
 from sixfold.api.gateway.openai import audio
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.remote import routes
-from sixfold.engines.remote.caption import AnthropicCaption, OpenAICaption
-from sixfold.engines.remote.speech import OpenAIListening, OpenAISpeech
+from sixfold.engines.providers import model_table
+from sixfold.engines.providers.caption import AnthropicCaption, OpenAICaption
+from sixfold.engines.providers.openai_speech import OpenAIListening, OpenAISpeech
 from sixfold.engines.speech import voices
 from tests.fakes import openai as fakes
 from tests.fakes import serving
@@ -123,7 +123,7 @@ async def test_what_fails_there_is_one_sentence_or_is_tried_again(
 
 
 def test_each_of_our_voices_has_one_there() -> None:
-    theirs = routes.route("openai", "speech").voices
+    theirs = model_table.route("openai", "speech").voices
     assert set(theirs) == set(voices.table())
     named = {name: theirs[ours] for name, ours in audio.VOICES.items()}
     assert all(named[name] == name for name in named if name in theirs.values())

@@ -1,0 +1,91 @@
+"""fal's models as engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sixfold.clients import provider_client
+from sixfold.clients.fal import FAL, Fal, Made
+from sixfold.clients.provider_client import Calls, Refusal
+from sixfold.core.catalog.engines import Context, Result, Task
+from sixfold.engines.providers import image_runs
+from sixfold.engines.providers.image_runs import Desk, Drawn
+from sixfold.engines.providers.model_table import Call, Used
+from sixfold.engines.providers.provider import ProviderEngine
+
+
+class FalEngine(ProviderEngine):
+    """One capability through fal's queue."""
+
+    provider = FAL
+    setting = "fal_key"
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Have fal draw it; what was queued there is canceled when the run ends early."""
+        to = self._calls()
+        fal = Fal(to)
+
+        async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
+            inputs = dict(call.inputs)
+            if word := self._route.fields.get("source"):
+                inputs[word] = desk.source().data_uri()
+            return self._drawn(to, await self._made(fal, inputs, desk, report), call)
+
+        desk = Desk(FAL.title, self._outside, context, self._limits)
+        return await image_runs.run(task, context, self._route, draw, desk)
+
+    async def _made(
+        self,
+        fal: Fal,
+        inputs: dict[str, Any],
+        desk: Desk,
+        report: Callable[[float], None],
+        model: str = "",
+    ) -> Made:
+        """What fal makes of `inputs`, from the queue to the answer."""
+        ticket = await provider_client.handed_over(
+            fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds),
+            fal.cancel,
+            self._limits.grace_seconds,
+        )
+        seen, ended = 0, False
+        try:
+            async for _ in provider_client.paces(self._limits):
+                look = await fal.look(ticket)
+                desk.log(look.lines[seen:])
+                seen = max(seen, len(look.lines))
+                ended = look.state == "done"
+                if ended:
+                    report(0.9)
+                    made = await fal.result(ticket, look)
+                    report(1.0)
+                    return made
+                report(0.05 if look.state == "queued" else 0.3)
+            raise AssertionError("paces never ends")
+        finally:
+            if not ended:
+                await provider_client.undone(fal.cancel(ticket), self._limits.grace_seconds)
+
+    def _drawn(self, to: Calls, made: Made, call: Call) -> Drawn:
+        found = provider_client.texts(made.document.get("images")) or [
+            provider_client.mapping(made.document.get("image"))
+        ]
+        files = [file for file in found if isinstance(file.get("url"), str)]
+        if not files:
+            raise to.failed(Refusal("broken", said="gave an answer without a picture"))
+        flags = made.document.get("has_nsfw_concepts")
+        if isinstance(flags, list) and any(flags):  # such a picture comes blackened
+            raise to.failed(Refusal("policy"))
+        pixels = sum(_pixels(file) for file in files)
+        seed = made.document.get("seed")
+        return Drawn(
+            [str(file["url"]) for file in files],
+            Used(images=len(files), pixels=pixels, units=made.billed_units),
+            seed if isinstance(seed, int) else call.seed,
+        )
+
+
+def _pixels(file: Mapping[str, Any]) -> int:
+    width, height = file.get("width"), file.get("height")
+    return width * height if isinstance(width, int) and isinstance(height, int) else 2**20

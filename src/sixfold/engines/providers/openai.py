@@ -1,0 +1,57 @@
+"""OpenAI's image models as engines, and those of servers that speak like it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable
+
+from sixfold.clients.openai import OPENAI, Images, OpenAI
+from sixfold.core.catalog.engines import Context, EngineError, Result, Task
+from sixfold.engines.providers import image_runs
+from sixfold.engines.providers.image_runs import Desk, Drawn
+from sixfold.engines.providers.model_table import Call, Used
+from sixfold.engines.providers.provider import ProviderEngine
+
+
+class OpenAIEngine(ProviderEngine):
+    """One capability through OpenAI's images API.
+
+    Its calls are answered while they are open, so a run that ends early closes them; there is nothing that
+    could be canceled.
+    """
+
+    provider = OPENAI
+    setting = "openai_api_key"
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Have it drawn, or repainted where the route takes a source."""
+        openai = OpenAI(self._calls())
+
+        async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
+            report(0.05)
+            fields = {"model": self._route.model, **call.inputs}
+            if "source" in self._route.fields:
+                sent = desk.source()
+                made = await openai.edit(fields, [(sent.name, sent.data, sent.content_type)])
+            else:
+                made = await openai.generate(fields)
+            report(1.0)
+            return await asyncio.to_thread(_drawn, made)
+
+        desk = Desk(OPENAI.title, self._outside, context, self._limits)
+        return await image_runs.run(task, context, self._route, draw, desk)
+
+
+def _drawn(made: Images) -> Drawn:
+    try:
+        decoded = [base64.b64decode(text, validate=True) for text in made.encoded]
+    except binascii.Error as error:
+        raise EngineError("OpenAI gave a picture that cannot be read; try again.") from error
+    found: list[bytes | str] = [*decoded, *made.addresses]
+    usage = made.usage
+    if usage is None:
+        return Drawn(found, Used(images=len(found)))
+    used = Used(images=len(found), text_in=usage.text_in, image_in=usage.image_in, out=usage.out)
+    return Drawn(found, used)

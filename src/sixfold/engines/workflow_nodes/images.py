@@ -1,0 +1,365 @@
+"""Nodes on pictures: in and out, size, colour, sharpness, one over another. As ComfyUI computes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.workflows.ports import File, Given, NodeContext, Run
+from sixfold.engines.workflow_nodes import values
+from sixfold.engines.workflow_nodes.frame_split import room
+from sixfold.engines.workflow_nodes.scaling import scaled
+from sixfold.engines.workflow_nodes.values import Frames, Mask, frames, made
+
+_SIDES_TURNED = {"none": 0, "90 degrees": -1, "180 degrees": 2, "270 degrees": 1}
+
+
+# -- in and out ----------------------------------------------------------------------------------
+
+
+def load(_context: NodeContext, image: File) -> tuple[Frames, Mask]:
+    """A picture and where it is transparent."""
+    return values.read(_path(image))
+
+
+def load_mask(_context: NodeContext, image: File, channel: str) -> tuple[Mask]:
+    """One channel of a picture as a mask; that of the cover is turned round."""
+    picture, clear = values.read(_path(image))
+    if channel == "alpha":
+        return (clear,)
+    return (picture[..., ("red", "green", "blue").index(channel)],)
+
+
+def _path(given: Any) -> Any:
+    if not isinstance(given, File):
+        raise UnusableInput("there is no such file")
+    return given.path
+
+
+def save(context: NodeContext, images: Any, filename_prefix: str = "ComfyUI") -> Given:
+    """Pictures as PNG, kept."""
+    return _given(context, images, filename_prefix, temporary=False)
+
+
+def preview(context: NodeContext, images: Any) -> Given:
+    """Pictures as PNG, shown for a while."""
+    return _given(context, images, "ComfyUI_temp", temporary=True)
+
+
+def _given(context: NodeContext, images: Any, prefix: str, *, temporary: bool) -> Given:
+    total = len(frames(images))
+    files = []
+    for at, each in enumerate(made(images, prefix, temporary=temporary)):
+        files.append(each)
+        context.progress(at + 1, total)
+    return Given(made=tuple(files))
+
+
+def save_websocket(context: NodeContext, images: Any) -> Given:
+    """Pictures sent to whoever watches, and kept nowhere."""
+    for each in made(images, ""):
+        context.image(each.data)
+    return Given()
+
+
+# -- size ----------------------------------------------------------------------------------------
+
+
+def scale(
+    _context: NodeContext, image: Any, upscale_method: str, width: int, height: int, crop: str
+) -> tuple[Frames]:
+    """Another size; a side of 0 follows the other."""
+    picture = frames(image)
+    rows, columns = picture.shape[1:3]
+    if width == 0 and height == 0:
+        return (picture,)
+    width = width or max(1, round(columns * height / rows))
+    height = height or max(1, round(rows * width / columns))
+    return (scaled(picture, width, height, upscale_method, crop),)
+
+
+def scale_by(_context: NodeContext, image: Any, upscale_method: str, scale_by: float) -> tuple[Frames]:
+    """So many times the size."""
+    picture = frames(image)
+    rows, columns = picture.shape[1:3]
+    return (scaled(picture, round(columns * scale_by), round(rows * scale_by), upscale_method),)
+
+
+def scale_to_pixels(
+    _context: NodeContext, image: Any, upscale_method: str, megapixels: float, resolution_steps: int = 1
+) -> tuple[Frames]:
+    """So many megapixels in the same shape."""
+    picture = frames(image)
+    rows, columns = picture.shape[1:3]
+    by = math.sqrt(megapixels * 1024 * 1024 / (columns * rows))
+    width, height = (round(side * by / resolution_steps) * resolution_steps for side in (columns, rows))
+    return (scaled(picture, width, height, upscale_method),)
+
+
+def scale_to_side(_context: NodeContext, image: Any, upscale_method: str, largest_size: int) -> tuple[Frames]:
+    """The long side so long."""
+    picture = frames(image)
+    rows, columns = picture.shape[1:3]
+    by = largest_size / max(rows, columns)
+    return (scaled(picture, max(1, round(columns * by)), max(1, round(rows * by)), upscale_method),)
+
+
+def crop(_context: NodeContext, image: Any, width: int, height: int, x: int, y: int) -> tuple[Frames]:
+    """A part of the picture."""
+    picture = frames(image)
+    x, y = min(x, picture.shape[2] - 1), min(y, picture.shape[1] - 1)
+    return (picture[:, y : y + height, x : x + width],)
+
+
+def pad(
+    _context: NodeContext, image: Any, left: int, top: int, right: int, bottom: int, **more: int
+) -> tuple[Frames, Mask]:
+    """A border of grey to be painted, and the mask of it, feathered into the picture."""
+    picture, feathering = frames(image), int(more.get("feathering", 0))
+    count, rows, columns, channels = picture.shape
+    room(count, rows + top + bottom, columns + left + right, channels)
+    grown = np.full((count, rows + top + bottom, columns + left + right, channels), 0.5, np.float32)
+    grown[:, top : top + rows, left : left + columns] = picture
+    cover = np.ones(grown.shape[1:3], np.float32)
+    inner = np.zeros((rows, columns), np.float32)
+    if feathering > 0 and feathering * 2 < rows and feathering * 2 < columns:
+        far = np.full((rows, columns), feathering, np.int64)
+        down, across = np.arange(rows)[:, None], np.arange(columns)[None]
+        sides = ((top, down), (bottom, rows - 1 - down), (left, across), (right, columns - 1 - across))
+        for border, distance in sides:
+            if border:
+                far = np.minimum(far, distance)
+        inner = (((feathering - far) / feathering) ** 2).astype(np.float32)
+    cover[top : top + rows, left : left + columns] = inner
+    return grown, cover[None]
+
+
+def rotate(_context: NodeContext, image: Any, rotation: str) -> tuple[Frames]:
+    """Quarter turns with the clock."""
+    return (np.ascontiguousarray(np.rot90(frames(image), _SIDES_TURNED[rotation], (1, 2))),)
+
+
+def flip(_context: NodeContext, image: Any, flip_method: str) -> tuple[Frames]:
+    """Upside down, or left for right."""
+    axis = 1 if flip_method.startswith("x") else 2
+    return (np.flip(frames(image), axis).copy(),)
+
+
+def size(_context: NodeContext, image: Any, **_: Any) -> Given:
+    """Pixels across and down, and how many pictures."""
+    count, rows, columns = frames(image).shape[:3]
+    text = f"width: {columns}, height: {rows}\n batch size: {count}"
+    return Given((columns, rows, count), ui={"text": (text,)})
+
+
+# -- several -------------------------------------------------------------------------------------
+
+
+def batch(_context: NodeContext, image1: Any, image2: Any) -> tuple[Frames]:
+    """Two series as one, in the size of the first."""
+    first, second = frames(image1), frames(image2)
+    second = scaled(second, first.shape[2], first.shape[1], "bilinear", "center")
+    return (np.concatenate([first, _channels(second, first.shape[-1])]),)
+
+
+def batch_all(_context: NodeContext, **images: Any) -> tuple[Frames]:
+    """Any number of series as one."""
+    series = [frames(images[name]) for name in sorted(images)]
+    joined = series[0]
+    for each in series[1:]:
+        joined = batch(_context, joined, each)[0]
+    return (joined,)
+
+
+def rebatch(_context: NodeContext, images: list[Any], batch_size: list[int]) -> tuple[list[Frames]]:
+    """All pictures of several series as a list of series of one length; the last may be shorter."""
+    single = [each[at : at + 1] for each in map(frames, images) for at in range(len(each))]
+    several = [single[at : at + batch_size[0]] for at in range(0, len(single), batch_size[0])]
+    if any(one.shape != some[0].shape for some in several for one in some):
+        raise UnusableInput("pictures of one series have one size")
+    return ([np.concatenate(some) for some in several],)
+
+
+def _channels(image: Frames, count: int) -> Frames:
+    if image.shape[-1] < count:
+        return np.pad(image, ((0, 0), (0, 0), (0, 0), (0, count - image.shape[-1])), constant_values=1)
+    return image[..., :count]
+
+
+def repeat(_context: NodeContext, image: Any, amount: int) -> tuple[Frames]:
+    """Each series so many times."""
+    picture = frames(image)
+    room(amount, *picture.shape)
+    return (np.tile(picture, (amount, 1, 1, 1)),)
+
+
+def from_batch(_context: NodeContext, image: Any, batch_index: int, length: int) -> tuple[Frames]:
+    """Some pictures of a series."""
+    picture = frames(image)
+    first = min(len(picture) - 1, batch_index)
+    return (picture[first : first + min(len(picture) - first, length)].copy(),)
+
+
+def empty(
+    _context: NodeContext, width: int, height: int, batch_size: int = 1, color: int = 0
+) -> tuple[Frames]:
+    """Pictures of one colour."""
+    room(batch_size, width, height, 3)
+    colour = np.array([color >> 16 & 255, color >> 8 & 255, color & 255], np.float32) / np.float32(255)
+    return (np.broadcast_to(colour, (batch_size, height, width, 3)).copy(),)
+
+
+# -- colour and sharpness ------------------------------------------------------------------------
+
+
+def invert(_context: NodeContext, image: Any) -> tuple[Frames]:
+    """The negative."""
+    return (1 - frames(image),)
+
+
+def blur(_context: NodeContext, image: Any, blur_radius: int, sigma: float) -> tuple[Frames]:
+    """Blurred; `sigma` is in radii."""
+    picture = frames(image)
+    if blur_radius == 0:
+        return (picture,)
+    kernel = _bell(blur_radius, sigma)
+    return (np.stack([_convolved(each, np.outer(kernel, kernel)) for each in picture]),)
+
+
+def sharpen(
+    _context: NodeContext, image: Any, sharpen_radius: int, sigma: float, alpha: float
+) -> tuple[Frames]:
+    """Sharpened by what a blur takes away."""
+    picture = frames(image)
+    if sharpen_radius == 0:
+        return (picture,)
+    bell = _bell(sharpen_radius, sigma)
+    kernel = np.outer(bell, bell) * -(alpha * 10)
+    kernel[sharpen_radius, sharpen_radius] += 1 - kernel.sum()
+    return (np.clip(np.stack([_convolved(each, kernel) for each in picture]), 0, 1),)
+
+
+def _bell(radius: int, sigma: float) -> Any:
+    at = np.linspace(-1, 1, 2 * radius + 1)
+    bell = np.exp(-(at**2) / (2 * sigma * sigma))
+    return bell / bell.sum()
+
+
+def _convolved(picture: Frames, kernel: Any) -> Frames:
+    border = cv2.BORDER_REFLECT_101
+    return cv2.filter2D(picture, cv2.CV_32F, kernel, borderType=border).reshape(picture.shape)
+
+
+def blend(
+    _context: NodeContext, image1: Any, image2: Any, blend_factor: float, blend_mode: str
+) -> tuple[Frames]:
+    """Two pictures mixed."""
+    one, other = frames(image1), frames(image2)
+    other = _channels(scaled(other, one.shape[2], one.shape[1], "bicubic", "center"), one.shape[-1])
+    mixed = _BLENDS[blend_mode](one, other)
+    return (np.clip(one * (1 - blend_factor) + mixed * blend_factor, 0, 1).astype(np.float32),)
+
+
+def _soft(one: Frames, other: Frames) -> Frames:
+    curve = np.where(one <= 0.25, ((16 * one - 12) * one + 4) * one, np.sqrt(np.maximum(one, 0)))
+    dark = one - (1 - 2 * other) * one * (1 - one)
+    return np.where(other <= 0.5, dark, one + (2 * other - 1) * (curve - one))
+
+
+_BLENDS: Mapping[str, Callable[[Frames, Frames], Frames]] = {
+    "normal": lambda _, other: other,
+    "multiply": lambda one, other: one * other,
+    "screen": lambda one, other: 1 - (1 - one) * (1 - other),
+    "overlay": lambda one, other: np.where(one <= 0.5, 2 * one * other, 1 - 2 * (1 - one) * (1 - other)),
+    "soft_light": _soft,
+    "difference": lambda one, other: one - other,
+}
+
+
+def quantize(_context: NodeContext, image: Any, colors: int, dither: str) -> tuple[Frames]:
+    """Few colours."""
+    method = Image.Dither.FLOYDSTEINBERG if dither == "floyd-steinberg" else Image.Dither.NONE
+    series = []
+    for each in values.whole(frames(image)[..., :3]):
+        picture = Image.fromarray(each)
+        palette = picture.quantize(colors)
+        few = picture.quantize(colors, palette=palette, dither=method)
+        series.append(np.asarray(few.convert("RGB"), np.float32) / np.float32(255))
+    return (np.stack(series),)
+
+
+def brightness(_context: NodeContext, images: Any, factor: float) -> tuple[Frames]:
+    """Lighter or darker."""
+    return (np.clip(frames(images) * np.float32(factor), 0, 1),)
+
+
+def contrast(_context: NodeContext, images: Any, factor: float) -> tuple[Frames]:
+    """More or less contrast about the middle."""
+    return (np.clip((frames(images) - 0.5) * np.float32(factor) + 0.5, 0, 1).astype(np.float32),)
+
+
+def canny(_context: NodeContext, image: Any, low_threshold: float, high_threshold: float) -> tuple[Frames]:
+    """Edges, white on black."""
+    series = []
+    for each in values.whole(frames(image)[..., :3]):
+        grey = cv2.GaussianBlur(cv2.cvtColor(each, cv2.COLOR_RGB2GRAY), (5, 5), 1)
+        edges = cv2.Canny(grey, low_threshold * 255, high_threshold * 255, L2gradient=True)
+        series.append(np.repeat(edges[..., None], 3, -1).astype(np.float32) / np.float32(255))
+    return (np.stack(series),)
+
+
+_SHAPES = {
+    "erode": cv2.MORPH_ERODE,
+    "dilate": cv2.MORPH_DILATE,
+    "open": cv2.MORPH_OPEN,
+    "close": cv2.MORPH_CLOSE,
+    "gradient": cv2.MORPH_GRADIENT,
+    "top_hat": cv2.MORPH_TOPHAT,
+    "bottom_hat": cv2.MORPH_BLACKHAT,
+}
+
+
+def morphology(_context: NodeContext, image: Any, operation: str, kernel_size: int) -> tuple[Frames]:
+    """Dilation, erosion, and their combinations."""
+    kernel = np.ones((kernel_size, kernel_size), np.uint8)
+    series = [cv2.morphologyEx(each, _SHAPES[operation], kernel) for each in frames(image)]
+    return (np.stack(series),)
+
+
+RUNS: Mapping[str, Run] = {
+    "LoadImage": load,
+    "LoadImageMask": load_mask,
+    "SaveImage": save,
+    "PreviewImage": preview,
+    "SaveImageWebsocket": save_websocket,
+    "ImageScale": scale,
+    "ImageScaleBy": scale_by,
+    "ImageScaleToTotalPixels": scale_to_pixels,
+    "ImageScaleToMaxDimension": scale_to_side,
+    "ImageCrop": crop,
+    "ImagePadForOutpaint": pad,
+    "ImageRotate": rotate,
+    "ImageFlip": flip,
+    "GetImageSize": size,
+    "ImageBatch": batch,
+    "BatchImagesNode": batch_all,
+    "RebatchImages": rebatch,
+    "RepeatImageBatch": repeat,
+    "ImageFromBatch": from_batch,
+    "EmptyImage": empty,
+    "ImageInvert": invert,
+    "ImageBlur": blur,
+    "ImageSharpen": sharpen,
+    "ImageBlend": blend,
+    "ImageQuantize": quantize,
+    "AdjustBrightness": brightness,
+    "AdjustContrast": contrast,
+    "Canny": canny,
+    "Morphology": morphology,
+}

@@ -1,0 +1,179 @@
+"""Nodes on masks, and on pictures with one. As ComfyUI computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+
+from sixfold.core.workflows.ports import Given, NodeContext, Run
+from sixfold.engines.workflow_nodes import images
+from sixfold.engines.workflow_nodes.frame_split import room
+from sixfold.engines.workflow_nodes.scaling import scaled
+from sixfold.engines.workflow_nodes.values import Frames, Mask, frames, mask
+
+_CHANNELS = ("red", "green", "blue", "alpha")
+
+
+def to_image(_context: NodeContext, mask: Any) -> tuple[Frames]:
+    """A mask as grey pictures."""
+    return (np.repeat(_mask(mask)[..., None], 3, -1),)
+
+
+def of_image(_context: NodeContext, image: Any, channel: str) -> tuple[Mask]:
+    """One channel of the pictures; a cover that they have not is full."""
+    picture, at = frames(image), _CHANNELS.index(channel)
+    whole = np.ones(picture.shape[:3], np.float32)
+    return (picture[..., at] if at < picture.shape[-1] else whole,)
+
+
+def of_colour(_context: NodeContext, image: Any, color: int) -> tuple[Mask]:
+    """White where the pictures are of exactly one colour."""
+    pixels = np.clip(frames(image) * 255, 0, 255).round().astype(np.int64)
+    numbers = (pixels[..., 0] << 16) + (pixels[..., 1] << 8) + pixels[..., 2]
+    return (np.where(numbers == color, 1, 0).astype(np.float32),)
+
+
+def solid(_context: NodeContext, value: float, width: int, height: int) -> tuple[Mask]:
+    """One grey."""
+    room(width, height)
+    return (np.full((1, height, width), value, np.float32),)
+
+
+def invert(_context: NodeContext, mask: Any) -> tuple[Mask]:
+    """The negative."""
+    return (1 - _mask(mask),)
+
+
+def crop(_context: NodeContext, mask: Any, x: int, y: int, width: int, height: int) -> tuple[Mask]:
+    """A part."""
+    return (_mask(mask)[:, y : y + height, x : x + width],)
+
+
+def threshold(_context: NodeContext, mask: Any, value: float) -> tuple[Mask]:
+    """White above a value, black elsewhere."""
+    return ((_mask(mask) > value).astype(np.float32),)
+
+
+def feather(_context: NodeContext, mask: Any, left: int, top: int, right: int, bottom: int) -> tuple[Mask]:
+    """Faded at its borders."""
+    made = _mask(mask).copy()
+    rows, columns = made.shape[1:]
+    for width, length, axis, turned in (
+        (left, columns, 2, False),
+        (right, columns, 2, True),
+        (top, rows, 1, False),
+        (bottom, rows, 1, True),
+    ):
+        count = min(width, length)
+        fade = np.ones(length, np.float32)
+        fade[:count] = np.arange(1, count + 1, dtype=np.float32) / max(count, 1)
+        made *= np.expand_dims(fade[::-1] if turned else fade, tuple({0, 1, 2} - {axis}))
+    return (made,)
+
+
+def grow(_context: NodeContext, mask: Any, expand: int, tapered_corners: bool) -> tuple[Mask]:
+    """Larger or smaller by so many pixels."""
+    corner = 0 if tapered_corners else 1
+    kernel = np.array([[corner, 1, corner], [1, 1, 1], [corner, 1, corner]], np.uint8)
+    work = cv2.erode if expand < 0 else cv2.dilate
+    grown = [
+        work(each, kernel, iterations=abs(expand), borderType=cv2.BORDER_REFLECT) for each in _mask(mask)
+    ]
+    return (np.stack(grown),)
+
+
+def combine(
+    _context: NodeContext, destination: Any, source: Any, x: int, y: int, operation: str
+) -> tuple[Mask]:
+    """One mask laid into another."""
+    made, laid = _mask(destination).copy(), _mask(source)
+    part = made[:, y : y + laid.shape[1], x : x + laid.shape[2]]
+    over = laid[:, : part.shape[1], : part.shape[2]]
+    part[:] = _OPERATIONS[operation](part, over)
+    return (np.clip(made, 0, 1),)
+
+
+_OPERATIONS: Mapping[str, Callable[[Mask, Mask], Mask]] = {
+    "multiply": lambda one, other: one * other,
+    "add": lambda one, other: one + other,
+    "subtract": lambda one, other: one - other,
+    "and": lambda one, other: np.logical_and(one.round() > 0, other.round() > 0).astype(np.float32),
+    "or": lambda one, other: np.logical_or(one.round() > 0, other.round() > 0).astype(np.float32),
+    "xor": lambda one, other: np.logical_xor(one.round() > 0, other.round() > 0).astype(np.float32),
+}
+
+
+def composite(
+    _context: NodeContext, destination: Any, source: Any, x: int, y: int, resize_source: bool, **more: Any
+) -> tuple[Frames]:
+    """One picture laid into another, where its mask lets it."""
+    below, above = frames(destination).copy(), frames(source)
+    if resize_source:
+        above = scaled(above, below.shape[2], below.shape[1], "bilinear")
+    count = len(below)
+    above = _repeated(above, count)
+    cover = np.ones((count, *above.shape[1:3]), np.float32)
+    if more.get("mask") is not None:
+        cover = _fitting(_mask(more["mask"]), above.shape[1], above.shape[2])
+    cover = _repeated(cover, count)
+    x, y = max(-above.shape[2], min(x, below.shape[2])), max(-above.shape[1], min(y, below.shape[1]))
+    left, top = max(0, -x), max(0, -y)
+    part = below[:, max(y, 0) : y + above.shape[1], max(x, 0) : x + above.shape[2]]
+    height, width, channels = part.shape[1], part.shape[2], min(part.shape[-1], above.shape[-1])
+    laid = above[:, top : top + height, left : left + width, :channels]
+    weight = cover[:, top : top + height, left : left + width, None]
+    part[..., :channels] = laid * weight + part[..., :channels] * (1 - weight)
+    return (below,)
+
+
+def _repeated(series: Frames, count: int) -> Frames:
+    """So many pictures, from the first again where there are fewer."""
+    return series[np.arange(count) % len(series)]
+
+
+def _fitting(cover: Mask, rows: int, columns: int) -> Mask:
+    return scaled(cover[..., None], columns, rows, "bilinear")[..., 0]
+
+
+def join_alpha(_context: NodeContext, image: Any, alpha: Any) -> tuple[Frames]:
+    """Pictures with a cover that is the mask turned round."""
+    picture = frames(image)
+    cover = 1 - _fitting(_mask(alpha), picture.shape[1], picture.shape[2])
+    count = max(len(picture), len(cover))
+    colour = _repeated(picture[..., :3], count)
+    return (np.concatenate([colour, _repeated(cover, count)[..., None]], -1),)
+
+
+def split_alpha(_context: NodeContext, image: Any) -> tuple[Frames, Mask]:
+    """Pictures without their cover, and it turned round as a mask."""
+    picture = frames(image)
+    cover = picture[..., 3] if picture.shape[-1] > 3 else np.ones(picture.shape[:3], np.float32)
+    return picture[..., :3], 1 - cover
+
+
+def preview(context: NodeContext, mask: Any) -> Given:
+    """A mask, shown for a while."""
+    return images.preview(context, to_image(context, mask)[0])
+
+
+_mask = mask  # the nodes' own input has this name
+
+RUNS: Mapping[str, Run] = {
+    "MaskToImage": to_image,
+    "ImageToMask": of_image,
+    "ImageColorToMask": of_colour,
+    "SolidMask": solid,
+    "InvertMask": invert,
+    "CropMask": crop,
+    "ThresholdMask": threshold,
+    "FeatherMask": feather,
+    "GrowMask": grow,
+    "MaskComposite": combine,
+    "ImageCompositeMasked": composite,
+    "JoinImageWithAlpha": join_alpha,
+    "SplitImageWithAlpha": split_alpha,
+    "MaskPreview": preview,
+}

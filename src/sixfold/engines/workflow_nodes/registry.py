@@ -1,0 +1,66 @@
+"""Every class that is known here: ComfyUI's and our own, and the functions behind those that run."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib import resources
+
+from sixfold.core.workflows import node_definitions
+from sixfold.core.workflows.nodes import NodeSpec, Registry
+from sixfold.core.workflows.ports import Run
+from sixfold.engines.workflow_nodes import (
+    audio,
+    hosted,
+    images,
+    latents,
+    masks,
+    sampling,
+    video,
+)
+from sixfold.engines.workflow_nodes import (
+    text as text_nodes,
+)
+
+_FILES = ("core.toml", "sixfold.toml")
+_INLINE: Mapping[str, Run] = text_nodes.RUNS
+_THREADS: Mapping[str, Run] = {
+    **images.RUNS,
+    **masks.RUNS,
+    **audio.RUNS,
+    **video.RUNS,
+    **hosted.RUNS,
+}
+_TERMS = frozenset({"SixfoldRecognizerLoader", "WanVaceToVideo", "WanAnimateToVideo"})
+
+
+def read() -> Iterator[NodeSpec]:
+    """The classes of the tables, without functions."""
+    for name in _FILES:
+        text = (resources.files("sixfold.data") / "nodes" / name).read_text("utf-8")
+        yield from node_definitions.read(tomllib.loads(text))
+
+
+@functools.cache
+def registry() -> Registry:
+    """All classes; those without a `run` are known by their schema only."""
+    return Registry(_behind(spec) for spec in read())
+
+
+def _behind(spec: NodeSpec) -> NodeSpec:
+    """A class with the function behind it, where there is one."""
+    name = spec.class_type
+    if name in _INLINE:
+        return replace(spec, run=_INLINE[name])
+    if name in _THREADS:
+        return replace(spec, run=_THREADS[name], where="thread")
+    if name in hosted.HOSTED:
+        row = hosted.HOSTED[name]
+        return replace(spec, run=row.run, where="await", estimate=row.estimate)
+    if name in sampling.RUNS:
+        return replace(spec, run=sampling.RUNS[name], where="await", estimate=sampling.asked)
+    if name in _TERMS or (spec.outputs and all(each.type in latents.SYMBOLIC for each in spec.outputs)):
+        return replace(spec, run=latents.recorder(spec))
+    return spec

@@ -1,0 +1,83 @@
+"""Pictures at another size, as ComfyUI computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from sixfold.engines.workflow_nodes.frame_split import room
+from sixfold.engines.workflow_nodes.values import Frames
+
+
+def scaled(image: Frames, width: int, height: int, method: str, crop: str = "disabled") -> Frames:
+    """The pictures at a size; `center` keeps the middle where the shape differs."""
+    room(len(image), width, height, image.shape[-1])
+    if crop == "center":
+        image = _cropped(image, width, height)
+    if image.shape[1:3] == (height, width):
+        return image
+    one = _METHODS.get(method, _bilinear)
+    return np.stack([one(np.ascontiguousarray(picture), width, height) for picture in image])
+
+
+def _cropped(image: Frames, width: int, height: int) -> Frames:
+    """The middle of the pictures in the shape that is wanted."""
+    rows, columns = image.shape[1:3]
+    x = y = 0
+    if columns / rows > width / height:
+        x = round((columns - columns * (width / height) / (columns / rows)) / 2)
+    elif columns / rows < width / height:
+        y = round((rows - rows * (columns / rows) / (width / height)) / 2)
+    return image[:, y : rows - y, x : columns - x]
+
+
+def _nearest(picture: Frames, width: int, height: int) -> Frames:
+    rows, columns = picture.shape[:2]
+    across = np.minimum(((np.arange(width) + 0.5) * columns / width).astype(np.intp), columns - 1)
+    down = np.minimum(((np.arange(height) + 0.5) * rows / height).astype(np.intp), rows - 1)
+    return picture[down[:, None], across]
+
+
+def _by_cv2(flag: int) -> Callable[[Frames, int, int], Frames]:
+    def resized(picture: Frames, width: int, height: int) -> Frames:
+        return cv2.resize(picture, (width, height), interpolation=flag).reshape(height, width, -1)
+
+    return resized
+
+
+_bilinear = _by_cv2(cv2.INTER_LINEAR)
+
+
+def _area(picture: Frames, width: int, height: int) -> Frames:
+    """The mean of the pixels that each new one touches, each counted once (adaptive average pooling)."""
+    return _pooled(_pooled(picture, height, 0), width, 1)
+
+
+def _pooled(picture: Frames, count: int, axis: int) -> Frames:
+    length = picture.shape[axis]
+    at = np.arange(count)
+    begins, ends = at * length // count, -(-(at + 1) * length // count)
+    sums = np.insert(np.cumsum(picture, axis=axis, dtype=np.float64), 0, 0, axis=axis)
+    shape = [-1 if each == axis else 1 for each in range(picture.ndim)]
+    counted = (ends - begins).reshape(shape)
+    return ((np.take(sums, ends, axis) - np.take(sums, begins, axis)) / counted).astype(np.float32)
+
+
+def _lanczos(picture: Frames, width: int, height: int) -> Frames:
+    """Through bytes, as ComfyUI has it."""
+    pixels = np.clip(picture * np.float32(255), 0, 255).astype(np.uint8)
+    mode = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    made = Image.fromarray(mode).resize((width, height), Image.Resampling.LANCZOS)
+    return np.asarray(made, np.float32).reshape(height, width, -1) / np.float32(255)
+
+
+_METHODS: dict[str, Callable[[Frames, int, int], Frames]] = {
+    "nearest-exact": _nearest,
+    "bilinear": _bilinear,
+    "area": _area,
+    "bicubic": _by_cv2(cv2.INTER_CUBIC),
+    "lanczos": _lanczos,
+}

@@ -1,0 +1,113 @@
+"""Values of nodes as bytes for the cache, and back: exact, and small where pictures came from bytes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import blake3
+import msgspec
+import numpy as np
+
+from sixfold.core.workflows.ports import File, Many
+from sixfold.engines.workflow_nodes.values import Film, Reel, Sound
+
+_LEVEL = 1
+_MOST_SMALL = 2**14  # bytes of outcomes that are read without looking for pixels
+_MOST_FLOATS = 128 * 2**20  # bytes; larger ones would not shrink to what a cache takes
+
+
+class _Unpackable(Exception):
+    """A value that has no bytes."""
+
+
+class Packer:
+    """Packs what nodes give; films go into a folder again when they come back."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def pack(self, values: Sequence[Any]) -> bytes | None:
+        """Bytes that `unpack` understands; None where a value has none."""
+        try:
+            return msgspec.msgpack.encode([_packed(value) for value in values])
+        except _Unpackable:
+            return None
+
+    def unpack(self, data: bytes) -> tuple[Any, ...]:
+        """The values."""
+        return tuple(self._unpacked(row) for row in msgspec.msgpack.decode(data)) if data else ()
+
+    def small(self, data: bytes) -> tuple[Any, ...] | None:
+        """The values where all are numbers or texts; None for others."""
+        if len(data) > _MOST_SMALL:
+            return None
+        rows = msgspec.msgpack.decode(data) if data else []
+        return tuple(json.loads(row[2]) for row in rows) if all(row[0] == "json" for row in rows) else None
+
+    def weigh(self, value: Any) -> int:
+        """How many bytes of memory a value takes."""
+        match value:
+            case np.ndarray():
+                return value.nbytes
+            case Sound(wave, _):
+                return wave.nbytes
+            case Reel(frames, _, _):
+                return frames.nbytes
+            case Many():
+                return sum(self.weigh(each) for each in value)
+        return 0
+
+    def _unpacked(self, row: Any) -> Any:
+        kind, told, data = row
+        match kind:
+            case "json":
+                return json.loads(data)
+            case "bytes":
+                pixels = np.frombuffer(zlib.decompress(data), np.uint8).reshape(told)
+                return pixels.astype(np.float32) / np.float32(255)
+            case "floats":
+                return np.frombuffer(zlib.decompress(data), np.float32).reshape(told).copy()
+            case "sound":
+                return Sound(self._unpacked(data), told)
+            case "film":
+                return Film(self._file(told, data))
+            case _:
+                return Many(self._unpacked(each) for each in data)
+
+    def _file(self, content_type: str, data: bytes) -> File:
+        digest = blake3.blake3(data).hexdigest()
+        path = self._folder / digest
+        if not path.exists():
+            path.write_bytes(data)
+        return replace(File(digest, content_type, path))
+
+
+def _packed(value: Any) -> list[Any]:
+    match value:
+        case np.ndarray():
+            return _array(value)
+        case Sound(wave, rate):
+            return ["sound", rate, _array(wave)]
+        case Film(file):
+            return ["film", file.content_type, file.path.read_bytes()]
+        case Many():
+            return ["many", None, [_packed(each) for each in value]]
+        case None | bool() | int() | float() | str():
+            return ["json", None, json.dumps(value)]
+    raise _Unpackable
+
+
+def _array(value: Any) -> list[Any]:
+    """Floats that are 255ths as bytes, others as they are; raises `_Unpackable` for a film of those."""
+    pixels = np.clip(np.rint(value * np.float32(255)), 0, 255).astype(np.uint8)
+    if np.array_equal(pixels.astype(np.float32) / np.float32(255), value):
+        return ["bytes", list(value.shape), zlib.compress(pixels.tobytes(), _LEVEL)]
+    if value.nbytes > _MOST_FLOATS:
+        raise _Unpackable
+    floats = np.ascontiguousarray(value, np.float32)
+    return ["floats", list(value.shape), zlib.compress(floats.tobytes(), _LEVEL)]

@@ -1,0 +1,200 @@
+"""A node worker's side: one process that runs the nodes of one graph after another, as its server asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from sixfold import errors
+from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.core.workflows import node_frames
+from sixfold.core.workflows.context import Context, Home
+from sixfold.core.workflows.node_frames import Frame, Frames
+from sixfold.core.workflows.node_sessions import LocalSession, Work, Worked
+from sixfold.core.workflows.ports import Child, Event
+from sixfold.core.workflows.validate import Node
+from sixfold.engines.workflow_nodes import registry
+from sixfold.engines.workflow_nodes.serialization import Packer
+
+_READ_BYTES = 2**18
+_THREADS = 2
+_DETAIL_CHARACTERS = 8_000
+_CV2_OUT_OF_MEMORY = -4  # cv2.Error.StsNoMem
+_REGISTRY = registry.registry()  # read when the module is imported, once for all workers of a server
+
+
+class ChildFailed(Exception):
+    """The server keeps the reason under this number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"child {number} failed")
+
+
+def serve(link: socket.socket) -> None:
+    """Do what the server asks on the socket, until that is closed."""
+    asyncio.run(_Server(link).serve())
+
+
+class _Server:
+    """The connection to the server, and the session of the run that it is at."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._run: _Run | None = None
+
+    async def serve(self) -> None:
+        reader, self._writer = await asyncio.open_connection(sock=self._link, limit=_READ_BYTES)
+        threads = ThreadPoolExecutor(_THREADS, "nodes")
+        asyncio.get_running_loop().set_default_executor(threads)
+        frames = Frames()
+        self.send(Frame({"kind": "ready"}))
+        while data := await reader.read(_READ_BYTES):
+            for frame in frames.feed(data):
+                if frame.told["kind"] == "begin":
+                    if self._run is not None:
+                        await self._run.end()
+                    self._run = _Run(Path(frame.told["scratch"]), threads, self.send)
+                elif self._run is not None:
+                    self._run.hear(frame)
+        os.killpg(0, signal.SIGKILL)  # the server is gone: so is every reason to run
+
+    def send(self, frame: Frame) -> None:
+        self._writer.write(frame.encode())
+
+
+class _Run:
+    """One graph's run, as far as it takes place here."""
+
+    def __init__(self, scratch: Path, threads: ThreadPoolExecutor, send: Callable[[Frame], None]) -> None:
+        self._scratch = scratch
+        self._send = send
+        self._session = LocalSession(Packer(scratch), threads)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._children: dict[int, asyncio.Future[Child]] = {}
+
+    async def end(self) -> None:
+        """Forget everything."""
+        await self._session.close(ended=True)
+
+    def hear(self, frame: Frame) -> None:
+        """Do what a frame says."""
+        told = frame.told
+        match told["kind"]:
+            case "run":
+                self._begin(told["number"], self._ran(told))
+            case "load":
+                self._begin(told["number"], self._loaded(frame))
+            case "child":
+                self._answer(told)
+            case "release":
+                self._session.release(told["node"])
+            case _:
+                pass
+
+    def _begin(self, number: int, work: Any) -> None:
+        task = asyncio.create_task(self._finished(number, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finished(self, number: int, work: Any) -> None:
+        frame = Frame({"kind": "done", "number": number})
+        try:
+            worked: Worked = await work
+            if node_frames.needs_file(worked):
+                row = await asyncio.to_thread(node_frames.worked_row, worked, frame, self._scratch)
+            else:
+                row = node_frames.worked_row(worked, frame, self._scratch)
+            frame.told["worked"] = row
+            self._send(frame)
+        except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever a node raises ends it
+            self._send(Frame({"kind": "failed", "number": number, **_failure(error)}))
+
+    async def _ran(self, told: Mapping[str, Any]) -> Worked:
+        inputs = {name: node_frames.read_value(row) for name, row in told["inputs"].items()}
+        home = Home(_Place(self._scratch, _Children(told["number"], self)), self._telling(told["number"]))
+        context = Context(told["node"], "", home)
+        work = Work(Node(told["node"], _REGISTRY[told["class_type"]]), inputs, told["packs"])
+        return await self._session.run(work, context)
+
+    async def _loaded(self, frame: Frame) -> Worked:
+        told = frame.told
+        packed = await asyncio.to_thread(frame.take, told["packed"], self._scratch)
+        return await self._session.load(Node(told["node"], _REGISTRY[told["class_type"]]), packed)
+
+    def _telling(self, number: int) -> Callable[[Event], None]:
+        def tell(event: Event) -> None:
+            told = {"kind": "event", "number": number, "type": event.type, "data": event.data}
+            self._send(Frame(told, event.binary))
+
+        return tell
+
+    # -- children ------------------------------------------------------------------------------------
+
+    async def child(self, number: int, model: str, inputs: Mapping[str, Any]) -> Child:
+        """What the server's child gave."""
+        mine = len(self._children)
+        answer = self._children[mine] = asyncio.get_running_loop().create_future()
+        rows = {name: node_frames.value_row(value) for name, value in inputs.items()}
+        told = {"kind": "child", "number": number, "child": mine, "model": model, "inputs": rows}
+        self._send(Frame(told))
+        return await answer
+
+    def _answer(self, told: Mapping[str, Any]) -> None:
+        answer, row = self._children[told["child"]], told["given"]
+        if row is None:
+            answer.set_exception(ChildFailed(told["child"]))
+        else:
+            files = tuple(map(node_frames.read_file, row["files"]))
+            answer.set_result(Child(files, row["data"], row["preview"]))
+
+
+class _Children:
+    """`ports.Children` for one node; its server gives the child its key and hears of its progress."""
+
+    def __init__(self, number: int, run: _Run) -> None:
+        self._number = number
+        self._run = run
+
+    async def run(
+        self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
+    ) -> Child:
+        """The ended child."""
+        return await self._run.child(self._number, model, inputs)
+
+
+class _Place:
+    """What a node's context reaches."""
+
+    def __init__(self, scratch: Path, children: _Children) -> None:
+        self.scratch = scratch
+        self.children = children
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    """What the server is told of a failure."""
+    told: dict[str, Any] = {"reason": type(error).__name__, "text": ""}
+    match error:
+        case ChildFailed():
+            return {**told, "sort": "child", "child": error.number}
+        case UnusableInput():
+            return {**told, "sort": "unusable", "text": str(error)}
+        case EngineError():
+            return {**told, "sort": "engine", "text": str(error)}
+        case errors.SixfoldError():
+            return {**told, "sort": "sixfold", "text": error.message}
+        case _ if isinstance(error, MemoryError) or getattr(error, "code", None) == _CV2_OUT_OF_MEMORY:
+            return {**told, "sort": "memory"}
+        case _:
+            detail = ""
+            with contextlib.suppress(MemoryError):
+                detail = "".join(traceback.format_exception(error))[-_DETAIL_CHARACTERS:]
+            return {**told, "sort": "other", "text": detail}

@@ -1,0 +1,160 @@
+"""Nodes on films: apart and together, in and out, moving pictures."""
+
+from __future__ import annotations
+
+import io
+import secrets
+from collections.abc import Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.core.workflows.ports import File, Given, Made, NodeContext, Run
+from sixfold.engines.audio import files as sounds
+from sixfold.engines.video import encode
+from sixfold.engines.workflow_nodes import values
+from sixfold.engines.workflow_nodes.frame_split import taken_apart
+from sixfold.engines.workflow_nodes.values import Film, Frames, Reel, Sound, frames
+
+_METHODS = {"default": 4, "fastest": 0, "slowest": 6}
+
+
+def load(_context: NodeContext, file: File) -> tuple[Film]:
+    """A film, whole."""
+    return (Film(file),)
+
+
+def components(_context: NodeContext, video: Any) -> tuple[Frames, Sound | None, float]:
+    """A film's pictures, its sound and its rate."""
+    if isinstance(video, Reel):
+        return video.frames, video.sound, video.fps
+    path = _film(video).file.path
+    series, rate = taken_apart(path)
+    return series, _sound(path), rate
+
+
+def _film(video: Any) -> Film:
+    if not isinstance(video, Film):
+        raise UnusableInput("this input takes a film")
+    return video
+
+
+def _sound(path: Path) -> Sound | None:
+    try:
+        return Sound(sounds.read(path, 3600), sounds.RATE)
+    except UnusableInput:
+        return None
+
+
+def together(_context: NodeContext, images: Any, fps: float, audio: Any = None) -> tuple[Reel]:
+    """Pictures and sound as a film."""
+    return (Reel(frames(images), fps, audio if isinstance(audio, Sound) else None),)
+
+
+def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI", **_: Any) -> Given:
+    """A film as MP4."""
+    if isinstance(video, Film) and video.file.content_type == "video/mp4":
+        kept = _copied(context, video.file)
+        return _given(
+            Made("video/mp4", path=kept, kind="images", prefix=filename_prefix, info=video.file.info)
+        )
+    series, sound, rate = components(context, video)
+    return _given(_written(context, series, rate, sound, (encode.MP4, filename_prefix)))
+
+
+def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: float, **_: Any) -> Given:
+    """Pictures as WebM."""
+    return _given(_written(context, frames(images), fps, None, (encode.KINDS["webm"], filename_prefix)))
+
+
+def _copied(context: NodeContext, file: File) -> Path:
+    path = context.scratch / secrets.token_hex(12)
+    path.write_bytes(file.path.read_bytes())
+    return path
+
+
+def _given(made: Made) -> Given:
+    return Given(made=(made,), ui={"animated": (True,)})
+
+
+def _written(
+    context: NodeContext, series: Frames, rate: float, sound: Sound | None, how: tuple[encode.Kind, str]
+) -> Made:
+    kind, prefix = how
+    path = context.scratch / secrets.token_hex(12)
+    height, width = (side // 2 * 2 for side in series.shape[1:3])
+    fraction = Fraction(rate).limit_denominator(1001)
+    wave = None
+    if sound is not None:
+        stereo = np.resize(sound.wave, (2, sound.wave.shape[1])) if len(sound.wave) == 1 else sound.wave[:2]
+        wave = encode.Sound.of(stereo if sound.rate == sounds.RATE else resampled(stereo, sound.rate))
+    with encode.Film(path, (width, height), fraction, wave, kind) as film:
+        for at, picture in enumerate(series):
+            film.add(np.ascontiguousarray(values.whole(picture[:height, :width, :3])))
+            context.progress(at + 1, len(series))
+    seconds = round(len(series) / rate, 3)
+    info = {"width": width, "height": height, "duration": seconds, "fps": float(fraction)}
+    return Made(kind.content_type, path=path, prefix=prefix, info=info)
+
+
+def resampled(wave: Any, rate: int) -> Any:
+    """Stereo sound at 48 kHz."""
+    return sounds.resampled(wave, rate, sounds.RATE)
+
+
+def save_webp(
+    context: NodeContext, images: Any, filename_prefix: str, fps: float, lossless: bool, **more: Any
+) -> Given:
+    """Pictures that move, as WebP."""
+    options = {
+        "lossless": bool(lossless),
+        "quality": int(more.get("quality", 80)),
+        "method": _METHODS.get(str(more.get("method")), 4),
+    }
+    return _moving(context, images, fps, ("WEBP", "image/webp", filename_prefix), options)
+
+
+def save_apng(
+    context: NodeContext, images: Any, filename_prefix: str, fps: float, compress_level: int
+) -> Given:
+    """Pictures that move, as PNG."""
+    return _moving(
+        context, images, fps, ("PNG", "image/png", filename_prefix), {"compress_level": compress_level}
+    )
+
+
+def _moving(
+    context: NodeContext, images: Any, fps: float, how: tuple[str, str, str], options: Mapping[str, Any]
+) -> Given:
+    format_, content_type, prefix = how
+    series = values.whole(frames(images))
+    pictures = [Image.fromarray(picture) for picture in series]
+    context.progress(0)
+    out = io.BytesIO()
+    pictures[0].save(
+        out,
+        format=format_,
+        save_all=True,
+        append_images=pictures[1:],
+        duration=int(1000 / fps),
+        loop=0,
+        **options,
+    )
+    height, width = series.shape[1:3]
+    info = {"width": width, "height": height, "duration": round(len(series) / fps, 3), "fps": fps}
+    return _given(Made(content_type, out.getvalue(), prefix=prefix, info=info))
+
+
+RUNS: Mapping[str, Run] = {
+    "LoadVideo": load,
+    "GetVideoComponents": components,
+    "CreateVideo": together,
+    "SaveVideo": save,
+    "SaveWEBM": save_webm,
+    "SaveAnimatedWEBP": save_webp,
+    "SaveAnimatedPNG": save_apng,
+}
