@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.cli import local_key, locking, report
+from sixfold.cli import local_key, report, server_lock
 from sixfold.cli import main as command_line
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.keys import Scope
@@ -110,7 +110,7 @@ async def test_a_refresh_sees_a_server_that_has_just_started(tmp_path: Path, com
 @contextmanager
 def locked(folder: Path, url: str) -> Iterator[None]:
     """Hold a data folder as a server that listens at `url` does."""
-    with locking.hold(folder) as lock:
+    with server_lock.hold(folder) as lock:
         lock.tell(url)
         yield
 

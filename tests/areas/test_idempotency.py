@@ -17,8 +17,8 @@ from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many, one
 from sixfold.core.predictions.repository import Filter
-from sixfold.web.answers import coded
 from sixfold.web.idempotency import Once, Repeats
+from sixfold.web.responses import coded
 from tests.areas.house import House, bearer, house
 from tests.areas.test_gallery import png
 

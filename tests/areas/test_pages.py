@@ -12,7 +12,7 @@ from sixfold.core.accounts import accounts, login_sessions
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
 from sixfold.ui import passwords
-from sixfold.ui.guides.shelf import Shelf
+from sixfold.ui.docs.repository import Shelf
 from sixfold.ui.pages import STATIC
 from tests.areas.house import House
 

@@ -20,7 +20,7 @@ from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.accounts.rights import Access, Rights
 from sixfold.core.database import now
-from sixfold.mcp import face as tools
+from sixfold.mcp import app as tools
 from sixfold.web.app import App
 from sixfold.web.routing import Entry, Table
 from sixfold.web.sessions import COOKIE

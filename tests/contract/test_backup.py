@@ -17,7 +17,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import storage
-from sixfold.cli import restoring
+from sixfold.cli import restore
 from sixfold.cli.terminal import Refused
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, ledger
@@ -116,7 +116,7 @@ def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> Non
             written = asyncio.run(write_backup(source, path))
             assert written.missing == []
             target = at(tmp_path / f"target-{round_number}")
-            done = restoring.restore(path, target, verify=True)
+            done = restore.restore(path, target, verify=True)
             assert done.verified
             assert (done.drift, done.missing_blobs, done.faults, done.damaged) == (0, 0, (), [])
             assert done.tables == written.tables
@@ -142,7 +142,7 @@ def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
     (source.data_dir / "server.key").write_bytes(b"S" * 32)
     (source.data_dir / "local.key").write_text("sf_secret")
     asyncio.run(write_backup(source, path))
-    restoring.restore(path, target, verify=True)
+    restore.restore(path, target, verify=True)
     assert dump(target) == dump(source)
     for folder in ("store", "uploads"):
         assert tree(target.data_dir / folder) == tree(source.data_dir / folder)
@@ -176,7 +176,7 @@ def test_a_file_that_is_missing_is_reported_and_the_rest_is_kept(tmp_path: Path)
     lost.unlink()
     written = asyncio.run(write_backup(source, path))
     assert len(written.missing) == 1
-    done = restoring.restore(path, at(tmp_path / "target"), verify=True)
+    done = restore.restore(path, at(tmp_path / "target"), verify=True)
     assert done.missing == written.missing
     assert (done.drift, done.missing_blobs) == (0, 1)
 
@@ -200,7 +200,7 @@ def test_a_rotten_file_is_named_after_a_restore(tmp_path: Path) -> None:
     rotten = next(item for item in (source.data_dir / "store" / "blobs").rglob("*") if item.is_file())
     rotten.write_bytes(b"rot")
     asyncio.run(write_backup(source, path))
-    done = restoring.restore(path, at(tmp_path / "target"), verify=False)
+    done = restore.restore(path, at(tmp_path / "target"), verify=False)
     assert [key.rpartition("/")[2] for key in done.damaged] == [rotten.name]
 
 
@@ -209,7 +209,7 @@ def test_what_was_restored_has_this_programs_schema(tmp_path: Path) -> None:
     asyncio.run(fill(source))
     asyncio.run(write_backup(source, path))
     target = at(tmp_path / "target")
-    assert restoring.restore(path, target, verify=True).schema == sql.latest("sqlite")
+    assert restore.restore(path, target, verify=True).schema == sql.latest("sqlite")
     with sqlite3.connect(target.data_dir / "sixfold.db") as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (sql.latest("sqlite"),)
     connection.close()
@@ -231,7 +231,7 @@ def refused(path: Path, target: Path) -> str:
     """Restore, which must be refused and leave nothing behind; gives the sentence."""
     before = sorted(target.rglob("*")) if target.exists() else None
     with pytest.raises(Refused) as caught:
-        restoring.restore(path, at(target), verify=False)
+        restore.restore(path, at(target), verify=False)
     after = sorted(item for item in target.rglob("*") if item.name != "server.lock") if before else None
     assert after == before
     assert target.exists() == (before is not None)
@@ -255,7 +255,7 @@ def test_a_configuration_and_a_server_key_may_wait_in_the_folder(tmp_path: Path,
     target.mkdir()
     (target / "sixfold.toml").write_text("port = 9000\n")
     (target / "server.key").write_bytes(b"S" * 32)
-    restoring.restore(whole, at(target), verify=True)
+    restore.restore(whole, at(target), verify=True)
     assert (target / "server.key").read_bytes() == b"S" * 32
 
 
@@ -290,7 +290,7 @@ def members(path: Path) -> list[tarfile.TarInfo]:
 def restored_otherwise(path: Path, target: Path) -> bool:
     """Whether a changed backup was taken. What only tells the time of the backup may differ."""
     try:
-        restoring.restore(path, at(target), verify=False)
+        restore.restore(path, at(target), verify=False)
     except Refused:
         return False
     with archive.opened(path) as found:
@@ -411,7 +411,7 @@ def test_a_restore_that_was_killed_is_swept_away_by_the_next(tmp_path: Path, who
     target = tmp_path / "target"
     (target / ".restoring" / "store").mkdir(parents=True)
     (target / ".restoring" / "sixfold.db").write_bytes(b"half")
-    restoring.restore(whole, at(target), verify=True)
+    restore.restore(whole, at(target), verify=True)
     assert not (target / ".restoring").exists()
 
 

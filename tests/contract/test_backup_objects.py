@@ -10,7 +10,7 @@ import pytest
 
 from sixfold import errors, settings
 from sixfold.app import storage
-from sixfold.cli import restoring
+from sixfold.cli import restore
 from sixfold.settings import Settings
 from tests import s3
 from tests.contract.test_backup import fill, write_backup
@@ -50,7 +50,7 @@ def test_it_goes_from_either_to_either(tmp_path: Path, source: Maker, target: Ma
     path = tmp_path / "all.tar"
     written = asyncio.run(write_backup(old, path))
     assert (written.files, written.missing) == (13, [])
-    done = restoring.restore(path, new, verify=True)
+    done = restore.restore(path, new, verify=True)
     assert (done.drift, done.missing_blobs, done.damaged, done.faults) == (0, 0, [], ())
     assert asyncio.run(content(new)) == asyncio.run(content(old))
     assert not (tmp_path / "new" / ".restoring").exists()
@@ -83,5 +83,5 @@ def test_a_bucket_that_is_away_leaves_no_backup_and_no_restore(tmp_path: Path) -
     assert path.read_bytes() == whole, "the one before is still there"
     target = in_a_bucket(tmp_path / "target").replace(tables=away)
     with pytest.raises(errors.StoreFailed, match="cannot be reached"):
-        restoring.restore(path, target, verify=True)
+        restore.restore(path, target, verify=True)
     assert not (tmp_path / "target" / "sixfold.db").exists()

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.cli import main as command_line
-from sixfold.cli import restoring
+from sixfold.cli import restore
 from sixfold.cli.terminal import Refused
 from sixfold.settings import Settings
 from sixfold.store import sql
@@ -44,7 +44,7 @@ def content(configured: Settings) -> dict[str, Any]:
         }
 
 
-def sound(done: restoring.Restored) -> bool:
+def sound(done: restore.Restored) -> bool:
     """Whether `--verify` found nothing."""
     found = (done.drift, done.missing_blobs, done.faults, done.damaged, done.missing)
     return done.verified and found == (0, 0, (), [], [])
@@ -56,14 +56,14 @@ def test_from_sqlite_into_postgresql_and_back_nothing_changes(tmp_path: Path) ->
     asyncio.run(plain.history(source, account_id))
     first = asyncio.run(plain.write_backup(source, path))
     middle = at(tmp_path / "middle", empty=True)
-    there = restoring.restore(path, middle, verify=True)
+    there = restore.restore(path, middle, verify=True)
     assert sound(there)
     assert there.tables == first.tables
     assert content(middle) == content(source)
     second = asyncio.run(plain.write_backup(middle, again))
     assert (second.tables, second.files) == (first.tables, first.files)
     target = plain.at(tmp_path / "target")
-    assert sound(restoring.restore(again, target, verify=True))
+    assert sound(restore.restore(again, target, verify=True))
     assert plain.dump(target) == plain.dump(source)
     assert plain.tree(target.data_dir / "store") == plain.tree(source.data_dir / "store")
 
@@ -83,7 +83,7 @@ def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> No
             written = asyncio.run(plain.write_backup(source, path))
             folder = tmp_path / back
             target = plain.at(folder) if back == "sqlite" else at(folder, empty=True)
-            done = restoring.restore(path, target, verify=True)
+            done = restore.restore(path, target, verify=True)
             assert sound(done)
             assert done.tables == written.tables
     finally:
@@ -99,7 +99,7 @@ def test_a_database_that_is_not_empty_is_kept(tmp_path: Path) -> None:
     asyncio.run(plain.write_backup(source, path))
     before = content(target)
     with pytest.raises(Refused, match="is not empty: restore into a new database"):
-        restoring.restore(path, target, verify=True)
+        restore.restore(path, target, verify=True)
     assert content(target) == before
 
 
@@ -109,7 +109,7 @@ def test_a_backup_that_is_damaged_leaves_the_database_as_empty_as_it_was(tmp_pat
     asyncio.run(plain.write_backup(source, path))
     path.write_bytes(path.read_bytes()[:-20_000])
     with pytest.raises(Refused, match="is no whole backup"):
-        restoring.restore(path, target, verify=True)
+        restore.restore(path, target, verify=True)
     assert databases.keeper(target.database_url, tmp_path).schema() is None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.drivers import rooms
+from sixfold.drivers import temp_dirs
 
 pytestmark = [
     pytest.mark.ray,
@@ -127,7 +127,7 @@ def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own
     for path in left:
         _wait_for_its_end(path)
     monkeypatch.setattr(tempfile, "tempdir", str(seats))
-    rooms.clear()
+    temp_dirs.clear()
     assert list(seats.iterdir()) == []
 
 

@@ -14,8 +14,8 @@ from PIL import Image
 
 from sixfold import errors
 from sixfold.core.accounts.rights import ANY
-from sixfold.mcp import messages
-from sixfold.mcp.messages import Plain, RpcError
+from sixfold.mcp import jsonrpc
+from sixfold.mcp.jsonrpc import Plain, RpcError
 from sixfold.mcp.server import Call, Feature, Server
 from sixfold.mcp.tools import Outcome, Tool, Toolbox
 
@@ -242,7 +242,7 @@ async def read_resource(params: Plain, call: Call) -> Plain:
         data = {"id": number, "templateTest": True, "data": f"Data for ID: {number}"}
         return {"contents": [{"uri": uri, "mimeType": "application/json", "text": json.dumps(data)}]}
     if uri not in STATIC:
-        raise RpcError(messages.RESOURCE_NOT_FOUND, "There is no such resource")
+        raise RpcError(jsonrpc.RESOURCE_NOT_FOUND, "There is no such resource")
     return {"contents": [{"uri": uri, **STATIC[uri]}]}
 
 
@@ -296,7 +296,7 @@ async def get_prompt(params: Plain, call: Call) -> Plain:
         case "test_prompt_with_image":
             content = [IMAGE, text("Please analyze the image above.")]
         case _:
-            raise RpcError(messages.INVALID_PARAMS, "There is no such prompt")
+            raise RpcError(jsonrpc.INVALID_PARAMS, "There is no such prompt")
     return {"messages": [{"role": "user", "content": part} for part in content]}
 
 

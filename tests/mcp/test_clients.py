@@ -18,7 +18,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from sixfold import settings
-from sixfold.mcp import messages
+from sixfold.mcp import jsonrpc
 from tests.areas.house import House, house
 from tests.mcp.agent import MAKING, MEMORY
 from tests.mcp.loopback import served
@@ -68,7 +68,7 @@ WAYS = {"http": over_http, "stdio": over_stdio}
 async def test_an_official_client_does_a_days_work(place: tuple[House, str], way: str, mode: str) -> None:
     home, origin = place
     async with WAYS[way](origin, home.key, mode) as client:
-        newest = messages.LATEST if mode == "auto" else messages.HANDSHAKE[-1]
+        newest = jsonrpc.LATEST if mode == "auto" else jsonrpc.HANDSHAKE[-1]
         assert client.protocol_version == newest
         assert {tool.name for tool in (await client.list_tools()).tools} == MEMORY | MAKING
         await call(client, "write", slug="companies/acme", title="Acme", type="company", body="Anvils.")

@@ -10,7 +10,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.app import asgi
-from sixfold.mcp import face
+from sixfold.mcp import app as mcp_app
 from sixfold.web.app import App
 from sixfold.web.metrics import Metrics
 from tests import nodejs, processes
@@ -37,7 +37,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 async def test_no_scenario_of_the_official_suite_fails(
     suite: tuple[Path, Path], home: House, tmp_path: Path, scenarios: str
 ) -> None:
-    app = App([face.serve(asgi.build_services(home.product), fixtures.server())], Metrics())
+    app = App([mcp_app.serve(asgi.build_services(home.product), fixtures.server())], Metrics())
     async with served(with_key(app, home.key)) as origin:
         arguments = (
             "server",

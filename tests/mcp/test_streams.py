@@ -12,8 +12,8 @@ import httpx
 
 from sixfold.app import asgi
 from sixfold.core.accounts.rights import ANY
-from sixfold.mcp import face
-from sixfold.mcp.messages import Plain
+from sixfold.mcp import app as mcp_app
+from sixfold.mcp.jsonrpc import Plain
 from sixfold.mcp.server import Call, Server
 from sixfold.mcp.tools import Outcome, Tool, Toolbox
 from sixfold.web.app import App
@@ -33,7 +33,7 @@ def tool(name: str, run: Any) -> Tool:
 async def serving(home: House, tools: Sequence[Tool], ping_seconds: float = 15) -> AsyncIterator[str]:
     """A server with just these tools, on a socket."""
     server = Server([Toolbox(tools).feature()], "Fixtures.")
-    app = App([face.serve(asgi.build_services(home.product), server, ping_seconds)], Metrics())
+    app = App([mcp_app.serve(asgi.build_services(home.product), server, ping_seconds)], Metrics())
     async with served(app) as origin:
         yield f"{origin}/mcp"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
-from sixfold.mcp import messages
+from sixfold.mcp import jsonrpc
 from sixfold.mcp.tools import paged
 from tests.areas.house import House, house
 from tests.mcp.agent import MAKING, MEMORY, Agent
@@ -35,7 +35,7 @@ async def test_the_answer_is_json_whatever_the_client_accepts(agent: Agent) -> N
 
 
 async def test_a_handshake_keeps_the_version_that_it_knows(agent: Agent) -> None:
-    for version in messages.HANDSHAKE:
+    for version in jsonrpc.HANDSHAKE:
         client = {"name": "t", "version": "1"}
         hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": client}
         found = await agent.result("initialize", hello)
@@ -48,7 +48,7 @@ async def test_a_handshake_keeps_the_version_that_it_knows(agent: Agent) -> None
 
 async def test_a_handshake_offers_what_it_has_where_it_does_not_know_the_version(agent: Agent) -> None:
     found = await agent.result("initialize", {"protocolVersion": "1999-01-01", "capabilities": {}})
-    assert found["protocolVersion"] == messages.HANDSHAKE[-1]
+    assert found["protocolVersion"] == jsonrpc.HANDSHAKE[-1]
 
 
 async def test_a_version_header_that_nobody_knows_is_refused(agent: Agent) -> None:
@@ -56,25 +56,25 @@ async def test_a_version_header_that_nobody_knows_is_refused(agent: Agent) -> No
         {"jsonrpc": "2.0", "id": 1, "method": "ping"}, MCP_Protocol_Version="2020-01-01"
     )
     assert answer.status_code == 400
-    assert messages.LATEST in answer.json()["error"]["data"]["supported"]
+    assert jsonrpc.LATEST in answer.json()["error"]["data"]["supported"]
 
 
 async def test_the_revision_without_a_handshake_is_spoken(agent: Agent) -> None:
-    meta = {messages.VERSION_META: messages.LATEST, messages.CAPABILITIES_META: {}}
-    headers = {"MCP_Protocol_Version": messages.LATEST, "Mcp_Method": "tools/list"}
+    meta = {jsonrpc.VERSION_META: jsonrpc.LATEST, jsonrpc.CAPABILITIES_META: {}}
+    headers = {"MCP_Protocol_Version": jsonrpc.LATEST, "Mcp_Method": "tools/list"}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
     found = (await agent.post(body, **headers)).json()["result"]
     assert found["resultType"] == "complete"
     assert found["cacheScope"] == "private"
-    assert found["_meta"][messages.SERVER_META]["name"] == "sixfold"
+    assert found["_meta"][jsonrpc.SERVER_META]["name"] == "sixfold"
     for wrong, code in (
-        ({**body, "params": {}}, messages.INVALID_PARAMS),
-        ({**body, "method": "ping"}, messages.HEADER_MISMATCH),
+        ({**body, "params": {}}, jsonrpc.INVALID_PARAMS),
+        ({**body, "method": "ping"}, jsonrpc.HEADER_MISMATCH),
     ):
         answer = await agent.post(wrong, **headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
     body["method"] = "no/such"
-    answer = await agent.post(body, MCP_Protocol_Version=messages.LATEST, Mcp_Method="no/such")
+    answer = await agent.post(body, MCP_Protocol_Version=jsonrpc.LATEST, Mcp_Method="no/such")
     assert answer.status_code == 404
 
 
@@ -92,7 +92,7 @@ async def test_a_batch_is_answered_in_its_order_without_its_notifications(agent:
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     found = (await agent.post([one(1), note, one(2, "nope"), 5, one(3)])).json()
     assert [answer["id"] for answer in found] == [1, 2, None, 3]
-    assert found[1]["error"]["code"] == messages.METHOD_NOT_FOUND
+    assert found[1]["error"]["code"] == jsonrpc.METHOD_NOT_FOUND
     assert (await agent.post([note])).status_code == 202
     assert (await agent.post([])).status_code == 400
     assert (await agent.post([one(1)] * 51)).status_code == 400
@@ -129,20 +129,20 @@ async def test_a_batch_lets_other_tasks_run_between_its_messages(agent: Agent) -
 
 
 NO_MESSAGES = [
-    (b"", messages.PARSE_ERROR),
-    (b"{", messages.PARSE_ERROR),
-    (b"\xff\xfe", messages.PARSE_ERROR),
-    (b"[" * 100_000, messages.PARSE_ERROR),
-    (b'{"jsonrpc":"2.0","id":1,"method":"ping","x":NaN}', messages.PARSE_ERROR),
-    (b'"ping"', messages.INVALID_REQUEST),
-    (b"null", messages.INVALID_REQUEST),
-    (b"{}", messages.INVALID_REQUEST),
-    (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', messages.INVALID_REQUEST),
-    (b'{"jsonrpc":"2.0","id":1}', messages.INVALID_REQUEST),
-    (b'{"jsonrpc":"2.0","id":1,"method":5}', messages.INVALID_REQUEST),
-    (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', messages.INVALID_REQUEST),
-    (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', messages.INVALID_REQUEST),
-    (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}', messages.INVALID_PARAMS),
+    (b"", jsonrpc.PARSE_ERROR),
+    (b"{", jsonrpc.PARSE_ERROR),
+    (b"\xff\xfe", jsonrpc.PARSE_ERROR),
+    (b"[" * 100_000, jsonrpc.PARSE_ERROR),
+    (b'{"jsonrpc":"2.0","id":1,"method":"ping","x":NaN}', jsonrpc.PARSE_ERROR),
+    (b'"ping"', jsonrpc.INVALID_REQUEST),
+    (b"null", jsonrpc.INVALID_REQUEST),
+    (b"{}", jsonrpc.INVALID_REQUEST),
+    (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', jsonrpc.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":1}', jsonrpc.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":1,"method":5}', jsonrpc.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', jsonrpc.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', jsonrpc.INVALID_REQUEST),
+    (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[1]}', jsonrpc.INVALID_PARAMS),
 ]
 
 
@@ -154,22 +154,22 @@ async def test_what_is_no_message_is_refused_as_json_rpc_says(agent: Agent) -> N
 
 
 NOT_TO_BE_ASKED: list[tuple[str, Any, int]] = [
-    ("no/such/method", {}, messages.METHOD_NOT_FOUND),
-    ("x" * 10_000, {}, messages.METHOD_NOT_FOUND),
-    ("tools/call", {}, messages.INVALID_PARAMS),
-    ("tools/call", {"name": 5}, messages.INVALID_PARAMS),
-    ("tools/call", {"name": "no_such_tool"}, messages.INVALID_PARAMS),
-    ("tools/call", {"name": "read", "arguments": [1]}, messages.INVALID_PARAMS),
-    ("tools/list", {"cursor": "x"}, messages.INVALID_PARAMS),
-    ("tools/list", {"cursor": -1}, messages.INVALID_PARAMS),
-    ("initialize", {}, messages.INVALID_PARAMS),
-    ("resources/read", {"uri": "file:///etc/passwd"}, messages.INVALID_PARAMS),
-    ("resources/read", {"uri": "memory://no/such"}, messages.RESOURCE_NOT_FOUND),
-    ("resources/read", {"uri": "memory://../../x"}, messages.INVALID_PARAMS),
-    ("resources/list", {"cursor": 5}, messages.INVALID_PARAMS),
-    ("prompts/get", {"name": "nope", "arguments": {"topic": "x"}}, messages.INVALID_PARAMS),
-    ("prompts/get", {"name": [], "arguments": 5}, messages.INVALID_PARAMS),
-    ("completion/complete", {"argument": {"value": 5}}, messages.INVALID_PARAMS),
+    ("no/such/method", {}, jsonrpc.METHOD_NOT_FOUND),
+    ("x" * 10_000, {}, jsonrpc.METHOD_NOT_FOUND),
+    ("tools/call", {}, jsonrpc.INVALID_PARAMS),
+    ("tools/call", {"name": 5}, jsonrpc.INVALID_PARAMS),
+    ("tools/call", {"name": "no_such_tool"}, jsonrpc.INVALID_PARAMS),
+    ("tools/call", {"name": "read", "arguments": [1]}, jsonrpc.INVALID_PARAMS),
+    ("tools/list", {"cursor": "x"}, jsonrpc.INVALID_PARAMS),
+    ("tools/list", {"cursor": -1}, jsonrpc.INVALID_PARAMS),
+    ("initialize", {}, jsonrpc.INVALID_PARAMS),
+    ("resources/read", {"uri": "file:///etc/passwd"}, jsonrpc.INVALID_PARAMS),
+    ("resources/read", {"uri": "memory://no/such"}, jsonrpc.RESOURCE_NOT_FOUND),
+    ("resources/read", {"uri": "memory://../../x"}, jsonrpc.INVALID_PARAMS),
+    ("resources/list", {"cursor": 5}, jsonrpc.INVALID_PARAMS),
+    ("prompts/get", {"name": "nope", "arguments": {"topic": "x"}}, jsonrpc.INVALID_PARAMS),
+    ("prompts/get", {"name": [], "arguments": 5}, jsonrpc.INVALID_PARAMS),
+    ("completion/complete", {"argument": {"value": 5}}, jsonrpc.INVALID_PARAMS),
 ]
 
 
@@ -250,7 +250,7 @@ async def test_a_key_that_only_reads_sees_and_does_only_that(home: House, agent:
     assert "memory.write" in await reader.refused("tag", slug="people/ann", tags=["x"])
     for tool in ("write", "run", "models"):
         answer = await reader.rpc("tools/call", {"name": tool, "arguments": {}})
-        assert answer["error"]["code"] == messages.INVALID_PARAMS
+        assert answer["error"]["code"] == jsonrpc.INVALID_PARAMS
         assert answer["error"]["data"] == {"code": "forbidden", "status": 403}
 
 

@@ -27,7 +27,7 @@ from sixfold.app import storage
 from sixfold.app.bootstrap import Product, leaving_of
 from sixfold.core.predictions.duration_estimates import Times
 from sixfold.core.predictions.event_history import Histories
-from sixfold.mcp import face as mcp
+from sixfold.mcp import app as mcp
 from sixfold.ui import routes as ui
 from sixfold.web.admission import Admission
 from sixfold.web.app import App
@@ -35,11 +35,11 @@ from sixfold.web.auth import Doors
 from sixfold.web.idempotency import Repeats
 from sixfold.web.metrics import Metrics
 from sixfold.web.openapi import Document, Documents
-from sixfold.web.origin import Origins
 from sixfold.web.routing import Entry
 from sixfold.web.services import Services
 from sixfold.web.sessions import Sessions
 from sixfold.web.trusted_browsers import TrustedBrowsers
+from sixfold.web.trusted_hosts import Origins
 
 
 def create_app(product: Product, local_token: str | None = None) -> ASGIApp:

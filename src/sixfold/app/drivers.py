@@ -22,14 +22,14 @@ from sixfold.core.workers import policy as worker_policy
 from sixfold.core.workers.memory_budget import Machine
 from sixfold.core.workers.ports import Driver
 from sixfold.drivers import container as containers
-from sixfold.drivers import hosted, memory
+from sixfold.drivers import process_memory, space_images
 from sixfold.drivers.container import ContainerDriver
-from sixfold.drivers.hosted import HostedSpaces
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
 from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
 from sixfold.drivers.sandbox import SandboxDriver
+from sixfold.drivers.space_images import HostedSpaces
 from sixfold.drivers.spaces import SpaceDriver
 from sixfold.engines.availability import Probe, Standings
 from sixfold.settings import InvalidSetting, Settings
@@ -121,7 +121,7 @@ def _container_standing(containers_here: ContainerDriver) -> Probe:
 
 def hosted_spaces(settings: Settings, images: ContainerDriver, hub: GradioSpaces) -> HostedSpaces:
     """Whoever brings spaces to this machine."""
-    terms = hosted.Terms(
+    terms = space_images.Terms(
         settings.data_dir / "spaces", settings.space_image, settings.space_base_image, settings.space_network
     )
     return HostedSpaces(SpaceDriver(images), images, hub, terms)
@@ -177,10 +177,10 @@ def _machine(settings: Settings) -> Machine:
     if settings.driver == "ray":
         return Machine()
     allowed = settings.machine_memory_bytes
-    return Machine(memory.for_workers() if allowed is None else allowed, _weights_bytes)
+    return Machine(process_memory.for_workers() if allowed is None else allowed, _weights_bytes)
 
 
 def _weights_bytes(spec: EngineSpec) -> int:
     """What weights take at least, before any were loaded: their files, where no card has them instead."""
     place = spec.options.get("weights") if spec.kind == "weights" else None
-    return 0 if place is None or nvml.cards() else memory.folder(Path(place))
+    return 0 if place is None or nvml.cards() else process_memory.folder(Path(place))

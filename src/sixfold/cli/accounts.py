@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from sixfold import errors
-from sixfold.cli import locking, opening
+from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import clock, money
 from sixfold.core.accounts import accounts, credentials, keys, login_sessions, rights
@@ -30,8 +30,8 @@ def create(arguments: argparse.Namespace) -> None:
     credit_micros = _usd(arguments.credit, "--credit")
     if credit_micros < 0:
         raise Refused("--credit must not be negative")
-    configured = opening.settings_of(arguments)
-    account, key = opening.write(
+    configured = database_access.settings_of(arguments)
+    account, key = database_access.write(
         configured, _create(arguments.email, credit_micros, operator=arguments.operator), make=True
     )
     if arguments.json:
@@ -59,14 +59,14 @@ def _create(email: str, credit_micros: int, *, operator: bool) -> Transaction[tu
 def credit(arguments: argparse.Namespace) -> None:
     """`account credit`: add to a balance, or take from what is available of it."""
     amount = _usd(arguments.usd, "USD")
-    configured = opening.settings_of(arguments)
-    _show(arguments, opening.write(configured, accounts.credit(arguments.email, amount)))
+    configured = database_access.settings_of(arguments)
+    _show(arguments, database_access.write(configured, accounts.credit(arguments.email, amount)))
 
 
 def show(arguments: argparse.Namespace) -> None:
     """`account show`: what an account has, and what of it is held."""
-    configured = opening.settings_of(arguments)
-    _show(arguments, opening.read(configured, accounts.by_email(arguments.email)))
+    configured = database_access.settings_of(arguments)
+    _show(arguments, database_access.read(configured, accounts.by_email(arguments.email)))
 
 
 def _show(arguments: argparse.Namespace, account: Account) -> None:
@@ -99,13 +99,13 @@ def password(arguments: argparse.Namespace) -> None:
     """`account password`: asked for twice, or read from standard input."""
     from pwdlib import PasswordHash
 
-    configured = opening.settings_of(arguments)
-    account = opening.read(configured, accounts.by_email(arguments.email))
+    configured = database_access.settings_of(arguments)
+    account = database_access.read(configured, accounts.by_email(arguments.email))
     secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _ask_twice(account.email)
     if not _LEAST_PASSWORD <= len(secret) <= _MOST_PASSWORD:
         raise Refused(f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters")
     hashed = PasswordHash.recommended().hash(secret)
-    opening.write(configured, credentials.change_password(account.id, hashed))
+    database_access.write(configured, credentials.change_password(account.id, hashed))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:
@@ -121,9 +121,9 @@ def _ask_twice(email: str) -> str:
 
 def link(arguments: argparse.Namespace) -> None:
     """`account link`: a one-time sign-in link of the server that runs, or would run, here."""
-    configured = opening.settings_of(arguments)
-    token = opening.write(configured, _link(arguments.email))
-    running = locking.running(configured.data_dir)
+    configured = database_access.settings_of(arguments)
+    token = database_access.write(configured, _link(arguments.email))
+    running = server_lock.running(configured.data_dir)
     origin = configured.base_url if configured.public_url or not running or not running.url else running.url
     url = f"{origin}/signin?token={token}"
     if arguments.json:
@@ -138,16 +138,16 @@ def open_pages(arguments: argparse.Namespace) -> None:
     """`open`: sign the browser of this machine in as the operator."""
     import webbrowser
 
-    configured = opening.settings_of(arguments)
-    running = locking.running(configured.data_dir)
+    configured = database_access.settings_of(arguments)
+    running = server_lock.running(configured.data_dir)
     if running is None or not running.url:
         raise Refused(f"No server runs on {configured.data_dir}: start one with `sixfold serve`")
-    account = opening.read(configured, accounts.operator())
+    account = database_access.read(configured, accounts.operator())
     if account is None:
         raise Refused(
             "This server has no operator yet: create one with `sixfold account create EMAIL --operator`"
         )
-    token = opening.write(configured, _link(account.email))
+    token = database_access.write(configured, _link(account.email))
     url = f"{configured.public_url or running.url}/signin?token={token}"
     if arguments.json:
         put_json({"url": url, "email": account.email})
@@ -182,8 +182,8 @@ def create_key(arguments: argparse.Namespace) -> None:
     expires_at = None if arguments.expires is None else _moment(arguments.expires)
     named = _names(arguments.rights, "--rights")
     granted = rights.of_names(named) if named else None
-    configured = opening.settings_of(arguments)
-    key = opening.write(configured, _create_key(arguments.email, scope, expires_at, granted))
+    configured = database_access.settings_of(arguments)
+    key = database_access.write(configured, _create_key(arguments.email, scope, expires_at, granted))
     if arguments.json:
         put_json({"id": key.id, "api_key": key.api_key})
         return
@@ -202,8 +202,8 @@ def _create_key(
 
 def list_keys(arguments: argparse.Namespace) -> None:
     """`key list`: newest first; of each secret only the last four characters are known."""
-    configured = opening.settings_of(arguments)
-    found = [_key_record(row) for row in opening.read(configured, _keys_of(arguments.email))]
+    configured = database_access.settings_of(arguments)
+    found = [_key_record(row) for row in database_access.read(configured, _keys_of(arguments.email))]
     if arguments.json:
         put_json({"keys": found})
         return
@@ -270,7 +270,7 @@ def _limits(key: dict[str, Any]) -> str:
 
 def revoke_key(arguments: argparse.Namespace) -> None:
     """`key revoke`: the next request with it is refused."""
-    opening.write(opening.settings_of(arguments), keys.revoke(arguments.id))
+    database_access.write(database_access.settings_of(arguments), keys.revoke(arguments.id))
     if arguments.json:
         put_json({"id": arguments.id, "revoked": True})
     else:

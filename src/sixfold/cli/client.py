@@ -17,7 +17,7 @@ from typing import IO, Any, cast
 from urllib.parse import urljoin, urlsplit
 
 from sixfold import settings
-from sixfold.cli import local_key, locking
+from sixfold.cli import local_key, server_lock
 from sixfold.cli.terminal import Counted, Refused, Waiting
 
 _TIMEOUT_SECONDS = 60
@@ -90,7 +90,7 @@ class Client:
             ):  # the owner's key never leaves his machine
                 api_key = local_key.kept(configured.data_dir)
             return cls(arguments.api_url, api_key)
-        running = locking.running(configured.data_dir)
+        running = server_lock.running(configured.data_dir)
         origin = running.url if running is not None and running.url else configured.base_url
         api_key = api_key or local_key.kept(configured.data_dir)
         path = configured.data_dir / SOCKET

@@ -13,7 +13,7 @@ from typing import Any
 from sixfold import __version__, errors
 from sixfold.app import catalog as app_catalog
 from sixfold.app import storage
-from sixfold.cli import doctor_text, locking, opening, places, report, weights
+from sixfold.cli import database_access, doctor_text, engines, report, server_lock, storage_checks
 from sixfold.cli.report import Report
 from sixfold.cli.terminal import put_json
 from sixfold.core.accounts import ledger_queries
@@ -27,12 +27,12 @@ _LOW_DISK_BYTES = 1_000_000_000
 
 def doctor(arguments: argparse.Namespace) -> int:
     """`doctor`: 1 when something is wrong that an operator has to see to."""
-    configured = opening.settings_of(arguments)
-    running = locking.running(configured.data_dir)
+    configured = database_access.settings_of(arguments)
+    running = server_lock.running(configured.data_dir)
     current = report.read(configured, running)
     disk = _free_bytes(configured)
     database = _database(configured)
-    stores = asyncio.run(places.look(configured))
+    stores = asyncio.run(storage_checks.look(configured))
     problems = [*_problems(database, disk), *filter(None, (place.problem() for place in stores))]
     document: dict[str, Any] = {
         "ok": not problems,
@@ -63,9 +63,9 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def list_engines(arguments: argparse.Namespace) -> None:
     """`engines list`: the engines that serve now, or all of them, and the weights that were added."""
-    configured = opening.settings_of(arguments)
-    current = report.read(configured, locking.running(configured.data_dir))
-    installed = weights.installed(configured)
+    configured = database_access.settings_of(arguments)
+    current = report.read(configured, server_lock.running(configured.data_dir))
+    installed = engines.installed(configured)
     if arguments.json:
         document = {
             "engines": current.engines,
@@ -105,7 +105,7 @@ def _database(configured: Settings) -> dict[str, Any] | None:
     except (BadDatabase, errors.StoreFailed) as error:
         return {"schema": None, "latest": newest, "faults": [str(error)], "ledger_faults": []}
     whole = health.schema == newest and not health.faults
-    sums = opening.read(configured, ledger_queries.verify()) if whole else ()
+    sums = database_access.read(configured, ledger_queries.verify()) if whole else ()
     return {
         "schema": health.schema,
         "latest": newest,

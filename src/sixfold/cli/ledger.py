@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from sixfold.cli import opening
+from sixfold.cli import database_access
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core import money
 from sixfold.core.accounts import accounts, charges, ledger_queries
@@ -22,7 +22,7 @@ MAX_ENTRIES = 1000
 
 def verify(arguments: argparse.Namespace) -> int:
     """`ledger verify`: 1 when an invariant is broken, with every fault in a line."""
-    faults = opening.read(opening.settings_of(arguments), ledger_queries.verify())
+    faults = database_access.read(database_access.settings_of(arguments), ledger_queries.verify())
     if arguments.json:
         put_json({"ok": not faults, "faults": list(faults)})
     elif faults:
@@ -37,7 +37,7 @@ def entries(arguments: argparse.Namespace) -> None:
     """`ledger entries`: an account's entries, newest first, each with the sum that its amount came from."""
     if not 1 <= arguments.limit <= MAX_ENTRIES:
         raise Refused(f"--limit must be a number from 1 to {MAX_ENTRIES}; got {arguments.limit}")
-    page = opening.read(opening.settings_of(arguments), _entries(arguments))
+    page = database_access.read(database_access.settings_of(arguments), _entries(arguments))
     if arguments.json:
         put_json(
             {"entries": [ledger_queries.plain(row) for row in page.entries], "next_cursor": page.next_cursor}
@@ -70,7 +70,9 @@ def costs(arguments: argparse.Namespace) -> None:
     """`ledger costs`: what providers took is the operator's; accounts never see it."""
     if not 1 <= arguments.days <= MAX_DAYS:
         raise Refused(f"--days is a number from 1 to {MAX_DAYS}")
-    found = opening.read(opening.settings_of(arguments), work_costs.by_engine(arguments.days * DAY_US))
+    found = database_access.read(
+        database_access.settings_of(arguments), work_costs.by_engine(arguments.days * DAY_US)
+    )
     if arguments.json:
         put_json({"days": arguments.days, "engines": [_cost(cost) for cost in found]})
         return

@@ -9,7 +9,7 @@ import argparse
 import sys
 from typing import Any
 
-from sixfold.cli import memory_parser
+from sixfold.cli.memory import parser as memory_parser
 
 Group = Any  # argparse's own class for a set of commands is private
 

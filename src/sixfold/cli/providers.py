@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from sixfold.app import storage
-from sixfold.cli import opening
+from sixfold.cli import database_access
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.clients import key_checks
 from sixfold.clients.key_checks import Door
@@ -24,13 +24,13 @@ _LEAST, _MOST = 8, 512
 
 def set_key(arguments: argparse.Namespace) -> None:
     """`provider set`: asked for on a terminal, else read from standard input; never from the command line."""
-    configured, door = opening.settings_of(arguments), key_checks.DOORS[arguments.provider]
+    configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
     title = door.provider.title
     text = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
     key = text.strip()
     if not _LEAST <= len(key) <= _MOST or not key.isascii() or not key.isprintable() or " " in key:
         raise Refused(f"A key has {_LEAST} to {_MOST} characters and no blanks: nothing was stored")
-    os.umask(opening.PRIVATE)
+    os.umask(database_access.PRIVATE)
     configured.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     _secrets(configured).put(door.setting, key)
     shadowed = bool(getattr(configured, door.setting))
@@ -46,7 +46,7 @@ def set_key(arguments: argparse.Namespace) -> None:
 
 def list_keys(arguments: argparse.Namespace) -> None:
     """`provider list`: where each key comes from, when it was last accepted, and its last four characters."""
-    configured = opening.settings_of(arguments)
+    configured = database_access.settings_of(arguments)
     rows = [_row(configured, name, door) for name, door in key_checks.DOORS.items()]
     if arguments.json:
         put_json({"providers": rows})
@@ -67,7 +67,7 @@ def list_keys(arguments: argparse.Namespace) -> None:
 
 def check_key(arguments: argparse.Namespace) -> None:
     """`provider check`: ask the provider itself; nothing is made and nothing is charged."""
-    configured, door = opening.settings_of(arguments), key_checks.DOORS[arguments.provider]
+    configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
     key = secrets.provider_key(configured, door.setting)
     if not key:
         raise Refused(
@@ -88,7 +88,7 @@ def check_key(arguments: argparse.Namespace) -> None:
 
 def remove_key(arguments: argparse.Namespace) -> None:
     """`provider remove`: forget a stored key; one that a variable holds stays."""
-    configured, door = opening.settings_of(arguments), key_checks.DOORS[arguments.provider]
+    configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
     if not _secrets(configured).remove(door.setting):
         raise Refused(f"No key for {door.provider.title} is stored")
     if arguments.json:

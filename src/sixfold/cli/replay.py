@@ -20,9 +20,9 @@ from sixfold.app import catalog as app_catalog
 from sixfold.app import drivers as app_drivers
 from sixfold.app import media as app_media
 from sixfold.app import storage
-from sixfold.cli import opening, receipt, regraph
-from sixfold.cli import origin as origins
-from sixfold.cli.origin import Origin
+from sixfold.cli import database_access, receipt, replay_graph
+from sixfold.cli import inspect_file as origins
+from sixfold.cli.inspect_file import Origin
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task
@@ -61,7 +61,7 @@ class Plan:
 
 def replay(arguments: argparse.Namespace) -> int:
     """`replay`: 1 when the bytes differ, or when it cannot be made again here."""
-    configured = opening.settings_of(arguments)
+    configured = database_access.settings_of(arguments)
     source = Path(arguments.file)
     origin = origins.read(source, configured.data_dir)
     plan = _plan(origin, configured)
@@ -85,7 +85,7 @@ def replay(arguments: argparse.Namespace) -> int:
             }
         )
     else:
-        why = _EDITED if plan.engine.kind != workflows.ENGINE else f"{_EDITED}, or {regraph.OTHERWISE}"
+        why = _EDITED if plan.engine.kind != workflows.ENGINE else f"{_EDITED}, or {replay_graph.OTHERWISE}"
         _tell(source, target, len(data), "" if identical else why)
     return 0 if identical else 1
 
@@ -159,7 +159,7 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
 
 def _carried(origin: Origin, model: Model, engine: EngineSpec, configured: Settings) -> Plan:
     """The run of a graph that is no space of this version: from its file, or the folder where it ran."""
-    beside, wanted = regraph.carried(origin, configured)
+    beside, wanted = replay_graph.carried(origin, configured)
     if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:  # their order stands nowhere
         raise Refused("Its manifest does not say which content each of its inputs was")
     return Plan(model, engine, {}, wanted, beside)
@@ -235,8 +235,8 @@ async def _make(
     """Run the engine as a server would, and put the original's own text into what comes out."""
     files = await _parents(origin, plan, configured, given, scratch)
     if plan.engine.kind == workflows.ENGINE:
-        work = regraph.Work(plan.model.name, plan.values, plan.beside)
-        return await regraph.make(origin, work, files, configured, scratch)
+        work = replay_graph.Work(plan.model.name, plan.values, plan.beside)
+        return await replay_graph.make(origin, work, files, configured, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
     driver = app_drivers.local_driver(configured, Failpoints(), app_catalog.templates())
     limits = dataclasses.replace(

@@ -12,7 +12,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.app import media as app_media
 from sixfold.cli import local_key
 from sixfold.cli.client import SOCKET, Client, KeyRefused
-from sixfold.cli.locking import Running
+from sixfold.cli.server_lock import Running
 from sixfold.cli.terminal import Refused
 from sixfold.clients.chat import bootstrap as chat
 from sixfold.core.catalog import availability

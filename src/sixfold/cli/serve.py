@@ -25,8 +25,8 @@ from sixfold.app import bootstrap, storage
 from sixfold.app.asgi import create_app
 from sixfold.app.bootstrap import Product
 from sixfold.app.config_reload import Source
-from sixfold.cli import banner, first_start, locking, opening
-from sixfold.cli.locking import ServerLock
+from sixfold.cli import banner, database_access, first_run, server_lock
+from sixfold.cli.server_lock import ServerLock
 from sixfold.cli.terminal import Paint, Refused
 from sixfold.clients import hosts
 from sixfold.core import ids
@@ -36,7 +36,7 @@ from sixfold.settings import Settings
 from sixfold.web import local_socket, logs
 from sixfold.web.local_socket import LocalLine, LocalOperator
 from sixfold.web.peers import PeerLimits
-from sixfold.web.protocol import Line, Sweep
+from sixfold.web.uvicorn_protocol import Line, Sweep
 from sixfold.web.websocket_protocol import WebSocketLine
 
 _LOG = logging.getLogger("sixfold.server")
@@ -65,13 +65,13 @@ def serve(arguments: argparse.Namespace) -> int:
     open_files.raise_limit()
     _refuse_idleness(configured)
     _refuse_exposure(configured)
-    os.umask(opening.PRIVATE)
+    os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(locking.hold(configured.data_dir))
+        lock = stack.enter_context(server_lock.hold(configured.data_dir))
         doors = [stack.enter_context(contextlib.closing(door)) for door in _bind_all(configured)]
         local = _local_listener(configured, stack)
         ready = configured.replace(port=doors[0].getsockname()[1])
-        stack.enter_context(opening.understood())
+        stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         runner.run(_serve(ready, Source(load, configured), doors, local, lock))
     return 0
@@ -109,7 +109,7 @@ def _refuse_exposure(configured: Settings) -> None:
     if not configured.public_url:
         raise Refused(f"{where}: tell the origin that they will use with --public-url https://…")
     there = storage.open_keeper(configured).schema() is not None
-    people = opening.read(configured, accounts.people()) if there else ()
+    people = database_access.read(configured, accounts.people()) if there else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
         raise Refused(
             f"{where}, and there is no account but the local one: "
@@ -231,9 +231,9 @@ async def _serve(
         server = _Server(_config(app, cast("type[Line]", limited)), sweep, over_local)
         welcome = None
         if configured.on_loopback:
-            welcome = await first_start.prepare(product.database, configured.data_dir)
+            welcome = await first_run.prepare(product.database, configured.data_dir)
         elif configured.open_image_service:
-            await product.database.write(first_start.operator())
+            await product.database.write(first_run.operator())
         ending = _Ending(server, product, paint)
         ending.listen()
         showing = asyncio.create_task(_show(product, server, lock, welcome), name="banner")
@@ -266,7 +266,7 @@ async def _show(
     product: Product,
     server: _Server,
     lock: ServerLock,
-    welcome: first_start.Welcome | None,
+    welcome: first_run.Welcome | None,
 ) -> None:
     await server.up.wait()
     lock.tell(product.settings.base_url)

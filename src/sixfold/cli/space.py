@@ -9,8 +9,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sixfold.cli import model, opening
+from sixfold.cli import database_access
 from sixfold.cli.client import Client
+from sixfold.cli.model import commands as model_commands
 from sixfold.cli.terminal import Refused
 from sixfold.clients.gradio import folders
 from sixfold.engines.python_models.files import NAME
@@ -29,7 +30,7 @@ def import_(arguments: argparse.Namespace) -> None:
     named = {"folder": keep(arguments, source)} if source.is_dir() else {"space": arguments.space}
     order = {**named, "run": arguments.run, "hardware": arguments.hardware}
     shown = client.post(_IMPORT, {name: value for name, value in order.items() if value})
-    model.tell(model.of_template(shown, shown["image"]), as_json=arguments.json)
+    model_commands.tell(model_commands.of_template(shown, shown["image"]), as_json=arguments.json)
 
 
 def keep(arguments: argparse.Namespace, source: Path) -> str:
@@ -40,7 +41,7 @@ def keep(arguments: argparse.Namespace, source: Path) -> str:
         raise Refused(f"{name!r} is no name for a space: use a to z, digits and - with --name")
     paths = list(folders.files(source))
     kept = f"{name}-{_digest(source, paths)}"
-    target = opening.settings_of(arguments).data_dir / "spaces" / kept
+    target = database_access.settings_of(arguments).data_dir / "spaces" / kept
     if not target.is_dir():
         part = target.with_name(f"{kept}.part")
         shutil.rmtree(part, ignore_errors=True)

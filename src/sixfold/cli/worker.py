@@ -13,7 +13,7 @@ import uvloop
 
 from sixfold import open_files, settings
 from sixfold.app import bootstrap
-from sixfold.cli import locking, opening
+from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import Paint, Refused
 from sixfold.settings import Settings
 from sixfold.web import logs
@@ -26,10 +26,10 @@ def work(arguments: argparse.Namespace) -> int:
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     open_files.raise_limit()
     _refuse_solitude(configured)
-    os.umask(opening.PRIVATE)
+    os.umask(database_access.PRIVATE)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(locking.hold(configured.data_dir))
-        stack.enter_context(opening.understood())
+        stack.enter_context(server_lock.hold(configured.data_dir))
+        stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         runner.run(_work(configured))
     return 0

@@ -28,9 +28,9 @@ from sixfold.core.workers.ports import (
     WorkerSpec,
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
-from sixfold.drivers import outcomes
-from sixfold.drivers.live import Steps
-from sixfold.worker import live, protocol, runner
+from sixfold.drivers import results
+from sixfold.drivers.session_steps import Steps
+from sixfold.worker import protocol, runner, session_steps
 
 CANCEL_SECONDS = 2.0
 
@@ -213,7 +213,9 @@ class InlineWorker:
             self._call(self._give_up, Lost("the worker crashed"), "crashed (injected by a failpoint)")
             return
         same = protocol.to_worker.decode(protocol.encode(order))  # the same types as in a process
-        reply = protocol.to_server.decode(protocol.encode(live.perform(engine, cast("protocol.Steps", same))))
+        reply = protocol.to_server.decode(
+            protocol.encode(session_steps.perform(engine, cast("protocol.Steps", same)))
+        )
         self._call(self._steps.hear, reply)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -256,7 +258,7 @@ def _perform(engine: Engine, jobs: list[_Job]) -> list[Outcome]:
 def _outcome(reply: protocol.Reply, staging: runner.Staging) -> Outcome:
     if isinstance(reply, protocol.Done):
         reply = protocol.done.decode(protocol.encode(reply))  # the same types as from a process
-    return outcomes.outcome(reply, staging.scratch, staging.prefix)
+    return results.outcome(reply, staging.scratch, staging.prefix)
 
 
 class InlineDriver:

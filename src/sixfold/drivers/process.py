@@ -28,10 +28,10 @@ from sixfold.core.workers.ports import (
     WorkerSpec,
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
-from sixfold.drivers import memory, outcomes
-from sixfold.drivers.cards import Cards
+from sixfold.drivers import process_memory, results
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
-from sixfold.drivers.live import Steps
+from sixfold.drivers.gpus import Cards
+from sixfold.drivers.session_steps import Steps
 from sixfold.worker import protocol, runner
 
 PRELOAD = ("numpy.random", "PIL.Image", "cv2")  # never torch or ONNX: no fork survives the threads they start
@@ -128,7 +128,7 @@ class ProcessWorker(asyncio.Protocol):
 
     def peak_bytes(self) -> int:
         """The most memory that it has taken."""
-        return memory.peak(self.pid)
+        return process_memory.peak(self.pid)
 
     async def run(self, task: Task, reports: Reports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or the worker did."""
@@ -263,7 +263,7 @@ class ProcessWorker(asyncio.Protocol):
         """Remove every file that it left."""
         shutil.rmtree(self._scratch / f"{self.id}.tmp", ignore_errors=True)
         for current in tuple(self._current.values()):
-            outcomes.remove_staged(self._scratch, current.prefix)
+            results.remove_staged(self._scratch, current.prefix)
 
     def _with_tail(self, text: str) -> str:
         return "\n".join([text, *self._tail])
@@ -286,7 +286,7 @@ class ProcessWorker(asyncio.Protocol):
         try:
             for body in self._frames.feed(data):
                 self._hear(protocol.to_server.decode(body))
-        except (msgspec.MsgspecError, protocol.FrameTooLarge, outcomes.ForeignFile) as error:
+        except (msgspec.MsgspecError, protocol.FrameTooLarge, results.ForeignFile) as error:
             self.end_now(f"broke the protocol ({error}) and was killed")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -314,7 +314,7 @@ class ProcessWorker(asyncio.Protocol):
                 current = self._current.get(message.number)
                 if current is not None:
                     self._log_partial()
-                    self._finish(message.number, outcomes.outcome(message, self._scratch, current.prefix))
+                    self._finish(message.number, results.outcome(message, self._scratch, current.prefix))
 
     @property
     def _alone(self) -> _Current | None:

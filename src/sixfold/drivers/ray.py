@@ -32,7 +32,7 @@ from sixfold.core.workers.ports import (
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver, InlineWorker
-from sixfold.drivers.rooms import Room
+from sixfold.drivers.temp_dirs import Room
 from sixfold.worker import protocol
 
 ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without

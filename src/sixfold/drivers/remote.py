@@ -28,7 +28,7 @@ from sixfold.core.workers.ports import (
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.core.workers.remote_engines import MachineLost, Outside, RemoteEngine
-from sixfold.drivers import outcomes
+from sixfold.drivers import results
 from sixfold.net.clients import Clients
 from sixfold.worker import protocol, runner
 
@@ -163,7 +163,7 @@ class RemoteWorker:
             await self.end(str(ending))
             return Lost(f"the worker {ending}")
         reply = await asyncio.to_thread(_left, assignment, ending, str(self._engine.version), run_us)
-        return outcomes.outcome(reply, self._spec.scratch, prefix)
+        return results.outcome(reply, self._spec.scratch, prefix)
 
     async def _work(
         self, run: _Run, context: runner.RunContext, failpoint: protocol.Failpoint | None

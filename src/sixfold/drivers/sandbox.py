@@ -28,7 +28,7 @@ from sixfold.core.workers.ports import Completed, Failed, Outcome, Reports, Work
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import forkserver
 from sixfold.drivers.process import Patience, ProcessDriver, ProcessWorker, Starter
-from sixfold.worker import alone, protocol
+from sixfold.worker import protocol, standalone
 
 KIND = "sandbox"  # of engines in the catalogue, and the factory that leads here
 _WORK, _GIVEN = "work", "given"
@@ -51,7 +51,7 @@ class Cells:
         cell = Cell(shown=(work.parent / _GIVEN, *self.shown.pop(order.scratch, ())), own=(work,))
         process = await asyncio.create_subprocess_exec(
             *bubblewrap.command(cell),
-            *(sys.executable, "-m", "sixfold.worker.alone", str(link), alone.text(order)),
+            *(sys.executable, "-m", "sixfold.worker.standalone", str(link), standalone.text(order)),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,

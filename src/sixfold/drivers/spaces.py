@@ -33,7 +33,7 @@ from sixfold.core.workers.remote_engines import MachineLost
 from sixfold.drivers import forkserver
 from sixfold.drivers.container import Box, ContainerDriver, settled
 from sixfold.drivers.remote import RemoteWorker
-from sixfold.drivers.rooms import Room
+from sixfold.drivers.temp_dirs import Room
 from sixfold.engines.providers.gradio import GradioEngine
 from sixfold.worker import protocol
 
@@ -277,7 +277,14 @@ async def _shut_in(
     ours = forkserver.environment(environ)
     path = os.pathsep.join(part for part in (place.packages, place.folder, ours["PYTHONPATH"]) if part)
     homes = dict.fromkeys(("HOME", "TMPDIR", "GRADIO_TEMP_DIR"), str(work))
-    words = [sys.executable, "-m", "sixfold.worker.passage", str(listening), str(PORT), str(memory_bytes)]
+    words = [
+        sys.executable,
+        "-m",
+        "sixfold.worker.sandbox_proxy",
+        str(listening),
+        str(PORT),
+        str(memory_bytes),
+    ]
     words += [sys.executable, str(Path(place.folder) / place.app)]
     return await asyncio.create_subprocess_exec(
         *bubblewrap.command(Cell(tuple(shown), (work,), at=Path(place.folder))),

@@ -12,8 +12,8 @@ from sixfold import __version__
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
-from sixfold.mcp import messages
-from sixfold.mcp.messages import Message, Plain, RpcError
+from sixfold.mcp import jsonrpc
+from sixfold.mcp.jsonrpc import Message, Plain, RpcError
 
 _ASK_SECONDS = 300
 _CACHEABLE = frozenset(
@@ -72,8 +72,8 @@ class Call:
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
         """Ask the client something and wait for its answer; raises `RpcError` where it cannot be asked."""
-        if self.channel is None or self.version == messages.LATEST:
-            raise RpcError(messages.INVALID_REQUEST, "This client cannot be asked: it does not take a stream")
+        if self.channel is None or self.version == jsonrpc.LATEST:
+            raise RpcError(jsonrpc.INVALID_REQUEST, "This client cannot be asked: it does not take a stream")
         key = (self.principal.account_id, f"ask_{secrets.token_urlsafe(16)}")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.asked[key] = future
@@ -82,7 +82,7 @@ class Call:
             async with asyncio.timeout(_ASK_SECONDS):
                 return await future
         except TimeoutError as error:
-            raise RpcError(messages.INTERNAL, "The client did not answer") from error
+            raise RpcError(jsonrpc.INTERNAL, "The client did not answer") from error
         finally:
             del self.asked[key]
 
@@ -135,15 +135,15 @@ class Server:
     async def answer(self, message: Message, call: Call) -> Plain:
         """The result of a request; raises `RpcError`, or what its method raises."""
         method = self._methods.get(message.method)
-        if method is None or (call.version == messages.LATEST and message.method in _REMOVED):
-            raise RpcError(messages.METHOD_NOT_FOUND, f"There is no method {message.method[:100]}")
+        if method is None or (call.version == jsonrpc.LATEST and message.method in _REMOVED):
+            raise RpcError(jsonrpc.METHOD_NOT_FOUND, f"There is no method {message.method[:100]}")
         call.principal.require(self._access[message.method])
-        token = messages.fields(message.params.get("_meta")).get("progressToken")
+        token = jsonrpc.fields(message.params.get("_meta")).get("progressToken")
         if isinstance(token, str | int) and not isinstance(token, bool):
             call.progress_token = token
         call.asked = self.asked
         found = await method(message.params, call)
-        return _modern(message.method, found) if call.version == messages.LATEST else dict(found)
+        return _modern(message.method, found) if call.version == jsonrpc.LATEST else dict(found)
 
     def settle(self, message: Message, principal: Principal) -> None:
         """Take the client's answer to something that we asked; one that nobody waits for is dropped."""
@@ -155,9 +155,9 @@ class Server:
         del call
         wanted = params.get("protocolVersion")
         if not isinstance(wanted, str):
-            raise RpcError(messages.INVALID_PARAMS, "protocolVersion must be a text")
+            raise RpcError(jsonrpc.INVALID_PARAMS, "protocolVersion must be a text")
         return {
-            "protocolVersion": wanted if wanted in messages.HANDSHAKE else messages.HANDSHAKE[-1],
+            "protocolVersion": wanted if wanted in jsonrpc.HANDSHAKE else jsonrpc.HANDSHAKE[-1],
             "capabilities": {**self._capabilities, "logging": {}},
             "serverInfo": INFO,
             "instructions": self._instructions,
@@ -166,7 +166,7 @@ class Server:
     async def _discover(self, params: Plain, call: Call) -> Plain:
         del params, call
         return {
-            "supportedVersions": list(messages.VERSIONS),
+            "supportedVersions": list(jsonrpc.VERSIONS),
             "capabilities": self._capabilities,
             "instructions": self._instructions,
         }
@@ -180,4 +180,4 @@ async def _nothing(params: Plain, call: Call) -> Plain:
 def _modern(method: str, found: Mapping[str, Any]) -> Plain:
     """A result as the revision without a handshake wants it."""
     cache = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
-    return {"resultType": "complete", **cache, "_meta": {messages.SERVER_META: INFO}, **found}
+    return {"resultType": "complete", **cache, "_meta": {jsonrpc.SERVER_META: INFO}, **found}

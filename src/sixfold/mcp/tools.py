@@ -12,8 +12,8 @@ from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
-from sixfold.mcp import messages
-from sixfold.mcp.messages import Message, Plain, RpcError
+from sixfold.mcp import jsonrpc
+from sixfold.mcp.jsonrpc import Message, Plain, RpcError
 from sixfold.mcp.server import Call, Feature
 
 PAGE = 100
@@ -110,12 +110,12 @@ class Toolbox:
         return paged("tools", seen, params.get("cursor"), self._page)
 
     async def _call(self, params: Plain, call: Call) -> Plain:
-        name, arguments = params.get("name"), messages.member(params, "arguments")
+        name, arguments = params.get("name"), jsonrpc.member(params, "arguments")
         if not isinstance(name, str):
-            raise RpcError(messages.INVALID_PARAMS, "name must be a text: the name of a tool")
+            raise RpcError(jsonrpc.INVALID_PARAMS, "name must be a text: the name of a tool")
         tool = self._tools.get(name)
         if tool is None or tool.access is None:
-            raise RpcError(messages.INVALID_PARAMS, f"There is no tool {name[:100]}")
+            raise RpcError(jsonrpc.INVALID_PARAMS, f"There is no tool {name[:100]}")
         call.principal.require(tool.access)
         try:
             _check_names(tool, arguments)
@@ -141,7 +141,7 @@ def paged(noun: str, rows: Sequence[object], cursor: object, size: int) -> Plain
     if cursor is not None:
         text = cursor if isinstance(cursor, str) else ""
         if not (text.isascii() and text.isdigit() and len(text) < 9):
-            raise RpcError(messages.INVALID_PARAMS, "Invalid cursor")
+            raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid cursor")
         start = int(text)
     found: Plain = {noun: list(rows[start : start + size])}
     return found | ({"nextCursor": str(start + size)} if start + size < len(rows) else {})

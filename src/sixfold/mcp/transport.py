@@ -20,10 +20,10 @@ from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core.accounts.idempotency import NOT_KEPT
-from sixfold.mcp import messages
-from sixfold.mcp.messages import Message, Plain, RpcError
+from sixfold.mcp import jsonrpc
+from sixfold.mcp.jsonrpc import Message, Plain, RpcError
 from sixfold.mcp.server import Call, Channel, Server
-from sixfold.web import answers, bodies, calls
+from sixfold.web import bodies, calls, responses
 from sixfold.web.idempotency import Once, Passing
 from sixfold.web.routing import Dialect
 from sixfold.web.services import Services
@@ -34,7 +34,7 @@ PING_SECONDS = 15.0  # of silence, after which a stream shows that it lives
 _STREAM = "text/event-stream"
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_STATUS = {messages.METHOD_NOT_FOUND: 404, messages.INTERNAL: 200, messages.RESOURCE_NOT_FOUND: 200}
+_STATUS = {jsonrpc.METHOD_NOT_FOUND: 404, jsonrpc.INTERNAL: 200, jsonrpc.RESOURCE_NOT_FOUND: 200}
 _HEADERS = {"Cache-Control": "no-store"}
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -67,15 +67,15 @@ class Endpoint:
         try:
             document = await bodies.parsed(bodies.parse_json, raw)
         except errors.InputTooLarge as error:
-            return _failed(None, RpcError(messages.PARSE_ERROR, error.message), 400)
+            return _failed(None, RpcError(jsonrpc.PARSE_ERROR, error.message), 400)
         except errors.BadRequest:
-            return _failed(None, RpcError(messages.PARSE_ERROR, "The body is not JSON"), 400)
+            return _failed(None, RpcError(jsonrpc.PARSE_ERROR, "The body is not JSON"), 400)
         version = call.version
-        if version and version not in messages.VERSIONS:
-            data = {"supported": list(messages.VERSIONS), "requested": version[:100]}
-            failure = RpcError(messages.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
-            return _failed(messages.id_of(document), failure, 400)
-        if isinstance(document, list) and version != messages.LATEST:
+        if version and version not in jsonrpc.VERSIONS:
+            data = {"supported": list(jsonrpc.VERSIONS), "requested": version[:100]}
+            failure = RpcError(jsonrpc.UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+            return _failed(jsonrpc.id_of(document), failure, 400)
+        if isinstance(document, list) and version != jsonrpc.LATEST:
             return await self._batch(cast("list[Any]", document), call)
         return await self._single(document, request, call)
 
@@ -91,11 +91,11 @@ class Endpoint:
 
     async def _single(self, document: Any, request: Request, call: Call) -> Response:
         try:
-            message = messages.read(document)
-            if call.version == messages.LATEST:
+            message = jsonrpc.read(document)
+            if call.version == jsonrpc.LATEST:
                 _check_envelope(message, request)
         except RpcError as failure:
-            return _failed(messages.id_of(document), failure, 400)
+            return _failed(jsonrpc.id_of(document), failure, 400)
         if not message.has_id or not message.method:
             if message.has_id:
                 self._server.settle(message, call.principal)
@@ -106,7 +106,7 @@ class Endpoint:
             return await self._streamed(message, call)
         answer = await self._answer(message, call)
         status = 200
-        if call.version == messages.LATEST and "error" in answer:
+        if call.version == jsonrpc.LATEST and "error" in answer:
             status = _STATUS.get(answer["error"]["code"], 400)
         return _whole(answer, [answer], status)
 
@@ -117,16 +117,16 @@ class Endpoint:
         """
         if not 0 < len(documents) <= _MAX_BATCH:
             text = f"A batch has 1 to {_MAX_BATCH} messages, not {len(documents):,}: send several batches"
-            failure = RpcError(messages.INVALID_REQUEST, text)
+            failure = RpcError(jsonrpc.INVALID_REQUEST, text)
             return _failed(None, failure, 400)
         found: list[Plain] = []
         for number, document in enumerate(documents):
             if number:
                 await asyncio.sleep(0)  # most methods never suspend, and other requests wait
             try:
-                message = messages.read(document)
+                message = jsonrpc.read(document)
             except RpcError as failure:
-                found.append(messages.error(messages.id_of(document), failure))
+                found.append(jsonrpc.error(jsonrpc.id_of(document), failure))
                 continue
             if not message.method:
                 self._server.settle(message, call.principal)
@@ -141,16 +141,16 @@ class Endpoint:
         try:
             if not counted:
                 await self._services.doors.count_request(call.principal)
-            return messages.result(message.id, await self._server.answer(message, call))
+            return jsonrpc.result(message.id, await self._server.answer(message, call))
         except RpcError as failure:
-            return messages.error(message.id, failure)
+            return jsonrpc.error(message.id, failure)
         except errors.SixfoldError as error:
             data = {"code": error.code, "status": error.status}
-            return messages.error(message.id, RpcError(messages.INVALID_PARAMS, error.message, data))
+            return jsonrpc.error(message.id, RpcError(jsonrpc.INVALID_PARAMS, error.message, data))
         except Exception:  # noqa: BLE001 - the outermost loop of a message: the caller gets an error, the log why
             _LOG.exception("a tool failed in a way that it should not", extra={"request_id": call.request_id})
-            return messages.error(
-                message.id, RpcError(messages.INTERNAL, "Something went wrong inside the server")
+            return jsonrpc.error(
+                message.id, RpcError(jsonrpc.INTERNAL, "Something went wrong inside the server")
             )
 
     # -- streams -----------------------------------------------------------------------------------
@@ -204,18 +204,18 @@ def _whole(document: Any, told: Sequence[Plain], status: int = 200) -> Response:
 
 
 def _may_pass(answer: Plain) -> bool:
-    result = messages.fields(answer.get("result"))
+    result = jsonrpc.fields(answer.get("result"))
     if "error" not in answer and not result.get("isError"):
         return False
-    refusal = messages.fields(result.get("structuredContent") or answer.get("error", {}).get("data"))
+    refusal = jsonrpc.fields(result.get("structuredContent") or answer.get("error", {}).get("data"))
     return refusal.get("status", 400) in NOT_KEPT
 
 
 # -- refusals --------------------------------------------------------------------------------------
 
 
-def _failed(message_id: messages.MessageId, failure: RpcError, status: int) -> Response:
-    return Response(_encode(messages.error(message_id, failure)), status, _HEADERS, "application/json")
+def _failed(message_id: jsonrpc.MessageId, failure: RpcError, status: int) -> Response:
+    return Response(_encode(jsonrpc.error(message_id, failure)), status, _HEADERS, "application/json")
 
 
 def dialect(base_url: str) -> Dialect:
@@ -236,8 +236,8 @@ def dialect(base_url: str) -> Dialect:
 
 def _told(error: errors.SixfoldError, request_id: str) -> Response:
     data = {"code": error.code, "status": error.status, "request_id": request_id}
-    document = messages.error(None, RpcError(-32000 if error.status != 400 else -32600, error.message, data))
-    headers = answers.error_headers(error) | _HEADERS
+    document = jsonrpc.error(None, RpcError(-32000 if error.status != 400 else -32600, error.message, data))
+    headers = responses.error_headers(error) | _HEADERS
     if isinstance(error, errors.MethodNotAllowed):
         headers["Allow"] = "POST"
     return Response(_encode(document), error.status, headers, "application/json")
@@ -248,18 +248,18 @@ def _check_envelope(message: Message, request: Request) -> None:
     if not message.has_id or not message.method:
         return
     meta: Any = message.params.get("_meta")
-    envelope = messages.fields(meta)
-    for name in (messages.VERSION_META, messages.CAPABILITIES_META):
+    envelope = jsonrpc.fields(meta)
+    for name in (jsonrpc.VERSION_META, jsonrpc.CAPABILITIES_META):
         if name not in envelope:
-            raise RpcError(messages.INVALID_PARAMS, f"params._meta has no {name}")
-    if envelope[messages.VERSION_META] != messages.LATEST:
-        raise RpcError(messages.HEADER_MISMATCH, "MCP-Protocol-Version is not what params._meta says")
+            raise RpcError(jsonrpc.INVALID_PARAMS, f"params._meta has no {name}")
+    if envelope[jsonrpc.VERSION_META] != jsonrpc.LATEST:
+        raise RpcError(jsonrpc.HEADER_MISMATCH, "MCP-Protocol-Version is not what params._meta says")
     if request.headers.get("mcp-method") != message.method:
-        raise RpcError(messages.HEADER_MISMATCH, "Mcp-Method is not the method of the body")
+        raise RpcError(jsonrpc.HEADER_MISMATCH, "Mcp-Method is not the method of the body")
     named = _NAMED.get(message.method)
     name = message.params.get(named) if named is not None else None
     if name is not None and _plain(request.headers.get("mcp-name")) != name:
-        raise RpcError(messages.HEADER_MISMATCH, f"Mcp-Name is not the {named} of the body")
+        raise RpcError(jsonrpc.HEADER_MISMATCH, f"Mcp-Name is not the {named} of the body")
 
 
 def _plain(header: str | None) -> str | None:

@@ -18,7 +18,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage, outputs, pricing
 from sixfold.core.predictions.repository import Filter
 from sixfold.core.predictions.service import Pipeline
-from sixfold.ui import samples, specimens
+from sixfold.ui import code_samples, specimens
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
 from sixfold.ui.specimens import Specimen
@@ -173,7 +173,7 @@ class Catalogue:
             template=self._template(model),
             kinds=self._kinds(model),
             terms=terms,
-            samples=samples.of(self._services.settings.base_url, model.name, given),
+            samples=code_samples.of(self._services.settings.base_url, model.name, given),
             guest=guest,
         )
 

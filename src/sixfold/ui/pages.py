@@ -21,7 +21,7 @@ from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.clock import rfc3339
 from sixfold.core.predictions import receipt
 from sixfold.errors import SixfoldError
-from sixfold.web import answers
+from sixfold.web import responses
 from sixfold.web.sessions import Session
 
 _FOLDER = Path(__file__).parent
@@ -89,7 +89,7 @@ class Pages:
         if isinstance(error, errors.SignInAgain):
             return RedirectResponse(f"/signin?{urlencode({'again': 1, 'next': error.page})}", 303, _HEADERS)
         response = self.render("error.html", None, status=error.status, error=error, request_id=request_id)
-        response.headers.update(answers.error_headers(error))
+        response.headers.update(responses.error_headers(error))
         return response
 
 

@@ -14,9 +14,9 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts, auth_challenges, passkeys, rights
 from sixfold.core.accounts.passkeys import Place
 from sixfold.settings import Settings
-from sixfold.ui import entering, forms
-from sixfold.ui.entering import Entrance
-from sixfold.web import answers, bodies, calls, sessions
+from sixfold.ui import forms, login_session
+from sixfold.ui.login_session import Entrance
+from sixfold.web import bodies, calls, responses, sessions
 from sixfold.web.peers import is_loopback
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
@@ -61,7 +61,7 @@ class Passkeys:
         asked = library.challenge()
         await database.write(auth_challenges.begin(_MAKING, session.token, {"asked": library.text(asked)}))
         options = library.creation(here, account.id, account.email or "you", asked, known)
-        return answers.json(options, 200, _NO_STORE)
+        return responses.json(options, 200, _NO_STORE)
 
     async def keep_new(self, request: Request) -> Response:
         """Keep what it answers; each question is good for one answer."""
@@ -81,7 +81,7 @@ class Passkeys:
             made.uses,
             name if isinstance(name, str) else "",
         )
-        return answers.json({"id": await self._services.database.write(added)}, 201, _NO_STORE)
+        return responses.json({"id": await self._services.database.write(added)}, 201, _NO_STORE)
 
     async def remove(self, request: Request) -> Response:
         """Forget one of one's own."""
@@ -100,7 +100,7 @@ class Passkeys:
         asked, ticket = library.challenge(), ids.secret("ticket")
         begun = auth_challenges.begin(_USING, ticket, {"asked": library.text(asked)})
         await self._services.database.write(begun, durable=False)
-        response = answers.json(library.question(here, asked), 200, _NO_STORE)
+        response = responses.json(library.question(here, asked), 200, _NO_STORE)
         self._services.sessions.give_ticket(response, ticket)
         return response
 
@@ -120,7 +120,7 @@ class Passkeys:
         following = given.get("next")
         wanted = sessions.own_path(following if isinstance(following, str) else "")
         entered = await self._entrance.enter(request, account_id, "passkey", wanted)
-        response = answers.json(entering.location(entered), 200, _NO_STORE)
+        response = responses.json(login_session.location(entered), 200, _NO_STORE)
         response.raw_headers += [pair for pair in entered.raw_headers if pair[0] == b"set-cookie"]
         return response
 
@@ -149,7 +149,7 @@ class Passkeys:
         return self._place
 
     def _library(self) -> Any:
-        return importlib.import_module("sixfold.ui.authenticators")
+        return importlib.import_module("sixfold.ui.webauthn")
 
 
 def _answer(given: dict[str, Any]) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import Filter
 from sixfold.core.predictions.states import State
-from sixfold.ui import origins
+from sixfold.ui import provenance
 from sixfold.ui.guests import Guest
-from sixfold.ui.outputs import Showing
 from sixfold.ui.pages import Pages
+from sixfold.ui.prediction_view import Showing
 from sixfold.web import calls
 from sixfold.web.services import Services
 
@@ -104,7 +104,8 @@ class Predictions:
         found = await self._services.pipeline.get(prediction_id, guest.tenant)
         kin = await self._services.database.read(lineage.of(found))
         same = [
-            (other, equal or await origins.alike(self._services, found, other)) for other, equal in kin.same
+            (other, equal or await provenance.alike(self._services, found, other))
+            for other, equal in kin.same
         ]
         return self._pages.render(
             "prediction.html",

@@ -20,32 +20,32 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import Order
 from sixfold.ui import (
     account,
+    account_data,
     admin,
-    belongings,
-    consent,
     gallery,
     lab,
-    live,
-    openid,
-    origins,
+    login,
+    oauth_consent,
+    oidc_login,
     passkeys,
-    running,
+    provenance,
+    run_api,
     security,
-    signing,
+    session_page,
     specimens,
     workflows,
 )
 from sixfold.ui.catalogue import Catalogue
-from sixfold.ui.entering import Entrance
+from sixfold.ui.docs import routes as guides
 from sixfold.ui.guests import Guests
-from sixfold.ui.guides import routes as guides
+from sixfold.ui.login_session import Entrance
 from sixfold.ui.memory import routes as memory
-from sixfold.ui.outputs import Showing
 from sixfold.ui.pages import STATIC, Pages, took
+from sixfold.ui.prediction_view import Showing
 from sixfold.ui.predictions import Predictions
 from sixfold.ui.specimens import Specimen
 from sixfold.ui.workflows import Spaces, Workflows
-from sixfold.web import answers, bodies, calls
+from sixfold.web import bodies, calls, responses
 from sixfold.web.openapi import Document
 from sixfold.web.routing import Face, Handler, Route
 from sixfold.web.services import Services
@@ -125,7 +125,7 @@ class Site:
         )
         prediction = await self._services.pipeline.submit(order)
         prediction = await self._services.pipeline.wait(prediction, _WAIT_SECONDS)
-        return answers.json(self._made(prediction))
+        return responses.json(self._made(prediction))
 
     def _made(self, prediction: Prediction) -> dict[str, Any]:
         files = prediction.output.files if prediction.output is not None else ()
@@ -191,23 +191,23 @@ def faces(
         "ui",
         site.pages.dialect,
         (
-            *signing.routes(services, site.pages, entrance),
-            *openid.routes(services, site.pages, entrance),
+            *login.routes(services, site.pages, entrance),
+            *oidc_login.routes(services, site.pages, entrance),
             *security.routes(services, site.pages, entrance),
-            *belongings.routes(services, site.pages),
+            *account_data.routes(services, site.pages),
             *account.routes(services, site.pages),
             *admin.routes(services, site.pages, guests),
             *lab.routes(services, site.pages, guests),
             *gallery.routes(services, site.pages),
-            *live.routes(services, site.pages, guests),
+            *session_page.routes(services, site.pages, guests),
             *workflows.page_routes(shelf),
             Route("/catalog", {"GET": catalogue.show}, access=rights.PUBLIC),
             Route("/catalog/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
             Route("/predictions", {"GET": guests.page(predictions.show)}, access=rights.RUN),
             Route("/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}, access=rights.RUN),
-            *origins.page_routes(services, guests),
+            *provenance.page_routes(services, guests),
             *guides.routes(services, site.pages, documents),
-            *consent.routes(services, site.pages),
+            *oauth_consent.routes(services, site.pages),
             Route("/static/{name}", {"GET": static.show, "HEAD": static.show}, access=rights.PUBLIC),
             Route("/static/fonts/{name}", {"GET": fonts.show, "HEAD": fonts.show}, access=rights.PUBLIC),
             Route("/static/specimens/{name}", {"GET": shown.show, "HEAD": shown.show}, access=rights.PUBLIC),
@@ -217,12 +217,12 @@ def faces(
     keys = passkeys.routes(services, entrance)
     script = Face(
         "ui",
-        answers.coded,
+        responses.coded,
         (
             box,
             *keys,
-            *running.routes(services, showing, guests),
-            *origins.part_routes(services, guests),
+            *run_api.routes(services, showing, guests),
+            *provenance.part_routes(services, guests),
             *workflows.part_routes(shelf),
         ),
     )
@@ -233,4 +233,4 @@ def faces(
 
 def start_face(start_page: Handler) -> Face:
     """The start page alone, where Area C is not served, whose root it otherwise is."""
-    return Face("ui", answers.coded, (Route("/", {"GET": start_page}, access=rights.PUBLIC),))
+    return Face("ui", responses.coded, (Route("/", {"GET": start_page}, access=rights.PUBLIC),))

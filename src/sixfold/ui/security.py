@@ -20,7 +20,7 @@ from sixfold.core.accounts import (
 from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
-from sixfold.ui.entering import MAX_PASSWORD, Entrance
+from sixfold.ui.login_session import MAX_PASSWORD, Entrance
 from sixfold.ui.pages import Pages
 from sixfold.web import calls, queries
 from sixfold.web.routing import Route

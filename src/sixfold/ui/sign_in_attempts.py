@@ -19,8 +19,8 @@ from sixfold import errors
 from sixfold.core.accounts.accounts import Account
 from sixfold.web import refusals
 from sixfold.web.attempts import Attempts, Spent
-from sixfold.web.origin import Origins
 from sixfold.web.trusted_browsers import TrustedBrowsers
+from sixfold.web.trusted_hosts import Origins
 
 _FIVE_MINUTES, _HOUR = 300.0, 3600.0
 _PER_PAIR, _PER_BROWSER, _PER_PEER, _PER_ADDRESS = 5, 10, 30, 100

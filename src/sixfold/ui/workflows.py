@@ -17,7 +17,7 @@ from sixfold.ui import specimens
 from sixfold.ui.catalogue import fields_of, price_shown
 from sixfold.ui.guests import Guest, Guests
 from sixfold.ui.pages import Pages
-from sixfold.web import answers, calls, queries
+from sixfold.web import calls, queries, responses
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 from sixfold.web.sessions import Session
@@ -137,7 +137,7 @@ class Workflows:
         """Import a file that was dropped; the answer says where its page is."""
         name = queries.text(request, "name", _MAX_NAME)
         space = await self._spaces.bring(guest.account_id, await request.body(), name)
-        return answers.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
+        return responses.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
 
     async def _found(self, request: Request, guest: Guest | None) -> Space:
         self._services.origins.admit(request)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.requests import HTTPConnection
 
 from sixfold.settings import Settings
-from sixfold.web.origin import Origins
 from sixfold.web.rates import RequestRates
 from sixfold.web.slots import Slots
+from sixfold.web.trusted_hosts import Origins
 
 
 class Admission:

@@ -19,10 +19,10 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import Connections, CredentialEnded, current, forget
 from sixfold.web import limits, refusals, slots
 from sixfold.web.admission import Admission
-from sixfold.web.answers import LongResponse, coded
 from sixfold.web.metrics import Metrics
 from sixfold.web.overload import OVERLOADED, PROBES
-from sixfold.web.plain import Answer, Call, Plain
+from sixfold.web.raw_asgi import Answer, Call, Plain
+from sixfold.web.responses import LongResponse, coded
 from sixfold.web.routing import Face, Match, Table
 
 _LOG = logging.getLogger("sixfold.web")

@@ -16,8 +16,8 @@ from sixfold.core.database import Database
 from sixfold.settings import Settings
 from sixfold.web.keyless import KeylessAccess
 from sixfold.web.limits import BodyBudget
-from sixfold.web.origin import Origins
 from sixfold.web.rates import RequestRates
+from sixfold.web.trusted_hosts import Origins
 
 _MAX_KEY_CHARS = 512
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from starlette.requests import HTTPConnection
 
 from sixfold import errors
-from sixfold.web.origin import Origins, host_of, is_forwarded, is_loopback
+from sixfold.web.trusted_hosts import Origins, host_of, is_forwarded, is_loopback
 
 _LOG = logging.getLogger("sixfold.server")
 _LOG_SECONDS = 60.0  # between two lines in the log

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sixfold.web.protocol import Line
+from sixfold.web.uvicorn_protocol import Line
 
 FILE = "sixfold.sock"
 _BACKLOG = 128

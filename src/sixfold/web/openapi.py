@@ -15,7 +15,7 @@ import msgspec
 
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.inputs import MEDIA_TYPES, Descriptor
-from sixfold.web.answers import ErrorSchema
+from sixfold.web.responses import ErrorSchema
 from sixfold.web.routing import Entry
 
 Node = dict[str, Any]

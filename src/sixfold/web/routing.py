@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 
 from sixfold.core.accounts.rights import Access
 from sixfold.errors import SixfoldError
-from sixfold.web.plain import Plain
+from sixfold.web.raw_asgi import Plain
 
 Handler = Callable[[Request], Awaitable[Response]]
 Conversation = Callable[[WebSocket], Awaitable[None]]

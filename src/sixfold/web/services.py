@@ -34,9 +34,9 @@ from sixfold.settings import Settings
 from sixfold.web.admission import Admission
 from sixfold.web.auth import Doors
 from sixfold.web.idempotency import Repeats
-from sixfold.web.origin import Origins
 from sixfold.web.sessions import Sessions
 from sixfold.web.trusted_browsers import TrustedBrowsers
+from sixfold.web.trusted_hosts import Origins
 
 
 @dataclass(frozen=True, slots=True)

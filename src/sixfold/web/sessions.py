@@ -19,7 +19,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
 from sixfold.settings import Settings
-from sixfold.web.origin import Origins
+from sixfold.web.trusted_hosts import Origins
 
 COOKIE = "sixfold_session"
 _TICKET = "sixfold_signin"  # who begins to sign in is the one who ends it

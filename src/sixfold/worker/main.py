@@ -25,7 +25,7 @@ import msgspec
 from sixfold import import_string
 from sixfold.core.catalog.engine_batches import BatchEngine
 from sixfold.core.catalog.engines import Engine, Task
-from sixfold.worker import live, protocol, runner
+from sixfold.worker import protocol, runner, session_steps
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SOCKET = 3  # the worker's socket after standard input, output and error
@@ -176,7 +176,7 @@ class _Worker:
         self.send(protocol.Ready(str(engine.name), str(engine.version)))
         for jobs in runner.Gathering(self._inbox, self.lanes, lambda job: _shape(engine, job)):
             if isinstance(jobs[0], protocol.Steps):
-                self.send(live.perform(engine, jobs[0]))
+                self.send(session_steps.perform(engine, jobs[0]))
             else:
                 self._perform(engine, cast("list[_Job]", jobs))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pwdlib import PasswordHash
 
-from sixfold.cli import opening
+from sixfold.cli import database_access
 from sixfold.core.accounts import charges, keys, ledger
 from sixfold.core.accounts.charges import LineItem
 from sixfold.core.database import Transaction
@@ -242,7 +242,9 @@ def test_the_entries_of_a_ledger_have_the_sum_behind_each_charge(sixfold: Comman
         yield from ledger.hold(account_id, "hold", 500)
         yield from ledger.capture("hold", 240, ledger.Entry("chat", "m by a/m", "req_1", charge))
 
-    opening.write(opening.settings_of(argparse.Namespace(data_dir=str(sixfold.folder))), paid())
+    database_access.write(
+        database_access.settings_of(argparse.Namespace(data_dir=str(sixfold.folder))), paid()
+    )
     told = sixfold.ok("ledger", "entries", "a@b.c", "--limit", "1")
     [entry] = told["entries"]
     assert (entry["amount_usd"], entry["charge"]["sum"]) == ("-0.00024", SUM)

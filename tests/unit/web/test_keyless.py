@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from sixfold import errors
 from sixfold.settings import Settings
 from sixfold.web.keyless import KeylessAccess
-from sixfold.web.origin import Origins
+from sixfold.web.trusted_hosts import Origins
 
 
 def asked(version: str = "1.1", peer: str = "127.0.0.1", **headers: str) -> HTTPConnection:

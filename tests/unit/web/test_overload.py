@@ -17,18 +17,18 @@ from uvicorn.server import ServerState
 from sixfold.api.gateway.openai import errors as openai
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.errors import SixfoldError
-from sixfold.web import answers, overload, refusals
+from sixfold.web import overload, refusals, responses
 from sixfold.web.app import App
 from sixfold.web.metrics import Metrics
 from sixfold.web.overload import Capacity
-from sixfold.web.protocol import Line
 from sixfold.web.routing import Face, Route
+from sixfold.web.uvicorn_protocol import Line
 
 LIMIT = 64  # descriptors: 24 connections, and 8 refused ones that wait for a request
 
 
 async def _ok(_request: Request) -> Response:
-    return answers.json({"status": "ok"})
+    return responses.json({"status": "ok"})
 
 
 def _detail(error: SixfoldError, _request_id: str) -> Response:
@@ -47,7 +47,7 @@ def capacity(monkeypatch: pytest.MonkeyPatch) -> Capacity:
 async def _served() -> AsyncGenerator[tuple[int, ServerState]]:
     probes = (Route("/livez", {"GET": _ok}, access=PUBLIC), Route("/readyz", {"GET": _ok}, access=PUBLIC))
     faces = (
-        Face("platform", answers.coded, probes),
+        Face("platform", responses.coded, probes),
         Face("v1", openai.dialect, (Route("/v1/models", {"GET": _ok}, access=PUBLIC),), ("/v1/",)),
         Face("image", _detail, (), ("/image/",)),
     )

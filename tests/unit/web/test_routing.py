@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from sixfold.core.accounts.rights import PUBLIC
-from sixfold.web.answers import coded
+from sixfold.web.responses import coded
 from sixfold.web.routing import Face, Route, Socket, Table
 
 

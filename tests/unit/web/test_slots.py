@@ -10,8 +10,8 @@ from sixfold import errors
 from sixfold.settings import Settings
 from sixfold.web import slots
 from sixfold.web.admission import Admission
-from sixfold.web.origin import Origins
 from sixfold.web.slots import Slots
+from sixfold.web.trusted_hosts import Origins
 
 
 def test_slots_of_an_account_and_of_the_server_come_back_with_their_requests() -> None:

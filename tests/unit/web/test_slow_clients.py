@@ -21,15 +21,15 @@ from uvicorn.server import ServerState
 
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.settings import Settings
-from sixfold.web import answers, overload, refusals, slots
+from sixfold.web import overload, refusals, responses, slots
 from sixfold.web.admission import Admission
 from sixfold.web.app import App
 from sixfold.web.metrics import Metrics
-from sixfold.web.origin import Origins
 from sixfold.web.overload import Capacity
 from sixfold.web.peers import PeerLimits
-from sixfold.web.protocol import Line, Sweep
 from sixfold.web.routing import Face, Route, Socket
+from sixfold.web.trusted_hosts import Origins
+from sixfold.web.uvicorn_protocol import Line, Sweep
 from sixfold.web.websocket_protocol import WebSocketLine
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -67,16 +67,16 @@ class Served:
             Route("/events", {"GET": self._events}, access=PUBLIC),
         )
         face = Face(
-            "a", answers.coded, routes, sockets=(Socket("/socket", self._talk, lambda _: True, PUBLIC),)
+            "a", responses.coded, routes, sockets=(Socket("/socket", self._talk, lambda _: True, PUBLIC),)
         )
         app = App((face,), Metrics(), admission=self.admission)
         self.config = uvicorn.Config(app, ws=WebSocketLine, lifespan="off", log_config=None)
 
     async def _ok(self, _request: Request) -> Response:
-        return answers.json({"status": "ok"})
+        return responses.json({"status": "ok"})
 
     async def _body(self, request: Request) -> Response:
-        return answers.json({"bytes": len(await request.body())})
+        return responses.json({"bytes": len(await request.body())})
 
     async def _events(self, request: Request) -> Response:
         self.admission.event_stream(request, "ada")

@@ -13,7 +13,7 @@ from sixfold.core.predictions.states import State
 from sixfold.core.workers import memory_budget as machines
 from sixfold.core.workers.memory_budget import Machine
 from sixfold.core.workers.ports import WorkerSpec
-from sixfold.drivers import memory
+from sixfold.drivers import process_memory
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from sixfold.drivers.process import ProcessDriver
 from tests.road import Options, Road, models, road
@@ -154,14 +154,14 @@ def test_the_machines_memory_is_the_least_that_anybody_grants(tmp_path: Path) ->
     (tmp_path / "max").write_text("max\n")
     (tmp_path / "limited").write_text(f"{2 * GIB}\n")
     none, limited = str(tmp_path / "max"), str(tmp_path / "limited")
-    assert memory.for_workers(tmp_path, (none, "/none")) == int(16 * GIB * 0.9)
-    assert memory.for_workers(tmp_path, (none, limited)) == int(2 * GIB * 0.9)
-    assert memory.for_workers(tmp_path / "elsewhere", ()) == 0
+    assert process_memory.for_workers(tmp_path, (none, "/none")) == int(16 * GIB * 0.9)
+    assert process_memory.for_workers(tmp_path, (none, limited)) == int(2 * GIB * 0.9)
+    assert process_memory.for_workers(tmp_path / "elsewhere", ()) == 0
 
 
 def test_a_family_of_weights_takes_what_its_largest_model_does(tmp_path: Path) -> None:
     for name, size in (("small", 10), ("large", 100), (".half", 1000)):
         (tmp_path / name / "unet").mkdir(parents=True)
         (tmp_path / name / "unet" / "weights").write_bytes(bytes(size))
-    assert memory.folder(tmp_path) == 100
-    assert memory.folder(tmp_path / "none") == 0
+    assert process_memory.folder(tmp_path) == 100
+    assert process_memory.folder(tmp_path / "none") == 0

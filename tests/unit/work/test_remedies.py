@@ -20,7 +20,7 @@ from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.gateway import routing
 from sixfold.core.memory.search import service as search_service
 from sixfold.core.workflows import service as graph_service
-from sixfold.drivers import container, hosted
+from sixfold.drivers import container, space_images
 from sixfold.engines.workflow_nodes import hosted as nodes
 from sixfold.settings import Settings
 
@@ -99,7 +99,7 @@ def test_every_key_that_a_remedy_sets_is_a_setting() -> None:
         graph_service.PUBLIC,
         nodes.CLONING,
         container.UNLOCK,
-        hosted.NO_CONTAINERS,
+        space_images.NO_CONTAINERS,
         bubblewrap.UNLOCK,
     ],
 )

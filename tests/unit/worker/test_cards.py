@@ -12,7 +12,7 @@ from sixfold.clients import nvml
 from sixfold.clients.nvml import Card
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import Completed, WorkerSpec
-from sixfold.drivers.cards import Cards
+from sixfold.drivers.gpus import Cards
 from sixfold.drivers.process import ProcessDriver
 from tests.contract.test_driver import Heard
 

@@ -23,10 +23,10 @@ from sixfold.core.gateway.gateway import Relay, Reply
 from sixfold.core.gateway.ports import Ask
 from sixfold.core.gateway.response_stream import Flow
 from sixfold.web import auth
-from sixfold.web.answers import LongResponse
 from sixfold.web.idempotency import Once
-from sixfold.web.plain import Answer as Whole
-from sixfold.web.plain import Call, Header
+from sixfold.web.raw_asgi import Answer as Whole
+from sixfold.web.raw_asgi import Call, Header
+from sixfold.web.responses import LongResponse
 from sixfold.web.routing import Dialect
 from sixfold.web.services import Services
 

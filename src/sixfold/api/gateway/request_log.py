@@ -13,7 +13,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import Filter
-from sixfold.web import answers, queries
+from sixfold.web import queries, responses
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
@@ -76,7 +76,7 @@ class Log:
             )
         )
         document = {"calls": [_shown(row) for row in rows], "next_cursor": following}
-        return answers.json(document, headers={"Cache-Control": "no-store"})
+        return responses.json(document, headers={"Cache-Control": "no-store"})
 
 
 def _shown(row: Row) -> CallSchema:
@@ -113,5 +113,7 @@ def _shown(row: Row) -> CallSchema:
 def face(services: Services) -> Face:
     """`/api/gateway/calls`."""
     return Face(
-        "calls", answers.coded, (Route("/api/gateway/calls", {"GET": Log(services).page}, access=rights.RUN),)
+        "calls",
+        responses.coded,
+        (Route("/api/gateway/calls", {"GET": Log(services).page}, access=rights.RUN),),
     )

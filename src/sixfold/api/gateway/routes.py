@@ -28,8 +28,9 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.gateway import Relay
 from sixfold.core.gateway.ports import Ask
 from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
-from sixfold.web import answers, bodies, calls
-from sixfold.web.plain import Answer, Call, Plain
+from sixfold.web import bodies, calls
+from sixfold.web import responses as web_responses
+from sixfold.web.raw_asgi import Answer, Call, Plain
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
@@ -56,7 +57,7 @@ class Models:
             if rows
             else {"first_id": None, "last_id": None}
         )
-        return answers.json({"object": "list", "data": rows, "has_more": False, **ends})
+        return web_responses.json({"object": "list", "data": rows, "has_more": False, **ends})
 
     async def show(self, request: Request) -> Response:
         """One of them."""
@@ -64,7 +65,7 @@ class Models:
         wanted = calls.path_value(request, "model")
         for name, owner in self._all(principal):
             if name == wanted:
-                return answers.json(_row(name, owner))
+                return web_responses.json(_row(name, owner))
         raise UnknownModel(f"There is no model {wanted[:100]!r} here")
 
     def _all(self, principal: Principal) -> list[tuple[str, str]]:
@@ -174,7 +175,7 @@ class Talk:
             headers=passed_on(dict(request.headers.raw)),
         )
         counted = {"input_tokens": await self._relay.count(ask)}
-        return answers.json(counted, headers={"request-id": ask.request_id})
+        return web_responses.json(counted, headers={"request-id": ask.request_id})
 
 
 def faces(services: Services) -> tuple[Face, ...]:

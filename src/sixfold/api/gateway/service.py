@@ -30,10 +30,10 @@ from sixfold.core.predictions import repository as work
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import Order
 from sixfold.core.predictions.states import State
-from sixfold.web import answers, bodies, calls, predictions
+from sixfold.web import bodies, calls, predictions, responses
 from sixfold.web.idempotency import Once
-from sixfold.web.plain import call_of
 from sixfold.web.predictions import OtherOutputs
+from sixfold.web.raw_asgi import call_of
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
@@ -102,7 +102,7 @@ class Service:
             order = await self._order(request, principal, name, given, idempotency_id)
             return await self._made(name, order, later=later)
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), make)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), make)
 
     # -- what is made ------------------------------------------------------------------------------
 
@@ -139,14 +139,14 @@ class Service:
         if not later:
             prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
-            return answers.json(begun(name, prediction), 202)
+            return responses.json(begun(name, prediction), 202)
         if prediction.state is State.CANCELED:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == work.UNUSABLE:
             raise errors.InvalidInput.of(self._blamed(name, prediction), prediction.error or "cannot be used")
         if prediction.state is not State.SUCCEEDED:
             raise errors.EngineFailed(prediction.error or "")
-        return answers.json(self._told(name, prediction), headers=answers.result_headers(prediction))
+        return responses.json(self._told(name, prediction), headers=responses.result_headers(prediction))
 
     def _blamed(self, name: str, prediction: Prediction) -> str:
         """The input that an engine could not use: the file that was given, or what has to be given."""
@@ -224,7 +224,7 @@ class Service:
             "created_at": rfc3339(await self._services.database.read(now())),
         }
         engine = reply.target.encode("ascii", "replace").decode()
-        return answers.json(told, headers={"X-Sixfold-Engine": engine, "X-Sixfold-Quality": "full"})
+        return responses.json(told, headers={"X-Sixfold-Engine": engine, "X-Sixfold-Quality": "full"})
 
     async def _streamed(
         self, request: Request, principal: Principal, name: str, given: dict[str, Any]
@@ -282,7 +282,7 @@ def face(services: Services) -> Face:
     service = Service(services, catalogue)
     return Face(
         "gateway",
-        answers.coded,
+        responses.coded,
         (
             Route(
                 "/api/service", {"POST": service.run}, services.settings.inline_body_bytes, access=rights.RUN

@@ -13,7 +13,7 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
-from sixfold.web import answers, auth, queries
+from sixfold.web import auth, queries, responses
 from sixfold.web.descriptors import InputSchema, descriptor
 from sixfold.web.services import Services
 
@@ -83,9 +83,9 @@ class Catalogue:
                     self._services.pipeline.own, request, principal.account_id
                 )
                 rows = (self._row(each.model, _service_name(each.kind, each.name)) for each in own)
-                document["services"] += await answers.encode_each(rows)
+                document["services"] += await responses.encode_each(rows)
                 document["next_cursor"] = following
-        return answers.json(document, headers={"Cache-Control": "no-cache", "Vary": "Authorization"})
+        return responses.json(document, headers={"Cache-Control": "no-cache", "Vary": "Authorization"})
 
     def _built_in(self) -> Iterator[ServiceSchema]:
         catalog = self._services.catalog

@@ -10,7 +10,7 @@ from sixfold.api.gateway.service import begun
 from sixfold.core.accounts import rights
 from sixfold.core.catalog import trained_models
 from sixfold.core.predictions.requests import Order
-from sixfold.web import answers, bodies, calls
+from sixfold.web import bodies, calls, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
@@ -42,9 +42,9 @@ class Training:
             except errors.EngineUnavailable:
                 await self._look_at_pictures(order)
                 raise
-            return answers.json(begun(trained_models.MODEL, prediction), 202)
+            return responses.json(begun(trained_models.MODEL, prediction), 202)
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), make)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), make)
 
     async def _look_at_pictures(self, order: Order) -> None:
         """Where nothing can learn, too, what is wrong with pictures goes first; raises `InvalidInput`.
@@ -66,6 +66,6 @@ def face(services: Services) -> Face:
     body = services.settings.inline_body_bytes
     return Face(
         "training",
-        answers.coded,
+        responses.coded,
         (Route("/api/training", {"POST": Training(services).begin}, body, access=rights.RUN),),
     )

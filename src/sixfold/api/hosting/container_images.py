@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.api.hosting import models_list
 from sixfold.core.accounts.keys import Principal
-from sixfold.web import answers, bodies
+from sixfold.web import bodies, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
@@ -40,7 +40,7 @@ class ImageImport:
         async def made(_idempotency_id: str | None) -> Response:
             return await self._learned(principal, bodies.parse_object(raw))
 
-        once = Once(principal.replays, raw, answers.coded)
+        once = Once(principal.replays, raw, responses.coded)
         return await self._services.repeats.run(request, once, made)
 
     async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:
@@ -61,4 +61,4 @@ class ImageImport:
         name = next(iter(document["models"]))
         own = await services.pipeline.own.put(principal.account_id, KIND, name, document)
         shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)
-        return answers.json({**shown, "image": image}, 201)
+        return responses.json({**shown, "image": image}, 201)

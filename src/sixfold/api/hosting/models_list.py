@@ -18,11 +18,11 @@ from sixfold.core.catalog.hardware import Hardware
 from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template, Templates
 from sixfold.core.media import mounts
-from sixfold.web import answers, auth, calls, predictions, queries
+from sixfold.web import auth, calls, predictions, queries, responses
 from sixfold.web.descriptors import InputSchema, descriptor
-from sixfold.web.encoded import Encoded
 from sixfold.web.routing import Handler, Route
 from sixfold.web.services import Services
+from sixfold.web.static_json import Encoded
 
 _DEFAULT_IDLE_SECONDS = 120
 _SPACE_PORT = 7860
@@ -255,10 +255,10 @@ class Catalogue:
         if account_id is None:
             return self._list.answer(request)
         found, following = await queries.own_models(self._services.pipeline.own, request, account_id)
-        own = await answers.encode_each(self._own(each) for each in found)
+        own = await responses.encode_each(self._own(each) for each in found)
         built_in = [] if queries.cursor(request) else self._templates
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
-        return answers.json({"templates": [*built_in, *own], "next_cursor": following}, 200, headers)
+        return responses.json({"templates": [*built_in, *own], "next_cursor": following}, 200, headers)
 
     async def one(self, request: Request) -> Response:
         """One template by its name."""
@@ -269,7 +269,7 @@ class Catalogue:
         if account_id is None:
             raise errors.NotFound(f"There is no template {name}")
         own = await self._services.pipeline.own.find(name, account_id)
-        return answers.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
+        return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
 
     def _own(self, own: OwnModel) -> TemplateSchema:
         return own_template(own, self._services.templates, self._idle_seconds)

@@ -23,7 +23,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import Filter
 from sixfold.core.predictions.states import State
-from sixfold.web import answers, bodies, calls, queries
+from sixfold.web import bodies, calls, queries, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.predictions import Teller
 from sixfold.web.routing import Face, Route
@@ -53,7 +53,7 @@ class Predictions:
     async def _once(self, request: Request, work: Work) -> Response:
         principal = await self._enter(request)
         raw = await request.body()
-        once = Once(principal.replays, raw, answers.coded)
+        once = Once(principal.replays, raw, responses.coded)
 
         async def accepted(idempotency_id: str | None) -> Response:
             body = await bodies.parsed(bodies.parse_object, raw)
@@ -72,7 +72,7 @@ class Predictions:
 
     async def _join(self, prediction: Prediction, _wanted: schemas.RunRequest) -> Response:
         position = await self._teller.position(prediction)
-        return answers.json(schemas.joined(prediction, position or 0), 202)
+        return responses.json(schemas.joined(prediction, position or 0), 202)
 
     async def quote(self, request: Request) -> Response:
         """What a run would cost and how long it would take; nothing is changed."""
@@ -86,7 +86,7 @@ class Predictions:
         usual = self._services.times.usual(wanted.model, quoted.engine.name)
         seconds = self._teller.until_end(wanted.model, quoted.engine.name, ahead)
         cold = self._teller.is_cold(quoted.engine.name)
-        return answers.json(schemas.quote(quoted, usual.run, seconds, cold=cold))
+        return responses.json(schemas.quote(quoted, usual.run, seconds, cold=cold))
 
     async def page(self, request: Request) -> Response:
         """The account's predictions, newest first."""
@@ -100,8 +100,8 @@ class Predictions:
             principal.tenant, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
         )
         told = [await self._teller.told(prediction) for prediction in found]
-        rows = await answers.encode_each(told)
-        return answers.json({"predictions": rows, "next_cursor": following})
+        rows = await responses.encode_each(told)
+        return responses.json({"predictions": rows, "next_cursor": following})
 
     async def show(self, request: Request) -> Response:
         """One prediction."""
@@ -133,8 +133,8 @@ class Predictions:
         return await self._services.pipeline.get(calls.path_value(request, "prediction_id"), principal.tenant)
 
     async def _answer(self, prediction: Prediction, status: int = 200) -> Response:
-        headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}
-        return answers.json(await self._teller.told(prediction), status, headers)
+        headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
+        return responses.json(await self._teller.told(prediction), status, headers)
 
 
 def face(services: Services) -> Face:
@@ -145,7 +145,7 @@ def face(services: Services) -> Face:
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     return Face(
         "hosting",
-        answers.coded,
+        responses.coded,
         (
             *models_list.routes(services, container_images.ImageImport(services).post),
             Route("/api/containers/run", {"POST": predictions.run}, large, access=rights.RUN),

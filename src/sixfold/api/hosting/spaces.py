@@ -15,7 +15,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog import gradio_spaces
 from sixfold.core.catalog.gradio_spaces import SpaceId
-from sixfold.web import answers, bodies
+from sixfold.web import bodies, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
@@ -37,7 +37,7 @@ class SpaceImport:
         async def made(_idempotency_id: str | None) -> Response:
             return await self._imported(principal, bodies.parse_object(raw))
 
-        once = Once(principal.replays, raw, answers.coded)
+        once = Once(principal.replays, raw, responses.coded)
         return await self._services.repeats.run(request, once, made)
 
     async def _imported(self, principal: Principal, body: dict[str, Any]) -> Response:
@@ -63,7 +63,7 @@ class SpaceImport:
             principal.account_id, gradio_spaces.KIND, space.model, cast("dict[str, Any]", found.document)
         )
         shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)
-        return answers.json(shown, 201)
+        return responses.json(shown, 201)
 
     def _way(self, principal: Principal, given: Mapping[str, str]) -> str:
         """Where it is to run; starting a program of others on this machine needs the right `operate`.

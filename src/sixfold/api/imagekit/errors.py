@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 from starlette.responses import Response
 
 from sixfold.errors import InvalidInput, Problem, SixfoldError
-from sixfold.web import answers
+from sixfold.web import responses
 
 Part = Literal["query", "body"]
 _UNPROCESSABLE = 422
@@ -63,4 +63,4 @@ def answer(error: SixfoldError, _request_id: str) -> Response:
     body: HTTPValidationErrorSchema | DetailSchema = (
         {"detail": error.items} if isinstance(error, Invalid) else {"detail": error.message}
     )
-    return answers.json(body, error.status, answers.error_headers(error))
+    return responses.json(body, error.status, responses.error_headers(error))

@@ -26,9 +26,9 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import Order
 from sixfold.core.predictions.states import State
 from sixfold.errors import Problem
-from sixfold.web import accept, answers, calls
-from sixfold.web.answers import Url
+from sixfold.web import accept, calls, responses
 from sixfold.web.idempotency import Once
+from sixfold.web.responses import Url
 from sixfold.web.routing import Face, Handler, Route
 from sixfold.web.services import Services
 
@@ -83,11 +83,11 @@ class ImageKit:
         if accept.best(request.headers.get("accept"), (_JSON, "text/html")) == "text/html":
             return await self._start_page(request)
         docs = f"{self._services.settings.base_url}/docs"
-        return answers.json({"name": "Sixfold", "version": VERSION, "docs": docs}, headers=_VARY)
+        return responses.json({"name": "Sixfold", "version": VERSION, "docs": docs}, headers=_VARY)
 
     async def health(self, _request: Request) -> Response:
         """The service answers."""
-        return answers.json({"status": "ok"})
+        return responses.json({"status": "ok"})
 
     # -- pictures --------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class ImageKit:
 
     async def _bytes(self, prediction: Prediction) -> Response:
         file, data = await self._read(prediction)
-        headers = {**answers.result_headers(prediction), **_VARY, "Cache-Control": "no-store"}
+        headers = {**responses.result_headers(prediction), **_VARY, "Cache-Control": "no-store"}
         return Response(data, 200, headers, file.content_type)
 
     async def _read(self, prediction: Prediction) -> tuple[OutputFile, bytes]:
@@ -187,7 +187,7 @@ class ImageKit:
             "width": file.info["width"],
             "height": file.info["height"],
         }
-        return answers.json(body, headers={**answers.result_headers(prediction), **_VARY})
+        return responses.json(body, headers={**responses.result_headers(prediction), **_VARY})
 
     # -- the caller's path -----------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class ImageKit:
         folder = await self._folder(Tenant.of(prediction))
         url = f"{self._services.settings.base_url}/uploads/{folder}/{save_path}"
         body: StoredImageSchema = {"path": url, "save_path": save_path, "bytes": len(data)}
-        return answers.json(body, headers=answers.result_headers(prediction))
+        return responses.json(body, headers=responses.result_headers(prediction))
 
     async def _folder(self, tenant: Tenant) -> str:
         """The name that a tenant's folder has in URLs."""

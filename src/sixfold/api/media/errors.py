@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from sixfold.core.catalog import timeline
 from sixfold.errors import EngineFailed, InvalidInput, Problem, SixfoldError
-from sixfold.web import answers
+from sixfold.web import responses
 
 _SPOKEN = frozenset({("prompt", "missing"), ("prompt", "string_too_long")})
 # Of a file that somebody else keeps, or that only a decoder can judge, the reason is worth saying.
@@ -60,10 +60,10 @@ def _sentence(error: InvalidInput) -> str:
 
 def answer(error: SixfoldError, _request_id: str) -> Response:
     """An error as Area A answers it."""
-    headers = answers.error_headers(error)
+    headers = responses.error_headers(error)
     if isinstance(error, Ra1Failed):
         failure: Ra1FailureSchema = {"success": False, "error": error.message}
-        return answers.json(failure, error.status, headers)
+        return responses.json(failure, error.status, headers)
     text = _sentence(error) if isinstance(error, InvalidInput) else error.message
     body: MediaErrorSchema = {"error": text, "status": error.status}
-    return answers.json(body, error.status, headers)
+    return responses.json(body, error.status, headers)

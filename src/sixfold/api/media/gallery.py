@@ -26,10 +26,10 @@ from sixfold.core.gallery.gallery import Gallery
 from sixfold.core.gallery.posts import Post
 from sixfold.core.media.media import MEDIA_PATH, Source
 from sixfold.core.provenance.formats import media_types
-from sixfold.web import answers
-from sixfold.web.answers import Url
+from sixfold.web import responses
 from sixfold.web.bodies import Fields
 from sixfold.web.idempotency import Once
+from sixfold.web.responses import Url
 from sixfold.web.routing import Handler, Route
 from sixfold.web.services import Services
 
@@ -108,7 +108,7 @@ class Counter:
             once = Once(principal.replays, raw, dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
-                return answers.json(await publish(principal, given))
+                return responses.json(await publish(principal, given))
 
             return await self._services.repeats.run(request, once, work)
 
@@ -190,7 +190,7 @@ class Counter:
         """Everybody's characters, newest first."""
         found = await self._gallery.characters(*_part(request))
         rows = [self._shown_character(row) for row in found.rows]
-        return answers.json({"characters": rows, "next_cursor": found.next_cursor})
+        return responses.json({"characters": rows, "next_cursor": found.next_cursor})
 
     async def posts(self, request: Request) -> Response:
         """Everybody's posts, newest first; with `tag`, those that carry it."""
@@ -199,7 +199,7 @@ class Counter:
             raise _refused("tag", "tag: it is too long")
         found = await self._gallery.posts(*_part(request), tag)
         rows = [self._shown_post(row) for row in found.rows]
-        return answers.json({"posts": rows, "next_cursor": found.next_cursor})
+        return responses.json({"posts": rows, "next_cursor": found.next_cursor})
 
     def _shown_character(self, row: Character) -> CharacterSchema:
         return {

@@ -11,7 +11,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import State
-from sixfold.web import answers, calls
+from sixfold.web import calls, responses
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 
@@ -40,11 +40,11 @@ class Jobs:
         headers: dict[str, str] = {"Cache-Control": "no-store"}
         if prediction.state is State.SUCCEEDED and endpoint is not None:
             body["result"] = endpoint.result(prediction, self._services.media_url, job=True)
-            headers |= answers.result_headers(prediction)
+            headers |= responses.result_headers(prediction)
         elif prediction.state in {State.FAILED, State.EXPIRED}:
             told = endpoint is None or prediction.error_kind == predictions.UNUSABLE
             body["error"] = (prediction.error or "") if told or endpoint is None else endpoint.failure_text
-        return answers.json(body, headers=headers)
+        return responses.json(body, headers=headers)
 
 
 def routes(services: Services) -> tuple[Route, ...]:

@@ -18,7 +18,7 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import Order
 from sixfold.core.predictions.states import State
-from sixfold.web import answers, bodies, calls
+from sixfold.web import bodies, calls, responses
 from sixfold.web.bodies import Fields
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Handler, Route
@@ -74,7 +74,7 @@ class Media:
             prediction = await self._services.pipeline.wait(prediction, seconds)
             if prediction.is_terminal:
                 return self._ended(endpoint, prediction)
-        return answers.json(serializers.queued(prediction), 202)
+        return responses.json(serializers.queued(prediction), 202)
 
     def _ended(self, endpoint: Endpoint, prediction: Prediction) -> Response:
         if prediction.state is State.CANCELED:
@@ -85,7 +85,7 @@ class Media:
         if prediction.state is not State.SUCCEEDED:
             raise endpoint.failure(endpoint.failure_text)
         result = endpoint.result(prediction, self._services.media_url)
-        return answers.json(result, headers=answers.result_headers(prediction))
+        return responses.json(result, headers=responses.result_headers(prediction))
 
 
 def _mode(value: Any) -> str:

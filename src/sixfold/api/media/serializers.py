@@ -13,7 +13,7 @@ from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import State
-from sixfold.web.answers import Url
+from sixfold.web.responses import Url
 
 JobStatus = Literal["in_progress", "completed", "failed", "canceled"]
 IN_PROGRESS: Literal["in_progress"] = "in_progress"

@@ -8,7 +8,7 @@ import msgspec
 
 from sixfold.api.media import serializers
 from sixfold.core.predictions.models import Prediction
-from sixfold.web.answers import Url
+from sixfold.web.responses import Url
 
 FAILED = "Video generation service failed"
 BAD_PICTURE_OR_PROMPT = "Invalid image URL or prompt"

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from sixfold import errors
 from sixfold.api.memory.keys import caller_of
 from sixfold.core.memory.models import Caller
-from sixfold.web import answers, receiving
+from sixfold.web import responses, uploads
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
@@ -48,8 +48,8 @@ class Files:
         caller = await caller_of(self._services, request)
         path = await asyncio.to_thread(self._new_path)
         try:
-            received = await receiving.receive(request, path)
-            once = Once(caller.replays, received.digest, answers.coded)
+            received = await uploads.receive(request, path)
+            once = Once(caller.replays, received.digest, responses.coded)
             return await self._services.repeats.run(request, once, lambda _: self._import(caller, path))
         except OSError as error:
             raise errors.StoreFailed from error
@@ -64,7 +64,7 @@ class Files:
             "skipped": report.skipped,
             "errors": [{"path": name, "error": why} for name, why in report.errors],
         }
-        return answers.json(imported)
+        return responses.json(imported)
 
     async def take_out(self, request: Request) -> Response:
         """Every page as a zip of markdown files."""

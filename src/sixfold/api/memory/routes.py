@@ -23,7 +23,7 @@ from sixfold.core.memory.links import Route as Walking
 from sixfold.core.memory.models import Caller, Entry, Link
 from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.queries import View
-from sixfold.web import accept, answers, bodies, calls
+from sixfold.web import accept, bodies, calls, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
@@ -54,7 +54,7 @@ class Pages:
 
         async def handle(request: Request) -> Response:
             caller = await caller_of(self._services, request)
-            once = Once(caller.replays, await request.body(), answers.coded)
+            once = Once(caller.replays, await request.body(), responses.coded)
             return await self._services.repeats.run(request, once, lambda _: work(request, caller))
 
         return handle
@@ -65,7 +65,7 @@ class Pages:
         """Find pages."""
         given = await requests.from_body(requests.SEARCH, request)
         found = await self._memory.search(caller, operations.wanted_search(given))
-        return answers.json(memory_serializers.answer(found, self._base), headers=_NO_STORE)
+        return responses.json(memory_serializers.answer(found, self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         """Pages by slug."""
@@ -123,7 +123,7 @@ class Pages:
     async def delete(self, request: Request, caller: Caller) -> Response:
         """A page out of sight."""
         page = await self._memory.delete(caller, _slug(request), requests.terms(request))
-        return answers.json({"slug": page.slug, "deleted": True, "version": page.version})
+        return responses.json({"slug": page.slug, "deleted": True, "version": page.version})
 
     async def _written(self, caller: Caller, saved: Saved) -> Response:
         view = await self._memory.surrounded(caller, saved.page)
@@ -131,14 +131,14 @@ class Pages:
         status = 201 if saved.created else 200
         if saved.created:
             headers["Location"] = f"/api/pages/{quote(saved.page.slug)}"
-        return answers.json(memory_serializers.page(view, self._base), status, headers)
+        return responses.json(memory_serializers.page(view, self._base), status, headers)
 
     def _page(self, request: Request, view: View) -> Response:
         headers = _NO_STORE | {"ETag": f'"{view.page.version}"'}
         shown = memory_serializers.page(view, self._base)
         if not view.moved:
-            return answers.json(shown, headers=headers)
-        return answers.json(shown, 308, headers | {"Location": _location(request, view)})
+            return responses.json(shown, headers=headers)
+        return responses.json(shown, 308, headers | {"Location": _location(request, view)})
 
     # -- what belongs to a page ------------------------------------------------------------------
 
@@ -151,12 +151,12 @@ class Pages:
                 text = await self._memory.version_file(caller, slug, given["version"])
                 return Response(text.encode(), 200, _NO_STORE, MARKDOWN)
             page = await self._memory.version(caller, slug, given["version"])
-            return answers.json(
+            return responses.json(
                 memory_serializers.brief(page, self._base) | {"body": page.body}, headers=_NO_STORE
             )
         if given["from"] is not None and given["to"] is not None:
             change = await self._memory.diff(caller, slug, given["from"], given["to"])
-            return answers.json(memory_serializers.change(change, limits.DIFF_CHARS), headers=_NO_STORE)
+            return responses.json(memory_serializers.change(change, limits.DIFF_CHARS), headers=_NO_STORE)
         _, found = await self._memory.history(
             caller, slug, given["limit"], operations.before(given["cursor"])
         )
@@ -207,7 +207,7 @@ class Pages:
             raise errors.BadRequest("traverse walks the present; links and backlinks of a page take as_of")
         route = Walking(given["depth"], given["type"] or "", given["direction"])
         found = await self._memory.traverse(caller, _slug(request), route)
-        return answers.json(memory_serializers.walk(found), headers=_NO_STORE)
+        return responses.json(memory_serializers.walk(found), headers=_NO_STORE)
 
     async def timeline(self, request: Request, caller: Caller) -> Response:
         """What happened around a page."""
@@ -271,7 +271,7 @@ def _part(
     headers: dict[str, str] | None = None,
 ) -> Response:
     """A list as all of them are."""
-    return answers.json({noun: rows, "next_cursor": following}, status, _NO_STORE | (headers or {}))
+    return responses.json({noun: rows, "next_cursor": following}, status, _NO_STORE | (headers or {}))
 
 
 def _wants_file(request: Request) -> bool:
@@ -313,7 +313,7 @@ def face(services: Services) -> Face:
     )
     return Face(
         "memory",
-        answers.coded,
+        responses.coded,
         (
             Route("/api/search", {"POST": read(pages.search)}, small, access=rights.MEMORY_READ),
             Route(

@@ -13,7 +13,7 @@ from sixfold.api.platform.accounts import Accounts
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import accounts, rights
 from sixfold.core.clock import rfc3339
-from sixfold.web import answers, bodies
+from sixfold.web import bodies, responses
 from sixfold.web.attempts import Attempts
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
@@ -52,7 +52,7 @@ class Belongings:
         moment = await self._services.database.write(deletion.close(account, days))
         await self._services.leaving.sweep()
         left: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
-        return answers.json(left, 202)
+        return responses.json(left, 202)
 
 
 def archive(services: Services, account_id: str) -> Response:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import accounts, ledger_queries, rights
-from sixfold.web import answers
+from sixfold.web import responses
 from sixfold.web.services import Services
 
 MAX_PAGE, PAGE = 200, 50
@@ -54,7 +54,7 @@ class Accounts:
             "plan": account.plan,
             "webhook_secret": secret,
         }
-        return answers.json(shown, headers=_NO_STORE)
+        return responses.json(shown, headers=_NO_STORE)
 
     async def entries(self, request: Request) -> Response:
         """The journal, newest first."""
@@ -63,7 +63,7 @@ class Accounts:
         cursor = request.query_params.get("cursor")
         page = await self._services.database.read(ledger_queries.page(principal.account_id, limit, cursor))
         rows = [ledger_queries.plain(row) for row in page.entries]
-        return answers.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
+        return responses.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
 
 
 def page_size(request: Request) -> int:

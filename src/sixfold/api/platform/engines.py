@@ -10,7 +10,7 @@ from starlette.responses import Response
 from sixfold import __version__, errors
 from sixfold.core.catalog import availability
 from sixfold.core.catalog.availability import ReportSchema
-from sixfold.web import answers
+from sixfold.web import responses
 from sixfold.web.services import Services
 
 _FLAGS = {"true": True, "false": False}
@@ -41,4 +41,4 @@ class Engines:
         report = availability.report(self._services.catalog, self._services.pipeline.terms, found)
         warnings = self._services.doors.keyless.warnings
         document: EnginesSchema = {"version": __version__, "warnings": warnings, **report}
-        return answers.json(document, headers={"Cache-Control": "no-store"})
+        return responses.json(document, headers={"Cache-Control": "no-store"})

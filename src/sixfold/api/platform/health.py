@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.database import one
-from sixfold.web import answers
+from sixfold.web import responses
 from sixfold.web.metrics import CONTENT_TYPE, Metrics
 from sixfold.web.services import Services
 
@@ -21,14 +21,14 @@ class Health:
 
     async def live(self, _request: Request) -> Response:
         """The process answers."""
-        return answers.json({"status": "ok"})
+        return responses.json({"status": "ok"})
 
     async def ready(self, _request: Request) -> Response:
         """The database answers, and the server is not on its way out."""
         if self._services.pipeline.draining:
             raise errors.ShuttingDown
         await self._services.database.read(one("clock"))
-        return answers.json({"status": "ok"})
+        return responses.json({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus' text format; for the operator."""

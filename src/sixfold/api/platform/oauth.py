@@ -1,6 +1,6 @@
 """OAuth 2.1 for programs: where the door is, registering at it, and changing codes for tokens.
 
-The page on which a person says yes is `ui/consent.py`.
+The page on which a person says yes is `ui/oauth_consent.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import oauth, rights
-from sixfold.web import answers, bodies
+from sixfold.web import bodies, responses
 from sixfold.web.attempts import Attempts
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
@@ -48,7 +48,7 @@ class OAuth:
             "resource_name": "Sixfold",
             "resource_documentation": f"{self._base}/docs",
         }
-        return answers.json(document, 200, _OPEN)
+        return responses.json(document, 200, _OPEN)
 
     async def server(self, request: Request) -> Response:
         """Where to ask, and in which ways."""
@@ -68,7 +68,7 @@ class OAuth:
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": True,
         }
-        return answers.json(document, 200, _OPEN)
+        return responses.json(document, 200, _OPEN)
 
     async def register(self, request: Request) -> Response:
         """A program introduces itself (RFC 7591)."""
@@ -91,7 +91,7 @@ class OAuth:
             "response_types": ["code"],
             "token_endpoint_auth_method": "none",
         }
-        return answers.json(document, 201, _NO_STORE)
+        return responses.json(document, 201, _NO_STORE)
 
     async def token(self, request: Request) -> Response:
         """Tokens for a code, or for a refresh token."""
@@ -101,7 +101,7 @@ class OAuth:
         except oauth.Refused as refused:
             self._failing.spend(self._services.origins.network(request))
             return _refused(refused)
-        return answers.json(tokens.plain(), 200, _NO_STORE)
+        return responses.json(tokens.plain(), 200, _NO_STORE)
 
     async def _tokens(self, form: Mapping[str, str]) -> oauth.Tokens:
         client_id = form.get("client_id", "")
@@ -150,7 +150,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 def _refused(refused: oauth.Refused) -> Response:
     body: dict[str, Any] = {"error": refused.code, "error_description": str(refused)}
-    return answers.json(body, 401 if refused.code == "invalid_client" else 400, _NO_STORE)
+    return responses.json(body, 401 if refused.code == "invalid_client" else 400, _NO_STORE)
 
 
 def routes(services: Services) -> tuple[Route, ...]:

@@ -7,8 +7,8 @@ from typing import Literal
 from sixfold.api.platform import account_data, accounts, engines, uploads
 from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
 from sixfold.web import openapi
-from sixfold.web.answers import ErrorSchema
 from sixfold.web.openapi import Document, Node, OperationSpec
+from sixfold.web.responses import ErrorSchema
 
 _STATUS = openapi.shape("Status", status=Literal["ok"])
 _CHECKOUT = openapi.shape("Checkout", checkout_url=str)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts import payments, rights
-from sixfold.web import answers, bodies
+from sixfold.web import bodies, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
@@ -30,9 +30,9 @@ class Payments:
         async def work(_idempotency_id: str | None) -> Response:
             micros = payments.amount(bodies.parse_object(raw).get("amount_usd"))
             url = await self._services.checkout.top_up(principal.account_id, principal.email, micros)
-            return answers.json({"checkout_url": url})
+            return responses.json({"checkout_url": url})
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), work)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), work)
 
     async def plan(self, request: Request) -> Response:
         """Where a memory plan is paid by card."""
@@ -42,15 +42,15 @@ class Payments:
         async def work(_idempotency_id: str | None) -> Response:
             plan = payments.plan(bodies.parse_object(raw).get("plan"))
             url = await self._services.checkout.subscribe(principal.account_id, principal.email, plan)
-            return answers.json({"checkout_url": url})
+            return responses.json({"checkout_url": url})
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), work)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), work)
 
     async def deposit(self, request: Request) -> Response:
         """The account's own address for tokens."""
         principal = await self._services.doors.bearer(request)
         bodies.parse_object(await request.body() or b"{}")
-        return answers.json(await self._services.deposits.address(principal.account_id))
+        return responses.json(await self._services.deposits.address(principal.account_id))
 
     async def told(self, request: Request) -> Response:
         """What the processor tells; 200 for what is nothing to us, too, or it would tell it again."""
@@ -59,7 +59,7 @@ class Payments:
         told = self._services.checkout.read(body, signature, time.time())
         if told is not None:
             await self._services.database.write(payments.settle(told))
-        return answers.json({"received": True})
+        return responses.json({"received": True})
 
 
 def routes(services: Services) -> tuple[Route, ...]:

@@ -9,7 +9,7 @@ from sixfold.api.platform.media import MediaFiles
 from sixfold.api.platform.openapi_documents import Reference
 from sixfold.api.platform.uploads import Uploads
 from sixfold.core.accounts import rights
-from sixfold.web import answers
+from sixfold.web import responses
 from sixfold.web.metrics import Metrics
 from sixfold.web.openapi import Documents
 from sixfold.web.routing import Face, Route
@@ -23,7 +23,7 @@ def face(services: Services, metrics: Metrics, documents: Documents) -> Face:
     reference = Reference(documents, services.settings.base_url)
     return Face(
         "platform",
-        answers.coded,
+        responses.coded,
         (
             Route(
                 "/api/uploads", {"POST": uploads.take}, services.settings.upload_body_bytes, access=rights.RUN

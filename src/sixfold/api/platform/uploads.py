@@ -14,11 +14,11 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.media.media import MEDIA_PATH
-from sixfold.web import answers, receiving
-from sixfold.web.answers import Url
+from sixfold.web import responses, uploads
 from sixfold.web.idempotency import Once
-from sixfold.web.receiving import Received
+from sixfold.web.responses import Url
 from sixfold.web.services import Services
+from sixfold.web.uploads import Received
 
 
 class UploadSchema(TypedDict):
@@ -43,8 +43,8 @@ class Uploads:
         principal = await self._services.doors.bearer(request)
         path = await asyncio.to_thread(self._new_path)
         try:
-            received = await receiving.receive(request, path)
-            once = Once(principal.replays, received.digest, answers.coded)
+            received = await uploads.receive(request, path)
+            once = Once(principal.replays, received.digest, responses.coded)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return await self._keep(principal, received)
@@ -69,4 +69,4 @@ class Uploads:
             "bytes": upload.size,
             "sha256": upload.sha256,
         }
-        return answers.json(shown, 201)
+        return responses.json(shown, 201)

@@ -25,7 +25,7 @@ from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Graph
 from sixfold.core.workflows.validate import Verdict
 from sixfold.core.workflows.workflows import PREFIX, Space
-from sixfold.web import answers, bodies, calls, multipart
+from sixfold.web import bodies, calls, multipart, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.services import Services
 
@@ -63,9 +63,9 @@ class Importing:
             brought = await _brought(request, raw, self._workshop.limits)
             space = await self._import(principal.account_id, brought)
             await asyncio.sleep(0)
-            return answers.json({**self._catalogue.record(space), "success": True}, 201)
+            return responses.json({**self._catalogue.record(space), "success": True}, 201)
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, answers.coded), work)
+        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), work)
 
     async def bring(self, account_id: str, content: bytes, name: str) -> Space:
         """Import the workflow that a file is or carries, as an account's own; raises `BadRequest`."""
@@ -89,7 +89,7 @@ class Importing:
         strict = body.get("strict_models") is True
         await self._workshop.look(converted.graph, account_id)
         verdict = await self._workshop.verdict(converted.graph, strict_models=strict)
-        return answers.json(
+        return responses.json(
             {
                 "valid": verdict.valid,
                 "errors": verdict.errors,
@@ -105,7 +105,7 @@ class Importing:
         body = await bodies.parsed(_parse_graph, await request.body())
         a, b = [(await self._workshop.convert(_document(body, name))).graph for name in ("a", "b")]
         difference = await self._workshop.slices.run(diff.comparison(a, b))
-        return answers.json(difference.record)
+        return responses.json(difference.record)
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.doors.bearer(request)
@@ -234,7 +234,7 @@ async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought
             given = body.get("name") or name
             if not isinstance(given, str):
                 raise errors.InvalidInput.of("name", "name must be a string")
-            content = await asyncio.to_thread(answers.encode, document)
+            content = await asyncio.to_thread(responses.encode, document)
             return Brought(document, content, "application/json", _name(given))
     return await _of_file(file, name, limits)
 

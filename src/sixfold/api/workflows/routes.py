@@ -8,7 +8,7 @@ from sixfold.api.workflows.run import Running
 from sixfold.api.workflows.workflows_list import Catalogue
 from sixfold.core.accounts import rights
 from sixfold.core.workflows.workflows import PATH
-from sixfold.web import answers
+from sixfold.web import responses
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
 
@@ -21,7 +21,7 @@ def faces(services: Services) -> tuple[Face, Face]:
     space = f"{PATH}/{{slug}}"
     face = Face(
         "workflows",
-        answers.coded,
+        responses.coded,
         (
             Route(
                 PATH,

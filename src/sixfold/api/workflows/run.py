@@ -20,7 +20,7 @@ from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.workflows import Space
 from sixfold.net import urls
-from sixfold.web import answers, bodies, calls
+from sixfold.web import bodies, calls, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.predictions import Teller
 from sixfold.web.services import Services
@@ -45,7 +45,7 @@ class Running:
         async def accepted(idempotency_id: str | None) -> Response:
             return await self._run(request, principal, raw, idempotency_id)
 
-        once = Once(principal.replays, raw, answers.coded)
+        once = Once(principal.replays, raw, responses.coded)
         return await self._services.repeats.run(request, once, accepted)
 
     async def _run(
@@ -73,9 +73,9 @@ class Running:
         prediction = await pipeline.submit(order)
         if wait:
             prediction = await pipeline.wait(prediction, wait)
-        headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}
+        headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
         status = 200 if prediction.is_terminal else 202
-        return answers.json(await self._teller.told(prediction), status, headers)
+        return responses.json(await self._teller.told(prediction), status, headers)
 
     async def _sources(self, tenant: Tenant, space: Space, values: Mapping[str, Any]) -> dict[str, Source]:
         """The files that inputs name; raises `InvalidInput` with every one that is not there."""

@@ -16,7 +16,7 @@ from sixfold.core.workflows import workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.svg import layout, thumbnail
 from sixfold.core.workflows.workflows import PREFIX, Space
-from sixfold.web import answers, auth, calls, queries
+from sixfold.web import auth, calls, queries, responses
 from sixfold.web.services import Services
 
 KIND = "workflow"  # of the own models that imported graphs are
@@ -34,9 +34,9 @@ class Catalogue:
         """All of them; with a key, the account's own too, a page at a time."""
         principal = await self._known(request)
         found, following = await self.listed(request, principal.account_id if principal is not None else None)
-        rows = await answers.encode_each(self.record(space) for space in found)
+        rows = await responses.encode_each(self.record(space) for space in found)
         more = {} if principal is None else {"next_cursor": following}
-        return answers.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
+        return responses.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
 
     async def listed(self, request: Request, account_id: str | None) -> tuple[list[Space], str | None]:
         """The page that is asked for, without stored bytes: first the built-in spaces, then an account's."""
@@ -49,7 +49,7 @@ class Catalogue:
     async def show(self, request: Request) -> Response:
         """One space."""
         space = await self._asked(request)
-        return answers.json({**self.record(space), "success": True}, headers=_FRESH)
+        return responses.json({**self.record(space), "success": True}, headers=_FRESH)
 
     async def download(self, request: Request) -> Response:
         """The exact bytes that are stored."""

@@ -14,7 +14,7 @@ from sixfold.core.database import Row, Transaction, now
 from sixfold.core.memory import folders, limits, pages, queries, slugs
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.ports import Answer, Search
-from sixfold.ui.memory import showing
+from sixfold.ui.memory import formatting
 from sixfold.ui.memory.visitors import Visitor
 from sixfold.ui.pages import Pages
 from sixfold.web.services import Services
@@ -49,7 +49,7 @@ class Wanted:
         """The same address without one filter."""
         kept = {**self.filters, "q": self.q}
         kept.pop(name, None)
-        return showing.browse(kept)
+        return formatting.browse(kept)
 
 
 def _wanted(request: Request) -> Wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sixfold.core.accounts import rights
-from sixfold.ui.memory import showing
+from sixfold.ui.memory import formatting
 from sixfold.ui.memory.browsing import Browsing
 from sixfold.ui.memory.files import Files
 from sixfold.ui.memory.reading import Reading
@@ -19,7 +19,7 @@ _ENCODED = 6  # bytes that a line feed of a text area takes in a form's body
 
 def face(services: Services) -> Face:
     """Everything below `/memory`."""
-    pages, doors = Pages(services.settings.areas, showing.FILTERS), Doorkeeper(services)
+    pages, doors = Pages(services.settings.areas, formatting.FILTERS), Doorkeeper(services)
     browsing, reading = Browsing(services, pages), Reading(services, pages)
     writing, files = Writing(services, pages, doors), Files(services, pages, doors)
     text = services.settings.memory_page_bytes * _ENCODED + _SMALL

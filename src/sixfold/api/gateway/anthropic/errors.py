@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from sixfold.errors import BudgetExceeded, InsufficientCredits, SixfoldError, TooLong, Unauthenticated
-from sixfold.web import answers
+from sixfold.web import responses
 
 _TYPES = {
     401: "authentication_error",
@@ -55,10 +55,10 @@ def _sentence(error: SixfoldError) -> str:
 
 def dialect(error: SixfoldError, request_id: str) -> Response:
     """The error as an answer; what cannot succeed soon is not to be tried again by itself."""
-    headers = {**answers.error_headers(error), "request-id": request_id}
+    headers = {**responses.error_headers(error), "request-id": request_id}
     if isinstance(error, BudgetExceeded | InsufficientCredits | Unauthenticated):
         headers["x-should-retry"] = "false"
-    return answers.json(document(error, request_id), error.status, headers)
+    return responses.json(document(error, request_id), error.status, headers)
 
 
 def event(error: SixfoldError, request_id: str) -> bytes:

@@ -19,7 +19,7 @@ from sixfold.api.gateway.openai.passthrough import EVENTS, Elsewhere, Passed
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import Units, Usage
-from sixfold.web import answers, bodies
+from sixfold.web import bodies, responses
 
 SPEECH, LISTENING = "tts", "stt"
 # How sound is asked for, and what it is called on its way; `pcm` is raw: 24 kHz, 16 bits, mono.
@@ -68,7 +68,7 @@ class Audio:
             (prediction,) = made.kept
             assert prediction.output is not None  # noqa: S101 - it succeeded
             kind = prediction.output.files[0].content_type
-            headers = {**answers.result_headers(prediction), "Cache-Control": "no-store"}
+            headers = {**responses.result_headers(prediction), "Cache-Control": "no-store"}
             return Response(await self._maker.data(prediction), 200, headers, kind)
 
         return await self._maker.once(request, work)
@@ -96,10 +96,10 @@ class Audio:
             heard = media_jobs.told(prediction, "text", "segments", "language", "duration")
             words = any(part[:2] == ("timestamp_granularities[]", b"word") for part in found.parts)
             told = SHAPES[shape](heard, words)
-            headers = answers.result_headers(prediction)
+            headers = responses.result_headers(prediction)
             if isinstance(told, str):
                 return PlainTextResponse(told, headers=headers)
-            return answers.json(told, headers=headers)
+            return responses.json(told, headers=headers)
 
         return await self._maker.once(request, work)
 

@@ -22,7 +22,7 @@ from sixfold.api.gateway.openai.passthrough import Elsewhere, Passed
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import Usage
-from sixfold.web import answers, bodies
+from sixfold.web import bodies, responses
 
 MODEL = "embeddings"
 _MOST = 2048
@@ -74,7 +74,7 @@ class Embeddings:
         if not token_arrays.is_tokens(body.get("input")) or not self._elsewhere.is_local(body["model"]):
             return raw
         texts, _ = await token_arrays.decoded(body["input"])
-        return answers.encode({**body, "input": texts})
+        return responses.encode({**body, "input": texts})
 
     async def _own(
         self, request: Request, principal: Principal, body: dict[str, Any], idempotency_id: str | None
@@ -106,7 +106,7 @@ class Embeddings:
             raise errors.EngineUnavailable(f"{error.message} {_PREVIEW}{instead}") from error
         vectors = cast("list[list[float]]", media_jobs.told(prediction, MODEL)[MODEL])
         told = _told(body, vectors, used, encoding)
-        return answers.json(told, headers=answers.result_headers(prediction))
+        return responses.json(told, headers=responses.result_headers(prediction))
 
 
 async def _texts(given: Any) -> tuple[list[str], int]:

@@ -15,7 +15,7 @@ from sixfold.errors import (
     Unauthenticated,
     UpstreamRefused,
 )
-from sixfold.web import answers
+from sixfold.web import responses
 
 _TYPES = {
     401: "authentication_error",
@@ -68,10 +68,10 @@ def document(error: SixfoldError) -> OpenAIErrorSchema:
 
 def dialect(error: SixfoldError, _request_id: str) -> Response:
     """The error as an answer; what cannot succeed soon is not to be tried again by itself."""
-    headers = answers.error_headers(error)
+    headers = responses.error_headers(error)
     if isinstance(error, BudgetExceeded | InsufficientCredits | Unauthenticated):
         headers["x-should-retry"] = "false"
-    return answers.json(document(error), error.status, headers)
+    return responses.json(document(error), error.status, headers)
 
 
 def event(error: SixfoldError, _request_id: str) -> bytes:

@@ -24,7 +24,7 @@ from sixfold.core.gateway.chat import tokens_of
 from sixfold.core.gateway.usage import Units, Usage
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import Prediction
-from sixfold.web import answers, bodies
+from sixfold.web import bodies, responses
 from sixfold.web.services import Services
 
 MODEL, STYLE, CLEANER = "ra2", "style-transfer", "inpaint-cleaner"
@@ -142,7 +142,7 @@ class Images:
         }
         if len(told["data"]) < order.count:
             told["incomplete"] = _incomplete(order.count, len(told["data"]), made.reason)
-        return answers.json(told, headers=answers.result_headers(first))
+        return responses.json(told, headers=responses.result_headers(first))
 
     async def _images(self, made: Sequence[Prediction], shape: str) -> list[ImageSchema]:
         """Each image that can be read; raises `StoreFailed` where none can."""

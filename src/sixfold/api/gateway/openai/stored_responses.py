@@ -26,7 +26,8 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.chat import Chat
 from sixfold.core.gateway.stored_responses import Conversation, Kept, Shelf, Unknown
-from sixfold.web import answers, calls, queries
+from sixfold.web import calls, queries
+from sixfold.web import responses as web_responses
 
 _ENDS = ("response.completed", "response.incomplete")
 _MARKS = tuple(f'"{end}"'.encode() for end in _ENDS)
@@ -230,7 +231,7 @@ class KeptResponses:
         response_id = calls.path_value(request, "response_id")
         await self._shelf.forget(await self._tenant(request), response_id)
         deleted: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
-        return answers.json(deleted)
+        return web_responses.json(deleted)
 
     async def cancel(self, request: HttpRequest) -> Response:
         """Never: what is kept has ended."""
@@ -254,7 +255,7 @@ class KeptResponses:
             raise errors.BadRequest(f"after names no item of this response: {after}")
         start = names.index(after) + 1 if after else 0
         page = [items[name] for name in names[start : start + size]]
-        return answers.json(_page(page, more=start + size < len(names)), headers=_FRESH)
+        return web_responses.json(_page(page, more=start + size < len(names)), headers=_FRESH)
 
     async def _tenant(self, request: HttpRequest) -> Tenant:
         return (await self._door.enter(request)).tenant

@@ -21,11 +21,11 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import Filter
 from sixfold.core.predictions.webhooks import Tell
-from sixfold.web import answers, bodies, calls, queries, receiving
+from sixfold.web import bodies, calls, queries, responses, uploads
 from sixfold.web.idempotency import Once
-from sixfold.web.receiving import Received
 from sixfold.web.routing import Face, Route
 from sixfold.web.services import Services
+from sixfold.web.uploads import Received
 
 FACE = "replicate"
 _PAGE = 100
@@ -52,19 +52,19 @@ class Replicate:
         )
         built_in = () if queries.cursor(request) else self._services.catalog.models()
         models = (*built_in, *(own.model for own in found))
-        rows = await answers.encode_each(self._model(model) for model in models)
+        rows = await responses.encode_each(self._model(model) for model in models)
         more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': following})}"
-        return answers.json({"next": more if following else None, "previous": None, "results": rows})
+        return responses.json({"next": more if following else None, "previous": None, "results": rows})
 
     async def model(self, request: Request) -> Response:
         """One model."""
-        return answers.json(self._model(await self._named(request, await self._enter(request))))
+        return responses.json(self._model(await self._named(request, await self._enter(request))))
 
     async def versions(self, request: Request) -> Response:
         """The versions of a model: the one that is served."""
         model = await self._named(request, await self._enter(request))
         rows = [schemas.version(model, self._since)]
-        return answers.json({"next": None, "previous": None, "results": rows})
+        return responses.json({"next": None, "previous": None, "results": rows})
 
     async def version(self, request: Request) -> Response:
         """One version of a model."""
@@ -72,7 +72,7 @@ class Replicate:
         found = schemas.version(model, self._since)
         if calls.path_value(request, "version") != found["id"]:
             raise errors.NotFound("There is no such version of this model")
-        return answers.json(found)
+        return responses.json(found)
 
     async def _named(self, request: Request, principal: Principal) -> Model:
         owner, name = calls.path_value(request, "owner"), calls.path_value(request, "name")
@@ -136,8 +136,8 @@ class Replicate:
         cursor = request.query_params.get("cursor") or None
         found, following = await self._services.pipeline.page(principal.tenant, Filter(), _PAGE, cursor)
         more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': following})}"
-        rows = await answers.encode_each(self._shown(prediction) for prediction in found)
-        return answers.json({"next": more if following else None, "previous": None, "results": rows})
+        rows = await responses.encode_each(self._shown(prediction) for prediction in found)
+        return responses.json({"next": more if following else None, "previous": None, "results": rows})
 
     async def show(self, request: Request) -> Response:
         """One prediction."""
@@ -156,8 +156,8 @@ class Replicate:
         return self._shown(prediction)
 
     def _answer(self, prediction: Prediction, status: int = 200) -> Response:
-        headers = answers.result_headers(prediction) | {"Cache-Control": "no-store"}
-        return answers.json(self._shown(prediction), status, headers)
+        headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}
+        return responses.json(self._shown(prediction), status, headers)
 
     def _shown(self, prediction: Prediction) -> schemas.ReplicatePredictionSchema:
         version = self._current.get(prediction.model, "")
@@ -171,7 +171,7 @@ class Replicate:
         path = self._services.settings.data_dir / "tmp" / f"file-{secrets.token_hex(16)}"
         await asyncio.to_thread(path.parent.mkdir, 0o700, parents=True, exist_ok=True)
         try:
-            received = await receiving.receive(request, path, _PART)
+            received = await uploads.receive(request, path, _PART)
             return await self._keep(principal, received)
         except OSError as error:
             raise errors.StoreFailed from error
@@ -194,21 +194,21 @@ class Replicate:
             "expires_at": rfc3339(moment + life_us),
             "urls": {"get": f"{self._base_url}{MEDIA_PATH}{kept.name}"},
         }
-        return answers.json(shown, 201)
+        return responses.json(shown, 201)
 
     async def account(self, request: Request) -> Response:
         """Whose key this is."""
         principal = await self._enter(request)
         name = principal.email.partition("@")[0]
         told = {"type": "user", "username": name, "name": principal.email, "github_url": None}
-        return answers.json(told)
+        return responses.json(told)
 
     async def hardware(self, request: Request) -> Response:
         """What can be hired."""
         await self._enter(request)
         kinds = self._services.templates.hardware.kinds()
         rows: list[schemas.SkuSchema] = [{"sku": kind.id, "name": kind.label} for kind in kinds]
-        return answers.json(rows)
+        return responses.json(rows)
 
     async def _enter(self, request: Request) -> Principal:
         return await self._services.doors.bearer(request)

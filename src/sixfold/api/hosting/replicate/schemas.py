@@ -19,7 +19,7 @@ from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import State
-from sixfold.web import answers, openapi, predictions
+from sixfold.web import openapi, predictions, responses
 
 OWNER = "sixfold"
 BASE = "/replicate/v1"
@@ -167,7 +167,7 @@ def error(problem: errors.SixfoldError, _request_id: str) -> Response:
             {"type": item.kind, "field": f"input.{item.input}", "description": item.message}
             for item in problem.problems
         ]
-    return answers.json(body, status, answers.error_headers(problem))
+    return responses.json(body, status, responses.error_headers(problem))
 
 
 def version_of(model: Model) -> str:

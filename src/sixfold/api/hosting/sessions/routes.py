@@ -30,7 +30,7 @@ from sixfold.core.sessions.repository import Session
 from sixfold.core.sessions.runner import Ending, Running
 from sixfold.core.sessions.service import Wish
 from sixfold.core.sessions.states import Event
-from sixfold.web import answers, bodies, calls
+from sixfold.web import bodies, calls, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Route, Socket
 from sixfold.web.services import Services
@@ -54,7 +54,7 @@ class Sessions:
         """Begin a session of a model."""
         principal = await self._enter(request)
         raw = await request.body()
-        once = Once(principal.replays, raw, answers.coded)
+        once = Once(principal.replays, raw, responses.coded)
 
         async def work(_idempotency_id: str | None) -> Response:
             wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})
@@ -85,7 +85,7 @@ class Sessions:
 
     def _answer(self, told: Mapping[str, Any], session: Session, status: int = 200) -> Response:
         made = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
-        return answers.json(told, status, made | {"Cache-Control": "no-store"})
+        return responses.json(told, status, made | {"Cache-Control": "no-store"})
 
     # -- the socket ------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.media.media import Source, digest_of
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.storage import KINDS, Found, Kind, Name, Run
-from sixfold.web import answers, bodies, files, multipart, receiving
+from sixfold.web import bodies, files, multipart, responses, uploads
 from sixfold.web.services import Services
 
 _SHOWN = ("image/", "video/", "audio/")
@@ -97,7 +97,7 @@ class Files:
         if not replaces or await self._names.find(tenant, name) is None:
             name = await self._free(tenant, name, source.blob)
         await self._names.put(Run(tenant), name, source)
-        return answers.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
+        return responses.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
 
     async def _free(self, tenant: Tenant, name: Name, blob: str) -> Name:
         """The name, or the first with a number that no other file has."""
@@ -160,7 +160,7 @@ async def _form(request: Request, path: Path) -> _Form:
     """A form whose file is written to `path`; raises `BadRequest`."""
     if bodies.media_type(request) != multipart.TYPE:
         raise errors.BadRequest(_NO_IMAGE)
-    received = await receiving.receive(request, path, _PART, max_fields=_MAX_FIELDS)
+    received = await uploads.receive(request, path, _PART, max_fields=_MAX_FIELDS)
     if not received.filename:
         raise errors.BadRequest(_NO_IMAGE)
     told = received.fields

@@ -19,7 +19,7 @@ from sixfold.core.predictions.states import State
 from sixfold.core.workflows import comfyui_jobs, validation_errors, workflows
 from sixfold.core.workflows.documents import listed, mapping
 from sixfold.core.workflows.validate import Verdict
-from sixfold.web import answers
+from sixfold.web import responses
 from sixfold.web.services import Services
 
 _FACE = "comfyui"
@@ -138,7 +138,7 @@ class Runs:
     async def queue(self, tenant: Tenant) -> Told:
         """What runs, and what waits, both by their numbers: the oldest, as far as they fit into a page."""
         found = sorted(await self._services.database.read(comfyui_jobs.first(tenant)), key=_number)
-        items = await answers.encode_each(_item(each) for each in found)
+        items = await responses.encode_each(_item(each) for each in found)
         waits = [each.state is State.QUEUED for each in found]
         return {
             "queue_running": [item for item, is_queued in zip(items, waits, strict=True) if not is_queued],
@@ -153,7 +153,7 @@ class Runs:
         else:
             one = await database.read(comfyui_jobs.named(tenant, prompt_id))
             found = (one,) if one is not None and one.is_terminal else ()
-        entries = await answers.encode_each(self._entry(each) for each in found)
+        entries = await responses.encode_each(self._entry(each) for each in found)
         return {_prompt_id(each): entry for each, entry in zip(found, entries, strict=True)}
 
     def _entry(self, prediction: Prediction) -> Told:

@@ -26,7 +26,7 @@ from sixfold.core.workflows.documents import listed
 from sixfold.core.workflows.models import KINDS
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.validation_errors import fault
-from sixfold.web import answers, auth, bodies, calls
+from sixfold.web import auth, bodies, calls, responses
 from sixfold.web.idempotency import Once
 from sixfold.web.routing import Face, Handler, Route, Socket
 from sixfold.web.services import Services
@@ -41,7 +41,7 @@ _FOLDERS = (*KINDS, "embeddings", "configs", "gligen", "hypernetworks", "style_m
 def dialect(error: errors.SixfoldError, _request_id: str) -> Response:
     """An error in ComfyUI's shape."""
     body = {"error": fault(error.code, error.message, error.message), "node_errors": {}}
-    return answers.json(body, error.status, answers.error_headers(error))
+    return responses.json(body, error.status, responses.error_headers(error))
 
 
 class Doors:
@@ -75,19 +75,19 @@ class Comfy:
         async def work(idempotency_id: str | None) -> Response:
             body = await bodies.parsed(_parse_prompt, raw)
             refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
-            return answers.json(refused if refused is not None else told, 200 if refused is None else 400)
+            return responses.json(refused if refused is not None else told, 200 if refused is None else 400)
 
         return await self._services.repeats.run(request, Once(principal.replays, raw, dialect), work)
 
     async def remaining(self, request: Request) -> Response:
         """How many are on their way."""
         principal = await self._doors.enter(request)
-        return answers.json(await self._runs.remaining(principal.tenant))
+        return responses.json(await self._runs.remaining(principal.tenant))
 
     async def queue(self, request: Request) -> Response:
         """What runs and what waits."""
         principal = await self._doors.enter(request)
-        return answers.json(await self._runs.queue(principal.tenant))
+        return responses.json(await self._runs.queue(principal.tenant))
 
     async def change_queue(self, request: Request) -> Response:
         """Take prompts out of the queue, or all of them."""
@@ -102,7 +102,7 @@ class Comfy:
         wanted = request.scope["path_params"].get("prompt_id")
         text = request.query_params.get("max_items", "")
         most = min(int(text), _MOST_HISTORY) if text.isascii() and text.isdigit() and len(text) < 9 else 64
-        return answers.json(await self._runs.history(principal.tenant, wanted, most))
+        return responses.json(await self._runs.history(principal.tenant, wanted, most))
 
     async def change_history(self, request: Request) -> Response:
         """Leave prompts out of the history from now on."""
@@ -139,25 +139,25 @@ class Comfy:
         _, known, whole = self._classes
         if wanted is None:
             return Response(whole, media_type="application/json")
-        return answers.json({wanted: known[wanted]} if wanted in known else {})
+        return responses.json({wanted: known[wanted]} if wanted in known else {})
 
     async def models(self, request: Request) -> Response:
         """The folders of models, or the names that one of them is known to have."""
         await self._doors.enter(request)
         folder = request.scope["path_params"].get("folder")
         if folder is None:
-            return answers.json(list(_FOLDERS))
+            return responses.json(list(_FOLDERS))
         if folder not in _FOLDERS:
             return Response(status_code=404)
         kind = KINDS.get(folder)
         spaces = self._services.workshop.spaces.values()
         names = {str(row["file"]) for space in spaces for row in space.models if row["kind"] == kind}
-        return answers.json(sorted(names))
+        return responses.json(sorted(names))
 
     async def embeddings(self, request: Request) -> Response:
         """None: words are the default engine's."""
         await self._doors.enter(request)
-        return answers.json([])
+        return responses.json([])
 
     async def stats(self, request: Request) -> Response:
         """The machine, as far as clients look at it."""
@@ -175,12 +175,12 @@ class Comfy:
         }
         memory = ("vram_total", "vram_free", "torch_vram_total", "torch_vram_free")
         device = {"name": "cpu", "type": "cpu", "index": 0, **dict.fromkeys(memory, 0)}
-        return answers.json({"system": system, "devices": [device]})
+        return responses.json({"system": system, "devices": [device]})
 
     async def features(self, request: Request) -> Response:
         """What this server can do beyond the oldest clients' wishes."""
         await self._doors.enter(request)
-        return answers.json(self.flags)
+        return responses.json(self.flags)
 
     @property
     def flags(self) -> dict[str, Any]:
@@ -266,6 +266,7 @@ def face(services: Services) -> Face:
 def _written(classes: Registry) -> tuple[Mapping[str, Any], bytes]:
     """The schema of each class as JSON, one by one so that threads take turns, and of all of them."""
     known = {
-        name: msgspec.Raw(answers.encode(each)) for name, each in workflows_object_info.write(classes).items()
+        name: msgspec.Raw(responses.encode(each))
+        for name, each in workflows_object_info.write(classes).items()
     }
-    return known, answers.encode(known)
+    return known, responses.encode(known)

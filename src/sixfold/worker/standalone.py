@@ -1,4 +1,4 @@
-"""A worker that no zygote forked: `python -m sixfold.worker.alone DESCRIPTOR ORDER`, for one in a sandbox.
+"""A worker that no zygote forked: `python -m sixfold.worker.standalone DESCRIPTOR ORDER`, for one in a sandbox.
 
 It speaks on the socket with that number, and its order is the text of a `Spawn`. Whoever started it has cut
 it off already; what is left to do is what any worker does.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sixfold.core.sessions.engine import Answer, Ask, Frame, Shown
 from sixfold.core.workers.ports import Failed, Lost
-from sixfold.worker import live, protocol
+from sixfold.worker import protocol, session_steps
 
 _UNSENDABLE = (TypeError, ValueError, OverflowError)
 
@@ -28,7 +28,7 @@ class Steps:
         """Send some steps together and wait for what came of them; one that cannot be sent fails alone."""
 
         def put(some: Sequence[Ask]) -> None:
-            send(live.order(number, some, failpoint))
+            send(session_steps.order(number, some, failpoint))
 
         try:
             return await self._answers(number, asked, put)
@@ -68,7 +68,7 @@ class Steps:
 def _fault(ask: Ask) -> Failed | None:
     """Why this step cannot be sent, if it cannot."""
     try:
-        protocol.frame(live.order(0, [ask], None))
+        protocol.frame(session_steps.order(0, [ask], None))
     except _UNSENDABLE as error:
         return _failed(error)
     return None

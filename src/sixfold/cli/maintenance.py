@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sixfold.app import storage
-from sixfold.cli import locking, opening, restoring
+from sixfold.cli import database_access, server_lock
+from sixfold.cli import restore as cli_restore
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
 from sixfold.core.humanize import size
 from sixfold.settings import Settings
@@ -23,14 +24,14 @@ _SHOWN = 20
 
 def migrate(arguments: argparse.Namespace) -> None:
     """`migrate`: forward to the newest schema, or to the one asked for; back only without a server."""
-    configured = opening.settings_of(arguments)
-    opening.require_data(configured)
+    configured = database_access.settings_of(arguments)
+    database_access.require_data(configured)
     keeper = storage.open_keeper(configured)
     newest = sql.latest(keeper.dialect)
     goal = newest if arguments.to is None else arguments.to
     if not 0 <= goal <= newest:
         raise Refused(f"There is no schema {goal}: this program knows 0 to {newest}")
-    with opening.understood():
+    with database_access.understood():
         before, after = _migrate(keeper, configured, goal, drop=arguments.drop)
     if arguments.json:
         put_json({"before": before, "after": after, "latest": newest})
@@ -49,22 +50,22 @@ def _migrate(keeper: Keeper, configured: Settings, goal: int, *, drop: bool) -> 
             f"Going from schema {present} back to {goal} drops what only the newer schemas hold: stop every "
             "server, take a `sixfold backup`, and say --drop"
         )
-    with locking.hold(configured.data_dir):  # a server could not live with an older schema
+    with server_lock.hold(configured.data_dir):  # a server could not live with an older schema
         return keeper.migrate(goal)
 
 
 def backup(arguments: argparse.Namespace) -> int:
     """`backup`: 1 when files were missing that should have been there; all else is in the backup."""
-    configured = opening.settings_of(arguments)
-    opening.require_data(configured)
+    configured = database_access.settings_of(arguments)
+    database_access.require_data(configured)
     path = Path(arguments.file).absolute()
     if path.is_dir():
         raise Refused(f"{path} is a folder: name the file to write, as in {path / 'sixfold.tar'}")
     if not path.parent.is_dir():
         raise Refused(f"There is no folder {path.parent} to write the backup to")
-    os.umask(opening.PRIVATE)
+    os.umask(database_access.PRIVATE)
     uploads = None if configured.upload_url else storage.open_uploads(configured)
-    with opening.understood():
+    with database_access.understood():
         snapshot = storage.open_snapshot(configured)
         blobs = storage.open_blobs(configured)
         try:
@@ -100,9 +101,9 @@ def backup(arguments: argparse.Namespace) -> int:
 
 def restore(arguments: argparse.Namespace) -> int:
     """`restore`: 1 when something of the backup was missing, damaged, or differs after `--verify`."""
-    configured = opening.settings_of(arguments)
-    os.umask(opening.PRIVATE)
-    done = restoring.restore(Path(arguments.file), configured, verify=arguments.verify)
+    configured = database_access.settings_of(arguments)
+    os.umask(database_access.PRIVATE)
+    done = cli_restore.restore(Path(arguments.file), configured, verify=arguments.verify)
     sound = not (done.missing or done.damaged or done.drift or done.missing_blobs or done.faults)
     if arguments.json:
         document = {

@@ -14,7 +14,7 @@ from pathlib import Path
 import blake3
 
 from sixfold.app import storage
-from sixfold.cli import locking, opening
+from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import Refused
 from sixfold.core.accounts import ledger_queries
 from sixfold.core.media.ports import BlobStore
@@ -59,7 +59,7 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> Restored:
     _refuse_rows(configured)
     was_there = target.exists()
     try:
-        with opening.understood(), locking.hold(target):
+        with database_access.understood(), server_lock.hold(target):
             _refuse_content(target)
             staged = configured.replace(data_dir=target / _STAGING)
             shutil.rmtree(staged.data_dir, ignore_errors=True)  # of a restore that was killed

@@ -22,7 +22,7 @@ from sixfold.core.provenance.signing import Signed
 from sixfold.core.workflows import image_metadata
 from sixfold.ui import forms
 from sixfold.ui.guests import Guest, Guests
-from sixfold.web import answers, calls, receiving
+from sixfold.web import calls, responses, uploads
 from sixfold.web.routing import Route
 from sixfold.web.services import Services
 
@@ -42,7 +42,7 @@ class Origins:
         """What a dropped file says: where its form is and what belongs in it, or that it carries a graph."""
         path = await asyncio.to_thread(self._new_path)
         try:
-            await receiving.receive(request, path)
+            await uploads.receive(request, path)
             data = await asyncio.to_thread(path.read_bytes)
         except OSError as error:
             raise errors.StoreFailed from error
@@ -51,11 +51,11 @@ class Origins:
         text = await asyncio.to_thread(embed.extract, data)
         if text is not None:
             try:
-                return answers.json(await self._told(self._services.signer.read(text), guest))
+                return responses.json(await self._told(self._services.signer.read(text), guest))
             except NotAManifest as error:
                 raise errors.BadRequest(_STRANGE) from error
         if "workflows" in self._services.settings.areas and await asyncio.to_thread(_has_graph, data):
-            return answers.json({"kind": "graph"})
+            return responses.json({"kind": "graph"})
         raise errors.BadRequest(_STRANGE)
 
     async def _told(self, signed: Signed, guest: Guest) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from sixfold.core.accounts import login_sessions
 from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.database import Transaction, now
-from sixfold.ui import browsers, passwords
+from sixfold.ui import passwords, user_agent
 from sixfold.ui.sign_in_attempts import Attempt, SignInAttempts
 from sixfold.web.services import Services
 
@@ -36,7 +36,7 @@ class Entrance:
 
     async def by_link(self, request: Request, token: str) -> Response:
         """Use a one-time link up; raises `Unauthenticated`."""
-        visit = Visit("link", browsers.name(request))
+        visit = Visit("link", user_agent.name(request))
         attempt = self.attempts.with_secret(request)
         moment = await self._services.database.read(now())
         response = await self._begin(request, login_sessions.take_link(token, moment, visit), HOME)
@@ -45,7 +45,7 @@ class Entrance:
 
     async def enter(self, request: Request, account_id: str, way: str, following: str) -> Response:
         """A session for whoever has shown that he is this account's owner."""
-        visit = Visit(way, browsers.name(request))
+        visit = Visit(way, user_agent.name(request))
         moment = await self._services.database.read(now())
         return await self._begin(
             request, login_sessions.new_session(account_id, moment, visit), following or HOME

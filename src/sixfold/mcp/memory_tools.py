@@ -9,8 +9,8 @@ from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.operation_schema import Operation
-from sixfold.mcp import messages
-from sixfold.mcp.messages import Plain, RpcError
+from sixfold.mcp import jsonrpc
+from sixfold.mcp.jsonrpc import Plain, RpcError
 from sixfold.mcp.server import Call, Feature
 from sixfold.mcp.tools import Outcome, Tool
 
@@ -101,7 +101,7 @@ class Pages:
     async def _list(self, params: Plain, call: Call) -> Plain:
         cursor = params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
-            raise RpcError(messages.INVALID_PARAMS, "Invalid cursor")
+            raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid cursor")
         given = {"limit": _PAGE, "cursor": cursor}
         found = await self._do["list"](Caller.of(call.principal), given)
         listed: Plain = {"resources": [_resource(row) for row in found["pages"]]}
@@ -120,12 +120,12 @@ class Pages:
     async def _read(self, params: Plain, call: Call) -> Plain:
         uri = params.get("uri")
         if not isinstance(uri, str) or not uri.startswith(SCHEME):
-            raise RpcError(messages.INVALID_PARAMS, f"uri must begin with {SCHEME}")
+            raise RpcError(jsonrpc.INVALID_PARAMS, f"uri must begin with {SCHEME}")
         slug = unquote(uri.removeprefix(SCHEME))
         try:
             text = await self._whole(Caller.of(call.principal), slug)
         except errors.NotFound as error:
-            raise RpcError(messages.RESOURCE_NOT_FOUND, error.message, {"uri": uri[:400]}) from error
+            raise RpcError(jsonrpc.RESOURCE_NOT_FOUND, error.message, {"uri": uri[:400]}) from error
         return {"contents": [{"uri": uri, "mimeType": _MARKDOWN, "text": text}]}
 
     async def _whole(self, caller: Caller, slug: str) -> str:
@@ -140,9 +140,9 @@ class Pages:
         return "".join(parts)
 
     async def _complete(self, params: Plain, call: Call) -> Plain:
-        begun = messages.fields(params.get("argument")).get("value", "")
+        begun = jsonrpc.fields(params.get("argument")).get("value", "")
         if not isinstance(begun, str):
-            raise RpcError(messages.INVALID_PARAMS, "argument.value must be a text")
+            raise RpcError(jsonrpc.INVALID_PARAMS, "argument.value must be a text")
         given = {"prefix": begun[:200], "limit": _PAGE}
         try:
             found = await self._do["list"](Caller.of(call.principal), given)
@@ -200,11 +200,9 @@ def prompts() -> Feature:
     async def given(params: Plain, call: Call) -> Plain:
         del call
         name, arguments = params.get("name"), params.get("arguments")
-        topic = messages.fields(arguments).get("topic")
+        topic = jsonrpc.fields(arguments).get("topic")
         if not isinstance(name, str) or name not in _PROMPTS or not isinstance(topic, str):
-            raise RpcError(
-                messages.INVALID_PARAMS, f"name must be one of {', '.join(_PROMPTS)}, with a topic"
-            )
+            raise RpcError(jsonrpc.INVALID_PARAMS, f"name must be one of {', '.join(_PROMPTS)}, with a topic")
         title, _about, text = _PROMPTS[name]
         content = {"type": "text", "text": text.format(topic=topic)}
         return {"description": title, "messages": [{"role": "user", "content": content}]}

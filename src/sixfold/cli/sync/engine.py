@@ -20,7 +20,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from sixfold.cli.sync_sides import Clash, Done, Known, Listed, Local, Refusal, Remote, RemoteFile
+from sixfold.cli.sync.state import Clash, Done, Known, Listed, Local, Refusal, Remote, RemoteFile
 from sixfold.core.memory import merge
 from sixfold.core.memory.import_export import paths
 from sixfold.core.memory.import_export.archives import is_page

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sixfold import errors
 from sixfold.app import storage
-from sixfold.cli import locking, opening
+from sixfold.cli import database_access, server_lock
 from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
 from sixfold.core.account_data import deletion, export
 from sixfold.core.account_data.deletion import Leaving
@@ -25,15 +25,15 @@ from sixfold.settings import Settings
 
 def take_out(arguments: argparse.Namespace) -> None:
     """`account export`: the same zip as the page gives; it appears whole."""
-    configured = opening.settings_of(arguments)
-    account = opening.read(configured, accounts.by_email(arguments.email))
+    configured = database_access.settings_of(arguments)
+    account = database_access.read(configured, accounts.by_email(arguments.email))
     path = Path(arguments.file).absolute()
     if not path.parent.is_dir():
         raise Refused(f"There is no folder {path.parent} to write to")
-    os.umask(opening.PRIVATE)
+    os.umask(database_access.PRIVATE)
     part = path.with_name(f".{path.name}.part")
     try:
-        with opening.understood():
+        with database_access.understood():
             asyncio.run(_write(configured, account, part))
         part.replace(path)
     finally:
@@ -57,13 +57,13 @@ async def _write(configured: Settings, account: Account, part: Path) -> None:
 
 def delete(arguments: argparse.Namespace) -> None:
     """`account delete`: close it; it is erased after SIXFOLD_DELETION_DAYS, or with --now."""
-    configured = opening.settings_of(arguments)
-    account = opening.read(configured, accounts.by_email(arguments.email))
+    configured = database_access.settings_of(arguments)
+    account = database_access.read(configured, accounts.by_email(arguments.email))
     if not arguments.yes:
         _ask(account)
     days = 0.0 if arguments.now else configured.deletion_days
-    moment = opening.write(configured, _close(account, days))
-    erased = not days and not locking.running(configured.data_dir) and _erase(configured)
+    moment = database_access.write(configured, _close(account, days))
+    erased = not days and not server_lock.running(configured.data_dir) and _erase(configured)
     if arguments.json:
         put_json({"account_id": account.id, "erased_at": rfc3339(moment), "erased": erased})
     elif erased:
@@ -90,7 +90,7 @@ def _close(account: Account, days: float) -> Transaction[int]:
 
 def _erase(configured: Settings) -> bool:
     """Erase at once where no server runs; what some server had not ended waits for its next start."""
-    with opening.understood():
+    with database_access.understood():
         return asyncio.run(_sweep(configured)) > 0
 
 
@@ -110,9 +110,9 @@ async def _sweep(configured: Settings) -> int:
 
 def keep(arguments: argparse.Namespace) -> None:
     """`account keep`: it is not erased after all."""
-    configured = opening.settings_of(arguments)
-    account = opening.read(configured, accounts.by_email(arguments.email))
-    opening.write(configured, deletion.keep(account.id))
+    configured = database_access.settings_of(arguments)
+    account = database_access.read(configured, accounts.by_email(arguments.email))
+    database_access.write(configured, deletion.keep(account.id))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sixfold.app import catalog as app_catalog
 from sixfold.app import storage
-from sixfold.cli import opening
+from sixfold.cli import database_access
 from sixfold.cli.client import Client
 from sixfold.cli.terminal import Paint, Refused, put_json
 from sixfold.core.accounts import accounts
@@ -44,7 +44,7 @@ def add(arguments: argparse.Namespace) -> None:
 
 
 def _add_file(arguments: argparse.Namespace, source: Path) -> None:
-    configured = opening.settings_of(arguments)
+    configured = database_access.settings_of(arguments)
     rules = Rules(sandbox=configured.sandbox)
     vouched = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
     found = watcher.look(source.absolute(), watcher.environment(), rules, vouched)
@@ -77,7 +77,7 @@ def _add_image(arguments: argparse.Namespace) -> None:
 
 def list_(arguments: argparse.Namespace) -> None:
     """`model list`: every file in the folder with what is wrong with it, and what came as an image."""
-    configured = opening.settings_of(arguments)
+    configured = database_access.settings_of(arguments)
     folder = configured.data_dir / "models"
     known = watcher.added(folder)
     rules = Rules(configured.on_loopback and not configured.public_url, configured.sandbox)
@@ -101,7 +101,7 @@ def list_(arguments: argparse.Namespace) -> None:
 
 def remove(arguments: argparse.Namespace) -> None:
     """`model remove`: take a model away; a running server forgets it."""
-    configured = opening.settings_of(arguments)
+    configured = database_access.settings_of(arguments)
     folder = configured.data_dir / "models"
     target = folder / f"{arguments.name}.py"
     plain = Path(arguments.name).name == arguments.name
@@ -113,7 +113,7 @@ def remove(arguments: argparse.Namespace) -> None:
     elif not any(row["name"] == arguments.name for row in _kept(configured)):
         raise Refused(f"There is no model {arguments.name}, neither in {folder} nor as an image")
     else:
-        opening.write(configured, _forget(arguments.name))
+        database_access.write(configured, _forget(arguments.name))
     if arguments.json:
         put_json({"removed": arguments.name})
 
@@ -123,10 +123,10 @@ def remove(arguments: argparse.Namespace) -> None:
 
 def _kept(configured: Settings) -> tuple[Row, ...]:
     """The operator's models that came from no file: images and spaces."""
-    with opening.understood():
+    with database_access.understood():
         if storage.open_keeper(configured).schema() is None:
             return ()
-    return opening.read(configured, _rows())
+    return database_access.read(configured, _rows())
 
 
 def _rows() -> Transaction[tuple[Row, ...]]:

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import IO, Any, cast
 from urllib.parse import quote, unquote, urlencode
 
-from sixfold.cli import file_lock, syncing
+from sixfold.cli import file_lock
 from sixfold.cli.client import Answer, Client, Document
-from sixfold.cli.sync_sides import Clash, Listed, Refusal, RemoteFile
-from sixfold.cli.syncing import Sync
+from sixfold.cli.sync import engine as sync_engine
+from sixfold.cli.sync.engine import Sync
+from sixfold.cli.sync.state import Clash, Listed, Refusal, RemoteFile
 from sixfold.cli.terminal import Counted, Paint, Refused, Waiting, put_json
 
 _JSON = {"Content-Type": "application/json"}
@@ -309,7 +310,7 @@ def sync(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Hold the folder: two syncs of one folder would meet each other's half-done work."""
-    own = folder / syncing.FOLDER
+    own = folder / sync_engine.FOLDER
     own.mkdir(mode=0o700, exist_ok=True)
     with (own / "lock").open("w") as file:
         if not file_lock.take(file.fileno()):

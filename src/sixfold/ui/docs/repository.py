@@ -11,8 +11,8 @@ from pathlib import Path
 from PIL import Image
 
 import sixfold
-from sixfold.ui.guides import layout
-from sixfold.ui.guides.layout import Guide, Laid, Picture
+from sixfold.ui.docs import renderer
+from sixfold.ui.docs.renderer import Guide, Laid, Picture
 
 _PACKAGE = Path(sixfold.__file__).parent
 _CARRIED = _PACKAGE / "guides"
@@ -37,7 +37,7 @@ class Edition:
             for section in SECTIONS
             for path in sorted((folder / section).glob("*.md"))
         }
-        self.guides = {name: Guide(name, *layout.told(text)) for name, text in self._texts.items()}
+        self.guides = {name: Guide(name, *renderer.told(text)) for name, text in self._texts.items()}
         self._laid: dict[str, Laid] = {}
         self._pictures: dict[str, Picture] = {}
 
@@ -53,7 +53,7 @@ class Edition:
     def laid(self, name: str) -> Laid:
         """A guide as HTML; raises `KeyError` for an unknown name."""
         if name not in self._laid:
-            self._laid[name] = layout.lay_out(self._texts[name], _Around(self, posixpath.dirname(name)))
+            self._laid[name] = renderer.lay_out(self._texts[name], _Around(self, posixpath.dirname(name)))
         return self._laid[name]
 
     def neighbours(self, name: str) -> tuple[Guide | None, Guide | None]:
@@ -77,7 +77,7 @@ class Edition:
                 return None
             digest = hashlib.sha256(found[0]).hexdigest()[:12]
             with Image.open(self._folder / "pictures" / name) as image:
-                self._pictures[name] = Picture(layout.url(f"pictures/{name}?v={digest}"), *image.size)
+                self._pictures[name] = Picture(renderer.url(f"pictures/{name}?v={digest}"), *image.size)
         return self._pictures[name]
 
     def source(self, path: str) -> str | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sixfold.core.accounts import rights
 from sixfold.core.memory import operations
-from sixfold.mcp import memory, transport
-from sixfold.mcp.making import Making
+from sixfold.mcp import memory_tools, transport
+from sixfold.mcp.model_tools import Making
 from sixfold.mcp.server import Feature, Server
 from sixfold.mcp.tools import Tool, Toolbox
 from sixfold.mcp.transport import Endpoint
@@ -25,8 +25,8 @@ def build(services: Services) -> Server:
     features: list[Feature] = []
     if "memory" in areas:
         known = list(operations.operations(services.memory).values())
-        tools += memory.tools(known)
-        features += [memory.Pages(known).feature(), memory.prompts()]
+        tools += memory_tools.tools(known)
+        features += [memory_tools.Pages(known).feature(), memory_tools.prompts()]
     if areas - {"memory"}:
         tools += Making(services).tools()
     return Server([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())

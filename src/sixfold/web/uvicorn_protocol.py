@@ -17,7 +17,7 @@ from uvicorn.protocols.utils import get_remote_addr
 from sixfold import errors
 from sixfold.web import overload, refusals
 from sixfold.web.peers import PeerLimits
-from sixfold.web.plain import LINE, Answer
+from sixfold.web.raw_asgi import LINE, Answer
 from sixfold.web.websocket_protocol import WebSocketLine
 
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})  # in a header

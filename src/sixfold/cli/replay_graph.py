@@ -12,8 +12,8 @@ from sixfold import errors
 from sixfold.app import bootstrap
 from sixfold.app import catalog as app_catalog
 from sixfold.app.bootstrap import Product
-from sixfold.cli import opening
-from sixfold.cli.origin import Origin
+from sixfold.cli import database_access
+from sixfold.cli.inspect_file import Origin
 from sixfold.cli.terminal import Refused
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
@@ -73,7 +73,7 @@ def _in_file(data: bytes) -> dict[str, Any] | None:
 def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None:
     """The same of the run itself; None where there is no database, or none that knows it."""
     try:
-        task = opening.read(configured, predictions.fresh(prediction_id)).task
+        task = database_access.read(configured, predictions.fresh(prediction_id)).task
     except (Refused, errors.NotFound):
         return None
     graph = workflows.ordered(task.inputs, task.files)
