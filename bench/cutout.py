@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from bench.table import Row, calibration
-from sixfold.engines.video.cutout.masks import Masks
+from sixfold.engines.video.matting.masks import Masks
 from tests.corpora import moving
 from tests.corpora.composites import Stratum
 from tests.corpora.moving import Shot

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from pocketsphinx import Decoder, get_model_path
 
 from bench import hearing
-from sixfold.engines.speech import ears
+from sixfold.engines.speech import acoustic_adaptation
 
 Values = NDArray[np.float64]
 
 MODEL = Path(get_model_path()) / "en-us" / "en-us"
 WORDS = Path(get_model_path()) / "en-us" / "cmudict-en-us.dict"
-OUT = Path(ears.__file__).with_name("ears.npz")
+OUT = Path(acoustic_adaptation.__file__).with_name("ears.npz")
 SOUNDS = [
     "+NSN+",
     "+SPN+",
@@ -162,13 +162,13 @@ class Adapting:
 
     def __init__(self, heard: Sequence[Stretch]) -> None:
         self._heard = heard
-        self._variances = ears.variances(MODEL).astype(float)
+        self._variances = acoustic_adaptation.variances(MODEL).astype(float)
         self._norms = 0.5 * np.log(self._variances).sum(-1)
         raw = (MODEL / "sendump").read_bytes()
         states = len(raw) // (3 * 128)
         packed = np.frombuffer(raw, np.uint8, offset=len(raw) - 3 * 128 * states)
         self._weights = -_BASE * packed.reshape(3, 128, states).astype(np.float32)
-        self.means = ears.means(MODEL).astype(float)
+        self.means = acoustic_adaptation.means(MODEL).astype(float)
 
     def share(self) -> tuple[Values, Values]:
         """How many frames each density has, and their sum."""
@@ -217,7 +217,7 @@ def main() -> None:
     found = Adapting(list(aligned(texts(options.sentences * len(hearing.VOICES)), hearing.VOICES)))
     found.transform()
     found.settle()
-    np.savez_compressed(OUT, moves=ears.steps(MODEL, found.means))
+    np.savez_compressed(OUT, moves=acoustic_adaptation.steps(MODEL, found.means))
     print(f"{OUT.name}: {OUT.stat().st_size} bytes")
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bench.table import Row
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.speech import engine as synthesiser
-from sixfold.engines.speech import files, hearing, speaking
+from sixfold.engines.speech import files, synthesis, transcription
 from sixfold.engines.speech.sphinx import ListeningEngine
 
 Wave = NDArray[np.float32]
@@ -108,14 +108,14 @@ def spoken(sentence: str, voice: str) -> Wave:
     """A sentence by one of our voices, as a listener reads it from its file."""
     with tempfile.TemporaryDirectory() as folder:
         path = _file(sentence, voice, Path(folder))
-        wave = files.read(path, hearing.RATE)
+        wave = files.read(path, transcription.RATE)
     return wave * np.float32(_PEAK / np.abs(wave).max())
 
 
 def _file(sentence: str, voice: str, folder: Path) -> Path:
     context: Any = _Alone(folder)
-    order = speaking.order(Task("t", "tts", {"text": sentence, "voice": voice, "format": "wav"}))
-    made = speaking.recorded(order, lambda text: synthesiser.said(text, order), 22_050, context)
+    order = synthesis.order(Task("t", "tts", {"text": sentence, "voice": voice, "format": "wav"}))
+    made = synthesis.recorded(order, lambda text: synthesiser.said(text, order), 22_050, context)
     return Path(str(made.path))
 
 
@@ -143,7 +143,8 @@ def rows() -> list[Row]:
         shares = {voice: share(listener, sentences, voice) for voice in VOICES}
         took = time.process_time() - began
         length = (
-            sum(spoken(sentence, voice).size for sentence in sentences for voice in VOICES) / hearing.RATE
+            sum(spoken(sentence, voice).size for sentence in sentences for voice in VOICES)
+            / transcription.RATE
         )
         told = ", ".join(f"{voice} {value:.0f}" for voice, value in shares.items())
         note = f"{told}; {took / length:.2f} s of processor a second"

@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from bench.table import Row, calibration, of_samples
-from sixfold.engines.image.matting import cut, edges
+from sixfold.engines.image.matting import edges, segmentation
 from tests.corpora import composites
 from tests.corpora.composites import Composite
 
@@ -25,7 +25,7 @@ EACH, FIRST_SEED = 67, 90_000
 
 def scores(known: Composite) -> tuple[float, float, float, float, float]:
     """Overlap, edge error in percent, fringe, raw fringe (before the colours were cleaned), confidence."""
-    alpha, confidence = cut.alpha(known.rgb)
+    alpha, confidence = segmentation.alpha(known.rgb)
     clean = edges.decontaminated(known.rgb, alpha)
     overlap = np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum()
     soft = ((known.alpha > 0.02) & (known.alpha < 0.98)).astype(np.uint8)

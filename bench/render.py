@@ -31,10 +31,10 @@ from PIL import Image
 from bench.table import Row, calibration
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task
-from sixfold.engines.image.matting import cut
+from sixfold.engines.image.matting import segmentation
 from sixfold.engines.video import encode
-from sixfold.engines.video.cutout.masks import Masks
-from sixfold.engines.video.timeline import lettering, sprites
+from sixfold.engines.video.matting.masks import Masks
+from sixfold.engines.video.timeline import sprites, text
 from sixfold.engines.video.timeline.engine import TimelineEngine
 
 Array = NDArray[Any]
@@ -150,7 +150,7 @@ render.with_moviepy(Path(sys.argv[2]))
 
 def _titled(folder: Path) -> None:
     whole = timeline.read(timeline.bare(timeline.measured(timeline.check(project(SECONDS)), {})))
-    found: sprites.Sprite = lettering.of(whole.tracks[2].clips[0], whole)
+    found: sprites.Sprite = text.of(whole.tracks[2].clips[0], whole)
     cover = np.zeros_like(found.pixels[..., :1]) if found.cover is None else found.cover[..., :1]
     Image.fromarray(np.dstack([np.full_like(found.pixels, 255), cover])).save(folder / "title.png")
 
@@ -212,7 +212,7 @@ def _flicker() -> list[Row]:
     frames = [np.clip(still + rng.normal(0, 5, still.shape), 0, 255).astype(np.uint8) for _ in range(18)]
     masks = Masks()
     carried = [masks.alpha(frame) for frame in frames]
-    alone = [cut.alpha(frame)[0] for frame in frames]
+    alone = [segmentation.alpha(frame)[0] for frame in frames]
     found = [
         float(np.mean([np.abs(one - other).mean() for one, other in itertools.pairwise(kept)]))
         for kept in (carried, alone)

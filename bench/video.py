@@ -25,11 +25,21 @@ from PIL import Image, ImageDraw
 from bench.style import painted
 from bench.table import Row
 from sixfold.core.catalog.engines import Task
-from sixfold.engines.audio.sound import loudness, track
-from sixfold.engines.audio.sound.tape import RATE
-from sixfold.engines.image.scene import words
-from sixfold.engines.image.scene.effort import AS_IT_IS
-from sixfold.engines.video import encode, interpolate, moves, parallax, planes, plates, stills
+from sixfold.engines.audio.ambience import loudness, track
+from sixfold.engines.audio.ambience.loop_buffer import RATE
+from sixfold.engines.image.scene import prompt_parser
+from sixfold.engines.image.scene.quality import AS_IT_IS
+from sixfold.engines.video import (
+    camera_moves,
+    encode,
+    interpolate,
+    parallax,
+    source_image,
+    yuv,
+)
+from sixfold.engines.video import (
+    layers as video_layers,
+)
 from sixfold.engines.video.engine import CameraEngine
 
 TITLE = "Films, on one core"
@@ -108,13 +118,15 @@ def _film(name: str, source: Array | None, **inputs: Any) -> Row:
 def _stations() -> list[Row]:
     """What one frame of 1280 x 720 costs, by station."""
     rows: list[Row] = []
-    photograph = stills.sent(painted(), HD)
-    scene = stills.painted(words.parse("a fox in an autumn forest"), 1, HD, lambda _stage: None, AS_IT_IS)
-    path = moves.Path(moves.read("orbit left"), 5.0, 1)
+    photograph = source_image.sent(painted(), HD)
+    scene = source_image.painted(
+        prompt_parser.parse("a fox in an autumn forest"), 1, HD, lambda _stage: None, AS_IT_IS
+    )
+    path = camera_moves.Path(camera_moves.read("orbit left"), 5.0, 1)
     poses = [path.at(step / 23) for step in range(24)]
-    frames: list[planes.Planes] = []
+    frames: list[yuv.Planes] = []
     for name, still in (("a photograph", photograph), ("a painted scene", scene)):
-        layers = plates.apart(still, parallax.grid(HD))
+        layers = video_layers.apart(still, parallax.grid(HD))
         stage = parallax.Stage(layers, HD, 1.1)
         began = time.process_time()
         frames = [stage.frame(pose) for pose in poses]
@@ -135,14 +147,14 @@ def _decibels(found: Array, truth: Array) -> float:
 
 def _interpolation() -> list[Row]:
     """Known motion, with occlusion: the frame between two, made from them, against the true one."""
-    still = stills.painted(
-        words.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None, AS_IT_IS
+    still = source_image.painted(
+        prompt_parser.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None, AS_IT_IS
     )
-    path = moves.Path(moves.read("fast tracking shot left, zoom in"), 5.0, 1)
-    stage = parallax.Stage(plates.apart(still, parallax.grid((854, 480))), (854, 480), 1.2)
+    path = camera_moves.Path(camera_moves.read("fast tracking shot left, zoom in"), 5.0, 1)
+    stage = parallax.Stage(video_layers.apart(still, parallax.grid((854, 480))), (854, 480), 1.2)
     maker, ours, blended, seconds = interpolate.Between(), [], [], 0.0
     for begin in (0.2, 0.35, 0.5, 0.65):
-        first, truth, last = (planes.to_rgb(stage.frame(path.at(begin + step * 0.0125))) for step in range(3))
+        first, truth, last = (yuv.to_rgb(stage.frame(path.at(begin + step * 0.0125))) for step in range(3))
         began = time.process_time()
         ours.append(_decibels(next(maker.frames(first, last, 1)), truth))
         seconds += time.process_time() - began

@@ -30,7 +30,7 @@ from transformers import CLIPTextConfig, CLIPTextModel
 
 from sixfold.core.catalog.engine_batches import Job
 from sixfold.core.catalog.engines import Result, Task
-from sixfold.engines.image.diffusers import placement, verdicts
+from sixfold.engines.image.diffusers import image_checks, placement
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
 from tests.unit.engines.diffusers import tiny
 
@@ -118,7 +118,7 @@ def measured(engine: DiffusersEngine, rows: int, side: int) -> dict[str, Any]:
         "decode_estimate_gib": round(
             placement.decode_bytes(loaded.pipeline, side * side, loaded.where.item_bytes) / GIB, 2
         ),
-        "noise": verdicts.is_noise(pixels),
+        "noise": image_checks.is_noise(pixels),
         "log": listener.lines[-1],
     }
 

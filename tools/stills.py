@@ -9,10 +9,10 @@ import cv2
 import numpy as np
 
 from sixfold.engines.image import encode
-from sixfold.engines.image.matting import cut, edges
+from sixfold.engines.image.matting import edges, segmentation
 from sixfold.engines.image.resize import canvas
 from sixfold.engines.image.resize.plan import look, plan
-from sixfold.engines.image.scene import painter, words
+from sixfold.engines.image.scene import painter, prompt_parser
 from tests.corpora import composites
 from tests.corpora.composites import Stratum
 
@@ -43,7 +43,7 @@ def _save(name: str, sheet: Any) -> None:
 def _cut(stratum: Stratum, seed: int) -> Any:
     """A composite above its subject, on the squares that stand for nothing; its confidence below."""
     known = composites.composite(seed, stratum, (240, 280))
-    alpha, confidence = cut.alpha(known.rgb)
+    alpha, confidence = segmentation.alpha(known.rgb)
     rows, places = np.indices(alpha.shape)
     squares = np.where((rows // 10 + places // 10) % 2, 205, 245).astype(np.float32)[..., None]
     clean = edges.decontaminated(known.rgb, alpha)
@@ -57,7 +57,7 @@ def _cut(stratum: Stratum, seed: int) -> Any:
 
 def _resized() -> Any:
     """A painted picture and four shapes of it."""
-    scene = words.parse("a lighthouse at sunset over a calm sea", "")
+    scene = prompt_parser.parse("a lighthouse at sunset over a calm sea", "")
     painted = painter.paint(scene, "photoreal", 7, (400, 640), lambda _name: None)
     rgb = np.clip(np.rint(painted * 255), 0, 255).astype(np.uint8)
     seen = look(rgb)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.video import encode
-from sixfold.engines.video.reading import Reel
+from sixfold.engines.video.decoder import Reel
 from tests.areas.house import House, house
 from tests.areas.moving import Seen, ended, uploaded, wave
 

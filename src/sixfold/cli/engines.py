@@ -318,7 +318,7 @@ _CHECKS: Mapping[str, str] = {
     "film-words": "sixfold.engines.video.diffusers.selfcheck",
     "onnx": "sixfold.engines.image.matting.selfcheck",
     "gguf": "sixfold.clients.chat.llama.selfcheck",
-    "film-matting": "sixfold.engines.video.cutout.selfcheck",
+    "film-matting": "sixfold.engines.video.matting.selfcheck",
     "depth": "sixfold.engines.image.depth.selfcheck",
     "upscale": "sixfold.engines.image.upscale.selfcheck",
     "inpaint": "sixfold.engines.image.inpaint.selfcheck",

@@ -21,7 +21,7 @@ from sixfold.engines.providers.comfyui import video_graphs as reels
 from sixfold.engines.providers.comfyui.engine import probe
 from sixfold.engines.providers.comfyui.video_engine import ComfyFilmEngine
 from sixfold.engines.providers.comfyui.video_graphs import Wish
-from sixfold.engines.video.reading import Reel, Voice
+from sixfold.engines.video.decoder import Reel, Voice
 from tests.fakes import comfyui_rules
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_nodes import Shelf

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.engines.image.depth import guess, maps
-from sixfold.engines.video.fx_depth import DepthEngine, OnnxDepthEngine
+from sixfold.engines.image.depth import heuristic, maps
+from sixfold.engines.video.posterize_depth import DepthEngine, OnnxDepthEngine
 from tests.unit.engines import onnx_model, onnx_tiny, orders
 from tests.unit.engines.video import films
 
@@ -32,7 +32,7 @@ def shown(folder: Path, engine: Any, **inputs: Any) -> Any:
 
 
 def test_a_thing_is_nearer_than_the_ground_behind_it_and_the_sky_is_far() -> None:
-    near = guess.nearness(landscape())
+    near = heuristic.nearness(landscape())
     assert near.shape == (144, 192)
     assert near[90, 96] > near[80, 10] + 0.2
     assert near[90, 96] > near[10, 96] + 0.5

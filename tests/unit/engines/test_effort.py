@@ -11,8 +11,8 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
-from sixfold.engines.image.scene.effort import Effort
 from sixfold.engines.image.scene.engine import SceneEngine
+from sixfold.engines.image.scene.quality import Effort
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import Settings
 from tests.unit.engines import orders

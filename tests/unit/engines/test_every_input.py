@@ -18,7 +18,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.audio import files as sounds
-from sixfold.engines.video import encode, planes
+from sixfold.engines.video import encode, yuv
 from sixfold.settings import Settings
 from sixfold.worker import runner
 from tests.unit.engines import orders
@@ -155,7 +155,7 @@ def filmed(path: Path, picture: Any) -> Path:
     """A second of a picture that wanders to the left."""
     with encode.Film(path, (64, 48), Fraction(8), None) as film:
         for at in range(8):
-            film.add(planes.of_rgb(np.ascontiguousarray(np.roll(picture, -4 * at, axis=1))))
+            film.add(yuv.of_rgb(np.ascontiguousarray(np.roll(picture, -4 * at, axis=1))))
     return path
 
 

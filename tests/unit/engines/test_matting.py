@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
-from sixfold.engines.image import faces, saliency
-from sixfold.engines.image.faces import Face
-from sixfold.engines.image.matting import cut, edges, ground, people
+from sixfold.engines.image import face_detection, saliency
+from sixfold.engines.image.face_detection import Face
+from sixfold.engines.image.matting import background, edges, person_prior, segmentation
 from sixfold.engines.image.matting.engine import MattingEngine
 from tests.corpora import composites
 from tests.unit.engines import onnx_model
@@ -54,41 +54,41 @@ def test_under_a_face_there_is_a_body_even_where_it_stands_out_from_nothing() ->
     cv2.fillPoly(coat, [np.array([(170, 190), (270, 190), (370, 250), (390, 512), (50, 512), (70, 250)])], 1)
     grey = np.where(coat[..., None] > 0, 176, 190) + rng.normal(0, 3, picture.shape)
     picture[190:] = np.clip(grey, 0, 255).astype(np.uint8)[190:]
-    alpha, _ = cut.alpha(picture)
+    alpha, _ = segmentation.alpha(picture)
     assert alpha[300:, 170:270].mean() > 0.9
     assert alpha[300:, 440:].mean() < 0.1
 
 
 def test_what_lies_far_from_a_portraits_body_is_believed_less_and_small_faces_tell_nothing() -> None:
     belief = np.full((200, 300), 0.8, np.float32)
-    told = people.within(belief, [Face(130, 40, 180, 90)])
+    told = person_prior.within(belief, [Face(130, 40, 180, 90)])
     assert told[190, 155] > 0.85  # under the chin
     assert told[20, 5] < 0.4
     assert told[150, 95] == pytest.approx(0.8, abs=0.05)  # an arm's length away
-    assert people.within(belief, [Face(10, 10, 25, 25)]) is belief
+    assert person_prior.within(belief, [Face(10, 10, 25, 25)]) is belief
 
 
 @pytest.mark.parametrize(("stratum", "least"), [("plain", 0.93), ("textured", 0.9), ("shadow", 0.87)])
 def test_subjects_are_found_on_every_kind_of_ground(stratum: composites.Stratum, least: float) -> None:
     found = [composites.composite(seed, stratum) for seed in range(400, 405)]
-    overlaps = [overlap(cut.alpha(known.rgb)[0], known.alpha) for known in found]
+    overlaps = [overlap(segmentation.alpha(known.rgb)[0], known.alpha) for known in found]
     assert np.mean(overlaps) >= least, overlaps
 
 
 def test_the_same_picture_gives_the_same_mask() -> None:
     rgb = composites.composite(1, "textured").rgb
-    assert np.array_equal(cut.alpha(rgb)[0], cut.alpha(rgb)[0])
+    assert np.array_equal(segmentation.alpha(rgb)[0], segmentation.alpha(rgb)[0])
 
 
 def test_it_is_surer_of_what_it_does_better() -> None:
-    plain = [cut.alpha(composites.composite(seed, "plain").rgb)[1] for seed in range(420, 423)]
-    clutter = [cut.alpha(composites.composite(seed, "cluttered").rgb)[1] for seed in range(420, 423)]
+    plain = [segmentation.alpha(composites.composite(seed, "plain").rgb)[1] for seed in range(420, 423)]
+    clutter = [segmentation.alpha(composites.composite(seed, "cluttered").rgb)[1] for seed in range(420, 423)]
     assert min(plain) > 0.8
     assert np.mean(clutter) < np.mean(plain) - 0.05
 
 
 def test_nothing_but_ground_is_nothing_to_be_sure_of() -> None:
-    alpha, confidence = cut.alpha(np.full((90, 120, 3), 200, np.uint8))
+    alpha, confidence = segmentation.alpha(np.full((90, 120, 3), 200, np.uint8))
     assert alpha.shape == (90, 120)
     assert confidence < 0.85
 
@@ -111,7 +111,7 @@ def landscape(seed: int) -> Any:
 
 
 def test_a_landscape_has_no_subject_and_it_is_told(tmp_path: Path) -> None:
-    told = [cut.alpha(landscape(seed))[1] for seed in range(6)]
+    told = [segmentation.alpha(landscape(seed))[1] for seed in range(6)]
     assert np.mean(told) < 0.5, told
     assert max(told) < 0.85, told
     note = Note(tmp_path)
@@ -124,7 +124,7 @@ def test_hair_is_soft_and_carries_no_colour_of_the_ground() -> None:
     known = next(
         one for one in (composites.composite(seed, "plain") for seed in range(500, 540)) if one.name == "fur"
     )
-    alpha, _ = cut.alpha(known.rgb)
+    alpha, _ = segmentation.alpha(known.rgb)
     band = (known.alpha > 0.15) & (known.alpha < 0.85)
     assert ((alpha > 0.1) & (alpha < 0.9))[band].mean() > 0.4
     clean = edges.decontaminated(known.rgb, alpha)
@@ -142,27 +142,27 @@ def test_a_shadow_belongs_to_the_ground() -> None:
     rgb = np.rint(rgb * (1 - 0.35 * shadow[..., None])).astype(np.uint8)
     cv2.circle(rgb, (120, 100), 55, (190, 40, 30), -1)
     rgb = np.clip(rgb + np.random.default_rng(1).normal(0, 1.5, rgb.shape), 0, 255).astype(np.uint8)
-    alpha, _ = cut.alpha(rgb)
+    alpha, _ = segmentation.alpha(rgb)
     assert alpha[100, 120] == 1
     assert alpha[160, 205] < 0.1
-    assert ground.look(rgb.astype(np.float32) / 255).plain
+    assert background.look(rgb.astype(np.float32) / 255).plain
 
 
 def test_a_hint_leads_where_the_picture_alone_does_not() -> None:
     known = composites.composite(5009, "cluttered")
-    alone = overlap(cut.alpha(known.rgb)[0], known.alpha)
-    hinted = overlap(cut.alpha(known.rgb, np.roll(known.alpha, 3, 1))[0], known.alpha)
+    alone = overlap(segmentation.alpha(known.rgb)[0], known.alpha)
+    hinted = overlap(segmentation.alpha(known.rgb, np.roll(known.alpha, 3, 1))[0], known.alpha)
     assert hinted > alone
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 400), (400, 1), (9, 9), (17, 900)])
 def test_no_shape_is_too_odd(size: tuple[int, int]) -> None:
     rgb = np.random.default_rng(1).integers(0, 255, (*size, 3), np.uint8)
-    alpha, confidence = cut.alpha(rgb)
+    alpha, confidence = segmentation.alpha(rgb)
     assert alpha.shape == size
     assert 0 <= confidence <= 1
     assert saliency.saliency(rgb).shape == size
-    assert isinstance(faces.find(rgb), tuple)
+    assert isinstance(face_detection.find(rgb), tuple)
 
 
 def test_the_engine_gives_a_png_and_warns_when_it_is_unsure(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from sixfold import settings
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.image.scene import compose, noise, shapes, words
+from sixfold.engines.image.scene import compose, noise, prompt_parser, shapes
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.unit.engines import scene_pixels as pixels
 
@@ -251,26 +251,26 @@ def test_the_file_is_of_the_asked_kind(kind: str, start: bytes) -> None:
 
 
 def test_a_negative_prompt_takes_the_subject_out() -> None:
-    scene = words.parse("a cat and a dog in a meadow", "cat")
+    scene = prompt_parser.parse("a cat and a dog in a meadow", "cat")
     assert [subject.name for subject in scene.subjects] == ["dog"]
     changed = paint("a lighthouse by the sea at noon", negative_prompt="lighthouse")
     assert pixels.stands_out(paint("a lighthouse by the sea at noon"), changed)
 
 
 def test_a_negation_inside_the_prompt_counts_too() -> None:
-    scene = words.parse("a beach without people, no clouds")
+    scene = prompt_parser.parse("a beach without people, no clouds")
     assert scene.subjects == ()
     assert scene.weather is None
 
 
 def test_inflections_phrases_and_other_languages_are_understood() -> None:
-    assert [s.name for s in words.parse("three running foxes").subjects] == ["fox"]
-    assert words.parse("three running foxes").subjects[0].count == 3
-    assert words.parse("the golden hour").time == "sunset"
-    assert words.parse("Wölfe im Wald").places == ("forest",)
-    assert words.parse("夜晚的城市").time == "night"
-    assert words.parse("a red car").subjects[0].colour == "red"
-    assert words.parse("many cities").places == ("city",)
+    assert [s.name for s in prompt_parser.parse("three running foxes").subjects] == ["fox"]
+    assert prompt_parser.parse("three running foxes").subjects[0].count == 3
+    assert prompt_parser.parse("the golden hour").time == "sunset"
+    assert prompt_parser.parse("Wölfe im Wald").places == ("forest",)
+    assert prompt_parser.parse("夜晚的城市").time == "night"
+    assert prompt_parser.parse("a red car").subjects[0].colour == "red"
+    assert prompt_parser.parse("many cities").places == ("city",)
 
 
 TOGETHER: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
@@ -294,13 +294,13 @@ TOGETHER: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
 def test_words_that_belong_together_mean_what_none_of_them_means_alone(
     prompt: str, places: tuple[str, ...], subjects: tuple[str, ...]
 ) -> None:
-    scene = words.parse(prompt)
+    scene = prompt_parser.parse(prompt)
     assert scene.places == places
     assert tuple(subject.name for subject in scene.subjects) == subjects
 
 
 def test_a_fishing_village_lies_at_the_water_with_its_houses_mirrored() -> None:
-    plan = compose.plan(words.parse("a fishing village"), 1, (320, 512))
+    plan = compose.plan(prompt_parser.parse("a fishing village"), 1, (320, 512))
     assert plan.place == "harbour"
     picture = paint("a fishing village at noon", seed=1, width=512, height=320).astype(np.float32)
     roofs = picture[..., 2] > 1.6 * picture[..., 0]  # blue, green, red

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import Task
-from sixfold.engines.image.scene import compose, figures, painter, placing, shapes, words
+from sixfold.engines.image.scene import compose, layout, painter, prompt_parser, shapes, subjects
 from sixfold.engines.image.scene.engine import SceneEngine
 from tests.unit.engines import scene_pixels as pixels
 
@@ -43,7 +43,7 @@ def paint(prompt: str, model: str = "ra2", **inputs: Any) -> pixels.Picture:
 
 
 def place(prompt: str) -> str:
-    return compose.plan(words.parse(prompt), 1, (256, 256)).place
+    return compose.plan(prompt_parser.parse(prompt), 1, (256, 256)).place
 
 
 def corners(picture: pixels.Picture) -> np.ndarray[Any, Any]:
@@ -84,8 +84,8 @@ def test_a_black_background_is_black_and_a_plain_one_is_no_room() -> None:
     assert corners(paint("a watch on a black background", "photoreal")).max() < 50
     assert place("a shoe, plain background") == "studio"
     assert place("白い猫、白背景") == "studio"
-    assert words.parse("una taza, fondo blanco").backdrop == "white"
-    assert words.parse("a bag isolated on white").backdrop == "white"
+    assert prompt_parser.parse("una taza, fondo blanco").backdrop == "white"
+    assert prompt_parser.parse("a bag isolated on white").backdrop == "white"
     assert place("a village with mountains in the background") == "village"
 
 
@@ -99,7 +99,7 @@ def test_as_many_things_are_seen_as_were_asked_for(count: int) -> None:
 
 
 def test_a_thing_and_what_it_wears_have_their_own_colours_and_the_rest_has_none_of_them() -> None:
-    scene = words.parse("a blue cat with a red scarf")
+    scene = prompt_parser.parse("a blue cat with a red scarf")
     assert scene.subjects[0].colour == "blue"
     assert dict(scene.worn)["scarf"] == "red"
     assert scene.colours == ()
@@ -112,7 +112,7 @@ def test_a_thing_and_what_it_wears_have_their_own_colours_and_the_rest_has_none_
 
 @pytest.mark.parametrize(("hair", "low", "high"), [("red", 5, 35), ("blue", 200, 240), ("green", 90, 170)])
 def test_a_portrait_is_a_face_with_the_hair_that_was_asked_for(hair: str, low: float, high: float) -> None:
-    assert words.parse(f"a girl with {hair} hair").frame == "portrait"
+    assert prompt_parser.parse(f"a girl with {hair} hair").frame == "portrait"
     picture = paint(f"portrait of a woman with {hair} hair", "photoreal")
     middle = picture[:, 90:200]
     bald = paint("portrait of a woman with grey hair", "photoreal")[:, 90:200]
@@ -120,7 +120,7 @@ def test_a_portrait_is_a_face_with_the_hair_that_was_asked_for(hair: str, low: f
 
 
 def test_a_portrait_of_an_animal_shows_it_large_and_nobody_else() -> None:
-    scene = words.parse("close-up portrait of a cat")
+    scene = prompt_parser.parse("close-up portrait of a cat")
     assert [subject.name for subject in scene.subjects] == ["cat"]
     near, far = paint("portrait of a ginger cat"), paint("a ginger cat, studio")
     assert share(near, 10, 40) > share(far, 10, 40)
@@ -145,11 +145,11 @@ def test_heads_for_portraits_have_every_part_that_can_be_named() -> None:
     ],
 )
 def test_what_is_to_be_read_is_found_in_the_prompt(prompt: str, text: str) -> None:
-    assert words.parse(prompt).letters == text
+    assert prompt_parser.parse(prompt).letters == text
 
 
 def test_letters_are_painted_and_others_look_otherwise() -> None:
-    scene = words.parse("a wooden sign that says OPEN")
+    scene = prompt_parser.parse("a wooden sign that says OPEN")
     one, two = (
         painter.paint(replace(scene, letters=text), "ra2", 5, (256, 288), lambda _stage: None)
         for text in ("OPEN", "SALE")
@@ -185,7 +185,7 @@ LINKS: list[tuple[str, tuple[str, str, str] | None]] = [
 def test_who_is_on_whom_is_read_from_the_words_between_them(
     prompt: str, link: tuple[str, str, str] | None
 ) -> None:
-    assert words.parse(prompt).link == link
+    assert prompt_parser.parse(prompt).link == link
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_who_is_on_whom_is_read_from_the_words_between_them(
      ("two kittens in a basket", 2), ("a basket with two kittens", 1)],
 )  # fmt: skip
 def test_words_of_number_count_where_they_mean_one(prompt: str, count: int) -> None:
-    assert words.parse(prompt).subjects[0].count == count
+    assert prompt_parser.parse(prompt).subjects[0].count == count
 
 
 COLOURS: list[tuple[str, tuple[str, ...]]] = [
@@ -212,7 +212,7 @@ COLOURS: list[tuple[str, tuple[str, ...]]] = [
 def test_a_colour_is_the_whole_picture_s_only_where_it_is_nobody_else_s(
     prompt: str, colours: tuple[str, ...]
 ) -> None:
-    assert words.parse(prompt).colours == colours
+    assert prompt_parser.parse(prompt).colours == colours
 
 
 def test_streets_and_rooms_are_streets_and_rooms() -> None:
@@ -220,7 +220,7 @@ def test_streets_and_rooms_are_streets_and_rooms() -> None:
     assert place("a yellow car") == "street"
     assert place("the skyline of a city") == "city"
     assert place("an apple and a boy") == "interior"
-    assert words.parse("the camera pans left over a lake").subjects == ()
+    assert prompt_parser.parse("the camera pans left over a lake").subjects == ()
     assert place("a girl with an umbrella on a bridge") == shapes.library()["bridge"].home[0]
     dark, day = paint("a city street at night"), paint("a city street at noon")
     assert float(pixels.grey(dark).mean()) < float(pixels.grey(day).mean()) * 0.6
@@ -236,11 +236,11 @@ def test_what_is_isometric_stands_by_itself_on_a_plain_ground(prompt: str) -> No
     assert float(picture[80:180, 90:200].reshape(-1, 3).std(0).max()) > 30
 
 
-def spots(prompt: str) -> dict[str, list[figures.Spot]]:
+def spots(prompt: str) -> dict[str, list[subjects.Spot]]:
     """Where each thing of a prompt stands, in the order of painting."""
-    stage = painter.staged(words.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
-    found: dict[str, list[figures.Spot]] = {}
-    for subject, _, spot in placing.spots(stage):
+    stage = painter.staged(prompt_parser.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
+    found: dict[str, list[subjects.Spot]] = {}
+    for subject, _, spot in layout.spots(stage):
         found.setdefault(subject.name, []).append(spot)
     return found
 
@@ -290,9 +290,9 @@ def test_who_works_at_a_thing_stands_behind_it_and_is_taller(prompt: str, who: s
     [("a cat in a basket", "basket"), ("a robot playing the piano", "piano"), ("a cat in a basket", "cat")],
 )
 def test_who_has_no_host_stands_by_itself(prompt: str, negative: str) -> None:
-    stage = painter.staged(words.parse(prompt, negative), "ra2", 5, (240, 320), lambda _stage: None)
-    assert [subject.name for subject, _, _ in placing.spots(stage)] == [
-        subject.name for subject in words.parse(prompt, negative).subjects
+    stage = painter.staged(prompt_parser.parse(prompt, negative), "ra2", 5, (240, 320), lambda _stage: None)
+    assert [subject.name for subject, _, _ in layout.spots(stage)] == [
+        subject.name for subject in prompt_parser.parse(prompt, negative).subjects
     ]
     assert list(spots("portrait of a cat in a basket")) == ["cat"]
 
@@ -304,10 +304,10 @@ def test_two_on_a_seat_sit_side_by_side_and_none_is_lost() -> None:
 
 
 def test_what_people_do_tells_what_they_wear_and_the_prompt_s_own_word_comes_first() -> None:
-    assert {"toque": "white", "scarf": "none"}.items() <= dict(words.parse("a chef").worn).items()
-    assert dict(words.parse("a chef with a red scarf").worn)["scarf"] == "red"
-    assert dict(words.parse("portrait of an old sailor").worn)["beard"] == "grey"
-    assert words.parse("portrait of an old sailor").subjects[0].name == "bust_man"
+    assert {"toque": "white", "scarf": "none"}.items() <= dict(prompt_parser.parse("a chef").worn).items()
+    assert dict(prompt_parser.parse("a chef with a red scarf").worn)["scarf"] == "red"
+    assert dict(prompt_parser.parse("portrait of an old sailor").worn)["beard"] == "grey"
+    assert prompt_parser.parse("portrait of an old sailor").subjects[0].name == "bust_man"
     plain, dressed = paint("portrait of a man"), paint("portrait of a sailor")
     assert float((dressed[10:50, 110:180].min(2) > 170).mean()) > 0.2
     assert float((np.abs(plain.astype(np.int16) - dressed).max(2) > 40).mean()) > 0.05
@@ -333,7 +333,7 @@ def test_each_part_that_a_trade_wears_is_drawn_and_its_colour_is_known() -> None
     ],
 )
 def test_a_wall_fills_the_picture_in_its_courses(prompt: str, surface: str, low: float, high: float) -> None:
-    scene = words.parse(prompt)
+    scene = prompt_parser.parse(prompt)
     assert (scene.surface, scene.colours, place(prompt)) == (surface, (), "studio")
     picture = paint(prompt)
     assert share(picture, low, high) > 0.6
@@ -342,7 +342,7 @@ def test_a_wall_fills_the_picture_in_its_courses(prompt: str, surface: str, low:
 
 
 def test_a_wall_in_a_place_is_no_picture_of_its_own() -> None:
-    assert words.parse("a cat on a brick wall in a garden").surface is None
+    assert prompt_parser.parse("a cat on a brick wall in a garden").surface is None
     assert place("a fox in a garden with a red brick wall") == "garden"
     cat = paint("a cat in front of a brick wall")
     assert float(np.abs(cat.astype(np.int16) - paint("a brick wall")).max(2)[100:].mean()) > 20
@@ -352,7 +352,7 @@ def test_a_wall_in_a_place_is_no_picture_of_its_own() -> None:
     "prompt", ["a qwzzt on a white background", "icon of a qwzzt", "logo for my startup"]
 )
 def test_paper_and_tile_never_stay_empty_where_something_unknown_is_named(prompt: str) -> None:
-    scene = words.parse(prompt)
+    scene = prompt_parser.parse(prompt)
     assert scene.strange
     assert "subjects" not in scene.recognised()
     middle = paint(prompt)[70:190, 80:210].reshape(-1, 3)
@@ -360,13 +360,13 @@ def test_paper_and_tile_never_stay_empty_where_something_unknown_is_named(prompt
 
 
 def test_plain_paper_stays_plain() -> None:
-    assert not words.parse("a plain white background").strange
+    assert not prompt_parser.parse("a plain white background").strange
     assert float(paint("a plain white background")[80:180].std()) < 8
 
 
 @pytest.mark.parametrize("prompt", ["app icon of a camera", "a camera icon", "photo of a camera"])
 def test_a_camera_is_a_thing_where_it_is_pictured(prompt: str) -> None:
-    assert [subject.name for subject in words.parse(prompt).subjects] == ["dslr"]
+    assert [subject.name for subject in prompt_parser.parse(prompt).subjects] == ["dslr"]
 
 
 def test_an_abstract_study_takes_the_colours_that_are_named() -> None:

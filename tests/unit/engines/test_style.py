@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.style import names, reading
+from sixfold.engines.image.style import names, prompt_parser
 from sixfold.engines.image.style.engine import StyleEngine
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.image.style.recipes import RECIPES
@@ -241,7 +241,7 @@ def test_a_free_prompt_is_a_preview_and_follows_its_words(source: Path) -> None:
 
 
 def test_a_prompt_is_read_into_media_palette_light_and_brush() -> None:
-    plan = reading.read("a neon city as an oil painting, with rough strokes on canvas, foggy, no red")
+    plan = prompt_parser.read("a neon city as an oil painting, with rough strokes on canvas, foggy, no red")
     assert plan.grade == "cyberpunk"
     assert plan.media == ("oil painting",)
     assert plan.rough > 1

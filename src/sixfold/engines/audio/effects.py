@@ -9,8 +9,8 @@ import numpy as np
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.audio import files
-from sixfold.engines.audio.sound import loudness, track
-from sixfold.engines.audio.sound.tape import RATE, Array, Tape
+from sixfold.engines.audio.ambience import loudness, track
+from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, Tape
 from sixfold.engines.image.scene import noise
 
 Rng = np.random.Generator

@@ -13,8 +13,8 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines import demux
 from sixfold.engines.audio import files
-from sixfold.engines.encode import films, reading, waves
-from sixfold.engines.encode.reading import Part
+from sixfold.engines.encode import probe, transcode, waveform
+from sixfold.engines.encode.probe import Part
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import UnreadableImage
 from sixfold.engines.video.encode import KINDS
@@ -40,7 +40,7 @@ class _Job:
 
     def part(self) -> Part:
         """What is taken of the file."""
-        return reading.part(self.path, self.inputs)
+        return probe.part(self.path, self.inputs)
 
 
 class EncodeEngine:
@@ -55,7 +55,7 @@ class EncodeEngine:
         def step(part: float) -> None:
             context.progress(_DONE * part)
 
-        job = _Job(reading.source(task), task.inputs, context.scratch, step)
+        job = _Job(probe.source(task), task.inputs, context.scratch, step)
         return Result((_OPERATIONS[str(task.inputs["operation"])](job),), quality="full")
 
 
@@ -76,9 +76,9 @@ def _film(kind: str) -> Callable[[_Job], Artifact]:
         target = job.scratch / f"film.{kind}"
 
         def choose(shape: tuple[int, int]) -> tuple[int, int]:
-            return films.size_of(shape, job.width)
+            return transcode.size_of(shape, job.width)
 
-        info = films.transcoded(job.part(), KINDS[kind], target, choose, job.step)
+        info = transcode.transcoded(job.part(), KINDS[kind], target, choose, job.step)
         return Artifact(KINDS[kind].content_type, info=info, path=target)
 
     return made
@@ -86,7 +86,7 @@ def _film(kind: str) -> Callable[[_Job], Artifact]:
 
 def _gif(job: _Job) -> Artifact:
     target = job.scratch / "film.gif"
-    info = films.animated(job.part(), target, job.width, job.step)
+    info = transcode.animated(job.part(), target, job.width, job.step)
     return Artifact("image/gif", info=info, path=target)
 
 
@@ -94,7 +94,7 @@ def _thumbnail(job: _Job) -> Artifact:
     start = job.inputs.get("start")
     if demux.demuxer(job.path) not in ("", "gif"):
         part = job.part()
-        picture = films.still(part, None if start is None else float(start), job.width or _STILL_WIDTH)
+        picture = transcode.still(part, None if start is None else float(start), job.width or _STILL_WIDTH)
         cover = None
     else:
         picture, cover = _picture(job)
@@ -120,7 +120,7 @@ def _waveform(job: _Job) -> Artifact:
     part = job.part()
     with demux.opened(job.path) as container:
         heard = files.pieces(container, part.begin, part.seconds)
-        picture = waves.drawn(heard, round(part.seconds * files.RATE), job.width or _WAVE_WIDTH)
+        picture = waveform.drawn(heard, round(part.seconds * files.RATE), job.width or _WAVE_WIDTH)
     job.step(0.9)
     info = {"width": picture.shape[1], "height": picture.shape[0]}
     return Artifact("image/png", encode.encode(np.ascontiguousarray(picture), format="png"), info)

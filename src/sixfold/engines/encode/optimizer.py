@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
-from sixfold.engines.encode import films, reading
+from sixfold.engines.encode import probe, transcode
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture, Pixels
 from sixfold.engines.video.encode import KINDS
@@ -53,7 +53,7 @@ class OptimizerEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """The files by their names, `files` with the facts of each, and the texts that a page needs."""
-        path = reading.source(task)
+        path = probe.source(task)
         shelf = _Shelf(context.scratch, path.stat().st_size)
         data = _OPERATIONS[str(task.inputs["operation"])](path, task.inputs, shelf, context.progress)
         told = {
@@ -177,10 +177,10 @@ def _ladder(
     path: Path, inputs: Mapping[str, Any], shelf: _Shelf, step: Callable[[float], None]
 ) -> dict[str, Any]:
     """Every height as AV1 in every container."""
-    whole = reading.part(path, {})
+    whole = probe.part(path, {})
     kinds = formats(str(inputs["formats"]), FILMS, PICTURES)
     wanted = numbers(str(inputs["heights"]), "heights")
-    shape = films.shape_of(whole)
+    shape = transcode.shape_of(whole)
     rungs = [(height, kind) for height in fitting(wanted, shape[1]) for kind in kinds]
     # From a film of little quality (1) to one that is hard to tell from its original (100).
     options = {"preset": "8", "crf": str(round(62 - 0.38 * int(inputs["quality"]))), "svtav1-params": "lp=1"}
@@ -192,9 +192,9 @@ def _ladder(
             step((count + part) / len(rungs))
 
         def choose(own: tuple[int, int], height: int = height) -> tuple[int, int]:
-            return films.size_of(own, height=height)
+            return transcode.size_of(own, height=height)
 
-        info = films.transcoded(whole, rung, shelf.scratch / name, choose, done)
+        info = transcode.transcoded(whole, rung, shelf.scratch / name, choose, done)
         shelf.keep(name, shelf.scratch / name, rung.content_type, {**info, "format": kind, "codec": "av1"})
     return {"original": {"width": shape[0], "height": shape[1], "duration": round(whole.seconds, 3)}}
 

@@ -18,9 +18,9 @@ from sixfold.clients.openai import Heard
 from sixfold.core.catalog.engines import Artifact, EngineError, Result, Task, UnusableInput
 from sixfold.engines.providers.image_runs import Desk
 from sixfold.engines.providers.model_table import Route, Used
-from sixfold.engines.speech import files, hearing, speaking, voices
-from sixfold.engines.speech.hearing import Segment, Word
-from sixfold.engines.video import reading
+from sixfold.engines.speech import files, synthesis, transcription, voices
+from sixfold.engines.speech.transcription import Segment, Word
+from sixfold.engines.video import decoder
 
 Wave = NDArray[np.float32]
 
@@ -52,7 +52,7 @@ Listen = Callable[[Recording, str, Report], Awaitable[tuple[Heard, Used]]]
 
 async def spoken(task: Task, route: Route, say: Say, desk: Desk) -> Result:
     """One file of sound in the format asked for, a long text in several calls."""
-    wanted = speaking.order(task)
+    wanted = synthesis.order(task)
     if wanted.language and wanted.language not in route.values.get("language", {}):
         desk.context.log(f"{desk.title} hears the language in the text itself: language is left out")
     asked, rest = _speed(route, wanted.speed)
@@ -76,7 +76,7 @@ async def spoken(task: Task, route: Route, say: Say, desk: Desk) -> Result:
 
 async def heard(task: Task, route: Route, listen: Listen, desk: Desk) -> Result:
     """The text, and its segments and words as far as the provider tells their times."""
-    wave = await asyncio.to_thread(hearing.sound, task)
+    wave = await asyncio.to_thread(transcription.sound, task)
     desk.context.progress(0.05)
     recording = await asyncio.to_thread(_recording, wave, desk.context.scratch)
     hint = str(task.inputs.get("language") or "").partition("-")[0].lower()
@@ -88,8 +88,8 @@ async def heard(task: Task, route: Route, listen: Listen, desk: Desk) -> Result:
     except TimeoutError:
         raise _late(desk) from None
     desk.context.progress(1.0)
-    segments = _segments(found, wave.size / hearing.RATE)
-    told = hearing.told(segments, wave, task, "full", _code(found.language or hint))
+    segments = _segments(found, wave.size / transcription.RATE)
+    told = transcription.told(segments, wave, task, "full", _code(found.language or hint))
     cost = route.price.micros(used)
     return dataclasses.replace(told, data={**told.data, **_served(route)}, upstream_cost_micros=cost)
 
@@ -114,7 +114,7 @@ async def fetched(address: Any, desk: Desk) -> bytes:
 # -- a text, and the sound of it ---------------------------------------------------------------------
 
 
-def _inputs(route: Route, wanted: speaking.Order, text: str, speed: float) -> dict[str, Any]:
+def _inputs(route: Route, wanted: synthesis.Order, text: str, speed: float) -> dict[str, Any]:
     """The model's inputs; a word of it with a dot lies within another."""
     values = {
         "prompt": text,
@@ -159,7 +159,7 @@ def _wave(said: bytes, path: Path, title: str, speed: float) -> Wave:
         path.unlink()
     if speed == 1:
         return wave
-    return np.concatenate([piece[0] for piece in reading.quickened(iter([np.stack([wave, wave])]), speed)])
+    return np.concatenate([piece[0] for piece in decoder.quickened(iter([np.stack([wave, wave])]), speed)])
 
 
 def _written(waves: Sequence[Wave], name: str, folder: Path) -> Artifact:
@@ -176,9 +176,9 @@ def _written(waves: Sequence[Wave], name: str, folder: Path) -> Artifact:
 
 
 def _recording(wave: Wave, folder: Path) -> Recording:
-    made = files.write(iter([wave]), hearing.RATE, "mp3", folder / "recording.mp3")
+    made = files.write(iter([wave]), transcription.RATE, "mp3", folder / "recording.mp3")
     assert made.path is not None  # noqa: S101 - it was written there
-    return Recording(made.path.read_bytes(), wave.size / hearing.RATE)
+    return Recording(made.path.read_bytes(), wave.size / transcription.RATE)
 
 
 def _segments(found: Heard, seconds: float) -> list[Segment]:

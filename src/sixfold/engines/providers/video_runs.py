@@ -32,10 +32,10 @@ from sixfold.engines.providers import image_io
 from sixfold.engines.providers.image_io import Sent
 from sixfold.engines.providers.image_runs import Desk
 from sixfold.engines.providers.model_table import Route, Used
-from sixfold.engines.video import container, fitting, orders, sizes, timing
-from sixfold.engines.video.fitting import Wanted
-from sixfold.engines.video.orders import Order
-from sixfold.engines.video.reading import Reel
+from sixfold.engines.video import conform, dimensions, probe, task_parser, timing
+from sixfold.engines.video.conform import Wanted
+from sixfold.engines.video.decoder import Reel
+from sixfold.engines.video.task_parser import Order
 
 PICTURES = ("image_url", "image")
 _BILLED_RATE = 16  # film models count seconds at this many frames, whatever rate is asked for
@@ -98,7 +98,7 @@ def picture_of(task: Task) -> Path | None:
 
 async def _asked(task: Task, route: Route, desk: Desk) -> Asked:
     """The provider's inputs."""
-    order = orders.read(task.inputs)
+    order = task_parser.read(task.inputs)
     sent = await _sent(picture_of(task), order, route)
     wanted, billed = None, order.frames / _BILLED_RATE * route.shares.get(order.resolution, 1.0)
     given = dict(task.inputs)
@@ -119,7 +119,7 @@ async def _sent(source: Path | None, order: Order, route: Route) -> Sent | None:
         if "seconds" not in route.fields:
             raise EngineError("This needs a source picture.")
         return None
-    shape = sizes.SHAPES.get(order.aspect) if route.counted else None
+    shape = dimensions.SHAPES.get(order.aspect) if route.counted else None
     return await asyncio.to_thread(image_io.prepared, source, shape=float(shape) if shape else None)
 
 
@@ -135,16 +135,16 @@ def _said(given: Mapping[str, Any], route: Route, desk: Desk) -> dict[str, Any]:
 async def finished(paths: tuple[Path, ...], asked: Asked, context: Context, title: str) -> Artifact:
     """The film as it was ordered, where it did not come so; raises `EngineError`."""
     try:
-        found = await asyncio.to_thread(container.look, paths[0])
+        found = await asyncio.to_thread(probe.look, paths[0])
         path = paths[0]
         if asked.order is not None:
-            shape = sizes.shape_of(asked.order.aspect, (found.width, found.height))
-            size = asked.order.size or sizes.frame(asked.order.resolution, shape)
+            shape = dimensions.shape_of(asked.order.aspect, (found.width, found.height))
+            size = asked.order.size or dimensions.frame(asked.order.resolution, shape)
             path = await counted(paths, asked.order, size, context)
         elif asked.wanted is not None:
-            path = await fitting.fitted(path, found, asked.wanted, context)
-        found = await asyncio.to_thread(container.look, path)
-    except (container.NoFilm, fitting.Unfit, UnusableInput) as error:
+            path = await conform.fitted(path, found, asked.wanted, context)
+        found = await asyncio.to_thread(probe.look, path)
+    except (probe.NoFilm, conform.Unfit, UnusableInput) as error:
         raise EngineError(f"{title} gave a film that cannot be read; try again.") from error
     return Artifact(found.content_type, b"", found.info(), path)
 
@@ -169,7 +169,7 @@ async def counted(
         frames_ = _Counted(paths)
         timing.write(iter(frames_), at, order, size, target, step)
         if frames_.count < _ENOUGH * float(order.seconds * at):
-            raise fitting.Unfit("too short")
+            raise conform.Unfit("too short")
 
     try:
         await asyncio.to_thread(write)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
-from sixfold.engines.speech import files, speaking, stretch
+from sixfold.engines.speech import files, synthesis, time_stretch
 
 _SAMPLE_RATE = 24_000
 _SAMPLE_SECONDS = 30.0
@@ -33,7 +33,7 @@ class CloneEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """One file of sound, sentence by sentence."""
-        wanted = speaking.order(task)
+        wanted = synthesis.order(task)
         sample = self._sample(task, context)
         self._torch.manual_seed(int(task.inputs.get("seed") or 0))
         rate = int(self._model.sr)
@@ -41,9 +41,9 @@ class CloneEngine:
         def speak(text: str) -> NDArray[np.float32]:
             made = self._model.generate(text, **({"audio_prompt_path": str(sample)} if sample else {}))
             wave = made.detach().cpu().numpy().reshape(-1).astype(np.float32)
-            return stretch.to_length(wave, round(wave.size / wanted.speed), rate)
+            return time_stretch.to_length(wave, round(wave.size / wanted.speed), rate)
 
-        artifact = speaking.recorded(wanted, speak, rate, context)
+        artifact = synthesis.recorded(wanted, speak, rate, context)
         return Result((artifact,), {"duration": artifact.info["duration"]}, "full")
 
     @staticmethod

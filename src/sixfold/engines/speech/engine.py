@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.engines.speech import espeak, speaking, stretch, studio, voices
+from sixfold.engines.speech import espeak, post_processing, synthesis, time_stretch, voices
 from sixfold.engines.speech.espeak import Manner
-from sixfold.engines.speech.speaking import Order
+from sixfold.engines.speech.synthesis import Order
 
 Wave = NDArray[np.float32]
 
@@ -23,8 +23,8 @@ class SpeechEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """One file of sound: its length goes with `speed`, to the hundredth."""
-        wanted = speaking.order(task)
-        artifact = speaking.recorded(wanted, lambda text: said(text, wanted), _RATE, context)
+        wanted = synthesis.order(task)
+        artifact = synthesis.recorded(wanted, lambda text: said(text, wanted), _RATE, context)
         seconds = artifact.info["duration"]
         context.log(f"{len(wanted.sentences)} sentences in {seconds:g} s, spoken by {wanted.voice.id}")
         return Result((artifact,), {"voice": wanted.voice.id, "duration": seconds}, "preview")
@@ -32,12 +32,12 @@ class SpeechEngine:
 
 def said(text: str, wanted: Order) -> Wave:
     """A sentence at the speed that was asked for: by the synthesiser's own pace as far as that goes."""
-    natural = studio.trimmed(_spoken(text, wanted, wanted.voice.pace))
+    natural = post_processing.trimmed(_spoken(text, wanted, wanted.voice.pace))
     if wanted.speed == 1:
         return natural
     pace = round(min(espeak.FASTEST, max(espeak.SLOWEST, wanted.voice.pace * wanted.speed)))
-    return stretch.to_length(
-        studio.trimmed(_spoken(text, wanted, pace)), round(natural.size / wanted.speed), _RATE
+    return time_stretch.to_length(
+        post_processing.trimmed(_spoken(text, wanted, pace)), round(natural.size / wanted.speed), _RATE
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
-from sixfold.engines.speech import espeak, networks, speaking, voices
+from sixfold.engines.speech import espeak, networks, synthesis, voices
 from sixfold.engines.speech.voices import Voice
 
 Wave = NDArray[np.float32]
@@ -47,9 +47,9 @@ class KokoroEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """One file of sound, sentence by sentence, at the speed asked for."""
-        wanted = speaking.order(task)
+        wanted = synthesis.order(task)
         speaker = self.speaker(wanted.voice, wanted.language or wanted.voice.language)
-        artifact = speaking.recorded(
+        artifact = synthesis.recorded(
             wanted, lambda text: self._said(text, speaker, wanted.speed), _RATE, context
         )
         data = {"voice": wanted.voice.id, "duration": artifact.info["duration"], "speaker": speaker}

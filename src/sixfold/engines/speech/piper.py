@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.normalization import normalized
-from sixfold.engines.speech import espeak, networks, speaking, voices
+from sixfold.engines.speech import espeak, networks, synthesis, voices
 from sixfold.engines.speech.voices import Voice
 
 Wave = NDArray[np.float32]
@@ -45,12 +45,12 @@ class PiperEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """One file of sound, sentence by sentence, at the speed asked for."""
-        wanted = speaking.order(task)
+        wanted = synthesis.order(task)
         speaker = self.speaker(wanted.voice, wanted.language or wanted.voice.language)
         if speaker.file not in self._loaded:
             self._loaded = {speaker.file: _File(speaker.file)}  # one at a time is held
         file = self._loaded[speaker.file]
-        artifact = speaking.recorded(
+        artifact = synthesis.recorded(
             wanted, lambda text: file.said(text, speaker.number, wanted.speed), file.rate, context
         )
         return Result((artifact,), {"voice": wanted.voice.id, "duration": artifact.info["duration"]}, "full")

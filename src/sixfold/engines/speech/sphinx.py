@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.engines.speech import ears, hearing
-from sixfold.engines.speech.hearing import Segment, Word
+from sixfold.engines.speech import acoustic_adaptation, transcription
+from sixfold.engines.speech.transcription import Segment, Word
 
 _FRAMES = 100  # a second
 _TRIED = 8.0  # seconds of speech that both hear, at least
@@ -32,7 +32,7 @@ class Sphinx:
         from pocketsphinx import Decoder
 
         self._decoder: Any = Decoder(
-            samprate=hearing.RATE, loglevel="FATAL", bestpath=True, lw=_LANGUAGE, **options
+            samprate=transcription.RATE, loglevel="FATAL", bestpath=True, lw=_LANGUAGE, **options
         )
 
     def heard(self, wave: NDArray[np.float32], start: float) -> Segment:
@@ -52,7 +52,7 @@ class Sphinx:
             for part in self._decoder.seg() or ()
             if not _NO_WORD.fullmatch(part.word)
         ]
-        end = words[-1].end if words else start + wave.size / hearing.RATE
+        end = words[-1].end if words else start + wave.size / transcription.RATE
         text = " ".join(word.word for word in words)
         return Segment(text, words[0].start if words else start, end, words)
 
@@ -63,7 +63,7 @@ def moved() -> Sphinx:
 
     model = Path(get_model_path()) / "en-us" / "en-us"
     with tempfile.TemporaryDirectory() as folder:
-        means = ears.write(model, ears.moved(model), Path(folder) / "means")
+        means = acoustic_adaptation.write(model, acoustic_adaptation.moved(model), Path(folder) / "means")
         return Sphinx(mean=str(means))
 
 
@@ -79,8 +79,8 @@ class ListeningEngine:
     def run(self, task: Task, context: Context) -> Result:
         """The text, its segments and words."""
         context.progress(0.01)
-        wave = hearing.sound(task)
-        stretches = hearing.spoken(wave)
+        wave = transcription.sound(task)
+        stretches = transcription.spoken(wave)
         segments: list[Segment] = []
         both, ear, tried = (self.plain, self.moved), self.plain, 0.0
         first: tuple[list[Segment], list[Segment]] = ([], [])
@@ -88,16 +88,18 @@ class ListeningEngine:
             context.progress(0.05 + 0.95 * number / len(stretches))
             if tried < _TRIED:
                 for found, one in zip(first, both, strict=True):
-                    found.append(one.heard(wave[start:end], start / hearing.RATE))
-                tried += (end - start) / hearing.RATE
+                    found.append(one.heard(wave[start:end], start / transcription.RATE))
+                tried += (end - start) / transcription.RATE
                 better = int(_sure(first[1]) > _sure(first[0]))
                 segments, ear = list(first[better]), both[better]
             else:
-                segments.append(ear.heard(wave[start:end], start / hearing.RATE))
+                segments.append(ear.heard(wave[start:end], start / transcription.RATE))
         segments = [segment for segment in segments if segment.words]
         which = "our own voices" if ear is self.moved else "people"
-        context.log(f"{len(segments)} segments in {wave.size / hearing.RATE:.1f} s, heard as {which} speak")
-        return hearing.told(segments, wave, task, "preview", "en")
+        context.log(
+            f"{len(segments)} segments in {wave.size / transcription.RATE:.1f} s, heard as {which} speak"
+        )
+        return transcription.told(segments, wave, task, "preview", "en")
 
 
 def _sure(segments: list[Segment]) -> float:

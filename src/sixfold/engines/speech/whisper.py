@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
-from sixfold.engines.speech import hearing
-from sixfold.engines.speech.hearing import Segment, Word
+from sixfold.engines.speech import transcription
+from sixfold.engines.speech.transcription import Segment, Word
 
 
 class WhisperEngine:
@@ -27,7 +27,7 @@ class WhisperEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """The text, its segments and words, and the language that was heard."""
-        wave = hearing.sound(task)
+        wave = transcription.sound(task)
         hint = str(task.inputs.get("language") or "").partition("-")[0].lower()
         found, facts = self._model.transcribe(
             wave,
@@ -37,9 +37,9 @@ class WhisperEngine:
         )
         segments: list[Segment] = []
         for part in found:
-            context.progress(min(1.0, part.end * hearing.RATE / wave.size))
+            context.progress(min(1.0, part.end * transcription.RATE / wave.size))
             segments.append(_segment(part))
-        return hearing.told(segments, wave, task, "full", str(facts.language))
+        return transcription.told(segments, wave, task, "full", str(facts.language))
 
 
 def _segment(part: Any) -> Segment:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, Quality, Result, Task
-from sixfold.engines.three_d import baking, glb, sheets, subject, voxels
+from sixfold.engines.three_d import glb, mesh, subject, texture_bake, voxels
 from sixfold.engines.three_d.glb import Part
 from sixfold.engines.three_d.subject import Subject
 
@@ -60,13 +60,13 @@ class ReliefEngine:
         most = int(inputs.get("decimation_target") or _FACES)
         seen = subject.read(task, resolution, _FULL_RATIO)
         context.progress(0.35)
-        laid = sheets.fitting(seen.inside, most, resolution // 2, smooth=bool(inputs.get("remesh", True)))
+        laid = mesh.fitting(seen.inside, most, resolution // 2, smooth=bool(inputs.get("remesh", True)))
         across = _shorter(seen)
         back = _unseen(seen, int(inputs.get("seed") or 0)) * (_BACK * across)
-        closed = sheets.closed(laid, seen.near * (_FRONT * across), back, _distance(inputs.get("fov")))
+        closed = mesh.closed(laid, seen.near * (_FRONT * across), back, _distance(inputs.get("fov")))
         context.progress(0.6)
-        atlas = baking.Atlas.of(seen.inside)
-        material = baking.baked(seen, atlas, int(inputs.get("texture_size") or _TEXTURE))
+        atlas = texture_bake.Atlas.of(seen.inside)
+        material = texture_bake.baked(seen, atlas, int(inputs.get("texture_size") or _TEXTURE))
         context.progress(0.9)
         part = Part(
             closed.positions,
@@ -82,9 +82,9 @@ class ReliefEngine:
 
 def _body(seen: Subject, cells: int) -> Part:
     """A smooth body, alike before and behind, with a colour at every vertex."""
-    laid = sheets.laid(seen.inside, cells, smooth=True)
+    laid = mesh.laid(seen.inside, cells, smooth=True)
     deep = seen.near * (_FRONT * _shorter(seen))
-    closed = sheets.closed(laid, deep, deep, 1e6)
+    closed = mesh.closed(laid, deep, deep, 1e6)
     places = np.clip((laid.nodes[closed.node] * seen.side).astype(int), 0, seen.side - 1)
     colours = seen.rgb[places[:, 1], places[:, 0]] / 255
     return Part(closed.positions, closed.normals, closed.faces, glb.Material(), colours=glb.linear(colours))

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image import decode
-from sixfold.engines.image.depth import guess
-from sixfold.engines.image.matting import cut, edges
-from sixfold.engines.video import plates
+from sixfold.engines.image.depth import heuristic
+from sixfold.engines.image.matting import edges, segmentation
+from sixfold.engines.video import layers
 
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
@@ -57,9 +57,9 @@ def read(task: Task, side: int, ratio: float) -> Subject:
     inside = _warped(alpha, matrix, side, 0)
     colours = _warped(rgb, matrix, side, cv2.BORDER_REPLICATE)
     hidden = (cv2.erode(inside, np.ones((3, 3), np.uint8)) < 0.9).astype(np.uint8)
-    beyond = np.clip(np.rint(plates.filled(colours.astype(np.float32), hidden)), 0, 255).astype(np.uint8)
+    beyond = np.clip(np.rint(layers.filled(colours.astype(np.float32), hidden)), 0, 255).astype(np.uint8)
     drawn = np.where(hidden[..., None] > 0, beyond, colours)
-    return Subject(drawn, inside, body(inside, guess.nearness(drawn)), confidence)
+    return Subject(drawn, inside, body(inside, heuristic.nearness(drawn)), confidence)
 
 
 def body(inside: Array, nearness: Array) -> Array:
@@ -91,7 +91,7 @@ def _alpha(picture: decode.Picture) -> tuple[Array, float]:
     """The outline: the picture's own alpha where it has one, else its subject, else all of it."""
     if picture.alpha is not None:
         return picture.alpha.astype(np.float32) / 255, 1.0
-    alpha, confidence = cut.alpha(picture.rgb)
+    alpha, confidence = segmentation.alpha(picture.rgb)
     alpha = _main(alpha)
     if _LEAST < float((alpha > 0.5).mean()) < _MOST:
         return alpha.astype(np.float32), confidence

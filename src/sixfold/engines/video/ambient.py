@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.image.scene.words import Scene
-from sixfold.engines.video import parallax, planes
-from sixfold.engines.video.orders import Order
+from sixfold.engines.image.scene.prompt_parser import Scene
+from sixfold.engines.video import parallax, yuv
+from sixfold.engines.video.layers import Still
 from sixfold.engines.video.parallax import Ripple
-from sixfold.engines.video.planes import Planes
-from sixfold.engines.video.plates import Still
+from sixfold.engines.video.task_parser import Order
+from sixfold.engines.video.yuv import Planes
 
 Array = NDArray[Any]
 
@@ -102,7 +102,7 @@ class Falling:
     def __init__(self, fall: Fall, size: tuple[int, int], seed: int) -> None:
         rng = noise.stream(seed, fall.name)
         self._fall, self._size = fall, size
-        self._colours = [planes.colour_of(colour) for colour in fall.colours]
+        self._colours = [yuv.colour_of(colour) for colour in fall.colours]
         self._specks = [
             _Speck(
                 float(rng.random()),
@@ -357,7 +357,7 @@ def _veiled(picture: Planes, mist: Array, second: float, wind: float) -> Planes:
     amount = np.clip((0.18 + 0.3 * moved) * (0.25 + 0.75 * far[:, :width]), 0, 0.5)
     mask = cv2.resize((amount * 255).astype(np.uint8), picture.size, interpolation=cv2.INTER_LINEAR)
     half = cv2.resize(mask, (picture.size[0] // 2, picture.size[1] // 2), interpolation=cv2.INTER_AREA)
-    uv = cv2.merge([_toward(picture.uv[..., index], planes.NO_COLOUR, half) for index in (0, 1)])
+    uv = cv2.merge([_toward(picture.uv[..., index], yuv.NO_COLOUR, half) for index in (0, 1)])
     return Planes(_toward(picture.y, 205, mask), uv)
 
 

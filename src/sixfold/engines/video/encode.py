@@ -20,8 +20,8 @@ import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
-from sixfold.engines.video import encoders, planes
-from sixfold.engines.video.planes import Planes
+from sixfold.engines.video import encoders, yuv
+from sixfold.engines.video.yuv import Planes
 
 Array = NDArray[Any]
 Picture = Planes | tuple[Array, ...] | Array  # a tuple: lightness and two colours, 4:2:0
@@ -174,7 +174,7 @@ class Film:
 
 def sheets(rgb: Array) -> tuple[Array, ...]:
     """RGB of even sides as lightness and two colours."""
-    return planes.of_frame(_of_rgb(rgb, "yuv420p"))
+    return yuv.of_frame(_of_rgb(rgb, "yuv420p"))
 
 
 def _frame(picture: Picture, wanted: str) -> av.VideoFrame:

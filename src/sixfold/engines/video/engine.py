@@ -11,13 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
-from sixfold.engines.audio.sound import track
-from sixfold.engines.image.scene import words
-from sixfold.engines.image.scene.words import Scene
-from sixfold.engines.video import ambient, encode, moves, orders, parallax, plates, reuse, sizes, stills
-from sixfold.engines.video.moves import Path as CameraPath
-from sixfold.engines.video.orders import Order
-from sixfold.engines.video.plates import Still
+from sixfold.engines.audio.ambience import track
+from sixfold.engines.image.scene import prompt_parser
+from sixfold.engines.image.scene.prompt_parser import Scene
+from sixfold.engines.video import (
+    ambient,
+    camera_moves,
+    dimensions,
+    encode,
+    frame_reuse,
+    layers,
+    parallax,
+    source_image,
+    task_parser,
+)
+from sixfold.engines.video.camera_moves import Path as CameraPath
+from sixfold.engines.video.layers import Still
+from sixfold.engines.video.task_parser import Order
 
 _PICTURES = ("image_url", "image")
 _SHARPEST = 1.5  # times the film's size that a still is kept at, for what comes closer
@@ -40,19 +50,19 @@ class CameraEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Make one film."""
-        order = orders.read(task.inputs)
-        plan = moves.read(order.prompt, order.negative)
-        scene = words.parse(plan.rest, order.negative)
+        order = task_parser.read(task.inputs)
+        plan = camera_moves.read(order.prompt, order.negative)
+        scene = prompt_parser.parse(plan.rest, order.negative)
         picture = None if self._by_words else _picture(task, order)
         shape = None if picture is None else (picture.shape[1], picture.shape[0])
-        size = order.size or sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))
+        size = order.size or dimensions.frame(order.resolution, dimensions.shape_of(order.aspect, shape))
         path = CameraPath(plan, order.seconds, order.seed)
         base_zoom = parallax.margin((path.at(step / (_SAMPLES - 1)) for step in range(_SAMPLES)), size)
         still = _still(picture, _Wanted(scene, order, size, base_zoom), context)
         context.progress(_PREPARED)
         life = ambient.Life.of(scene, order, still, size)
         target = context.scratch / "film.mp4"
-        stage = parallax.Stage(plates.apart(still, parallax.grid(size)), size, base_zoom)
+        stage = parallax.Stage(layers.apart(still, parallax.grid(size)), size, base_zoom)
         reused = _film(target, _Shot(stage, path, life, order, size), context)
         info = {
             "width": size[0],
@@ -90,7 +100,7 @@ def _picture(task: Task, order: Order) -> Any:
     source = next((task.files[name] for name in _PICTURES if name in task.files), None)
     if source is None:
         return None
-    return stills.opened(source, round(sizes.SHORT_SIDES[order.resolution] * 2 * _SHARPEST))
+    return source_image.opened(source, round(dimensions.SHORT_SIDES[order.resolution] * 2 * _SHARPEST))
 
 
 def _still(picture: Any, wanted: _Wanted, context: Context) -> Still:
@@ -104,10 +114,10 @@ def _still(picture: Any, wanted: _Wanted, context: Context) -> Still:
             context.progress(_PREPARED * min(0.95, done / _STAGES))
 
         size = _even(wanted.size, wanted.base_zoom)
-        return stills.painted(wanted.scene, wanted.order.seed, size, step, wanted.order.effort)
+        return source_image.painted(wanted.scene, wanted.order.seed, size, step, wanted.order.effort)
     width, height = wanted.size
     detail = min(picture.shape[1] / width, picture.shape[0] / height)
-    return stills.sent(picture, _even(wanted.size, min(wanted.base_zoom, detail)))
+    return source_image.sent(picture, _even(wanted.size, min(wanted.base_zoom, detail)))
 
 
 def _even(size: tuple[int, int], scale: float) -> tuple[int, int]:
@@ -120,7 +130,7 @@ def _film(target: Path, shot: _Shot, context: Context) -> int:
     order, count = shot.order, shot.order.all_frames
     sound = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
     heard = None if sound is None else encode.Sound.of(sound)
-    frames = reuse.Frames(shot.stage, sparing=order.sparing)
+    frames = frame_reuse.Frames(shot.stage, sparing=order.sparing)
     with encode.Film(target, shot.size, order.shown_rate, heard) as film:
         for index in range(count):
             second = float(index / order.shown_rate)

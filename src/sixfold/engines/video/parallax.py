@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.video.moves import Pose
-from sixfold.engines.video.planes import Planes
-from sixfold.engines.video.plates import Plate
+from sixfold.engines.video.camera_moves import Pose
+from sixfold.engines.video.layers import Plate
+from sixfold.engines.video.yuv import Planes
 
 Array = NDArray[Any]
 _Map = tuple[Array, Array]  # columns and rows, float32

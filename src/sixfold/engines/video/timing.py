@@ -10,10 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sixfold.engines.audio.sound import track
-from sixfold.engines.video import encode, stills
+from sixfold.engines.audio.ambience import track
+from sixfold.engines.video import encode, source_image
 from sixfold.engines.video.interpolate import Between
-from sixfold.engines.video.orders import Order
+from sixfold.engines.video.task_parser import Order
 
 Array = NDArray[Any]
 
@@ -39,7 +39,7 @@ def write(
         pairs = _Pairs(made)
         for index in range(order.all_frames):
             place = index / order.shown_rate * rate
-            film.add(stills.covering(pairs.at(place), size))
+            film.add(source_image.covering(pairs.at(place), size))
             step((index + 1) / order.all_frames)
 
 

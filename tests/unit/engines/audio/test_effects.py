@@ -7,7 +7,7 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.audio import effects
-from sixfold.engines.audio.sound.tape import RATE
+from sixfold.engines.audio.ambience.loop_buffer import RATE
 
 
 @pytest.mark.parametrize("prompt", [*effects.EVENTS, "heavy rain on a roof", "footsteps in the rain"])

@@ -10,10 +10,10 @@ import pytest
 
 from sixfold.core.catalog.engines import Canceled, Task, UnusableInput
 from sixfold.engines.audio import files
-from sixfold.engines.audio.music import arranging, genres, instruments, lyrics, melody, theory
-from sixfold.engines.audio.music.arranging import Song, Wish
+from sixfold.engines.audio.ambience import loudness
+from sixfold.engines.audio.music import arrangement, genres, instruments, lyrics, melody, theory
+from sixfold.engines.audio.music.arrangement import Song, Wish
 from sixfold.engines.audio.music.engine import MusicEngine, bars
-from sixfold.engines.audio.sound import loudness
 from tests.unit.engines.audio import measuring
 from tests.unit.engines.audio.measuring import Array, Recorder
 
@@ -107,7 +107,7 @@ def test_every_voice_figure_and_drum_of_the_table_exists() -> None:
 def paper(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any) -> Song:
     """A song before it is played."""
     wish = Wish(genres.band(prompt), theory.key("C Major"), 120, **{"seed": 17, **changes})
-    return arranging.arranged(wish, arranging.sections(bars(wish, seconds)))
+    return arrangement.arranged(wish, arrangement.sections(bars(wish, seconds)))
 
 
 def test_a_prompt_may_leave_parts_out_and_name_the_lead() -> None:
@@ -124,7 +124,7 @@ def test_verses_and_choruses_come_back_and_are_told_apart() -> None:
     song = paper(seconds=80)
     starts = {name: [s for s in song.sections if s.name == name] for name in ("verse", "chorus")}
 
-    def tune(section: arranging.Section) -> list[tuple[float, int]]:
+    def tune(section: arrangement.Section) -> list[tuple[float, int]]:
         begin = section.bar * song.beats
         inside = [n for n in song.notes if n.part == "lead" and 0 <= n.beat - begin < 16 and n.loud > 0.4]
         return [(round(note.beat - begin, 2), note.pitch) for note in inside]

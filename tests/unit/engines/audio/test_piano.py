@@ -11,9 +11,9 @@ import pytest
 
 from sixfold.core.catalog.engines import Canceled, Task
 from sixfold.engines.audio import files
+from sixfold.engines.audio.ambience import loudness
 from sixfold.engines.audio.music import theory
-from sixfold.engines.audio.piano import baroque, engine, form, jazz, strings, voices
-from sixfold.engines.audio.sound import loudness
+from sixfold.engines.audio.piano import baroque, engine, jazz, strings, structure, voices
 from tests.unit.engines.audio import measuring
 from tests.unit.engines.audio.measuring import Array, Recorder
 
@@ -97,20 +97,20 @@ def test_every_number_of_bars_is_filled_to_its_end_and_no_further(bars: int) -> 
 
 
 def test_the_form_is_a_song_in_four_parts() -> None:
-    assert [(part.name, part.bar, part.bars) for part in form.form(8)] == [
+    assert [(part.name, part.bar, part.bars) for part in structure.form(8)] == [
         ("A", 0, 2),
         ("A'", 2, 2),
         ("B", 4, 2),
         ("A", 6, 2),
     ]
-    assert all(sum(part.bars for part in form.form(bars)) == bars for bars in range(1, 33))
+    assert all(sum(part.bars for part in structure.form(bars)) == bars for bars in range(1, 33))
 
 
 @pytest.mark.parametrize("key", "CDEFGAB")
 def test_four_voices_never_go_in_parallel_fifths_or_octaves(key: str) -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        _, rows = baroque.skeleton(theory.key(key), form.form(16), rng)
+        _, rows = baroque.skeleton(theory.key(key), structure.form(16), rng)
         assert not voices.parallels(rows[:-1], rows[1:]).any()
         assert (np.diff(rows, axis=1) >= 0).all()
         assert (np.diff(rows[:, 1:], axis=1) > 0).all()
@@ -118,7 +118,7 @@ def test_four_voices_never_go_in_parallel_fifths_or_octaves(key: str) -> None:
 
 def test_baroque_cadences_lead_home() -> None:
     home = theory.key("D")
-    chords, _ = baroque.skeleton(home, form.form(8), np.random.default_rng(1))
+    chords, _ = baroque.skeleton(home, structure.form(8), np.random.default_rng(1))
     roots = [chord.root for chord in chords]
     assert roots[-3:] == [9, 2, 2]  # V I I
     assert roots[3] == 9  # the question ends on the fifth
@@ -126,7 +126,7 @@ def test_baroque_cadences_lead_home() -> None:
 
 def test_jazz_goes_by_two_and_five_and_its_chords_have_no_root() -> None:
     home = theory.key("C")
-    chords = jazz.changes(home, form.form(16), np.random.default_rng(1))
+    chords = jazz.changes(home, structure.form(16), np.random.default_rng(1))
     pairs = [(a.root, b.root) for a, b in itertools.pairwise(chords)]
     assert pairs.count((2, 7)) >= 4
     for numeral in ("ii7", "V7", "Imaj7", "vi7"):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sixfold.engines.audio.sound import loudness, track
-from sixfold.engines.audio.sound.tape import RATE, Tape
+from sixfold.engines.audio.ambience import loudness, track
+from sixfold.engines.audio.ambience.loop_buffer import RATE, Tape
 
 Array = NDArray[Any]
 SECONDS = 3.0

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.video.reading import NoSound, Reel, Voice
+from sixfold.engines.video.decoder import NoSound, Reel, Voice
 from tests.fakes import serving
 from tests.unit.engines.diffusers.conftest import PACKAGE_MISSING, Listener
 

@@ -150,13 +150,13 @@ def test_a_decoder_that_overflows_in_half_precision_is_tried_again_in_float32(we
 
 
 def test_noise_is_told_from_a_picture() -> None:
-    from sixfold.engines.image.diffusers import verdicts  # noqa: PLC0415 - the package's other parts need torch
+    from sixfold.engines.image.diffusers import image_checks  # noqa: PLC0415 - the package's other parts need torch
 
     ramp = np.tile(np.arange(64), (64, 1))
     picture = np.dstack([ramp, ramp.T, ramp])
     noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3))
-    assert not verdicts.is_noise(picture)
-    assert verdicts.is_noise(noise)
+    assert not image_checks.is_noise(picture)
+    assert image_checks.is_noise(noise)
 
 
 # -- memory ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 
 from sixfold.core.catalog.engines import Task
 from sixfold.core.sessions.engine import Controls, Step
-from sixfold.engines.live.motion import acts, body
+from sixfold.engines.live.motion import actions, body
 from sixfold.engines.live.motion.engine import MotionEngine
 from tests.unit.engines.video.films import Recorder
 
@@ -142,9 +142,9 @@ def test_the_same_controls_give_the_same_poses_in_one_step_or_in_many() -> None:
 
 
 def test_prompts_are_rows_of_acts() -> None:
-    row = acts.read("She walks quickly in a circle, then waves; finally sits down")
+    row = actions.read("She walks quickly in a circle, then waves; finally sits down")
     assert [doing.acts for doing in row] == [("walk",), ("wave",), ("sit",)]
     assert row[0].pace == pytest.approx(1.35)
     assert row[0].turn > 0
-    assert acts.read("a quiet afternoon")[0].acts == ("stand",)
-    assert acts.read("walk and wave")[0].acts == ("wave", "walk")
+    assert actions.read("a quiet afternoon")[0].acts == ("stand",)
+    assert actions.read("walk and wave")[0].acts == ("wave", "walk")

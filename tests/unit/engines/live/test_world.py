@@ -15,7 +15,7 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import Task
 from sixfold.core.sessions.engine import Controls, Step, Stepped
-from sixfold.engines.live.world import land, walk, words
+from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.engine import HEIGHT, WIDTH, WorldEngine
 from tests.unit.engines.video.films import Recorder
 
@@ -89,17 +89,17 @@ def test_a_new_prompt_changes_the_land_and_an_unseen_step_draws_nothing() -> Non
 
 @pytest.mark.parametrize("prompt", ["islands", "forest"])
 def test_water_and_trees_stop_a_walker(prompt: str) -> None:
-    ground = land.build(words.read(prompt))
+    ground = terrain.build(prompt_parser.read(prompt))
     assert len(ground.trees) > 50
     rng = np.random.default_rng(5)
-    state = walk.begin(ground, prompt)
+    state = navigation.begin(ground, prompt)
     met = 0
     for _ in range(60):
         state["yaw"] = float(rng.uniform(0, 2 * np.pi))
         before = state["x"], state["z"]
-        walk.advance(state, ground, ("w",), 2.0)
+        navigation.advance(state, ground, ("w",), 2.0)
         met += math.dist(before, (state["x"], state["z"])) < 4.0
-        height = float(ground.height[int(state["z"]) % land.SIZE, int(state["x"]) % land.SIZE])
+        height = float(ground.height[int(state["z"]) % terrain.SIZE, int(state["x"]) % terrain.SIZE])
         assert height > ground.water - 1.5
         away = np.hypot(ground.trees[:, 0] - state["x"], ground.trees[:, 1] - state["z"])
         assert away.min() > 0.7
@@ -107,22 +107,22 @@ def test_water_and_trees_stop_a_walker(prompt: str) -> None:
 
 
 def test_a_cliff_stops_a_walker_and_can_be_jumped_down() -> None:
-    level = land.build(words.read("meadow"))
-    height = np.full((land.SIZE, land.SIZE), 10.0, np.float32)
+    level = terrain.build(prompt_parser.read("meadow"))
+    height = np.full((terrain.SIZE, terrain.SIZE), 10.0, np.float32)
     height[:, 500:510] += np.arange(10, dtype=np.float32)  # 45 degrees up along x
     height[:, 510:] += 10
     cliff = dataclasses.replace(level, height=height, water=0.0, trees=np.zeros((0, 5), np.float32))
-    state = {**walk.begin(level, "meadow"), "x": 495.0, "z": 5.0, "yaw": math.pi / 2}
-    walk.advance(state, cliff, ("w",), 6.0)
+    state = {**navigation.begin(level, "meadow"), "x": 495.0, "z": 5.0, "yaw": math.pi / 2}
+    navigation.advance(state, cliff, ("w",), 6.0)
     assert 498.0 < state["x"] < 503.0
     state |= {"x": 515.0, "yaw": -math.pi / 2}
-    walk.advance(state, cliff, ("w",), 6.0)
+    navigation.advance(state, cliff, ("w",), 6.0)
     assert state["x"] < 499.0
     assert state["eye"] == pytest.approx(11.72, abs=0.1)
 
 
 def test_the_land_repeats_without_a_seam() -> None:
-    ground = land.build(words.read("mountains"))
+    ground = terrain.build(prompt_parser.read("mountains"))
     seam = np.abs(ground.height[:, 0] - ground.height[:, -1])
     usual = np.abs(np.diff(ground.height, axis=1))
     assert seam.max() <= usual.max() * 1.05
@@ -142,8 +142,8 @@ def test_a_single_run_gives_one_larger_picture_that_keys_and_steps_change() -> N
 
 
 def test_words_choose_the_place() -> None:
-    place = words.read("A snowy forest at midnight, heavy snowfall")
+    place = prompt_parser.read("A snowy forest at midnight, heavy snowfall")
     assert place.land["tree"] == "snowy"
     assert place.hour["stars"] == 1.0
     assert place.weather["falling"] == "snow"
-    assert words.read("nothing that is known").land["tree"] == "broadleaf"
+    assert prompt_parser.read("nothing that is known").land["tree"] == "broadleaf"

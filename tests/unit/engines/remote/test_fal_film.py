@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.providers.fal_video import FalFilmEngine
-from sixfold.engines.video.reading import Voice
+from sixfold.engines.video.decoder import Voice
 from sixfold.net import data_uris
 from tests.fakes import fal as fakes
 from tests.fakes import serving

@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.providers.replicate_video import ReplicateFilmEngine
-from sixfold.engines.video.reading import Reel, Voice
+from sixfold.engines.video.decoder import Reel, Voice
 from tests.fakes import replicate as fakes
 from tests.fakes import serving
 from tests.unit.engines.remote import parts

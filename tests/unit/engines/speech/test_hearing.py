@@ -18,11 +18,11 @@ pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
 from pocketsphinx import get_model_path
 
 from sixfold.core.catalog.engines import Task, UnusableInput
-from sixfold.engines.speech import ears as voices
-from sixfold.engines.speech import files, hearing
+from sixfold.engines.speech import acoustic_adaptation as voices
+from sixfold.engines.speech import files, transcription
 from sixfold.engines.speech.engine import SpeechEngine
+from sixfold.engines.speech.speech_to_speech import TalkingEngine
 from sixfold.engines.speech.sphinx import ListeningEngine
-from sixfold.engines.speech.talking import TalkingEngine
 from tests.unit.engines.speech.listening import Note
 
 RATE = 16_000
@@ -116,7 +116,7 @@ def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
     noise = 0.002 * np.random.default_rng(2).standard_normal(3 * RATE).astype(np.float32)
     voice = files.read(recording(tmp_path, "Open the door."), RATE)
     noise[RATE : RATE + voice.size] += voice[: 2 * RATE]
-    found = hearing.spoken(noise)
+    found = transcription.spoken(noise)
     assert len(found) == 1
     assert found[0][0] / RATE == pytest.approx(1, abs=0.35)
     assert found[0][1] / RATE == pytest.approx(1 + voice.size / RATE, abs=0.4)
@@ -124,9 +124,9 @@ def test_speech_is_looked_for_above_the_noise(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("top", [1, 8])
 def test_a_whistle_is_no_voice_and_what_has_overtones_may_be_one(top: int) -> None:
-    seconds = np.arange(2 * hearing.RATE) / hearing.RATE
+    seconds = np.arange(2 * transcription.RATE) / transcription.RATE
     wave = sum(0.3 / n * np.sin(2 * np.pi * 150 * n * seconds) for n in range(1, top + 1))
-    assert bool(hearing.spoken(np.asarray(wave, np.float32))) is (top > 1)
+    assert bool(transcription.spoken(np.asarray(wave, np.float32))) is (top > 1)
 
 
 def test_who_makes_no_pause_is_parted_where_it_is_quietest_and_no_word_is_heard_twice() -> None:
@@ -134,7 +134,7 @@ def test_who_makes_no_pause_is_parted_where_it_is_quietest_and_no_word_is_heard_
     voice = 0.2 * rng.standard_normal(moments.size).astype(np.float32)
     for gap in (19.0, 41.0, 62.0):
         voice[(moments > gap) & (moments < gap + 0.2)] = 0
-    found = hearing.spoken(voice)
+    found = transcription.spoken(voice)
     assert [(start / RATE, end / RATE) for start, end in found] == [
         pytest.approx(part, abs=0.25) for part in ((0, 19.1), (19.1, 41.1), (41.1, 62.1), (62.1, 70))
     ]

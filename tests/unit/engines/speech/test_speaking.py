@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 pytest.importorskip("espeakng_loader", reason="needs the extra `embedded`")
 
 from sixfold.core.catalog.engines import Artifact, Result, Task, UnusableInput
-from sixfold.engines.audio.sound import loudness
-from sixfold.engines.speech import espeak, files, sentences, stretch, voices
+from sixfold.engines.audio.ambience import loudness
+from sixfold.engines.speech import espeak, files, sentences, time_stretch, voices
 from sixfold.engines.speech.engine import SpeechEngine
 from tests.unit.engines.speech.listening import Note, pitch
 
@@ -154,7 +154,7 @@ def test_hostile_text_is_only_text(tmp_path: Path) -> None:
 def test_a_tone_keeps_its_pitch_when_it_is_stretched() -> None:
     tone = np.sin(np.arange(22_050) * 2 * np.pi * 200 / 22_050).astype(np.float32)
     for ratio in (0.4, 2.5):
-        longer = stretch.to_length(tone, round(tone.size * ratio), 22_050)
+        longer = time_stretch.to_length(tone, round(tone.size * ratio), 22_050)
         assert longer.size == pytest.approx(tone.size * ratio, rel=0.05)
         assert pitch(longer[1000:-1000], 22_050) == pytest.approx(200, rel=0.02)
 

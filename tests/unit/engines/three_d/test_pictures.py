@@ -11,7 +11,8 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.provenance import embed
-from sixfold.engines.three_d import sheets, voxels
+from sixfold.engines.three_d import mesh as three_d_mesh
+from sixfold.engines.three_d import voxels
 from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
 from tests.unit.engines import orders
 from tests.unit.engines.three_d import meshes
@@ -114,7 +115,7 @@ def test_remeshing_draws_the_mesh_to_the_outline() -> None:
     ball = cv2.circle(np.zeros((400, 400), np.float32), (200, 200), 150, 1.0, -1, cv2.LINE_AA)
     off = []
     for smooth in (True, False):
-        laid = sheets.laid(ball, 40, smooth=smooth)
+        laid = three_d_mesh.laid(ball, 40, smooth=smooth)
         away = np.linalg.norm(laid.nodes[laid.outline] * 400 - 200.5, axis=1) - 150
         off.append(float(np.abs(away).mean()))
     assert off[0] < 0.25 * off[1]

@@ -14,7 +14,16 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import Canceled, Task, UnusableInput
-from sixfold.engines.video import encode, interpolate, moves, parallax, planes, plates
+from sixfold.engines.video import (
+    camera_moves,
+    encode,
+    interpolate,
+    parallax,
+    yuv,
+)
+from sixfold.engines.video import (
+    layers as video_layers,
+)
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import worker_environment
 from tests.unit.engines.video import films
@@ -114,13 +123,13 @@ def test_closer_grows_and_farther_shrinks(tmp_path: Path, source: Path, prompt: 
 
 
 def test_near_things_go_farther_than_far_ones() -> None:
-    pose = moves.Pose(shift_x=0.03)
+    pose = camera_moves.Pose(shift_x=0.03)
     board = np.random.default_rng(1).integers(60, 200, (180, 320, 3), dtype=np.uint8)
     board = cv2.normalize(cv2.GaussianBlur(board, (0, 0), 4), films.NOTHING, 40, 220, cv2.NORM_MINMAX)
     near = np.zeros((45, 80), np.float32)
     near[:, 40:] = 1.0
-    stage = parallax.Stage(plates.apart(plates.Still(board, near), (80, 45)), (320, 180), 1.3)
-    here, there = (planes.to_rgb(stage.frame(one)) for one in (moves.Pose(), pose))
+    stage = parallax.Stage(video_layers.apart(video_layers.Still(board, near), (80, 45)), (320, 180), 1.3)
+    here, there = (yuv.to_rgb(stage.frame(one)) for one in (camera_moves.Pose(), pose))
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
     found = dis.calc(grey[0], grey[1], films.NOTHING)[..., 0]
@@ -155,8 +164,8 @@ def test_what_a_near_thing_hid_is_filled_from_around_it() -> None:
     front = np.zeros((180, 320), np.float32)
     front[40:150, 130:190] = 1
     near = np.where(cv2.resize(front, (80, 45)) > 0.5, 0.9, 0.1).astype(np.float32)
-    layers = plates.apart(plates.Still(board, near, (front,)), (80, 45))
-    behind = planes.to_rgb(layers[0].planes)
+    layers = video_layers.apart(video_layers.Still(board, near, (front,)), (80, 45))
+    behind = yuv.to_rgb(layers[0].planes)
     assert np.abs(behind.astype(int) - (40, 120, 200)).max() < 12
     assert len(layers) == 2
 
@@ -286,10 +295,13 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
 def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) -> None:
     rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
     stage = parallax.Stage(
-        plates.apart(plates.Still(rgb, np.full((80, 120), 0.5, np.float32)), (120, 80)), (480, 320), 1.2
+        video_layers.apart(video_layers.Still(rgb, np.full((80, 120), 0.5, np.float32)), (120, 80)),
+        (480, 320),
+        1.2,
     )
     first, truth, last = (
-        planes.to_rgb(stage.frame(moves.Pose(pan_x=0.02 * step, zoom=1 + 0.01 * step))) for step in range(3)
+        yuv.to_rgb(stage.frame(camera_moves.Pose(pan_x=0.02 * step, zoom=1 + 0.01 * step)))
+        for step in range(3)
     )
     made = next(interpolate.Between().frames(first, last, 1))
     blended = cv2.addWeighted(first, 0.5, last, 0.5, 0)

@@ -14,14 +14,14 @@ import pytest
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image.matting import selfcheck as pictures
 from sixfold.engines.video import encode
-from sixfold.engines.video.cutout import selfcheck
-from sixfold.engines.video.reading import Reel
+from sixfold.engines.video.decoder import Reel
+from sixfold.engines.video.matting import selfcheck
 from tests.unit.engines import onnx_model, onnx_tiny
 from tests.unit.engines.video.films import Recorder
 
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 
-from sixfold.engines.video.cutout.onnx import WeightsCutoutEngine
+from sixfold.engines.video.matting.onnx import WeightsCutoutEngine
 
 
 def frame(at: int, ground: int = 128) -> Any:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.video import encode, planes
+from sixfold.engines.video import encode, yuv
 from sixfold.engines.video.engine import CameraEngine
-from sixfold.engines.video.fx import VideoFxEngine
+from sixfold.engines.video.posterize import VideoFxEngine
 from tests.unit.engines import orders
 from tests.unit.engines.video import films
 
@@ -28,7 +28,7 @@ def ramp(path: Path, sound: bool = True) -> Path:
     with encode.Film(path, SIZE, RATE, encode.Sound.of(tone) if sound else None) as film:
         for at in range(FRAMES):
             row = (np.linspace(0, 255, SIZE[0]) + 2 * at).clip(0, 255).astype(np.uint8)
-            film.add(planes.of_rgb(np.repeat(np.tile(row, (SIZE[1], 1))[..., None], 3, axis=2)))
+            film.add(yuv.of_rgb(np.repeat(np.tile(row, (SIZE[1], 1))[..., None], 3, axis=2)))
     return path
 
 

@@ -9,8 +9,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.video.cutout import motion
-from sixfold.engines.video.cutout.masks import Masks
+from sixfold.engines.video.matting import motion
+from sixfold.engines.video.matting.masks import Masks
 from tests.corpora import moving
 from tests.corpora.composites import Stratum
 from tests.corpora.moving import Shot

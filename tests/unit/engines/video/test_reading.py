@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.video import encode, headers
-from sixfold.engines.video.reading import NoSound, Reel, Voice
+from sixfold.engines.video.decoder import NoSound, Reel, Voice
 from tests.areas.moving import film, wav, wave
 from tests.corpora import tricks
 

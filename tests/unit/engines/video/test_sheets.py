@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog import timeline
-from sixfold.engines.video import encode, planes
-from sixfold.engines.video.planes import Planes
-from sixfold.engines.video.reading import Reel
-from sixfold.engines.video.timeline import sheets, shots
-from sixfold.engines.video.timeline.sheets import PAPERS, Sheets
+from sixfold.engines.video import encode, yuv
+from sixfold.engines.video.decoder import Reel
+from sixfold.engines.video.timeline import clip_timing, compositing
+from sixfold.engines.video.timeline.compositing import PAPERS, Sheets
+from sixfold.engines.video.timeline.compositor import Stage
 from sixfold.engines.video.timeline.sprites import Sprite
-from sixfold.engines.video.timeline.stage import Stage
+from sixfold.engines.video.yuv import Planes
 
 SIZE = (64, 48)
 
@@ -33,7 +33,7 @@ def seen(canvas: Sheets) -> np.ndarray[Any, Any]:
     """A canvas in RGB."""
     if len(canvas) == 1:
         return canvas[0].astype(int)
-    return planes.to_rgb(Planes(canvas[0], np.dstack(canvas[1:]))).astype(int)
+    return yuv.to_rgb(Planes(canvas[0], np.dstack(canvas[1:]))).astype(int)
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +51,11 @@ def test_a_film_that_nothing_lies_over_is_not_changed(reel: Path, fit: str, box:
     clip = {"url": "a", "duration": 0.4, "fit": fit, **box}
     said = {"width": 64, "height": 48, "fps": 10, "tracks": [{"type": "video", "clips": [clip]}]}
     project = timeline.read(timeline.bare(timeline.measured(timeline.check(said), {})))
-    tracks = shots.of(project, {timeline.name_of(0, 0): reel})
+    tracks = clip_timing.of(project, {timeline.name_of(0, 0): reel})
     top, rows = (8, 32) if box else (0, 48)
     with closing(Stage(project, tracks, SIZE, PAPERS["mp4"])) as stage, closing(Reel(reel)) as own:
         for second in (0.0, 0.1, 0.2, 0.3):
-            wanted = planes.of_frame(own.at(second))
+            wanted = yuv.of_frame(own.at(second))
             for step, found, plane in zip((1, 2, 2), stage.picture(second), wanted, strict=True):
                 shown = slice(0, rows // step), slice(top // step, (top + rows) // step)
                 assert np.array_equal(found[shown[0]], plane[shown[1]])
@@ -75,7 +75,7 @@ def test_a_sprite_anywhere_looks_the_same_on_both_papers(left: int, top: int, op
         for kind in ("gif", "mp4"):
             paper = PAPERS[kind]
             canvas = paper.ground(SIZE, (40, 80, 160))
-            sheets.lay(paper, canvas, paper.layer(sprite), opacity)
+            compositing.lay(paper, canvas, paper.layer(sprite), opacity)
             shown.append(seen(canvas))
         apart = np.abs(shown[0] - shown[1])
         assert apart.mean() < 2.5

@@ -16,7 +16,8 @@ from PIL import Image
 from sixfold.core.catalog import css_colors, timeline
 from sixfold.core.catalog.engines import Canceled, EngineError, Task, UnusableInput
 from sixfold.engines.video import encode, gif
-from sixfold.engines.video.timeline import lettering, sprites
+from sixfold.engines.video.timeline import sprites
+from sixfold.engines.video.timeline import text as timeline_text
 from sixfold.engines.video.timeline.engine import TimelineEngine
 from sixfold.engines.video.timeline.mixing import CEILING, Limiter
 from tests.areas.moving import Seen, film, near, wav, wave
@@ -225,7 +226,7 @@ def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> s
         "tracks": [{"type": "text", "clips": [{"text": text, **clip}]}],
     }
     whole = timeline.read(timeline.check(said))
-    return lettering.of(whole.tracks[0].clips[0], whole)
+    return timeline_text.of(whole.tracks[0].clips[0], whole)
 
 
 def inked(found: sprites.Sprite) -> tuple[int, int, int, int]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from sixfold.engines.audio.music import tones
-from sixfold.engines.audio.music.tones import RATE, Array, Partials
+from sixfold.engines.audio.music import synthesis
+from sixfold.engines.audio.music.synthesis import RATE, Array, Partials
 
 PANS = {
     "hat": 0.3,
@@ -43,12 +43,12 @@ def _skin(high: float, low: float, fall: float, seconds: float) -> Array:
     """A membrane whose pitch falls from `high` to `low` Hz."""
     time = _time(seconds)
     phase = math.tau * (low * time + (high - low) * fall * (1 - np.exp(-time / fall)))
-    return (np.sin(phase) * tones.dying(time.size, seconds)).astype(np.float32)
+    return (np.sin(phase) * synthesis.dying(time.size, seconds)).astype(np.float32)
 
 
 def _hiss(rng: np.random.Generator, low: float, high: float, seconds: float, whole: float = 0.0) -> Array:
     length = round((whole or seconds * 1.2) * RATE)
-    return tones.shaped(length, rng, low, high) * tones.dying(length, seconds)
+    return synthesis.shaped(length, rng, low, high) * synthesis.dying(length, seconds)
 
 
 def _over(*waves: Array) -> Array:
@@ -61,12 +61,12 @@ def _over(*waves: Array) -> Array:
 
 def kick(rng: np.random.Generator) -> Array:
     """A bass drum."""
-    return tones.rise(_over(_skin(160, 48, 0.035, 0.42), 0.12 * _hiss(rng, 1500, 6000, 0.02)), 0.001)
+    return synthesis.rise(_over(_skin(160, 48, 0.035, 0.42), 0.12 * _hiss(rng, 1500, 6000, 0.02)), 0.001)
 
 
 def snare(rng: np.random.Generator) -> Array:
     """A snare drum."""
-    return tones.rise(
+    return synthesis.rise(
         _over(
             0.55 * _skin(250, 178, 0.02, 0.16),
             0.3 * _hiss(rng, 900, 9000, 0.24),
@@ -78,12 +78,12 @@ def snare(rng: np.random.Generator) -> Array:
 
 def hat(rng: np.random.Generator) -> Array:
     """Two cymbals, shut."""
-    return tones.rise(0.5 * _hiss(rng, 6500, 16000, 0.07), 0.0007)
+    return synthesis.rise(0.5 * _hiss(rng, 6500, 16000, 0.07), 0.0007)
 
 
 def open_hat(rng: np.random.Generator) -> Array:
     """Two cymbals, open."""
-    return tones.rise(0.45 * _hiss(rng, 6000, 16000, 0.4), 0.0007)
+    return synthesis.rise(0.45 * _hiss(rng, 6000, 16000, 0.4), 0.0007)
 
 
 def clap(rng: np.random.Generator) -> Array:
@@ -93,12 +93,12 @@ def clap(rng: np.random.Generator) -> Array:
         begin = round(late * RATE)
         part = 0.5 * _hiss(rng, 900, 4500, 0.03)
         whole[begin : begin + part.size] += part
-    return tones.rise(whole, 0.001)
+    return synthesis.rise(whole, 0.001)
 
 
 def rim(rng: np.random.Generator) -> Array:
     """A stick on the rim."""
-    wood = tones.ring(
+    wood = synthesis.ring(
         Partials(
             np.array([830.0, 1710.0, 2450.0]),
             np.array([0.5, 0.35, 0.2]),
@@ -107,7 +107,7 @@ def rim(rng: np.random.Generator) -> Array:
         ),
         round(0.12 * RATE),
     )
-    return tones.rise(_over(wood, 0.15 * _hiss(rng, 2000, 8000, 0.02)), 0.0008)
+    return synthesis.rise(_over(wood, 0.15 * _hiss(rng, 2000, 8000, 0.02)), 0.0008)
 
 
 def _metal(rng: np.random.Generator, seconds: float, low: float, high: float, share: float) -> Array:
@@ -119,9 +119,9 @@ def _metal(rng: np.random.Generator, seconds: float, low: float, high: float, sh
         rng.uniform(0, math.tau, 42),
     )
     length = round(seconds * RATE)
-    return tones.rise(
+    return synthesis.rise(
         _over(
-            share * tones.ring(partials, length),
+            share * synthesis.ring(partials, length),
             (1 - share) * 0.4 * _hiss(rng, high / 2, 15000, seconds * 0.7),
         ),
         0.001,
@@ -140,17 +140,17 @@ def cymbal(rng: np.random.Generator) -> Array:
 
 def shaker(rng: np.random.Generator) -> Array:
     """Seeds in a gourd."""
-    return tones.rise(0.6 * _hiss(rng, 4500, 12000, 0.09), 0.018)
+    return synthesis.rise(0.6 * _hiss(rng, 4500, 12000, 0.09), 0.018)
 
 
 def brush(rng: np.random.Generator) -> Array:
     """Wires drawn over a skin."""
-    return tones.rise(0.5 * _hiss(rng, 1800, 8000, 0.16), 0.02)
+    return synthesis.rise(0.5 * _hiss(rng, 1800, 8000, 0.16), 0.02)
 
 
 def timpani(rng: np.random.Generator) -> Array:
     """A kettledrum, tuned to no key in particular."""
-    return tones.rise(_over(_skin(100, 82, 0.05, 1.3), 0.1 * _hiss(rng, 100, 700, 0.1)), 0.003)
+    return synthesis.rise(_over(_skin(100, 82, 0.05, 1.3), 0.1 * _hiss(rng, 100, 700, 0.1)), 0.003)
 
 
 STROKES: Mapping[str, Callable[[np.random.Generator], Array]] = {

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.audio import files
-from sixfold.engines.audio.music import arranging, band, genres, lyrics, theory
-from sixfold.engines.audio.music.arranging import Section, Song, Wish
+from sixfold.engines.audio.music import arrangement, genres, lyrics, render, theory
+from sixfold.engines.audio.music.arrangement import Section, Song, Wish
 
 _COMPOSED, _PLAYED = 0.1, 0.85  # of the progress
 NO_VOICE = (
@@ -36,7 +36,7 @@ class MusicEngine:
         stanzas = lyrics.read(str(inputs.get("lyrics") or ""))
         if stanzas:
             context.log(NO_VOICE)
-        parts = arranging.sections(bars(wish, seconds), stanzas)
+        parts = arrangement.sections(bars(wish, seconds), stanzas)
         made = recorded(wish, parts, seconds, context)
         return Result((files.written(made, "mp3", context.scratch / "music.mp3"),))
 
@@ -47,16 +47,16 @@ def bars(wish: Wish, seconds: float) -> int:
     return max(1, -(-round(seconds * 1000) // round(bar * 1000)))
 
 
-def recorded(wish: Wish, parts: Sequence[Section], seconds: float, context: Context) -> band.Array:
+def recorded(wish: Wish, parts: Sequence[Section], seconds: float, context: Context) -> render.Array:
     """The song as sound, its plan in the log."""
-    song = arranging.arranged(wish, parts)
+    song = arrangement.arranged(wish, parts)
     context.log(f"{wish.band.told}; {told(song)}")
     context.progress(_COMPOSED)
 
     def step(part: float) -> None:
         context.progress(_COMPOSED + (_PLAYED - _COMPOSED) * part)
 
-    made = band.played(song, wish, seconds, step)
+    made = render.played(song, wish, seconds, step)
     context.progress(_PLAYED)
     return made
 

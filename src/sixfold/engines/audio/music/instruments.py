@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sixfold.engines.audio.music import tones
-from sixfold.engines.audio.music.tones import RATE, Array, Partials
+from sixfold.engines.audio.music import synthesis
+from sixfold.engines.audio.music.synthesis import RATE, Array, Partials
 
 _FOR_EVER = 1e4  # seconds
 _MOST = 28
@@ -125,20 +125,20 @@ def sounded(voice: Voice, pitch: int, loud: float, seconds: float, rng: np.rando
     """A note, mono or stereo, with its release; about as loud whoever plays it."""
     held = max(64, round(seconds * RATE))
     length = held + round(voice.release * RATE)
-    wave = tones.ring(_partials(voice, pitch, loud, rng), length)
+    wave = synthesis.ring(_partials(voice, pitch, loud, rng), length)
     if voice.vibrato:
         wave = _wavering(wave, voice.vibrato)
     if voice.breath:
-        hertz = tones.pitch_hertz(pitch)
-        wave = wave + tones.shaped(length, rng, hertz, 4 * hertz) * np.float32(voice.breath)
+        hertz = synthesis.pitch_hertz(pitch)
+        wave = wave + synthesis.shaped(length, rng, hertz, 4 * hertz) * np.float32(voice.breath)
     if voice.drive:
         wave = np.tanh(wave * np.float32(1.5 * voice.drive)) / np.float32(math.sqrt(1 + voice.drive))
-    wave = tones.rise(wave, min(voice.attack, seconds / 2))
-    return tones.released(wave, held, voice.release) * np.float32(voice.level)
+    wave = synthesis.rise(wave, min(voice.attack, seconds / 2))
+    return synthesis.released(wave, held, voice.release) * np.float32(voice.level)
 
 
 def _partials(voice: Voice, pitch: int, loud: float, rng: np.random.Generator) -> Partials:
-    base = tones.pitch_hertz(pitch)
+    base = synthesis.pitch_hertz(pitch)
     count = int(np.clip(15_000 / base, 1, _MOST))
     number = np.array(voice.ratios) if voice.ratios else np.arange(1.0, count + 1)
     strength = voice.law(number)

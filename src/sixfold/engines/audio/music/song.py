@@ -11,8 +11,8 @@ import numpy as np
 
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.audio import files
-from sixfold.engines.audio.music import abc, arranging, engine, genres, lyrics, theory
-from sixfold.engines.audio.music.arranging import Section, Wish
+from sixfold.engines.audio.music import abc, arrangement, engine, genres, lyrics, theory
+from sixfold.engines.audio.music.arrangement import Section, Wish
 from sixfold.engines.audio.music.lyrics import Stanza
 from sixfold.engines.audio.music.theory import Chord, Key
 from sixfold.engines.image.scene import noise
@@ -125,10 +125,10 @@ def _tempo(style: str, energy: float, seed: int) -> float:
 def _sections(stanzas: Sequence[Stanza], free_bars: float) -> list[Section]:
     """An opening, the stanzas with two bars a line, and a close."""
     if not stanzas:
-        return arranging.sections(max(1, round(free_bars)))
+        return arrangement.sections(max(1, round(free_bars)))
     found = [Section("intro", 0, _OPENING)]
     for stanza in stanzas:
-        name = stanza.name if stanza.name in arranging.LAYERS else "verse"
+        name = stanza.name if stanza.name in arrangement.LAYERS else "verse"
         begin = found[-1].bar + found[-1].bars
         found.append(Section(name, begin, max(2, len(stanza.lines) * _LINE_BARS), stanza.lines))
     return [*found, Section("outro", found[-1].bar + found[-1].bars, _OPENING)]

@@ -10,7 +10,7 @@ from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import Chord, Key
 from sixfold.engines.audio.piano import voices
-from sixfold.engines.audio.piano.form import BAR, Section
+from sixfold.engines.audio.piano.structure import BAR, Section
 
 Array = voices.Array
 

@@ -12,8 +12,8 @@ from sixfold.engines.audio import files
 from sixfold.engines.audio.music import score, theory
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import Key
-from sixfold.engines.audio.piano import baroque, form, jazz, minimal, playing, strings
-from sixfold.engines.audio.piano.form import Section
+from sixfold.engines.audio.piano import baroque, jazz, minimal, render, strings, structure
+from sixfold.engines.audio.piano.structure import Section
 from sixfold.engines.image.scene import noise
 
 _FORMAT = "mp3"
@@ -56,10 +56,12 @@ class PianoEngine:
 def composed(model: str, home: Key, bars: int, tempo: int, seed: int) -> list[Note]:
     """What one of `MANNERS` writes."""
     manner = MANNERS[model]
-    sections = form.form(bars)
+    sections = structure.form(bars)
     notes = manner.compose(home, sections, noise.stream(seed, model))
     late = manner.swing * float(np.clip(1.25 - tempo / 480, 0.6, 1.05))
-    return form.phrased(list(score.swung(score.cut(notes, bars * form.BAR), late)), sections, manner.depth)
+    return structure.phrased(
+        list(score.swung(score.cut(notes, bars * structure.BAR), late)), sections, manner.depth
+    )
 
 
 def performed(notes: Sequence[Note], task: Task, context: Context) -> Result:
@@ -67,14 +69,14 @@ def performed(notes: Sequence[Note], task: Task, context: Context) -> Result:
     inputs = task.inputs
     tempo, bars, seed = int(inputs["tempo"]), int(inputs["bars"]), int(inputs["seed"])
     sound = strings.SOUNDS[str(inputs["sound"])]
-    seconds = bars * form.BAR * 60 / tempo
+    seconds = bars * structure.BAR * 60 / tempo
 
     def step(part: float) -> None:
         context.progress(_COMPOSED + (_PLAYED - _COMPOSED) * part)
 
-    dry = playing.played(notes, tempo, seconds, playing.Piano(sound, seed), step)
+    dry = render.played(notes, tempo, seconds, render.Piano(sound, seed), step)
     context.progress(_PLAYED)
-    made = playing.recorded(dry, sound, seed)
+    made = render.recorded(dry, sound, seed)
     context.progress(0.95)
     return Result(
         (files.written(made, _FORMAT, context.scratch / f"piano.{_FORMAT}"),), {"notes": len(notes)}

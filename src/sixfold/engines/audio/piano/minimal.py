@@ -9,7 +9,7 @@ import numpy as np
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import Chord, Key
-from sixfold.engines.audio.piano.form import BAR, Section
+from sixfold.engines.audio.piano.structure import BAR, Section
 
 _EIGHTH = 0.5
 _ROWS = {

@@ -18,8 +18,8 @@ from sixfold.core.catalog.engines import Context, EngineError, Result, Task, Unu
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.theory import Key
-from sixfold.engines.audio.piano import engine, form
-from sixfold.engines.image import sessions
+from sixfold.engines.audio.piano import engine, structure
+from sixfold.engines.image import onnx_session
 from sixfold.engines.image.scene import noise
 
 _KEYS, _LOWEST = 88, 21  # MIDI of the lowest A
@@ -55,7 +55,7 @@ class _Policy:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._session = sessions.Session(str(path))
+            self._session = onnx_session.Session(str(path))
         except EngineError as error:
             raise UnusableInput("policy_url is no ONNX model that can be loaded") from error
 
@@ -76,7 +76,7 @@ def composed(policy: Any, home: Key, bars: int, rng: np.random.Generator, contex
     """The notes that the policy strikes within so many bars."""
     allowed = np.array([True, *((key + _LOWEST) % 12 in home.scale for key in range(_KEYS))])
     tokens, begun, notes = [_REST], dict[int, float](), list[Note]()
-    steps = round(bars * form.BAR * _STEPS)
+    steps = round(bars * structure.BAR * _STEPS)
     for step in range(steps):
         beat, struck = step / _STEPS, set[int]()
         context.progress(_COMPOSED * step / steps)
@@ -95,7 +95,7 @@ def composed(policy: Any, home: Key, bars: int, rng: np.random.Generator, contex
             begun[key] = beat
         tokens.append(_REST)
     for key in sorted(begun):
-        notes += _ended(begun, key, bars * form.BAR, forget=False)
+        notes += _ended(begun, key, bars * structure.BAR, forget=False)
     return sorted(notes, key=lambda note: (note.beat, note.pitch))
 
 
@@ -110,5 +110,5 @@ def _ended(begun: dict[int, float], key: int, beat: float, *, forget: bool = Tru
     start = begun.pop(key, None) if forget else begun.get(key)
     if start is None:
         return []
-    loud = 0.62 + 0.14 * (start % form.BAR == 0) + 0.06 * (start % 1 == 0)
+    loud = 0.62 + 0.14 * (start % structure.BAR == 0) + 0.06 * (start % 1 == 0)
     return [Note(start, min(_LONGEST, max(1 / _STEPS, beat - start)), key + _LOWEST, loud)]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sixfold.engines.audio.music import tones
-from sixfold.engines.audio.music.tones import RATE, Array, Partials
+from sixfold.engines.audio.music import synthesis
+from sixfold.engines.audio.music.synthesis import RATE, Array, Partials
 
 _MOST_PARTIALS = 44
 _STRUCK_AT = 0.12  # of the string's length
@@ -49,9 +49,9 @@ def struck(pitch: int, force: float, seconds: float, sound: Sound, rng: np.rando
     """The note, stereo (2, samples), ringing for `seconds`; `force` from 0 to 1."""
     partials = _partials(pitch, force, sound, rng)
     length = round(seconds * RATE)
-    wave = tones.ring(partials, length)
+    wave = synthesis.ring(partials, length)
     attack = 0.0035 - 0.0025 * force
-    wave = tones.rise(wave, attack)
+    wave = synthesis.rise(wave, attack)
     knock = _knock(pitch, force, sound, rng)
     count = min(length, knock.shape[1])
     wave[:, :count] += knock[:, :count]
@@ -59,7 +59,7 @@ def struck(pitch: int, force: float, seconds: float, sound: Sound, rng: np.rando
 
 
 def _partials(pitch: int, force: float, sound: Sound, rng: np.random.Generator) -> Partials:
-    base = tones.pitch_hertz(pitch)
+    base = synthesis.pitch_hertz(pitch)
     stiff = 2.2e-4 * 2 ** ((pitch - 48) / 9.5) if pitch > 48 else 2.2e-4 * 2 ** ((48 - pitch) / 30)
     count = int(min(_MOST_PARTIALS, max(3, 15_000 / base)))
     number = np.arange(1, count + 1)
@@ -87,10 +87,10 @@ def _partials(pitch: int, force: float, sound: Sound, rng: np.random.Generator) 
 def _knock(pitch: int, force: float, sound: Sound, rng: np.random.Generator) -> Array:
     """The hammer's own noise, and the board's answer to it."""
     length = round(0.18 * RATE)
-    thud = tones.shaped(length, rng, 70, 320) * tones.dying(length, 0.11)
-    click = tones.shaped(length, rng, 900, 900 + sound.hardness * 2) * tones.dying(length, 0.03)
+    thud = synthesis.shaped(length, rng, 70, 320) * synthesis.dying(length, 0.11)
+    click = synthesis.shaped(length, rng, 900, 900 + sound.hardness * 2) * synthesis.dying(length, 0.03)
     high = float(np.clip((pitch - 50) / 40, 0, 1))
-    wave = tones.rise((thud * (1.1 - 0.5 * high) + click * (0.12 + 0.5 * high * force)), 0.002)
+    wave = synthesis.rise((thud * (1.1 - 0.5 * high) + click * (0.12 + 0.5 * high * force)), 0.002)
     lean = np.array([[1.0], [0.85]]) if pitch < 62 else np.array([[0.85], [1.0]])
     return (wave[None] * lean * sound.knock * (0.3 + 0.7 * force)).astype(np.float32)
 
@@ -105,5 +105,5 @@ def sympathy(rng: np.random.Generator, seconds: float = 2.4) -> Array:
     life = np.full(hertz.size, seconds * 0.8)
     both = np.stack([strength, strength])
     phase = rng.uniform(0, math.tau, (2, hertz.size))
-    wave = tones.rise(tones.ring(Partials(hertz, both, life, phase), round(seconds * RATE)), 0.03)
+    wave = synthesis.rise(synthesis.ring(Partials(hertz, both, life, phase), round(seconds * RATE)), 0.03)
     return (wave / np.sqrt((wave * wave).sum() / 2)).astype(np.float32)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sixfold.engines.audio.files import RATE
-from sixfold.engines.audio.stems import spectra
-from sixfold.engines.audio.stems.spectra import Array
+from sixfold.engines.audio.stems import stft
+from sixfold.engines.audio.stems.stft import Array
 
 PART_SECONDS = 20.0  # of a mix that are looked at together
 _STEADY, _BROAD = 17, 31  # moments, and frequencies, over which a median runs
@@ -26,7 +26,7 @@ def shared(moments: Array) -> Mapping[str, Array]:
     """The masks of vocals, drums, bass and other: float32 (moments, frequencies), one in all."""
     left, right = moments
     size = (np.abs(left) + np.abs(right)).astype(np.float32)
-    hertz = np.fft.rfftfreq(spectra.SIZE, 1 / RATE)
+    hertz = np.fft.rfftfreq(stft.SIZE, 1 / RATE)
     struck = _struck(size)
     low = 1 / (1 + np.exp((hertz - _BASS_HERTZ) / _BASS_WIDTH))
     sung = _sung(size, _middle(left, right), hertz)
@@ -41,8 +41,8 @@ def shared(moments: Array) -> Mapping[str, Array]:
 
 def _struck(size: Array) -> Array:
     """How much of each place is a stroke: broad over the frequencies and short in time."""
-    steady = spectra.median(size, _STEADY, 0) ** _POWER
-    broad = spectra.median(size, _BROAD, 1) ** _POWER
+    steady = stft.median(size, _STEADY, 0) ** _POWER
+    broad = stft.median(size, _BROAD, 1) ** _POWER
     return broad / (broad + steady + 1e-12)
 
 
@@ -64,7 +64,7 @@ def _sung(size: Array, middle: Array, hertz: Array) -> Array:
 def _held(size: Array) -> Array:
     """What of each frequency goes on for a second and more."""
     thin = size[::4]
-    long = spectra.median(thin, 15, 0)
+    long = stft.median(thin, 15, 0)
     return np.repeat(long, 4, axis=0)[: size.shape[0]]
 
 
@@ -74,16 +74,16 @@ def apart(
     """The mix (2, samples) as named sounds, each made of the parts that it is said to hold."""
     out = {name: np.zeros_like(mix) for name in wanted}
     samples, length = mix.shape[1], round(PART_SECONDS * RATE)
-    fade = spectra.SIZE * 4
+    fade = stft.SIZE * 4
     for begin in range(0, samples, length):
         first, last = max(0, begin - fade), min(samples, begin + length + fade)
         part = mix[:, first:last]
-        moments = spectra.spectra(part)
+        moments = stft.spectra(part)
         masks = shared(moments)
         keep = slice(begin, min(samples, begin + length))
         for name, held in wanted.items():
             mask = sum(masks[one] for one in held)
-            made = spectra.sound(moments * mask, part.shape[1])
+            made = stft.sound(moments * mask, part.shape[1])
             out[name][:, keep] = made[:, keep.start - first : keep.stop - first]
         step(min(1.0, (begin + length) / samples))
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.image import decode
-from sixfold.engines.image.caption import measure, words
+from sixfold.engines.image.caption import caption_text, measure
 
 
 class CaptionEngine:
@@ -30,8 +30,8 @@ class CaptionEngine:
             for face in facts.faces
         ]
         data = {
-            "text": words.caption(facts),
-            "kind": words.kind(facts),
+            "text": caption_text.caption(facts),
+            "kind": caption_text.kind(facts),
             "width": facts.width,
             "height": facts.height,
             "palette": palette,

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image import faces
+from sixfold.engines.image import face_detection
 from sixfold.engines.image.decode import Picture
 
 Array = NDArray[Any]
@@ -60,7 +60,7 @@ class Facts:
     colourfulness: float
     sharpness: float
     flatness: float
-    faces: tuple[faces.Face, ...]
+    faces: tuple[face_detection.Face, ...]
     lettering: int
     transparent: float
     upper: tuple[float, float, float]
@@ -90,7 +90,7 @@ def measured(picture: Picture) -> Facts:
         colourfulness=_colourfulness(small),
         sharpness=_sharpness(rgb),
         flatness=_flatness(small),
-        faces=faces.find(rgb) if large else (),
+        faces=face_detection.find(rgb) if large else (),
         lettering=_lettering(grey) if large else 0,
         transparent=0.0 if picture.alpha is None else float((picture.alpha < 128).mean()),
         upper=_mean(hsv[:half]),

@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.engines.image import sessions
-from sixfold.engines.image.depth.guess import Array, Pixels
+from sixfold.engines.image import onnx_session
+from sixfold.engines.image.depth.heuristic import Array, Pixels
 
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 _SIDE, _MULTIPLE = 518, 14  # of a vision transformer's patches
@@ -17,7 +17,7 @@ class DepthModel:
     """A model file that tells nearness."""
 
     def __init__(self, place: str, side: int = 0) -> None:
-        self._session = sessions.Session(place)
+        self._session = onnx_session.Session(place)
         self.stem = self._session.stem
         self._side = side or _SIDE
 
@@ -27,7 +27,7 @@ class DepthModel:
         size = self._size(height, width)
         seen = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         seen = (seen - np.array(_MEAN, np.float32)) / np.array(_DEVIATION, np.float32)
-        made = np.squeeze(self._session.run(sessions.planes(seen)))
+        made = np.squeeze(self._session.run(onnx_session.planes(seen)))
         if made.ndim != 2:
             raise EngineError(f"{self.stem} is no model that tells depth")
         near = np.nan_to_num(np.ascontiguousarray(made))

@@ -16,11 +16,18 @@ import torch
 from sixfold.core.catalog.engine_batches import Job
 from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
 from sixfold.engines.image import encode
-from sixfold.engines.image.diffusers import loading, options, placement, prompts, requests, sampling
+from sixfold.engines.image.diffusers import (
+    loading,
+    options,
+    placement,
+    prompts,
+    sampling,
+    task_parser,
+)
 from sixfold.engines.image.diffusers.loading import Loaded
 from sixfold.engines.image.diffusers.prompts import Reading
-from sixfold.engines.image.diffusers.requests import Pixels, Recipe, Row, Wanted
 from sixfold.engines.image.diffusers.sampling import Plan
+from sixfold.engines.image.diffusers.task_parser import Pixels, Recipe, Row, Wanted
 
 _LOADED, _DENOISED = 0.02, 0.95  # progress when the pipeline is there, and when only encoding is left
 _ENCODERS = 4  # pictures encoded at once; the encoders let go of Python's lock
@@ -94,7 +101,7 @@ class DiffusersEngine:
     def shape(self, task: Task) -> Hashable:
         """What tasks must agree in to share a denoising loop."""
         try:
-            return requests.recipe_of(task, self._options)
+            return task_parser.recipe_of(task, self._options)
         except EngineError:
             return None  # alone, it will say what is wrong with it
 
@@ -104,7 +111,7 @@ class DiffusersEngine:
         groups: dict[Recipe, list[_Run]] = defaultdict(list)
         for owner, run in enumerate(runs):
             try:
-                run.wanted = requests.read(run.job.task, owner, self._options)
+                run.wanted = task_parser.read(run.job.task, owner, self._options)
             except EngineError as error:
                 run.ending = error
             else:

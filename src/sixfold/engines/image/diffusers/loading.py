@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import placement, profiles, sources
-from sixfold.engines.image.diffusers.adapters import Adapters
+from sixfold.engines.image.diffusers.loras import Adapters
 from sixfold.engines.image.diffusers.options import Options
 from sixfold.engines.image.diffusers.placement import Device, Offload
 from sixfold.engines.image.diffusers.profiles import Profile

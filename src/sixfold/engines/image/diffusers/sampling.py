@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.engines.image.diffusers import decoding, placement, profiles, prompts, requests
+from sixfold.engines.image.diffusers import placement, profiles, prompts, task_parser, vae_guard
 from sixfold.engines.image.diffusers.loading import Loaded
 from sixfold.engines.image.diffusers.prompts import Reading
-from sixfold.engines.image.diffusers.requests import Pixels, Recipe, Row
+from sixfold.engines.image.diffusers.task_parser import Pixels, Recipe, Row
 
 
 class Listener(Protocol):
@@ -82,7 +82,7 @@ def sample(
     if checker is not None and not recipe.safety:
         pipeline.safety_checker = None
     try:
-        with decoding.watched(pipeline.vae) as watch:
+        with vae_guard.watched(pipeline.vae) as watch:
             given = pipeline(
                 **{name: value for name, value in arguments.items() if profiles.takes(pipeline, name)}
             )
@@ -108,7 +108,7 @@ def _verdict(picture: Any, fault: str | None, unsafe: bool, size: tuple[int, int
         return EngineError("The model's safety checker held this picture back.")
     if fault is not None:
         return EngineError(f"The model gave {fault}, and decoding it in float32 did not help.")
-    return requests.fitted(picture, size)
+    return task_parser.fitted(picture, size)
 
 
 def _heard(listener: Listener, steps: int) -> Callable[..., dict[str, Any]]:
@@ -164,5 +164,5 @@ def _pictures(plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
 
 def _stacked(pictures: Sequence[Pixels | None], size: tuple[int, int]) -> torch.Tensor:
     """Pictures of one size as a tensor, Nx3xHxW from 0 to 1."""
-    fitted = [requests.fitted(picture, size) for picture in pictures if picture is not None]
+    fitted = [task_parser.fitted(picture, size) for picture in pictures if picture is not None]
     return torch.from_numpy(np.stack(fitted)).movedim(-1, 1).float() / 255

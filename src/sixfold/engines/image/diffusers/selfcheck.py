@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError, Result, Task
-from sixfold.engines.image.diffusers import verdicts
+from sixfold.engines.image.diffusers import image_checks
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
 
 PROMPT = "a lighthouse on a rocky coast at dusk, waves, warm light"
@@ -56,6 +56,6 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
         result: Result = engine.run(Task("selfcheck", "selfcheck", inputs), listener)
     data = result.artifacts[0].data
     with Image.open(io.BytesIO(data)) as image:
-        if verdicts.is_noise(np.asarray(image.convert("RGB"))):
+        if image_checks.is_noise(np.asarray(image.convert("RGB"))):
             raise EngineError("The weights give noise instead of a picture: they do not fit each other.")
     return data, listener.lines[0].replace(f" {folder.name}", "")

@@ -25,7 +25,7 @@ from peft.utils import get_peft_model_state_dict
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.image import decode
-from sixfold.engines.image.diffusers import loading, options, requests
+from sixfold.engines.image.diffusers import loading, options, task_parser
 from sixfold.engines.image.diffusers.loading import Loaded
 
 _ADAPTER = "learnt"
@@ -165,7 +165,7 @@ def _lesson(loaded: Loaded, pictures: Sequence[Path], name: str, context: Contex
     dtype = torch.float32 if getattr(pipeline.vae.config, "force_upcast", False) else pipeline.vae.dtype
     pipeline.vae.to(dtype)
     for number, path in enumerate(pictures):
-        rgb = requests.fitted(decode.decode(path, target=(width, height)).rgb, (width, height))
+        rgb = task_parser.fitted(decode.decode(path, target=(width, height)).rgb, (width, height))
         pixels = torch.from_numpy(rgb.copy()).movedim(-1, 0)[None].to(loaded.where.torch, dtype) / 127.5 - 1
         found = pipeline.vae.encode(pixels).latent_dist.mode()
         latents.append((found * pipeline.vae.config.scaling_factor).to(pipeline.unet.dtype))

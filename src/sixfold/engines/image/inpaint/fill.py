@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image.inpaint import copying
+from sixfold.engines.image.inpaint import patch_copy
 from sixfold.engines.image.inpaint.masks import Hole
 
 Array = NDArray[Any]
@@ -37,7 +37,7 @@ def filled(rgb: Pixels, hole: Hole) -> Pixels:
     if depth.max() <= _THIN or _is_smooth(part, gone):
         made = _drawn(part, gone, thin=depth.max() <= _THIN)
     else:
-        made = copying.copied(part, gone)
+        made = patch_copy.copied(part, gone)
     if made is None:
         made = min((_pieced(part, gone, side) for side in _SIDES), key=lambda tried: _seam(tried, part, gone))
     whole = rgb.copy()
@@ -90,7 +90,7 @@ def _part(shape: tuple[int, ...], hole: Hole) -> tuple[int, int, int, int]:
 
 def _is_smooth(part: Pixels, gone: Array) -> bool:
     """Whether nothing but soft shades lies round the hole."""
-    ring = copying.ring_of(gone)
+    ring = patch_copy.ring_of(gone)
     grain = np.abs(part - _mean(part, ~gone, 2.0))[ring]
     return bool(len(grain)) and float(np.quantile(grain.max(1), 0.98)) < _SMOOTH
 

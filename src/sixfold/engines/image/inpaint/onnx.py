@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
-from sixfold.engines.image import sessions
+from sixfold.engines.image import onnx_session
 from sixfold.engines.image.inpaint import engine
 from sixfold.engines.image.inpaint.masks import Hole, Pixels
 
@@ -24,7 +24,7 @@ class OnnxInpaintEngine:
     name = "weights-inpaint"
 
     def __init__(self, *, source: str = "", weights: str = "") -> None:
-        self._model = sessions.Session(source or weights)
+        self._model = onnx_session.Session(source or weights)
         self.version = f"1/{self._model.stem}"
         height, width = self._model.shapes[0]
         self._size = (width or _SIDE, height or _SIDE)
@@ -39,7 +39,7 @@ class OnnxInpaintEngine:
         part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
         seen = cv2.resize(part, self._size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         hidden = cv2.resize(gone.astype(np.float32), self._size, interpolation=cv2.INTER_AREA) > 0
-        made = self._model.run(sessions.planes(seen), hidden[None, None].astype(np.float32))
+        made = self._model.run(onnx_session.planes(seen), hidden[None, None].astype(np.float32))
         if made.shape != (1, 3, self._size[1], self._size[0]):
             raise EngineError(f"{self._model.stem} is no model that fills pictures")
         values = np.nan_to_num(made[0].transpose(1, 2, 0))

@@ -7,7 +7,7 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Quality, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture
-from sixfold.engines.image.matting import cut, edges
+from sixfold.engines.image.matting import edges, segmentation
 from sixfold.engines.image.matting.edges import Array
 
 FULL_FROM = 0.85  # confidence from which a cut is as good as a model's
@@ -24,7 +24,7 @@ class MattingEngine:
         """A PNG with soft alpha at exactly the picture's size; `full` where the cut is sure of itself."""
         picture = source(task)
         context.progress(0.15)
-        alpha, confidence = cut.alpha(picture.rgb)
+        alpha, confidence = segmentation.alpha(picture.rgb)
         context.progress(0.7)
         if confidence < FULL_FROM:
             what = "no subject stands out" if confidence < NONE_BELOW else "the subject is hard to tell"

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.engines.image import sessions
+from sixfold.engines.image import onnx_session
 from sixfold.engines.image.matting import edges, engine
 from sixfold.engines.image.matting.edges import Array, Pixels
 
@@ -63,7 +63,7 @@ class OnnxMattingEngine:
         side: int = 0,
         logits: bool | None = None,
     ) -> None:
-        self.session = sessions.Session(source or weights)
+        self.session = onnx_session.Session(source or weights)
         self.version = f"1/{self.session.stem}"
         known = convention(like or str(self.session.told.get("like", "")) or self.session.stem)
         self._convention = replace(known, logits=known.logits if logits is None else logits)
@@ -95,7 +95,7 @@ class OnnxMattingEngine:
         scaled /= max(1.0, float(scaled.max()))
         mean, deviation = self._convention.mean, self._convention.deviation
         scaled = (scaled - np.array(mean, np.float32)) / np.array(deviation, np.float32)
-        return sessions.planes(scaled)
+        return onnx_session.planes(scaled)
 
 
 def decided(mask: Array) -> float:

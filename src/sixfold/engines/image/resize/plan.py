@@ -14,8 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image import faces, saliency
-from sixfold.engines.image.faces import Face
+from sixfold.engines.image import face_detection, saliency
+from sixfold.engines.image.face_detection import Face
 from sixfold.engines.image.resize import seams
 from sixfold.engines.image.resize.seams import Carved
 
@@ -61,7 +61,7 @@ def look(rgb: Pixels) -> Seen:
     height, width = rgb.shape[:2]
     small = saliency.reduced(rgb, _WORK_SIDE)
     stands_out = saliency.saliency(small)
-    heads = tuple(_part(face.head(width, height), width, height) for face in faces.find(rgb))
+    heads = tuple(_part(face.head(width, height), width, height) for face in face_detection.find(rgb))
     level, _ = cv2.threshold((stands_out * 255).astype(np.uint8), 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)
     low = min(0.5, level / 255)
     worth = np.clip((stands_out - 0.6 * low) / max(0.05, 1 - 0.6 * low), 0, 1).astype(np.float32)

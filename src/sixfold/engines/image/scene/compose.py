@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sixfold.engines.image.scene import noise, shapes
+from sixfold.engines.image.scene.prompt_parser import Scene
 from sixfold.engines.image.scene.stage import Layout
-from sixfold.engines.image.scene.words import Scene
 
 _HORIZON = {
     "mountains": 0.66, "lake": 0.58, "river": 0.60, "sea": 0.56, "beach": 0.50, "meadow": 0.58,

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.engines.image.scene import noise, painter, words
+from sixfold.engines.image.scene import noise, painter, prompt_parser
 from sixfold.engines.image.scene.canvas import Image
-from sixfold.engines.image.scene.effort import Effort
+from sixfold.engines.image.scene.quality import Effort
 
 _SMALLEST, _LARGEST = 64, 4096
 _PAINT_LEAST, _PAINT_MOST = 256, 1536
@@ -85,7 +85,7 @@ class SceneEngine:
         """Paint `num_images` pictures of the prompt."""
         inputs = task.inputs
         prompt = str(inputs.get("prompt") or "")
-        scene = words.parse(prompt, str(inputs.get("negative_prompt") or ""))
+        scene = prompt_parser.parse(prompt, str(inputs.get("negative_prompt") or ""))
         width, height = _size(inputs.get("width", 1024), "width"), _size(inputs.get("height", 1024), "height")
         kind = str(inputs.get("format") or "png").lower()
         if kind not in _FORMATS:
@@ -103,7 +103,7 @@ class SceneEngine:
 
 
 def _painted(
-    scene: words.Scene, task: Task, seed: int, size: tuple[int, int], step: Callable[[str], None]
+    scene: prompt_parser.Scene, task: Task, seed: int, size: tuple[int, int], step: Callable[[str], None]
 ) -> NDArray[Any]:
     key = noise.stable_seed("scene", _STREAMS, task.model, seed, scene.prompt)
     image = painter.paint(scene, task.model, key, _paint_size(*size), step, Effort.of(task.inputs))
@@ -126,5 +126,5 @@ def _steps(context: Context, index: int, count: int) -> Callable[[str], None]:
     return step
 
 
-def _record(scene: words.Scene, seeds: list[int]) -> dict[str, Any]:
+def _record(scene: prompt_parser.Scene, seeds: list[int]) -> dict[str, Any]:
     return {"scene": scene.recognised(), "seeds": seeds}

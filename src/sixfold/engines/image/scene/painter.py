@@ -11,13 +11,13 @@ from sixfold.engines.image.scene import (
     canvas,
     city,
     compose,
-    figures,
-    looks,
+    environments,
+    finishing,
+    interiors,
+    layout,
     noise,
     palette,
-    placing,
     plants,
-    rooms,
     shapes,
     sky,
     street,
@@ -26,12 +26,14 @@ from sixfold.engines.image.scene import (
     terrain,
     water,
     weather,
-    worlds,
+)
+from sixfold.engines.image.scene import (
+    subjects as scene_subjects,
 )
 from sixfold.engines.image.scene.canvas import Image
-from sixfold.engines.image.scene.effort import AS_IT_IS, Effort
+from sixfold.engines.image.scene.prompt_parser import Scene
+from sixfold.engines.image.scene.quality import AS_IT_IS, Effort
 from sixfold.engines.image.scene.stage import Stage
-from sixfold.engines.image.scene.words import Scene
 
 Painter = Callable[[Stage], None]
 
@@ -131,10 +133,10 @@ def _village(stage: Stage) -> None:
         foot = stage.horizon + stage.height * down
         tall = stage.height * (0.05 + 0.45 * down)
         name = "house" if rng.random() < 0.8 else "church"
-        figures.draw(
+        scene_subjects.draw(
             stage,
             name if name in shapes.library() else "house",
-            figures.Spot(x * stage.width, foot, tall, bool(rng.random() < 0.5), 0.5 - down * 1.5),
+            scene_subjects.Spot(x * stage.width, foot, tall, bool(rng.random() < 0.5), 0.5 - down * 1.5),
         )
     side = 0.92 if stage.layout.subject_x < 0.5 else 0.08
     plants.tree(stage, stage.width * side, stage.height * 0.92, stage.height * 0.46, 0.12)
@@ -154,10 +156,10 @@ def _harbour(stage: Stage) -> None:
             foot = float(edge[min(int(x * stage.width), stage.width - 1)]) - row * tall * 0.45 * stage.height
             name = "church" if row and rng.random() < 0.12 else "house"
             wall = _WALLS[int(rng.integers(len(_WALLS)))] if name == "house" else None
-            figures.draw(
+            scene_subjects.draw(
                 stage,
                 name,
-                figures.Spot(x * stage.width, foot, high, bool(rng.random() < 0.5), 0.42 + 0.04 * row),
+                scene_subjects.Spot(x * stage.width, foot, high, bool(rng.random() < 0.5), 0.42 + 0.04 * row),
                 wall,
                 grounded=False,
             )
@@ -167,12 +169,12 @@ def _harbour(stage: Stage) -> None:
 
 
 def _interior(stage: Stage) -> None:
-    worlds.interior(stage)
-    rooms.furnish(stage)
+    environments.interior(stage)
+    interiors.furnish(stage)
 
 
 def _moon(stage: Stage) -> None:
-    worlds.space(stage)
+    environments.space(stage)
     terrain.render(stage, stage.place)
 
 
@@ -181,7 +183,7 @@ def _cave(stage: Stage) -> None:
     sky.paint(stage)
     terrain.render(stage, next((p for p in inner if p in terrain.lands()), "lake"))
     water.paint(stage)
-    worlds.cave(stage)
+    environments.cave(stage)
 
 
 PLACES: dict[str, Painter] = {
@@ -189,8 +191,8 @@ PLACES: dict[str, Painter] = {
     "beach": _beach, "meadow": _meadow, "garden": _meadow, "desert": _country("desert"),
     "snowfield": _mountains, "city": _city, "village": _village, "harbour": _harbour, "forest": plants.forest,
     "canyon": _country("canyon"),
-    "volcano": worlds.volcano, "space": worlds.space, "moon": _moon, "mars": _moon,
-    "underwater": worlds.underwater,
+    "volcano": environments.volcano, "space": environments.space, "moon": _moon, "mars": _moon,
+    "underwater": environments.underwater,
     "interior": _interior, "cave": _cave, "street": street.paint, "studio": studio.paint,
     "abstract": abstract.paint,
 }  # fmt: skip
@@ -241,13 +243,13 @@ def subjects(stage: Stage) -> None:
     """Draw the scene's subjects, the farther ones first."""
     _road(stage)
     floating = stage.place in ("space", "underwater") or stage.scene.frame is not None
-    for subject, number, spot in placing.spots(stage):
+    for subject, number, spot in layout.spots(stage):
         stand = shapes.library()[subject.name].stand
         if subject.name == "tree":
             plants.tree(stage, spot.x, spot.foot, spot.height, spot.depth, "subject")
             continue
         grounded = stand in _GROUNDED and spot.cut is None and not floating
-        figures.draw(stage, subject.name, spot, subject.colour, grounded, dressed=number == 0)
+        scene_subjects.draw(stage, subject.name, spot, subject.colour, grounded, dressed=number == 0)
         if subject.name == "signboard" and stage.scene.letters:
             wide, high = spot.height * 0.66, spot.height * 0.45
             middle = spot.foot - spot.height * 0.62
@@ -312,7 +314,7 @@ def staged(
         step=step,
     )
     modelled = stage.place in _MODELLED and "isometric" in scene.prompt.casefold()
-    (rooms.isometric if modelled else PLACES[stage.place])(stage)
+    (interiors.isometric if modelled else PLACES[stage.place])(stage)
     subjects(stage)
     if stage.place not in ("abstract", "studio"):
         _foreground(stage)
@@ -326,7 +328,7 @@ def finish(stage: Stage, *, falling: bool = True) -> None:
     printed = stage.look == "create_image_klein"
     if printed and falling:
         weather.fall(stage)
-    looks.finish(stage)
+    finishing.finish(stage)
     if falling and not printed:
         weather.fall(stage)
     styles.apply(stage)

@@ -10,7 +10,7 @@ import numpy as np
 from sixfold.engines.image.scene.canvas import Colour, Image, over
 from sixfold.engines.image.scene.noise import stream
 from sixfold.engines.image.scene.palette import Palette
-from sixfold.engines.image.scene.words import Scene
+from sixfold.engines.image.scene.prompt_parser import Scene
 
 
 @dataclass(frozen=True, slots=True)

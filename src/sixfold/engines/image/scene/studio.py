@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from sixfold.engines.image.scene import noise, surfaces
+from sixfold.engines.image.scene import noise, textures
 from sixfold.engines.image.scene.canvas import Colour, Image, blur, distance, glow, luma, mix, over, rgb
 from sixfold.engines.image.scene.stage import Stage
 
@@ -42,9 +42,9 @@ def paint(stage: Stage) -> None:
     if stage.scene.frame == "icon":
         _tile(stage, paper)
     elif stage.scene.surface is not None:
-        surfaces.paint(stage, stage.scene.surface, paper if stage.scene.backdrop else None)
+        textures.paint(stage, stage.scene.surface, paper if stage.scene.backdrop else None)
     elif stage.scene.letters and _neon(stage):
-        surfaces.lay(stage, surfaces.NIGHT)
+        textures.lay(stage, textures.NIGHT)
         stage.image *= np.float32(0.75)
     else:
         _sweep(stage, paper)

@@ -9,7 +9,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Image, blur, mix, over, ramp, rgb
-from sixfold.engines.image.scene.looks import vivid
+from sixfold.engines.image.scene.finishing import vivid
 from sixfold.engines.image.scene.stage import Stage
 
 # colour word -> gradient from shadow to light

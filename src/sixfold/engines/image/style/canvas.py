@@ -8,8 +8,8 @@ from functools import cached_property
 import cv2
 import numpy as np
 
-from sixfold.engines.image.style import fields
-from sixfold.engines.image.style.fields import Array
+from sixfold.engines.image.style import textures
+from sixfold.engines.image.style.textures import Array
 
 
 class Canvas:
@@ -46,7 +46,7 @@ class Canvas:
     @cached_property
     def tone(self) -> Array:
         """Luminance stretched so that the darkest and lightest hundredth reach black and white."""
-        return fields.stretched(self.grey)
+        return textures.stretched(self.grey)
 
     @cached_property
     def abstract(self) -> Array:
@@ -58,7 +58,7 @@ class Canvas:
     @cached_property
     def flow(self) -> Array:
         """The direction along edges, HxWx2 unit vectors; where nothing has a direction, a slow swirl."""
-        return fields.flow(cv2.cvtColor(self.abstract, cv2.COLOR_RGB2GRAY), 5 * self.unit, self.rng("flow"))
+        return textures.flow(cv2.cvtColor(self.abstract, cv2.COLOR_RGB2GRAY), 5 * self.unit, self.rng("flow"))
 
     @cached_property
     def edges(self) -> Array:

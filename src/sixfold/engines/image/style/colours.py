@@ -5,8 +5,8 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from sixfold.engines.image.style import fields
-from sixfold.engines.image.style.fields import Array
+from sixfold.engines.image.style import textures
+from sixfold.engines.image.style.textures import Array
 
 
 def parsed(code: str) -> Array:
@@ -90,7 +90,7 @@ def contrasted(rgb: Array, amount: float) -> Array:
     """An S-curve about the middle; a negative amount flattens."""
     if amount < 0:
         return rgb * np.float32(1 + amount) + np.float32(-amount * 0.5)
-    return fields.mix(rgb, fields.step(0, 1, rgb), min(amount, 1.0))
+    return textures.mix(rgb, textures.step(0, 1, rgb), min(amount, 1.0))
 
 
 def gamma(rgb: Array, power: float) -> Array:
@@ -101,16 +101,16 @@ def gamma(rgb: Array, power: float) -> Array:
 def bloomed(rgb: Array, sigma: float, amount: float, floor: float = 0.6) -> Array:
     """Light spilling from bright places."""
     bright = np.maximum(rgb - np.float32(floor), 0) / np.float32(1 - floor)
-    return 1 - (1 - rgb) * (1 - np.clip(fields.blur(bright, sigma) * np.float32(amount), 0, 1))
+    return 1 - (1 - rgb) * (1 - np.clip(textures.blur(bright, sigma) * np.float32(amount), 0, 1))
 
 
 def split(rgb: Array, shadows: str, lights: str, amount: float) -> Array:
     """Shadows pulled to one colour and lights to another, luminance about kept."""
     grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
-    tint = fields.mix(
+    tint = textures.mix(
         np.broadcast_to(parsed(shadows), rgb.shape).astype(np.float32),
         np.broadcast_to(parsed(lights), rgb.shape).astype(np.float32),
-        fields.step(0.15, 0.85, grey),
+        textures.step(0.15, 0.85, grey),
     )
     weight = np.array([0.299, 0.587, 0.114], np.float32)
     chroma = tint - (tint @ weight)[..., None]

@@ -12,11 +12,11 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import Picture, Pixels
-from sixfold.engines.image.style import colours, fields, names, reading
+from sixfold.engines.image.style import colours, names, prompt_parser, textures
 from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.fields import Array
-from sixfold.engines.image.style.reading import Light, Reading
+from sixfold.engines.image.style.prompt_parser import Light, Reading
 from sixfold.engines.image.style.recipes import RECIPES
+from sixfold.engines.image.style.textures import Array
 
 MAX_SIDE = 4096
 # Styles are painted between these long sides: below, a brush has no room; above, only time is spent.
@@ -42,7 +42,7 @@ class StyleEngine:
         """
         prompt = str(task.inputs.get("style_prompt") or task.inputs.get("prompt") or "")
         named = names.named(prompt)
-        plan = reading.read(prompt)
+        plan = prompt_parser.read(prompt)
         context.log(
             f"style: {named}" if named else f"style, read freely: {', '.join(plan.heard) or 'a study'}"
         )
@@ -96,9 +96,9 @@ def _to_work(picture: Picture, width: int, height: int) -> Array:
     rgb = _resized(picture.rgb, size).astype(np.float32) / np.float32(255)
     if picture.alpha is not None:
         cover = _resized(picture.alpha, size).astype(np.float32) / np.float32(255)
-        near = fields.blur(np.dstack([rgb * cover[..., None], cover]), max(size) / 24)
+        near = textures.blur(np.dstack([rgb * cover[..., None], cover]), max(size) / 24)
         fill = near[..., :3] / np.maximum(near[..., 3:], 1e-3)
-        rgb = np.clip(fields.mix(fill, rgb, cover), 0, 1)
+        rgb = np.clip(textures.mix(fill, rgb, cover), 0, 1)
     right, below = max(0, _MIN_SHORT - size[0]), max(0, _MIN_SHORT - size[1])
     return np.pad(rgb, ((0, below), (0, right), (0, 0)), mode="edge")
 
@@ -134,7 +134,7 @@ def _styled(rgb: Array, plan: Reading, seed: int, context: Context) -> Array:
     for done, style in enumerate(passes):
         painted = RECIPES[style](Canvas(np.ascontiguousarray(rgb, np.float32), seed, plan.rough))
         second = len(plan.media) == 2 and done == len(passes) - 1
-        rgb = fields.mix(rgb, painted, 0.55) if second else painted
+        rgb = textures.mix(rgb, painted, 0.55) if second else painted
         context.progress(0.2 + 0.65 * (done + 1) / len(passes))
     if plan.palette and afterwards:
         tone = cv2.cvtColor(rgb.astype(np.float32), cv2.COLOR_RGB2GRAY)
@@ -154,10 +154,10 @@ def lit(rgb: Array, light: Light) -> Array:
         rows = np.linspace(1.0, 0.45, rgb.shape[0], dtype=np.float32)[:, None] + np.zeros(
             rgb.shape[:2], np.float32
         )
-        changed = fields.mix(changed, np.full_like(changed, grey), rows * np.float32(light.haze))
+        changed = textures.mix(changed, np.full_like(changed, grey), rows * np.float32(light.haze))
     if light.glow:
         changed = colours.bloomed(changed, 18 * unit, light.glow, 0.55)
-    return np.clip(changed * fields.vignette(rgb.shape[:2], light.corners)[..., None], 0, 1)
+    return np.clip(changed * textures.vignette(rgb.shape[:2], light.corners)[..., None], 0, 1)
 
 
 def textured(rgb: Array, kind: str, seed: int) -> Array:
@@ -166,9 +166,9 @@ def textured(rgb: Array, kind: str, seed: int) -> Array:
     size = (rgb.shape[0], rgb.shape[1])
     rng = np.random.default_rng([seed, 7])
     if kind == "paper":
-        return np.clip(rgb * (1 + 0.08 * fields.paper(size, unit, rng))[..., None], 0, 1)
+        return np.clip(rgb * (1 + 0.08 * textures.paper(size, unit, rng))[..., None], 0, 1)
     if kind == "weave":
-        return np.clip(rgb * (1 + 0.09 * fields.weave(size, max(3.0, 4.2 * unit), rng))[..., None], 0, 1)
+        return np.clip(rgb * (1 + 0.09 * textures.weave(size, max(3.0, 4.2 * unit), rng))[..., None], 0, 1)
     if kind == "grain":
-        return np.clip(rgb + 0.045 * fields.noise(size, max(1.0, 1.3 * unit), rng)[..., None], 0, 1)
+        return np.clip(rgb + 0.045 * textures.noise(size, max(1.0, 1.3 * unit), rng)[..., None], 0, 1)
     return rgb

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image.style import fields
-from sixfold.engines.image.style.fields import Array
+from sixfold.engines.image.style import textures
+from sixfold.engines.image.style.textures import Array
 
 _SHIFT = 3
 
@@ -65,13 +65,13 @@ def seeds(size: tuple[int, int], gap: float, rng: np.random.Generator) -> NDArra
 
 
 def _pass(board: NDArray[np.uint8], aim: Array, along: Array, layer: Layer, rng: np.random.Generator) -> None:
-    wanted = fields.blur(aim, layer.radius * 0.45)
+    wanted = textures.blur(aim, layer.radius * 0.45)
     points = seeds((aim.shape[0], aim.shape[1]), layer.radius * layer.spacing, rng)
     points = points[: max(1, int(len(points) * layer.cover))]
     at = points.astype(np.int32)
     colours = wanted[at[:, 1], at[:, 0]]
     if layer.error > 0:
-        so_far = fields.blur(board[..., :3].astype(np.float32) / 255, layer.radius * 0.6)
+        so_far = textures.blur(board[..., :3].astype(np.float32) / 255, layer.radius * 0.6)
         wrong = np.abs(so_far[at[:, 1], at[:, 0]] - colours).max(axis=1) > layer.error
         points, colours = points[wrong], colours[wrong]
     if not len(points):

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
-from sixfold.engines.image import sessions
+from sixfold.engines.image import onnx_session
 from sixfold.engines.image.upscale import engine
 from sixfold.engines.image.upscale.engine import Array
 
@@ -25,8 +25,8 @@ class OnnxUpscaleEngine:
     name = "weights-upscale"
 
     def __init__(self, *, source: str = "", weights: str = "", anime: str = "") -> None:
-        general = sessions.Session(source or weights)
-        self._models = {"general": general, "anime": sessions.Session(anime) if anime else general}
+        general = onnx_session.Session(source or weights)
+        self._models = {"general": general, "anime": onnx_session.Session(anime) if anime else general}
         self.version = "/".join(dict.fromkeys(("1", general.stem, self._models["anime"].stem)))
 
     def run(self, task: Task, context: Context) -> Result:
@@ -46,7 +46,7 @@ class OnnxUpscaleEngine:
         return _enlarged(model, fitted, scale)[: fitted.shape[0] * scale, : fitted.shape[1] * scale]
 
 
-def _enlarged(model: sessions.Session, seen: Array, scale: int) -> Array:
+def _enlarged(model: onnx_session.Session, seen: Array, scale: int) -> Array:
     """A piece through the model, however large its own scale is; a larger one is made small again."""
     height, width = seen.shape[:2]
     sides = [
@@ -54,7 +54,7 @@ def _enlarged(model: sessions.Session, seen: Array, scale: int) -> Array:
         for given, side in zip(model.shapes[0], (height, width), strict=True)
     ]
     rest = cv2.copyMakeBorder(seen, 0, sides[0] - height, 0, sides[1] - width, cv2.BORDER_REPLICATE)
-    made = model.run(sessions.planes(rest))
+    made = model.run(onnx_session.planes(rest))
     if made.ndim != 4 or made.shape[1] != 3 or made.shape[2] * sides[1] != made.shape[3] * sides[0]:
         raise EngineError(f"{model.stem} is no model that enlarges pictures")
     large = np.ascontiguousarray(made[0].transpose(1, 2, 0))

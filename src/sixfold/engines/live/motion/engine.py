@@ -6,7 +6,7 @@ from typing import Any
 
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.core.sessions.engine import Step, Stepped
-from sixfold.engines.live.motion import walker
+from sixfold.engines.live.motion import simulation
 
 FPS = 20
 
@@ -19,11 +19,11 @@ class MotionEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """`steps` poses of a body that follows the prompt."""
-        state = walker.begin(str(task.inputs.get("prompt", "")))
+        state = simulation.begin(str(task.inputs.get("prompt", "")))
         steps = int(task.inputs.get("steps", 40))
         poses: list[dict[str, Any]] = []
         for number in range(steps):
-            pose = walker.advance(state, (), 1 / FPS)
+            pose = simulation.advance(state, (), 1 / FPS)
             poses.append({"t": round((number + 1) * 1000 / FPS), **pose})
             context.progress((number + 1) / steps)
         return Result(data={"value": poses})
@@ -31,10 +31,10 @@ class MotionEngine:
     def step(self, step: Step) -> Stepped:
         """A pose for each tick."""
         if step.state is None:
-            state = walker.begin(str(step.inputs.get("prompt", "")))
+            state = simulation.begin(str(step.inputs.get("prompt", "")))
         else:
-            state = walker.copied(step.state)
-        walker.hear(state, step.controls)
+            state = simulation.copied(step.state)
+        simulation.hear(state, step.controls)
         keys = step.controls.keys
-        poses = tuple(walker.advance(state, keys, 1 / step.fps) for _ in range(step.ticks))
+        poses = tuple(simulation.advance(state, keys, 1 / step.fps) for _ in range(step.ticks))
         return Stepped(state, poses)

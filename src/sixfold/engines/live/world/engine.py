@@ -9,8 +9,8 @@ import cv2
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.core.sessions.engine import Frame, Step, Stepped
 from sixfold.engines.image.encode import CONTENT_TYPES, encode
-from sixfold.engines.live.world import land, walk, words
-from sixfold.engines.live.world.view import View
+from sixfold.engines.live.world import navigation, prompt_parser, terrain
+from sixfold.engines.live.world.renderer import View
 
 WIDTH, HEIGHT = 480, 270
 _STILL = 2  # a single picture is this many times as large
@@ -34,13 +34,13 @@ class WorldEngine:
         prompt = str(task.inputs.get("prompt") or _DEFAULT)
         view = self._view(prompt, _STILL)
         context.progress(0.5)
-        state = walk.begin(view.land, prompt)
+        state = navigation.begin(view.land, prompt)
         keys = tuple(key for key in str(task.inputs.get("keys") or "").lower() if key in "wasd")
         steps = int(task.inputs.get("steps", 1))
         for number in range(steps):
-            walk.advance(state, view.land, keys, _STEP_SECONDS)
+            navigation.advance(state, view.land, keys, _STEP_SECONDS)
             context.progress(0.5 + 0.4 * (number + 1) / steps)
-        data = encode(view.draw(walk.eye(state)), format="webp", quality=90)
+        data = encode(view.draw(navigation.eye(state)), format="webp", quality=90)
         info = {"width": view.width, "height": view.height}
         return Result((Artifact(CONTENT_TYPES["webp"], data, info),))
 
@@ -49,14 +49,14 @@ class WorldEngine:
         prompt = step.controls.prompt or (step.state["prompt"] if step.state else step.inputs.get("prompt"))
         prompt = str(prompt or _DEFAULT)
         view = self._view(prompt, 1)
-        state = walk.begin(view.land, prompt) if step.state is None else dict(step.state)
+        state = navigation.begin(view.land, prompt) if step.state is None else dict(step.state)
         if state["prompt"] != prompt:
             state["prompt"] = prompt
-            walk.settle(state, view.land)
-        walk.advance(state, view.land, step.controls.keys, step.ticks / step.fps)
+            navigation.settle(state, view.land)
+        navigation.advance(state, view.land, step.controls.keys, step.ticks / step.fps)
         if not step.draw:
             return Stepped(state)
-        pixels = view.draw(walk.eye(state))
+        pixels = view.draw(navigation.eye(state))
         _, data = cv2.imencode(".jpg", pixels[..., ::-1], (cv2.IMWRITE_JPEG_QUALITY, _QUALITY))
         return Stepped(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height))
 
@@ -64,7 +64,7 @@ class WorldEngine:
         """The view of a prompt's land, built when it is first asked for."""
         key = (prompt, scale)
         if key not in self._views:
-            self._views[key] = View(land.build(words.read(prompt)), WIDTH * scale, HEIGHT * scale)
+            self._views[key] = View(terrain.build(prompt_parser.read(prompt)), WIDTH * scale, HEIGHT * scale)
             while len(self._views) > _KEPT:
                 self._views.popitem(last=False)
         self._views.move_to_end(key)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.live.world.words import Place
+from sixfold.engines.live.world.prompt_parser import Place
 
 Field = NDArray[Any]
 ROUND, TALL = 1536, 384  # pixels once round, and from the horizon to the zenith

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.live.world.words import Place
+from sixfold.engines.live.world.prompt_parser import Place
 
 Field = NDArray[Any]
 VARIANTS = 4

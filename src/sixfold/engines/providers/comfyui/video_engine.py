@@ -11,14 +11,14 @@ from sixfold.clients.comfyui.events import Event, Reused, Stepped
 from sixfold.clients.comfyui.server import File
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.workers.remote_engines import Outside
-from sixfold.engines.audio.sound import track
+from sixfold.engines.audio.ambience import track
 from sixfold.engines.providers import video_runs
 from sixfold.engines.providers.comfyui import video_graphs as reels
 from sixfold.engines.providers.comfyui.capabilities import NOT_THERE, Stock
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
 from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_FILM, Choice, Graph, Wish
-from sixfold.engines.video import container, fitting, orders, sizes
-from sixfold.engines.video.orders import Order
+from sixfold.engines.video import conform, dimensions, probe, task_parser
+from sixfold.engines.video.task_parser import Order
 
 _MOST_BYTES = 512 * 2**20  # of one piece
 _BEGUN, _SAMPLED = 0.02, 0.85  # of the progress
@@ -51,12 +51,12 @@ class ComfyFilmEngine(ComfyEngine):
         choice = stock.films.best(self._task == IMAGE_TO_FILM, self._film)
         if choice is None:
             raise EngineError(NOT_THERE.format(self._film))
-        order = orders.read(task.inputs)
+        order = task_parser.read(task.inputs)
         shape, picture = (16, 9), ""
         if video_runs.picture_of(task) is not None:
             given, source = await self._uploaded(task)
             shape, picture = (given.width, given.height), source.name
-        size = order.size or sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))
+        size = order.size or dimensions.frame(order.resolution, dimensions.shape_of(order.aspect, shape))
         wish = _wish(task, order, choice, size, picture)
         graph = reels.film(stock.schemas, choice, wish)
         context.log(f"ComfyUI {stock.stats.version}: {choice.file}, {wish.frames} frames of {_by(wish.size)}")
@@ -121,8 +121,8 @@ async def _finished(
 ) -> Artifact:
     try:
         path = await video_runs.counted(paths, order, size, context, wish.rate)
-        found = container.look(path)
-    except (container.NoFilm, fitting.Unfit, UnusableInput) as error:
+        found = probe.look(path)
+    except (probe.NoFilm, conform.Unfit, UnusableInput) as error:
         raise EngineError("ComfyUI gave a film that cannot be read.") from error
     return Artifact(found.content_type, b"", found.info(), path)
 

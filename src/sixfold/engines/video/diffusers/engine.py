@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
-from sixfold.engines.audio.sound import track
+from sixfold.engines.audio.ambience import track
 from sixfold.engines.image.diffusers import loading, options, placement
 from sixfold.engines.image.diffusers.loading import Loaded
-from sixfold.engines.video import orders, sizes, stills, timing
-from sixfold.engines.video.diffusers import making, profiles
-from sixfold.engines.video.diffusers.making import Plan
+from sixfold.engines.video import dimensions, source_image, task_parser, timing
+from sixfold.engines.video.diffusers import generation, profiles
+from sixfold.engines.video.diffusers.generation import Plan
 from sixfold.engines.video.diffusers.profiles import Profile
-from sixfold.engines.video.orders import Order
+from sixfold.engines.video.task_parser import Order
 
 Array = NDArray[Any]
 
@@ -51,17 +51,17 @@ class FilmDiffusersEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Make one film, exactly as long, as large and of as many frames as was asked for."""
-        order = orders.read(task.inputs)
+        order = task_parser.read(task.inputs)
         loaded = self._shelf.get(self._options.source_of(task.model))
         profile = self.profile_of(loaded)
         pictures = () if task.inputs.get("by_words") else _PICTURES
         source = next((task.files[name] for name in pictures if name in task.files), None)
-        picture = None if source is None else stills.opened(source, max(profile.size_for((1920, 1080))))
+        picture = None if source is None else source_image.opened(source, max(profile.size_for((1920, 1080))))
         shape = None if picture is None else (picture.shape[1], picture.shape[0])
-        size = order.size or sizes.frame(order.resolution, sizes.shape_of(order.aspect, shape))
+        size = order.size or dimensions.frame(order.resolution, dimensions.shape_of(order.aspect, shape))
         plan = _plan(task, order, profile, size)
         if picture is not None:
-            plan = replace(plan, picture=stills.covering(picture, plan.size))
+            plan = replace(plan, picture=source_image.covering(picture, plan.size))
         context.log(_introduced(loaded, plan))
         context.progress(_LOADED)
         target = context.scratch / "film.mp4"
@@ -101,7 +101,7 @@ class FilmDiffusersEngine:
 
         while True:
             try:
-                return shot.write(making.frames(loaded, profile, shot.plan, step))
+                return shot.write(generation.frames(loaded, profile, shot.plan, step))
             except (torch.OutOfMemoryError, MemoryError) as error:
                 placement.release(loaded.where.kind)
                 if not loaded.harder():

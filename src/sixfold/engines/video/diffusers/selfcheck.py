@@ -9,10 +9,10 @@ from pathlib import Path
 
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image import encode
-from sixfold.engines.image.diffusers import verdicts
+from sixfold.engines.image.diffusers import image_checks
 from sixfold.engines.image.diffusers.selfcheck import PROMPT, STEPS, Listener
+from sixfold.engines.video.decoder import Reel
 from sixfold.engines.video.diffusers.engine import FilmDiffusersEngine
-from sixfold.engines.video.reading import Reel
 
 _FRAMES = 17
 _MIDDLE = 0.3  # seconds: a frame of the middle
@@ -32,6 +32,6 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
             raise EngineError("The weights gave no film.")
         with closing(Reel(path)) as reel:
             rgb = reel.pixels(reel.at(_MIDDLE), size)
-    if verdicts.is_noise(rgb):
+    if image_checks.is_noise(rgb):
         raise EngineError("The weights give noise instead of a film: they do not fit each other.")
     return encode.encode(rgb, None, format="png"), listener.lines[0].replace(f" {folder.name}", "")

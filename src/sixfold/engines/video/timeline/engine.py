@@ -14,11 +14,11 @@ from sixfold.core.catalog.timeline import Project
 from sixfold.engines.video import encode
 from sixfold.engines.video.encode import SOUND_RATE, Film, Sound
 from sixfold.engines.video.gif import MAX_GIF_RATE, write_gif
-from sixfold.engines.video.timeline import shots
+from sixfold.engines.video.timeline import clip_timing
+from sixfold.engines.video.timeline.clip_timing import Shot
+from sixfold.engines.video.timeline.compositing import PAPERS, Array, Sheets
+from sixfold.engines.video.timeline.compositor import Stage
 from sixfold.engines.video.timeline.mixing import Mix
-from sixfold.engines.video.timeline.sheets import PAPERS, Array, Sheets
-from sixfold.engines.video.timeline.shots import Shot
-from sixfold.engines.video.timeline.stage import Stage
 
 _GIF = "gif"
 _TYPES = {_GIF: "image/gif", **{name: kind.content_type for name, kind in encode.KINDS.items()}}
@@ -44,7 +44,9 @@ class TimelineEngine:
         frames = max(1, math.ceil(seconds * rate - _NEARLY))
         size = _size(project, wanted)
         target = context.scratch / f"film.{wanted}"
-        _render(target, _Plan(project, shots.of(project, task.files), size, rate, frames, wanted), context)
+        _render(
+            target, _Plan(project, clip_timing.of(project, task.files), size, rate, frames, wanted), context
+        )
         shown = int(rate) if rate.denominator == 1 else round(float(rate), 3)
         info = {
             "width": size[0],
@@ -117,7 +119,7 @@ def _writer(target: Path, plan: _Plan, stack: ExitStack) -> Film:
     heard = [shot for track in plan.tracks for shot in track if shot.kind in timeline.FILMED]
     heard = [shot for shot in heard if shot.clip.volume > 0]
     sound = None
-    if any(shot.kind == "audio" or shots.has_sound(shot) for shot in heard):
+    if any(shot.kind == "audio" or clip_timing.has_sound(shot) for shot in heard):
         samples = round(plan.frames / plan.rate * SOUND_RATE)
         mix = stack.enter_context(closing(Mix(heard, samples)))
         sound = Sound(samples, mix.read)

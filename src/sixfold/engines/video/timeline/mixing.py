@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import EngineError, UnusableInput
-from sixfold.engines.video import reading
+from sixfold.engines.video import decoder
+from sixfold.engines.video.decoder import Voice
 from sixfold.engines.video.encode import SOUND_RATE
-from sixfold.engines.video.reading import Voice
-from sixfold.engines.video.timeline.shots import Shot
+from sixfold.engines.video.timeline.clip_timing import Shot
 
 Array = NDArray[Any]
 
@@ -77,7 +77,7 @@ def _voice(shot: Shot) -> Voice | None:
         return None
     try:
         return _begun(shot, Voice(shot.path, shot.clip.trim_start, shot.clip.speed))
-    except reading.NoSound:
+    except decoder.NoSound:
         if shot.kind == "audio":
             raise UnusableInput(f"{shot.place}: The file has no sound in it") from None
         return None

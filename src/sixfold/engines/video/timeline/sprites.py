@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.catalog.timeline import Clip, Project
-from sixfold.engines.video import reading
+from sixfold.engines.video import decoder
 
 Array = NDArray[Any]
 
@@ -118,7 +118,7 @@ def of_picture(rgb: Array, alpha: Array | None, clip: Clip, box: Box) -> Sprite:
     """A still picture in its box."""
     at = fitted((rgb.shape[1], rgb.shape[0]), box, clip.fit)
     size = (max(1, round(at.width)), max(1, round(at.height)))
-    pixels = rgb if alpha is None else reading.premultiplied(np.dstack([rgb, alpha]))
+    pixels = rgb if alpha is None else decoder.premultiplied(np.dstack([rgb, alpha]))
     smaller = size[0] * size[1] < rgb.shape[0] * rgb.shape[1]
     how = cv2.INTER_AREA if smaller else cv2.INTER_CUBIC
     if size != (rgb.shape[1], rgb.shape[0]):

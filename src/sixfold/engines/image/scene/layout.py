@@ -1,0 +1,252 @@
+"""Where each copy of each subject stands: so many as were asked for, all in the picture, related as told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from sixfold.engines.image.scene import interiors, prompt_relations, shapes, subjects
+from sixfold.engines.image.scene.prompt_parser import Subject
+from sixfold.engines.image.scene.stage import Stage
+
+_SMALL = {"forest": 1.05, "interior": 1.25, "city": 0.9, "studio": 1.55, "street": 1.1}
+# of as many on one level: how large each is, and how far apart they stand at most
+_SHARE = {1: 1.0, 2: 0.92, 3: 0.80, 4: 0.68, 5: 0.60, 6: 0.56, 7: 0.52}
+_APART = {2: 0.36, 3: 0.30}
+_CLOSE = ("together", "next to", "beside", "hugging", "kissing", "side by side", "near", "with a", "juntos")
+_SEATS = {
+    "chair": 0.56, "sofa": 0.64, "bed": 0.56, "book": 0.62, "mushroom": 0.9, "house": 0.9, "tower": 1.1,
+    "tree": 0.52, "flower": 0.62,
+}  # fmt: skip
+# how high the mouth of what holds others is, and how tall who works at a thing is beside it
+_MOUTHS = {"basket": 0.52, "box": 0.56, "bathtub": 0.56, "cup": 0.54}
+_STATIONS = {"piano": 1.75, "stove": 2.2, "stall": 0.98, "laptop": 1.75}
+_WORKERS = prompt_relations.PEOPLE | {"robot"}
+_MOUNTS = {
+    "horse": 0.52, "camel": 0.62, "elephant": 0.78, "dragon": 0.5, "bicycle": 0.70, "motorcycle": 0.62,
+    "lion": 0.55, "tiger": 0.55, "bear": 0.6, "wolf": 0.55, "deer": 0.5, "cow": 0.6, "turtle": 0.7,
+    "whale": 0.8, "dolphin": 0.7, "duck": 0.55, "eagle": 0.5, "dog": 0.5, "fox": 0.5,
+}  # fmt: skip
+
+_GROWN = ("tree", "palm", "cactus", "flower", "mushroom")  # as nature set them: here and there
+
+Placed = tuple[Subject, int, subjects.Spot]
+
+
+def _level(subject: Subject) -> int:
+    """What is counted together: what flies or swims, what grows, what stands; in the order of painting."""
+    if shapes.library()[subject.name].stand in ("sky", "under", "wall", "back"):
+        return 0
+    return 1 if subject.name in _GROWN else 2
+
+
+def _wide(subject: Subject) -> float:
+    """How wide a subject is for its height."""
+    columns = np.concatenate([part.outline[:, 0] for part in shapes.library()[subject.name].parts])
+    return max(0.1, float(columns.max() - columns.min()) / 100)
+
+
+def _tall(stage: Stage, subject: Subject, share: float) -> float:
+    shape = shapes.library()[subject.name]
+    size = shape.size * _SMALL.get(stage.place, 1.0)
+    if stage.place == "studio":
+        size = min(size, 0.66 if stage.scene.frame == "icon" else 0.72)
+    if stage.scene.frame == "portrait":
+        size = max(shape.size, 0.84)
+    elif stage.scene.frame == "icon":
+        size = min(0.52, max(size, 0.44))
+        size = min(size, 0.62 / _wide(subject))
+        return size * share * min(stage.shape)
+    return min(size * share * stage.height, size * share * stage.width * 1.25)
+
+
+def _foot(stage: Stage, subject: Subject, tall: float) -> float:
+    """The row of a subject's foot, as a share of the height."""
+    shape = shapes.library()[subject.name]
+    if stage.scene.frame == "portrait":
+        return 1.01 if shape.stand == "frame" else 0.98
+    if stage.scene.frame == "icon":
+        return 0.5 + tall / stage.height / 2 - (0.05 if stage.scene.letters else 0.0)
+    if stage.place in ("space", "underwater") and shape.stand != "table":
+        return 0.70
+    if stage.place == "studio":
+        return 0.5 + tall / stage.height / 2 if shape.stand in ("sky", "under") else stage.ground
+    if shape.stand == "sky":
+        return 0.26 + shape.size * 0.6
+    feet = {"under": 0.62, "wall": 0.62, "back": 0.78, "water": stage.layout.horizon + 0.17, "table": 0.90}
+    return feet.get(shape.stand, stage.ground)
+
+
+def _across(stage: Stage, count: int, at: int, close: bool) -> float:
+    """Where the `at`th of `count` on one level stands."""
+    if count == 1:
+        return stage.layout.subject_x
+    apart = _APART.get(count, 0.80 / (count - 1)) * (0.62 if close and count == 2 else 1.0)
+    middle = 0.5 if count > 2 or stage.place == "studio" else 0.5 + (stage.layout.subject_x - 0.5) * 0.4
+    return middle + (at - (count - 1) / 2) * apart
+
+
+def _beside_someone(stage: Stage) -> bool:
+    """Whether somebody stands in the picture, who is larger than what lies on tables."""
+    guest = _guest(stage)
+    return any(shapes.library()[s.name].stand == "ground" and s.name != guest for s in stage.scene.subjects)
+
+
+def _guest(stage: Stage) -> str | None:
+    """Who has no place of its own: it is in something, or at work behind it."""
+    if stage.scene.link is None:
+        return None
+    how, who, what = stage.scene.link
+    hosts = _MOUTHS if how == "in" else _STATIONS
+    if how == "on" and who not in _WORKERS:
+        return None
+    there = {s.name for s in stage.scene.subjects} - stage.scene.avoid
+    return who if what in hosts and {who, what} <= there else None
+
+
+def _one(stage: Stage, subject: Subject, number: int, level: tuple[int, int, bool]) -> subjects.Spot:
+    count, at, close = level
+    rng = stage.rng(f"{subject.name}{number}")
+    share = _SHARE.get(count, 0.45)
+    if count > 1:
+        share *= float(rng.uniform(0.92, 1.04))
+    kind = shapes.library()[subject.name].stand
+    tall = _tall(stage, subject, share)
+    if kind == "table" and subject.name not in interiors.FURNITURE and _beside_someone(stage):
+        tall *= 0.6
+    room = 0.86 if count == 1 else 1.12 * _APART.get(count, 0.80 / (count - 1))
+    tall = min(tall, room * stage.width / max(0.3, _wide(subject)))
+    foot, x = _foot(stage, subject, tall), _across(stage, count, at, close)
+    if count > 1 and kind in ("sky", "under"):
+        foot += (-0.10 if at % 2 else 0.07) + float(rng.uniform(-0.03, 0.03))
+    elif count > 1 and subject.name in _GROWN:
+        grown = float(rng.uniform(0.5, 1.0)) if number else 1.0
+        tall, foot = tall * grown, foot - 0.12 * (1 - grown)
+        x += float(rng.uniform(-0.06, 0.06))
+    elif count > 3:
+        foot -= 0.07 if at % 2 else 0.0
+    half = min(0.5, 0.52 * tall * _wide(subject) / stage.width)
+    x = float(np.clip(x, half, 1 - half))
+    flip = x > 0.5 if (count > 1 or stage.place != "studio") and kind != "wall" else False
+    return subjects.Spot(x * stage.width, foot * stage.height, tall, flip, 0.10 + 0.02 * at)
+
+
+def _related(stage: Stage, placed: list[Placed]) -> list[Placed]:
+    """Put one thing on another, or in another's hand, if the prompt says so."""
+    link = stage.scene.link
+    found = {subject.name: (subject, number, spot) for subject, number, spot in reversed(placed)}
+    if link is None or link[1] not in found or link[2] not in found:
+        return placed
+    how, upper, lower = link
+    perched = how == "on" or (how == "in" and lower in _GROWN)
+    if how != "hold" and not (perched and lower in (*_SEATS, *_MOUNTS)):
+        return placed
+    base, thing = found[lower][2], found[upper]
+    rest = [each for each in placed if each[0].name not in (upper, lower)]
+    if how == "hold":
+        return [*rest, thing, (found[lower][0], 0, _held(thing[2], base))]
+    if lower in _SEATS:
+        sitting = [each for each in placed if each[0].name == upper]
+        return [*rest, found[lower], *_seated(sitting, base, (_SEATS[lower], _wide(found[lower][0])))]
+    seat, tall = _MOUNTS[lower], min(thing[2].height, base.height * 0.95)
+    top, cut = base.foot - base.height * seat + tall * 0.38, base.foot - base.height * (seat - 0.08)
+    rides = replace(thing[2], x=base.x, foot=top, height=tall, flip=base.flip, depth=base.depth, cut=cut)
+    return [*rest, (thing[0], thing[1], rides), found[lower]]
+
+
+def _held(who: subjects.Spot, what: subjects.Spot) -> subjects.Spot:
+    """Where a thing is in somebody's hand."""
+    side = -1 if who.flip else 1
+    return replace(
+        what,
+        x=who.x + side * who.height * 0.27,
+        foot=who.foot - who.height * 0.30,
+        height=min(what.height, who.height * 0.42),
+        depth=who.depth * 0.9,
+    )
+
+
+def _abreast(middle: float, room: float, count: int) -> list[float]:
+    """The middles of so many equal shares of a room."""
+    return [middle + room * ((at + 0.5) / count - 0.5) for at in range(count)]
+
+
+def _seated(sitting: list[Placed], base: subjects.Spot, seat: tuple[float, float]) -> list[Placed]:
+    """Side by side on something whose seat is so high and so wide, in its heights."""
+    seated: list[Placed] = []
+    for (subject, number, spot), x in zip(
+        sitting, _abreast(base.x, 0.8 * base.height * seat[1], len(sitting)), strict=True
+    ):
+        tall = min(spot.height, base.height * 0.95)
+        seated.append(
+            (subject, number, replace(base, x=x, foot=base.foot - base.height * seat[0], height=tall))
+        )
+    return seated
+
+
+def _hosted(stage: Stage, guest: Subject, host: str, placed: list[Placed]) -> list[Placed]:
+    """Every copy of a guest in what holds it, or behind what it works at."""
+    at = next(index for index, (subject, _, _) in enumerate(placed) if subject.name == host)
+    holder, _, base = placed[at]
+    wide = _wide(holder)
+    if host in _MOUTHS:
+        return [*placed[: at + 1], *_contents(guest, base, _MOUTHS[host], wide), *placed[at + 1 :]]
+    share = min(1.0, 0.74 * stage.height / (base.height * _STATIONS[host]))
+    front = replace(base, height=base.height * share, flip=False)
+    behind = replace(front, height=front.height * _STATIONS[host], foot=front.foot - 0.03 * front.height)
+    across = _abreast(front.x, 0.9 * front.height * wide, guest.count)
+    workers = [(guest, number, replace(behind, x=x)) for number, x in enumerate(across)]
+    return [*placed[:at], *workers, (holder, 0, front), *placed[at + 1 :]]
+
+
+def _contents(guest: Subject, base: subjects.Spot, mouth: float, wide: float) -> list[Placed]:
+    """Things side by side in the mouth of what holds them, sunk in by a third."""
+    lying = shapes.library()[guest.name].stand == "table"
+    count = max(guest.count, 4) if lying and guest.count > 1 else guest.count
+    cut, room = base.foot - base.height * mouth, 0.88 * base.height * wide
+    tall = min(base.height * (0.55 if lying else 1.25), 1.3 * room / count / _wide(guest))
+    held = replace(base, foot=cut + tall * 0.33, height=tall, cut=cut)
+    return [
+        (guest, number, replace(held, x=x, flip=number % 2 == 1))
+        for number, x in enumerate(_abreast(base.x, room, count))
+    ]
+
+
+def _wanting(stage: Stage) -> bool:
+    """Whether paper or a tile would stay empty, though the prompt names something."""
+    scene = stage.scene
+    empty = not (scene.letters or scene.surface or scene.frame == "portrait")
+    return stage.place == "studio" and scene.strange and empty
+
+
+def spots(stage: Stage) -> list[Placed]:
+    """Every copy of every subject with its spot, those to be painted first at first."""
+    named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
+    if stage.scene.frame == "portrait":
+        named = [Subject(named[0].name, 1, named[0].colour)] if named else []
+    text = stage.scene.prompt.casefold()
+    close = any(word in text for word in _CLOSE)
+    if stage.notes.get("furnished"):
+        named = [s for s in named if s.name not in interiors.FURNITURE]
+    if not named and _wanting(stage):
+        named = [Subject("solids")]
+    host = (
+        None if stage.scene.link is None else next((s for s in named if s.name == stage.scene.link[2]), None)
+    )
+    guest = None if host is None else next((s for s in named if s.name == _guest(stage)), None)
+    named = [s for s in named if s is not guest]
+    placed: list[Placed] = []
+    for height in range(3):
+        level = [(s, n) for s in named if _level(s) == height for n in range(s.count)]
+        if stage.layout.flip and len({s.name for s, _ in level}) > 1:
+            level.reverse()
+        for at, (subject, number) in enumerate(level):
+            spot = _one(stage, subject, number, (len(level), at, close))
+            if len(level) == 1 and len(named) > 1 and subject is not named[0]:
+                spot = replace(spot, x=stage.width - spot.x)
+            placed.append((subject, number, spot))
+    placed.sort(key=lambda each: each[2].foot)
+    if guest is None or host is None:
+        return _related(stage, placed)
+    return _hosted(stage, guest, host.name, placed)

@@ -1,0 +1,268 @@
+"""A body over time: what it is asked for, how it gets there without a jolt, and its pose at each tick.
+
+The whole state is a dictionary of numbers and texts, so that it can stop in one process and go on in another.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from sixfold.core.sessions.engine import Controls
+from sixfold.engines.live.motion import actions, body, gait
+from sixfold.engines.live.motion.actions import BY_NAME, POSES, UPPER, Doing, Moment
+from sixfold.engines.live.motion.body import Angles, Vector, along
+
+_PUSH, _BRAKE = 2.2, 3.0  # m/s²
+_TURN_RATE, _TURN_PUSH = 2.4, 9.0  # rad/s, rad/s²
+_BLEND_SECONDS = 0.22
+_ARRIVED = 0.3
+_KEY_TURN = 1.8
+_CROUCH, _LAND = 0.34, 0.36  # seconds before and after a jump's flight
+_JUMP_HEIGHT, _GRAVITY = 0.38, 9.81
+_FLIGHT = 2 * math.sqrt(2 * _JUMP_HEIGHT / _GRAVITY)
+_JUMP_TIMES = (0.0, 0.2, _CROUCH, _CROUCH + _FLIGHT / 2, _CROUCH + _FLIGHT, _CROUCH + _FLIGHT + 0.13,
+               _CROUCH + _FLIGHT + _LAND)  # fmt: skip
+_BENDS = (0.0, 1.0, 0.1, 0.12, 0.2, 0.8, 0.0)
+_ARMS = (0.0, -0.4, 0.55, 1.0, 0.6, 0.15, 0.0)
+_UPPER_ANGLES = (
+    *(name for name in body.ANGLES if name.startswith(("left_", "right_"))),
+    "nod",
+    "look",
+    "yaw",
+)
+_KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", "up": "w", "left": "a",
+         "down": "s", "right": "d"}  # fmt: skip
+
+
+def begin(prompt: str) -> dict[str, Any]:
+    """A body that stands at the origin, facing +z, with a prompt to follow."""
+    place = gait.Place(0.0, 0.0, 0.0, 0.0, 0.0)
+    return {
+        "t": 0.0, "x": 0.0, "z": 0.0, "yaw": 0.0, "speed": 0.0, "turn": 0.0, "sink": 0.0, "jump": -1.0,
+        "prompt": prompt, "part": 0, "since": 0.0, "turned": 0.0, "waypoints": [], "weights": {"stand": 1.0},
+        "feet": gait.fresh(place),
+    }  # fmt: skip
+
+
+def copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same state, to go on from."""
+    feet: dict[str, Any] = state["feet"]
+    return {
+        **state,
+        "waypoints": [list(point) for point in state["waypoints"]],
+        "weights": dict(state["weights"]),
+        "feet": {"phase": feet["phase"], **{side: dict(feet[side]) for side in body.SIDES}},
+    }
+
+
+def hear(state: dict[str, Any], controls: Controls) -> None:
+    """Take in a new prompt or new waypoints."""
+    if controls.prompt is not None:
+        state["prompt"], state["part"], state["since"], state["turned"] = controls.prompt, 0, 0.0, 0.0
+    if controls.waypoints is not None:
+        state["waypoints"] = [list(point) for point in controls.waypoints]
+
+
+def advance(state: dict[str, Any], keys: tuple[str, ...], dt: float) -> dict[str, Any]:
+    """Go on by `dt` seconds; gives the pose."""
+    state["t"] += dt
+    state["since"] += dt
+    doing, speed, turn, busy = _wish(state, frozenset(_KEYS.get(key, key) for key in keys))
+    _ease_weights(state["weights"], _targets(doing, moving=abs(state["speed"]) > 0.25 and abs(speed) > 0), dt)
+    _jump(state, doing, dt)
+    settled = 1.0 - min(1.0, 1.6 * state["weights"].get("sit", 0.0))
+    _move(state, speed * settled * settled, turn * settled, dt)
+    place = gait.Place(state["x"], state["z"], state["yaw"], state["speed"], state["turn"])
+    wanted = gait.gait(state["speed"], 2.6 if "march" in doing.acts else 1.0)
+    moving = abs(state["speed"]) > 0.08 or abs(state["turn"]) > 0.25 or busy
+    if state["jump"] < 0 or state["jump"] < _CROUCH:
+        gait.advance(state["feet"], place, wanted, dt, busy=moving and state["jump"] < 0)
+    return _pose(state, wanted, dt)
+
+
+# -- what is wished --------------------------------------------------------------------------------
+
+
+def _wish(state: dict[str, Any], keys: frozenset[str]) -> tuple[Doing, float, float, bool]:
+    """The acts, the speed, the turn, and whether the feet step where they stand."""
+    if keys & frozenset("wasd"):
+        return _by_keys(keys)
+    doing = _part(state)
+    chosen = [BY_NAME[name] for name in doing.acts]
+    speed = next((act.speed for act in chosen if act.speed), 0.0) * doing.pace
+    if state["waypoints"]:
+        return _by_waypoints(state, doing, speed)
+    turn = doing.turn * max(abs(speed), 0.8)
+    goal = next((act.turn for act in chosen if act.turn), 0.0)
+    if goal and (any(act.name == "spin" for act in chosen) or abs(state["turned"]) < abs(goal)):
+        turn += math.copysign(min(2.0, abs(goal) * 1.3), goal)
+        if not any(act.name == "spin" for act in chosen):  # ease out before the end
+            left = abs(goal) - abs(state["turned"])
+            turn = math.copysign(min(abs(turn), math.sqrt(2 * _TURN_PUSH * 0.35 * max(left, 0.0))), goal)
+    return doing, speed, turn, any(act.steps for act in chosen) and "dance" in doing.acts
+
+
+def _by_keys(keys: frozenset[str]) -> tuple[Doing, float, float, bool]:
+    turn = _KEY_TURN * (("a" in keys) - ("d" in keys))
+    if "w" in keys:
+        run = "shift" in keys
+        return (
+            Doing(("run",) if run else ("walk",)),
+            BY_NAME["run" if run else "walk"].speed,
+            turn * 0.6,
+            False,
+        )
+    if "s" in keys:
+        return Doing(("back",)), BY_NAME["back"].speed, turn * 0.6, False
+    return Doing(("stand",)), 0.0, turn, False
+
+
+def _by_waypoints(state: dict[str, Any], doing: Doing, speed: float) -> tuple[Doing, float, float, bool]:
+    x, z = state["waypoints"][0]
+    dx, dz = x - state["x"], z - state["z"]
+    distance = math.hypot(dx, dz)
+    if distance < _ARRIVED:
+        state["waypoints"].pop(0)
+        if not state["waypoints"]:
+            state["part"], state["since"], state["prompt"] = 0, 0.0, "stand"
+        return doing, speed, 0.0, False
+    off = (math.atan2(dx, dz) - state["yaw"] + math.pi) % (2 * math.pi) - math.pi
+    cruise = speed if speed > 0 else BY_NAME["walk"].speed
+    last = len(state["waypoints"]) == 1
+    slow = min(1.0, 0.25 + distance / 1.2) if last else 1.0
+    speed = cruise * slow * max(0.0, math.cos(min(abs(off), math.pi / 2)))
+    gaits = tuple(name for name in doing.acts if BY_NAME[name].speed > 0 or name in UPPER)
+    moving = gaits if any(BY_NAME[name].speed for name in gaits) else ("walk", *gaits)
+    return Doing(moving), speed, max(-_TURN_RATE, min(_TURN_RATE, 3.0 * off)), False
+
+
+def _part(state: dict[str, Any]) -> Doing:
+    """The part of the prompt that is due; the last one goes on for ever."""
+    parts = actions.read(state["prompt"])
+    while state["part"] < len(parts) - 1 and state["since"] >= parts[state["part"]].seconds:
+        state["since"] -= parts[state["part"]].seconds
+        state["part"] += 1
+        state["turned"] = 0.0
+    return parts[min(state["part"], len(parts) - 1)]
+
+
+# -- getting there ---------------------------------------------------------------------------------
+
+
+def _targets(doing: Doing, *, moving: bool) -> dict[str, float]:
+    targets = dict.fromkeys(doing.acts, 1.0)
+    if all(name in UPPER for name in doing.acts):
+        targets["walk" if moving else "stand"] = 1.0
+    return targets
+
+
+def _ease_weights(weights: dict[str, float], targets: dict[str, float], dt: float) -> None:
+    share = 1 - math.exp(-dt / _BLEND_SECONDS)
+    for name in {**weights, **targets}:
+        weights[name] = weights.get(name, 0.0) + (targets.get(name, 0.0) - weights.get(name, 0.0)) * share
+        if weights[name] < 0.002 and name not in targets:
+            del weights[name]
+
+
+def _move(state: dict[str, Any], speed: float, turn: float, dt: float) -> None:
+    push = _PUSH if abs(speed) > abs(state["speed"]) else _BRAKE
+    state["speed"] += max(-push * dt, min(push * dt, speed - state["speed"]))
+    state["turn"] += max(-_TURN_PUSH * dt, min(_TURN_PUSH * dt, turn - state["turn"]))
+    middle = state["yaw"] + state["turn"] * dt / 2
+    state["x"] += math.sin(middle) * state["speed"] * dt
+    state["z"] += math.cos(middle) * state["speed"] * dt
+    state["yaw"] += state["turn"] * dt
+    state["turned"] += state["turn"] * dt
+
+
+def _jump(state: dict[str, Any], doing: Doing, dt: float) -> None:
+    """The seconds of a jump: crouch, flight, landing; -1 on the ground."""
+    whole = _CROUCH + _FLIGHT + _LAND
+    if state["jump"] >= 0:
+        before = state["jump"]
+        state["jump"] += dt
+        if before < _CROUCH + _FLIGHT <= state["jump"]:
+            gait.land(state["feet"], gait.Place(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
+        if state["jump"] >= whole:
+            state["jump"] = -1.0
+    elif "jump" in doing.acts and state["weights"].get("jump", 0.0) > 0.6:
+        state["jump"] = 0.0
+
+
+def _height(jump: float) -> tuple[float, float, float]:
+    """Of a jump's second: metres in the air, how deep the knees bend, how high the arms are (0 to 1)."""
+    if jump < 0:
+        return 0.0, 0.0, 0.0
+    t = jump - _CROUCH
+    rise = math.sqrt(2 * _JUMP_HEIGHT * _GRAVITY) * t - _GRAVITY * t * t / 2 if 0 < t < _FLIGHT else 0.0
+    return max(0.0, rise), _at(jump, _BENDS), _at(jump, _ARMS)
+
+
+def _at(jump: float, values: tuple[float, ...]) -> float:
+    """What a second of a jump has of values that go straight from one of its times to the next."""
+    following = min(bisect.bisect_right(_JUMP_TIMES, jump), len(_JUMP_TIMES) - 1)
+    before, after = _JUMP_TIMES[following - 1], _JUMP_TIMES[following]
+    share = min(1.0, (jump - before) / (after - before))
+    return values[following - 1] + (values[following] - values[following - 1]) * share
+
+
+# -- the pose --------------------------------------------------------------------------------------
+
+
+def _blend(state: dict[str, Any]) -> Angles:
+    moment = Moment(state["t"], state["feet"]["phase"], state["speed"])
+    weights: dict[str, float] = state["weights"]
+    whole = {name: weight for name, weight in weights.items() if name not in UPPER}
+    total = sum(whole.values())
+    if total <= 1e-6:
+        whole, total = {"stand": 1.0}, 1.0
+    pose = body.blend(*((POSES[name](moment), weight / total) for name, weight in whole.items()))
+    upper = {name: weight for name, weight in weights.items() if name in UPPER}
+    total = sum(upper.values())
+    if total > 0:
+        cover = min(1.0, total)
+        over = body.blend(*((POSES[name](moment), weight / total) for name, weight in upper.items()))
+        for name in _UPPER_ANGLES:
+            pose[name] += (over[name] - pose[name]) * cover
+    return pose
+
+
+def _pose(state: dict[str, Any], wanted: gait.Gait, dt: float) -> dict[str, Any]:
+    angles = _blend(state)
+    air, bend, arms = _height(state["jump"])
+    for name, more in (("left_raise", 1.7 * arms), ("right_raise", 1.7 * arms), ("pitch", 0.35 * bend)):
+        angles[name] += more
+    left, _, forward = body.turned(state["yaw"])
+    height = body.HIP_HEIGHT + air - angles["down"] - 0.26 * bend
+    pelvis = along((state["x"], height, state["z"]), left, angles["aside"])
+    pelvis = along(pelvis, forward, -angles["back"] - 0.08 * bend)
+    if air > 0:
+        gait.gather(state["feet"], gait.Place(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
+    set_down = gait.ankles(state["feet"], wanted, air)
+    pelvis = _sunk(state, pelvis, gait.ceiling(body.hips(pelvis, state["yaw"], angles), set_down), dt, air)
+    joints = body.torso(pelvis, state["yaw"], angles)
+    for side, hip in body.hips(pelvis, state["yaw"], angles).items():
+        foot = set_down[side]
+        knee, ankle = body.knee(hip, foot["ankle"], along(foot["forward"], forward, 1.0))
+        joints |= {f"{side}_hip": hip, f"{side}_knee": knee, f"{side}_ankle": ankle,
+                   f"{side}_toe": along(foot["toe"], body.between(foot["ankle"], ankle), 1.0)}  # fmt: skip
+    return {
+        "root": {"position": _rounded(pelvis), "yaw": round(state["yaw"], 4)},
+        "joints": {name: _rounded(joints[name]) for name in body.JOINTS},
+        "contacts": {side: set_down[side]["planted"] for side in body.SIDES},
+    }
+
+
+def _sunk(state: dict[str, Any], pelvis: Vector, excess: float, dt: float, air: float) -> Vector:
+    """The pelvis, low enough for every standing foot: down at once, up again at ease."""
+    eased = state["sink"] + (excess - state["sink"]) * (1 - math.exp(-dt / 0.09))
+    state["sink"] = max(excess, eased) if air <= 0 else 0.0
+    return pelvis[0], pelvis[1] - state["sink"], pelvis[2]
+
+
+def _rounded(point: Vector) -> list[float]:
+    x, y, z = point
+    return [round(x, 4), round(y, 4), round(z, 4)]

@@ -1,0 +1,131 @@
+"""A walker on a land: where he begins, how he goes, and what stops him."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sixfold.engines.image.scene import noise
+from sixfold.engines.live.world.renderer import Eye
+from sixfold.engines.live.world.terrain import SIZE, Land
+
+_EYE = 1.72
+_SPEED, _TURN = 3.4, 1.15  # m/s, rad/s
+_PUSH = 6.0  # how fast both are taken up, 1/s
+_STEEP = 0.75
+_TRUNK = 0.75
+_KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", "up": "w", "left": "a",
+         "down": "s", "right": "d"}  # fmt: skip
+
+
+def begin(land: Land, prompt: str) -> dict[str, Any]:
+    """A walker at a spot from which there is something to see."""
+    x, z, yaw = _spot(land)
+    return {"prompt": prompt, "x": x, "z": z, "yaw": yaw, "speed": 0.0, "turn": 0.0, "t": 0.0, "way": 0.0,
+            "eye": _ground(land, x, z) + _EYE}  # fmt: skip
+
+
+def settle(state: dict[str, Any], land: Land) -> None:
+    """Stand on another land: where one stood, or at its own first spot where one cannot."""
+    if not _free(land, state["x"], state["z"], _ground(land, state["x"], state["z"]), 0.0):
+        state["x"], state["z"], state["yaw"] = _spot(land)
+    state["eye"] = _ground(land, state["x"], state["z"]) + _EYE
+
+
+def advance(state: dict[str, Any], land: Land, keys: tuple[str, ...], dt: float) -> None:
+    """Go on by `dt` seconds, in steps short enough to hit nothing unseen."""
+    held = {_KEYS.get(key, key) for key in keys}
+    pieces = max(1, math.ceil(dt / 0.05))
+    for _ in range(pieces):
+        _step(state, land, held, dt / pieces)
+
+
+def eye(state: dict[str, Any]) -> Eye:
+    """Where the walker looks from; his steps rock him a little."""
+    rock = 0.035 * math.sin(state["way"] * 2 * math.pi / 1.5)
+    return Eye(state["x"], state["eye"] + rock, state["z"], state["yaw"], state["t"])
+
+
+def _step(state: dict[str, Any], land: Land, held: set[str], dt: float) -> None:
+    share = 1 - math.exp(-_PUSH * dt)
+    fast = 1.8 if "shift" in held else 1.0
+    state["speed"] += (_SPEED * fast * (("w" in held) - 0.6 * ("s" in held)) - state["speed"]) * share
+    state["turn"] += (_TURN * (("a" in held) - ("d" in held)) - state["turn"]) * share
+    state["t"] += dt
+    state["yaw"] = (state["yaw"] + state["turn"] * dt) % (2 * math.pi)
+    dx = math.sin(state["yaw"]) * state["speed"] * dt
+    dz = math.cos(state["yaw"]) * state["speed"] * dt
+    here = _ground(land, state["x"], state["z"])
+    for mx, mz in ((dx, dz), (dx, 0.0), (0.0, dz)):  # along what stops him, if not through it
+        x, z = state["x"] + mx, state["z"] + mz
+        if _free(land, x, z, here, math.hypot(mx, mz)):
+            state["x"], state["z"] = x % SIZE, z % SIZE
+            state["way"] += math.hypot(mx, mz)
+            break
+    else:
+        state["speed"] *= 0.5
+    state["eye"] += (_ground(land, state["x"], state["z"]) + _EYE - state["eye"]) * (1 - math.exp(-9 * dt))
+
+
+def _ground(land: Land, x: float, z: float) -> float:
+    """The height under a point, between the points of the land."""
+    column, row = math.floor(x), math.floor(z)
+    fx, fz = x - column, z - row
+    h = land.height
+    c0, c1, r0, r1 = column % SIZE, (column + 1) % SIZE, row % SIZE, (row + 1) % SIZE
+    return float(
+        (h[r0, c0] * (1 - fx) + h[r0, c1] * fx) * (1 - fz) + (h[r1, c0] * (1 - fx) + h[r1, c1] * fx) * fz
+    )
+
+
+def _free(land: Land, x: float, z: float, here: float, way: float) -> bool:
+    """Whether one can stand there, coming from a height `here` that is `way` metres off."""
+    ground = _ground(land, x, z)
+    if ground < land.water + 0.12 or ground - here > _STEEP * way + 0.02:
+        return False
+    if not len(land.trees):
+        return True
+    dx = np.abs((land.trees[:, 0] - x + SIZE / 2) % SIZE - SIZE / 2)
+    dz = np.abs((land.trees[:, 1] - z + SIZE / 2) % SIZE - SIZE / 2)
+    return not bool(((dx < _TRUNK) & (dz < _TRUNK)).any())
+
+
+def _spot(land: Land) -> tuple[float, float, float]:
+    """A dry, even spot, and the direction in which it has the most to show."""
+    rng = noise.stream("live", land.place.seed, "spot")
+    spots = rng.random((260, 2)) * SIZE
+    angles = np.arange(16) * (2 * np.pi / 16)
+    far = np.array([4, 8, 14, 22, 34, 50, 75, 110, 160, 230, 320, 430], np.float64)
+    xs = spots[:, 0, None, None] + np.sin(angles)[None, :, None] * far
+    zs = spots[:, 1, None, None] + np.cos(angles)[None, :, None] * far
+    heights = land.height[zs.astype(int) % SIZE, xs.astype(int) % SIZE]
+    row, column = spots[:, 1].astype(int) % SIZE, spots[:, 0].astype(int) % SIZE
+    eye_height = land.height[row, column][:, None, None] + _EYE
+    rise = (np.maximum(heights, land.water) - eye_height) / far
+    open_near = -np.clip(rise[..., :5].max(-1) + 0.02, 0, 1) * 6
+    skyline = rise[..., 5:].max(-1)
+    grand = -np.abs(skyline - 0.13) * 3.5
+    varied = heights[..., 4:].std(-1) / max(float(land.height.std()), 1e-3) * 0.35
+    wet = (heights[..., 3:9] < land.water).mean(-1)
+    lake = -np.abs(wet - 0.42) * (1.6 if land.place.land["water"] > 0 else 0.0)
+    facing = np.sin(angles) * land.sun[0] + np.cos(angles) * land.sun[2]
+    sunward = -0.35 * np.abs(facing - 0.45)  # from the side, and somewhat against it
+    light = land.colour.mean(-1)[zs.astype(int) % SIZE, xs.astype(int) % SIZE][..., :8].mean(-1)
+    bright = np.minimum(light / max(float(land.colour.mean()), 1e-3), 1.15)
+    tree_row, tree_column = land.trees[:, 1].astype(int) % SIZE, land.trees[:, 0].astype(int) % SIZE
+    crowded = np.zeros((SIZE, SIZE), bool)
+    for dz in range(-3, 4):
+        for dx in range(-3, 4):
+            crowded[(tree_row + dz) % SIZE, (tree_column + dx) % SIZE] = True
+    blocked = crowded[zs[..., :3].astype(int) % SIZE, xs[..., :3].astype(int) % SIZE].any(-1)
+    dry = (
+        (land.height[row, column] > land.water + 0.5)
+        & (land.steep[row, column] < 0.5)
+        & ~crowded[row, column]
+    )
+    score = open_near + grand + varied + lake + sunward + bright - 2.0 * blocked - 50.0 * ~dry[:, None]
+    best = int(score.argmax())
+    number, angle = divmod(best, len(angles))
+    return float(spots[number, 0]), float(spots[number, 1]), float(angles[angle])

@@ -1,0 +1,294 @@
+"""One look at a land: ground column by column, water that mirrors it, trees, air, and what falls through it.
+
+The ground is taken at some two hundred depths for all columns at once; the highest so far at each depth says
+which depth a pixel shows, and a histogram gives that for every pixel without a loop.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.image.scene import noise
+from sixfold.engines.live.world import sky as skies
+from sixfold.engines.live.world import trees
+from sixfold.engines.live.world.terrain import SIZE, Land
+
+Field = NDArray[Any]
+_NEAR, _FAR, _DEPTHS = 0.7, 900.0, 224
+_FIELD = math.radians(74)
+_HORIZON = 0.43  # of the height, from above
+_TREE_FAR, _MOST_TREES = 330.0, 180
+
+
+@dataclass(frozen=True, slots=True)
+class Eye:
+    """Where one looks from: metres, radians (0 looks along +z, growing to the left), and seconds."""
+
+    x: float
+    y: float
+    z: float
+    yaw: float
+    seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """Draws one land at one size."""
+
+    land: Land
+    width: int
+    height: int
+    sky: skies.Sky = field(init=False)
+    _sprites: list[list[Field]] = field(init=False)
+    _detail: Field = field(init=False)
+    _fall: tuple[Field, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        land, place = self.land, self.land.place
+        self.sky = skies.build(place, land.sun)
+        self._sprites = trees.draw(place)
+        fine = noise.tile(noise.stream("live", "detail"), 256, 64, 3, 0.9)
+        self._detail = (float(place.land.get("grain", 0.24)) * fine).astype(np.float32)
+        self._fall = _fall(str(place.weather.get("falling", "")), self.width, self.height)
+        self._depths = np.geomspace(_NEAR, _FAR, _DEPTHS).astype(np.float32)[:, None]
+        self._focal = self.width / 2 / math.tan(_FIELD / 2)
+        self._across = (np.arange(self.width, dtype=np.float32) - self.width / 2 + 0.5) / self._focal
+        self._horizon = self.height * _HORIZON
+        self._rows = np.arange(self.height, dtype=np.float32)
+        self._ground, self._colour = land.height, land.colour
+
+    _depths: Field = field(init=False)
+    _focal: float = field(init=False)
+    _across: Field = field(init=False)
+    _horizon: float = field(init=False)
+    _rows: Field = field(init=False)
+    _ground: Field = field(init=False)
+    _colour: Field = field(init=False)
+
+    def draw(self, eye: Eye) -> NDArray[np.uint8]:
+        """The picture, RGB."""
+        forward = math.sin(eye.yaw), math.cos(eye.yaw)
+        right = -math.cos(eye.yaw), math.sin(eye.yaw)
+        index, ramp = self._seen(eye, forward, right)
+        depth = self._depth(index, ramp)
+        wet, picture = self._paint(eye, forward, right, depth)
+        columns, rows = self._sky_places(eye)
+        air = self.sky.look(columns, rows, eye.seconds)
+        picture = self._aired(picture, depth, air, rows)
+        self._plant(picture, depth, wet, eye, air)
+        if wet.any():
+            self._mirrored(picture, wet, depth, eye, air)
+        picture = self._weathered(picture, eye)
+        return (np.clip(picture, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+    # -- which depth each pixel shows --------------------------------------------------------------
+
+    def _seen(
+        self, eye: Eye, forward: tuple[float, float], right: tuple[float, float]
+    ) -> tuple[Field, Field]:
+        """For each pixel the first depth that covers it, and the rising outline of every depth."""
+        depths = self._depths
+        xs = np.float32(eye.x) + depths * (np.float32(forward[0]) + np.float32(right[0]) * self._across)
+        zs = np.float32(eye.z) + depths * (np.float32(forward[1]) + np.float32(right[1]) * self._across)
+        ground = cv2.remap(self._ground, xs, zs, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+        level = np.maximum(ground, np.float32(self.land.water))
+        outline = np.float32(self._horizon) + (np.float32(eye.y) - level) * (np.float32(self._focal) / depths)
+        ramp = np.minimum.accumulate(outline, axis=0)
+        first = np.clip(np.ceil(ramp), 0, self.height).astype(np.int32)
+        flat = first * self.width + np.arange(self.width, dtype=np.int32)
+        counts = np.bincount(flat.ravel(), minlength=(self.height + 1) * self.width)
+        below = np.cumsum(counts.reshape(self.height + 1, self.width)[: self.height], axis=0)
+        return _DEPTHS - below, ramp
+
+    def _depth(self, index: Field, ramp: Field) -> Field:
+        """Metres to what each pixel shows; infinite for the sky."""
+        columns = np.arange(self.width)
+        here = np.minimum(index, _DEPTHS - 1)
+        before = np.maximum(here - 1, 0)
+        high, low = ramp[here, columns], ramp[before, columns]
+        share = np.clip((low - self._rows[:, None]) / np.maximum(low - high, 1e-3), 0, 1)
+        flat = self._depths[:, 0]
+        depth = flat[before] + share * (flat[here] - flat[before])
+        return np.where(index >= _DEPTHS, np.float32(np.inf), depth).astype(np.float32)
+
+    # -- the ground --------------------------------------------------------------------------------
+
+    def _paint(
+        self, eye: Eye, forward: tuple[float, float], right: tuple[float, float], depth: Field
+    ) -> tuple[Field, Field]:
+        """Which pixels are water, and the colour of the ground; the sky is left black."""
+        solid = np.isfinite(depth)
+        far = np.where(solid, depth, np.float32(1.0))
+        xs = np.float32(eye.x) + far * (np.float32(forward[0]) + np.float32(right[0]) * self._across)
+        zs = np.float32(eye.z) + far * (np.float32(forward[1]) + np.float32(right[1]) * self._across)
+        colour = cv2.remap(self._colour, xs, zs, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+        close = np.clip(1.1 - far / 70, 0, 1)
+        rough = 1 + self._grain(xs, zs, 26) * np.clip(1.1 - far / 18, 0, 1)
+        rough += self._grain(xs, zs, 4) * close * np.float32(0.8)
+        rough *= solid
+        cv2.multiply(colour, cv2.merge((rough, rough, rough)), colour)
+        if self.land.place.land["water"] <= 0:
+            return np.zeros_like(far), colour
+        ground = cv2.remap(self._ground, xs, zs, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+        return np.clip((np.float32(self.land.water) - ground) * 6, 0, 1) * solid, colour
+
+    def _grain(self, xs: Field, zs: Field, fine: int) -> Field:
+        """Grain of the ground about 0, at so many points a metre; its texture repeats."""
+        return cv2.remap(self._detail, xs * fine, zs * fine, cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP)
+
+    # -- the air -----------------------------------------------------------------------------------
+
+    def _sky_places(self, eye: Eye) -> tuple[Field, Field]:
+        """Columns and rows of the sky's band for the screen's columns and rows."""
+        around = (eye.yaw - np.arctan(self._across)) / (2 * math.pi) % 1.0 * skies.ROUND
+        rise = np.arctan((self._horizon - self._rows) / self._focal)
+        rows = skies.TALL * (1 - np.clip(rise / 1.1, 0, 0.999)) - 1
+        return around[::-1].astype(np.float32), rows.astype(np.float32)
+
+    def _aired(self, picture: Field, depth: Field, air: Field, rows: Field) -> Field:
+        """The sky behind, and distance before everything."""
+        edge = min(int(self._horizon), self.height - 1)
+        haze = cv2.GaussianBlur(air[max(0, edge - 3)][None], (31, 1), 0)
+        sight = float(self.land.place.weather["sight"])
+        veil = 1 - np.exp(depth * np.float32(-1 / sight))  # 1 for the sky
+        thick = np.float32(min(1.0, 160 / sight))  # in fog the sky is fog, too
+        behind = air + (haze - air) * thick
+        behind = np.where(np.isfinite(depth)[..., None], haze, behind)
+        return picture + (behind - picture) * veil[..., None]
+
+    # -- trees -------------------------------------------------------------------------------------
+
+    def _plant(self, picture: Field, depth: Field, wet: Field, eye: Eye, air: Field) -> None:
+        """Trees from the farthest to the nearest, each behind what lies before it."""
+        stand = self.land.trees
+        if not len(stand):
+            return
+        forward, right = (math.sin(eye.yaw), math.cos(eye.yaw)), (-math.cos(eye.yaw), math.sin(eye.yaw))
+        dx = (stand[:, 0] - eye.x + SIZE / 2) % SIZE - SIZE / 2
+        dz = (stand[:, 1] - eye.z + SIZE / 2) % SIZE - SIZE / 2
+        ahead = dx * forward[0] + dz * forward[1]
+        aside = dx * right[0] + dz * right[1]
+        chosen = np.flatnonzero((ahead > 0.9) & (ahead < _TREE_FAR) & (np.abs(aside) < ahead * 0.80 + 6))
+        chosen = chosen[np.argsort(ahead[chosen])][:_MOST_TREES]
+        haze = air[min(int(self._horizon), self.height - 1) - 3].mean(0)
+        sight = float(self.land.place.weather["sight"])
+        for number in chosen[::-1]:
+            x, z, size, kind, light = stand[number]
+            ground = float(self.land.height[int(z) % SIZE, int(x) % SIZE])
+            near = float(ahead[number])
+            foot = self._horizon + (eye.y - ground + 0.15) * self._focal / near
+            tall = float(size) * self._focal / near
+            middle = self.width / 2 + float(aside[number]) * self._focal / near
+            veil = 1 - math.exp(-near / sight)
+            edge = max(0.0, (near - 0.75 * _TREE_FAR) / (0.25 * _TREE_FAR))  # they come out of the distance
+            drawn = self._stamp((picture, depth, wet), (middle, foot, tall), near, int(kind))
+            if drawn is not None:
+                _blend(*drawn, (haze, veil, 1 - edge, float(light)))
+
+    def _stamp(
+        self, onto: tuple[Field, Field, Field], at: tuple[float, float, float], near: float, kind: int
+    ) -> tuple[Field, Field, Field] | None:
+        """Where a tree goes: the parts of the picture and of the water behind it, and its drawing."""
+        picture, depth, wet = onto
+        middle, foot, tall = at
+        wide = tall * 0.75
+        left, top = round(middle - wide / 2), round(foot - tall)
+        right, low = max(left + 1, round(middle + wide / 2)), max(top + 1, round(foot))
+        x0, x1, y0, y1 = max(0, left), min(self.width, right), max(0, top), min(self.height, low)
+        if x0 >= x1 or y0 >= y1:
+            return None
+        levels = self._sprites[kind % len(self._sprites)]
+        level = min(len(levels) - 1, max(0, int(math.log2(max(1.0, 256 / max(tall, 1.0))))))
+        sprite = levels[level]
+        scale_y, scale_x = sprite.shape[0] / (low - top), sprite.shape[1] / (right - left)
+        matrix = np.array(
+            [[scale_x, 0, (x0 - left + 0.5) * scale_x - 0.5], [0, scale_y, (y0 - top + 0.5) * scale_y - 0.5]]
+        )
+        drawn = cv2.warpAffine(
+            sprite, matrix, (x1 - x0, y1 - y0), flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
+        )
+        drawn *= (depth[y0:y1, x0:x1] > near - 0.6)[..., None]
+        return picture[y0:y1, x0:x1], wet[y0:y1, x0:x1], drawn
+
+    # -- water -------------------------------------------------------------------------------------
+
+    def _mirrored(self, picture: Field, wet: Field, depth: Field, eye: Eye, air: Field) -> None:
+        """The water: what stands above it upside down, rippled, and more of it the flatter one looks."""
+        top = max(int(np.argmax(wet.any(1))), int(self._horizon))
+        low, mid = slice(top, self.height), np.float32(self._horizon)
+        rows = self._rows[low, None]
+        below, far = np.maximum(rows - mid, np.float32(0.5)), np.minimum(depth[low], np.float32(999))
+        wave = eye.seconds * 1.6
+        ripple = np.sin(far * np.float32(1.9) + np.float32(wave * 1.7)) * np.float32(0.5)
+        ripple += np.sin(far * (self._across * 2.1 + 0.9).astype(np.float32) - np.float32(wave)) * np.float32(
+            0.5
+        )
+        strength = np.clip(below * np.float32(0.035), 0.15, 3.2)
+        source = np.clip(2 * mid - rows - ripple * strength - below * np.float32(0.06), 0, self.height - 1)
+        columns = np.arange(self.width, dtype=np.float32) + ripple * (strength * np.float32(0.8))
+        lifted = picture[: int(self._horizon) + 1].copy()
+        drowned = wet[: len(lifted)] > 0
+        lifted[drowned] = air[: len(lifted)][drowned]
+        mirror = cv2.remap(lifted, columns, source, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        grazing = np.clip(1 - below / (self.height * 0.62), 0.05, 1)
+        share = (0.20 + 0.68 * grazing**1.6).astype(np.float32)[..., None]
+        glitter = np.clip(ripple - 0.55, 0, 1) * (grazing * float(self.land.place.weather["sun"]) * 0.22)
+        part = picture[low]
+        water = part * (1 - share) + mirror * (share * np.float32(0.96))
+        water += glitter.astype(np.float32)[..., None] * self.land.place.colour("glow")
+        part += (water - part) * wet[low, :, None]
+
+    # -- what falls --------------------------------------------------------------------------------
+
+    def _weathered(self, picture: Field, eye: Eye) -> Field:
+        """The picture behind what falls: each layer is a window sliding over a drawing that repeats."""
+        if not self._fall:
+            return picture
+        place = self.land.place
+        light = place.colour("horizon") * 0.35 + 0.55 * max(0.35, float(place.colour("light").mean()))
+        speed, drift = (1500, 60) if place.weather["falling"] == "rain" else (52, 16)
+        flakes = np.zeros((self.height, self.width), np.float32)
+        for number, layer in enumerate(self._fall):
+            scale = self.height / 270 * (1 + 0.55 * number)
+            turn = eye.yaw * self._focal * 0.9 + math.sin(eye.seconds * 0.7 + number) * 9
+            down = int(-eye.seconds * speed * scale) % self.height
+            across = int(-turn - eye.seconds * drift * scale) % self.width
+            np.maximum(flakes, layer[down : down + self.height, across : across + self.width], out=flakes)
+        return picture + (light - picture) * flakes[..., None]
+
+
+def _blend(part: Field, wet: Field, drawn: Field, air: tuple[Field, float, float, float]) -> None:
+    """Lay a tree over the picture, with the air before it; where it stands, no water is seen."""
+    haze, veil, shown, light = air
+    alpha = drawn[..., 3:] * np.float32(shown)
+    part *= 1 - alpha
+    part += drawn[..., :3] * np.float32((1 - veil) * shown * light) + haze * (alpha * np.float32(veil))
+    wet *= 1 - alpha[..., 0]
+
+
+def _fall(kind: str, width: int, height: int) -> tuple[Field, ...]:
+    """Layers of flakes or streaks, from the farthest; each a picture that repeats, twice both ways."""
+    if not kind:
+        return ()
+    layers: list[Field] = []
+    for number in range(3):
+        rng = noise.stream("live", kind, number)
+        scale = height / 270 * (1 + 0.6 * number)
+        layer = np.zeros((height, width), np.float32)
+        for _ in range(int(150 / (1 + number))):
+            x, y = rng.random() * width, rng.random() * height
+            strength = 0.35 + 0.5 * rng.random()
+            if kind == "snow":
+                cv2.circle(layer, (int(x), int(y)), max(1, round(scale * 0.9)), strength, -1, cv2.LINE_AA)
+            else:
+                length = scale * (9 + 9 * rng.random())
+                end = int(x + length * 0.12), int(y + length)
+                cv2.line(layer, (int(x), int(y)), end, strength * 0.38, 1, cv2.LINE_AA)
+        layers.append(np.tile(cv2.GaussianBlur(layer, (3, 3), 0.4 + 0.25 * number), (2, 2)))
+    return tuple(layers)
