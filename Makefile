@@ -12,7 +12,7 @@ STAMP := $(VENV)/.ready
 LOCK := constraints.txt constraints-embedded.txt
 SETUP := @sh tools/setup.sh
 # A process that has run out of tests takes over some of another's; tests/conftest.py says how many there are.
-QUICK = tests/unit --ignore=tests/unit/engines --ignore=tests/unit/cli tests/tidy/test_laws.py
+QUICK = tests/unit --ignore=tests/unit/engines --ignore=tests/unit/cli tests/architecture/test_laws.py
 PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 
 help: ## what there is
@@ -45,10 +45,10 @@ types: $(STAMP)-dev $(STAMP)-weights ## pyright: strict where it matters most; r
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --warnings $(ARGS)
 
 laws: $(STAMP)-dev # the laws that are tests; `make test` runs them too
-	@$(BIN)/python -m pytest -q tests/tidy
+	@$(BIN)/python -m pytest -q tests/architecture
 
-vocabulary: $(STAMP)-dev # lower the numbers of names that break a law, in tests/tidy/vocabulary.toml
-	@$(BIN)/python -m tests.tidy.vocabulary $(ARGS)
+vocabulary: $(STAMP)-dev # lower the numbers of names that break a law, in tests/architecture/vocabulary.toml
+	@$(BIN)/python -m tests.architecture.vocabulary $(ARGS)
 
 docs: $(STAMP)-dev ## build the documentation into docs/_build/html
 	@$(BIN)/python -m sphinx -W -n -q --keep-going -b html docs docs/_build/html $(ARGS)
@@ -59,8 +59,8 @@ bench: $(STAMP)-test ## measure this machine: tables with ratios
 
 gallery: $(STAMP)-test ## remake the pictures of the docs and of the catalogue's cards with the product itself
 	@$(BIN)/python tools/gallery.py $(ARGS)
-	@PYTHONPATH=. $(BIN)/python tools/stills.py
-	@PYTHONPATH=. $(BIN)/python tools/specimens.py $(ARGS)
+	@PYTHONPATH=. $(BIN)/python tools/docs_images.py
+	@PYTHONPATH=. $(BIN)/python tools/catalog_examples.py $(ARGS)
 	@$(BIN)/python -m tools.page_pictures
 	@$(BIN)/python -m tools.memory_pictures
 
@@ -81,7 +81,7 @@ assurance: $(STAMP)-test ## write what the tests behind every promise of safety 
 	@$(BIN)/python -m tools.assurance $(ARGS)
 
 images: $(STAMP)-test ## build the image, the compose file's cluster and a space with podman, use and hurt them (root)
-	@$(BIN)/python -m tools.images $(ARGS)
+	@$(BIN)/python -m tools.container_smoke_test $(ARGS)
 
 packages: $(STAMP)-dev ## a wheel and a source archive in dist/, installed in a clean environment and tried
 	@$(BIN)/python -m tools.release

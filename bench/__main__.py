@@ -6,7 +6,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from bench.table import markdown
+from bench.reporting import markdown
 
 NAMES = (
     "ledger",

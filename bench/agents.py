@@ -17,11 +17,11 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.core.memory.models import Page
 from sixfold.core.memory.relation_extraction import extraction
 from sixfold.core.memory.relation_extraction import service as inference
-from tests.areas.house import House, house
+from tests.api.app_fixture import House, house
 
 TITLE = "Agents: tools and links from sentences"
 PAGES, CALLS, READS = 200, 300, 50

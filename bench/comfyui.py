@@ -25,7 +25,7 @@ from typing import Any, cast
 import httpx
 from websockets.asyncio.client import connect
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.clients.comfyui.server import Server
@@ -37,7 +37,7 @@ from sixfold.engines.providers.comfyui import image_graphs
 from sixfold.engines.providers.comfyui.capabilities import Stock
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
 from sixfold.engines.providers.comfyui.image_graphs import Plan, Wish
-from tests.areas.house import House, house
+from tests.api.app_fixture import House, house
 
 TITLE = "In front of a ComfyUI"
 ROUNDS, PROBES = 40, 20

@@ -30,7 +30,7 @@ def _class(run: Callable[..., Any], inputs: dict[str, Any], **more: Any) -> type
     return type("Trivial", (), {"FUNCTION": "run", "run": run, "INPUT_TYPES": table, **more})
 
 
-# What tests/unit/graphs/small.py has of these names, in ComfyUI's words.
+# What tests/unit/workflows/tiny_graphs.py has of these names, in ComfyUI's words.
 CLASSES = {
     "Number": _class(
         lambda _, value: (value,), {"value": ("INT", {"min": 0, "max": 100})}, RETURN_TYPES=("INT",)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from bench.table import Row, calibration
+from bench.reporting import Row, calibration
 from sixfold.engines.video.matting.masks import Masks
 from tests.corpora import moving
 from tests.corpora.composites import Stratum

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.table import Row, of_samples
+from bench.reporting import Row, of_samples
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.forecast.engine import ForecastEngine
 

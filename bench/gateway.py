@@ -32,8 +32,8 @@ from typing import NamedTuple
 
 import uvloop
 
+from bench.reporting import Row, calibration, of_samples
 from bench.server import _pss
-from bench.table import Row, calibration, of_samples
 
 TITLE = "The gateway"
 REQUESTS, STREAMS, ROUNDS = 3_000, 100, 7

@@ -41,7 +41,7 @@ from websockets.asyncio.client import connect
 
 from bench import comfyui_peer
 from bench.comfyui_peer import Taken
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.core.workflows import diff
 from sixfold.core.workflows.editor_format.to_api import convert
 from sixfold.core.workflows.execute import execute
@@ -49,9 +49,9 @@ from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.svg import layout
 from sixfold.core.workflows.validate import validate
 from sixfold.engines.workflow_nodes import registry as workflow_nodes_registry
-from tests.stories import servers
-from tests.unit.graphs import corpus
-from tests.unit.graphs.small import CLASSES, World, node
+from tests.e2e import servers
+from tests.unit.workflows import corpus
+from tests.unit.workflows.tiny_graphs import CLASSES, World, node
 
 TITLE = "Graphs: chains of trivial nodes, and other people's workflows"
 ROUNDS, LONG_ROUNDS = 5, 3

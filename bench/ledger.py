@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.table import Row, calibration
+from bench.reporting import Row, calibration
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, ledger
 from sixfold.core.database import Transaction
@@ -19,7 +19,7 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import Lease, Success, Trace
 from sixfold.store.sqlite.database import SqliteDatabase
-from tests.road import Options, road
+from tests.harness.pipeline import Options, road
 
 TITLE = "Ledger and queue on SQLite"
 GROUP = 256

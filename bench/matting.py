@@ -14,7 +14,7 @@ import time
 import cv2
 import numpy as np
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.engines.image.matting import edges, segmentation
 from tests.corpora import composites
 from tests.corpora.composites import Composite

@@ -20,7 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Query, Transaction
@@ -38,7 +38,7 @@ from sixfold.core.memory.search.embedding import halved
 from sixfold.core.memory.search.index_cache import Shelf
 from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
-from tests import databases, ground, postgres
+from tests.harness import backends, databases, postgres
 
 TITLE = "Memory at 100,000 pages"
 PAGES, IMPORTED, QUESTIONS, WRITES, EDITS = 100_000, 5_000, 300, 40, 20_000
@@ -315,6 +315,6 @@ def rows() -> list[Row]:
             folder = Path(name)
             if back == "postgres":  # with its commits on the disk, as SQLite's are
                 made = postgres.Databases(folder / "server", careful=True)
-                (folder / ground.DATABASE_FILE).write_text(made.lend(), "utf-8")
+                (folder / backends.DATABASE_FILE).write_text(made.lend(), "utf-8")
             found += asyncio.run(_on(back, folder))
     return calibration() + found

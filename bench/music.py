@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.table import Row
+from bench.reporting import Row
 from sixfold.core.catalog.engines import Engine, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music.engine import MusicEngine

@@ -14,7 +14,7 @@ from pathlib import Path
 import uvloop
 
 from bench.ledger import ENTRY, GROUP, LEASE
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.database import Database, Transaction
@@ -23,8 +23,8 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import Success, Trace
 from sixfold.drivers.process import ProcessDriver
-from tests import databases, postgres
-from tests.road import Options, road
+from tests.harness import databases, postgres
+from tests.harness.pipeline import Options, road
 
 TITLE = "PostgreSQL beside SQLite"
 BACKS = ("sqlite", "postgres")

@@ -22,14 +22,14 @@ from typing import Any
 
 import httpx
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.core.workers.remote_engines import RemoteEngine
 from sixfold.engines.providers.fal import FalEngine
 from sixfold.engines.providers.openai import OpenAIEngine
-from tests.areas import test_providers as served
-from tests.areas.house import House
-from tests.fakes import fal, openai, serving
-from tests.unit.engines.remote import parts
+from tests.api import test_providers as served
+from tests.api.app_fixture import House
+from tests.fakes import fal, fault_server, openai
+from tests.unit.engines.providers import parts
 
 TITLE = "In front of a provider"
 ROUNDS = 40
@@ -41,7 +41,7 @@ def _serve(name: str, told: Connection) -> None:
     """One fake, until its process ends."""
 
     async def run() -> None:
-        ready = serving.picture(SIDE, SIDE)
+        ready = fault_server.picture(SIDE, SIDE)
         if name == "fal":
             running = fal.running(fal.Fal(looks_until_done=1, file=(ready, "image/png")))
         else:

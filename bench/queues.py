@@ -21,7 +21,7 @@ from pathlib import Path
 
 import aiohttp
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 
 TITLE = "The queue beside others"
 CALLS, AT_ONCE, WARM = 400, 16, 20

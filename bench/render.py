@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bench.table import Row, calibration
+from bench.reporting import Row, calibration
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.matting import segmentation

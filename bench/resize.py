@@ -14,7 +14,7 @@ from collections import Counter
 import cv2
 import numpy as np
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.engines.image.resize import canvas
 from sixfold.engines.image.resize.plan import Plan, look, plan
 from tests.corpora import composites

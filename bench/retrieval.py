@@ -29,9 +29,9 @@ import httpx
 
 from bench import quality
 from bench.quality import Ask, Corpus, Quality
-from bench.table import Row, calibration
+from bench.reporting import Row, calibration
 from sixfold.core.accounts import accounts, keys
-from tests.areas.house import House, bearer, house
+from tests.api.app_fixture import House, bearer, house
 
 TITLE = "Retrieval"
 PEER = "basic-memory 0.22.1"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cv2
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene.engine import SceneEngine
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.table import Row, calibration, of_samples
-from tests.stories import servers
+from bench.reporting import Row, calibration, of_samples
+from tests.e2e import servers
 
 TITLE = "The server"
 STARTS, REQUESTS = 5, 2_000

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import cv2
 
+from bench.reporting import Row, calibration, of_samples
 from bench.sockets import Watcher, watch
-from bench.table import Row, calibration, of_samples
 from sixfold.core.sessions.engine import Controls, Step
 from sixfold.engines.live.motion.engine import MotionEngine
 from sixfold.engines.live.world.engine import WorldEngine
-from tests.stories import servers
+from tests.e2e import servers
 
 TITLE = "Live sessions: frames of 480 x 270, poses at 20 a second"
 PROMPTS = ("a meadow by a lake", "snowy mountains", "desert at sunset", "forest in the rain")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from bench.table import Row
+from bench.reporting import Row
 from sixfold.engines.image.style.canvas import Canvas
 from sixfold.engines.image.style.names import NAMED_STYLES
 from sixfold.engines.image.style.recipes import RECIPES

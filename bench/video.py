@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
+from bench.reporting import Row
 from bench.style import painted
-from bench.table import Row
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.audio.ambience import loudness, track
 from sixfold.engines.audio.ambience.loop_buffer import RATE

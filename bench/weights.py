@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 
 TITLE = "Pictures by weights (a tiny pipeline, 64 x 64, 4 steps, one thread)"
 ROUNDS, STEPS = 40, 4
@@ -105,7 +105,7 @@ async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     """Seconds that whole predictions take beside their run in the worker; and all of the first, cold one."""
     from sixfold.app import catalog as app_catalog
     from sixfold.core.predictions.service import Order
-    from tests.areas.house import house
+    from tests.api.app_fixture import house
 
     options = {"source": str(weights), "steps": STEPS, "threads": 1}
     tables = {"engines": {"weights-image": options}}

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from bench.table import Row, calibration, of_samples
+from bench.reporting import Row, calibration, of_samples
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import Reports, WorkerSpec
 from sixfold.drivers.process import ProcessDriver

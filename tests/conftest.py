@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests import ground
+from tests.harness import backends
 
 # The variables by which a provider's client would find a key, or this server a setting.
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
@@ -85,7 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Shut the outside out before anything of the product is imported."""
     use_memory()
     run = getattr(config, "workerinput", {}).get("testrunuid", f"{os.getpid()}")
-    ground.choose(str(config.getoption("--ground")), run[:12])
+    backends.choose(str(config.getoption("--ground")), run[:12])
     for name in list(os.environ):
         if name.startswith(OUTSIDE) or name in PROXIES:
             del os.environ[name]
@@ -101,10 +101,10 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(8, len(os.sched_getaffinity(0)) + 1)
 
 
-@pytest.fixture(params=ground.EACH_DATABASE)
+@pytest.fixture(params=backends.EACH_DATABASE)
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder whose database is SQLite's, and then PostgreSQL's."""
-    ground.database_url(tmp_path, request.param)
+    backends.database_url(tmp_path, request.param)
     return tmp_path
 
 
@@ -118,7 +118,7 @@ def pictures(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def _ground_is_cleared() -> Iterator[None]:
     """Databases that a test was given go with it; and no library in it may keep the machine to itself."""
     yield
-    ground.forget()
+    backends.forget()
     if sys.platform == "linux":
         assert os.sched_getscheduler(0) == os.SCHED_OTHER, "this process was made a real-time one"
 

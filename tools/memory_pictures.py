@@ -10,8 +10,8 @@ from typing import Literal
 
 from PIL import Image
 
-from tests.areas.browsing import CHROMIUM, Look, browser, tab
-from tests.areas.house import House, house
+from tests.api.app_fixture import House, house
+from tests.api.browser import CHROMIUM, Look, browser, tab
 from tests.mcp.loopback import served
 
 PICTURES = Path("docs/pictures")

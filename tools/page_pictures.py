@@ -13,8 +13,8 @@ from typing import Any, Literal
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from tests.areas.browsing import CHROMIUM, Look, browser, tab
-from tests.areas.house import House, house
+from tests.api.app_fixture import House, house
+from tests.api.browser import CHROMIUM, Look, browser, tab
 from tests.mcp.loopback import served
 
 PICTURES = Path("docs/pictures")

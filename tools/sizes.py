@@ -1,6 +1,6 @@
 """Print what each layer of the lock takes on disk, as installed in this environment.
 
-Run it with `.venv/bin/python -m tools.sizes`; a test in tests/tidy holds the limits.
+Run it with `.venv/bin/python -m tools.sizes`; a test in tests/architecture holds the limits.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ from typing import Any
 import asyncpg
 
 from sixfold.app import catalog as app_catalog
-from tests.fakes.models import model_server
-from tests.stories.cluster import Cluster, Work, cluster, wrongs
-from tests.stories.rays import QUIET, Rays, raylets
+from tests.e2e.cluster import Cluster, Work, cluster, wrongs
+from tests.e2e.ray_cluster import QUIET, Rays, raylets
+from tests.fakes.chat_servers import model_server
 
 _SAMPLE_SECONDS = 2.0
 _SETTLED = 0.3  # of the time: what a start takes is no slope

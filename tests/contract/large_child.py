@@ -17,7 +17,7 @@ from sixfold.core.media.media import key_of
 from sixfold.store.blob_cache import Bounds, Cache
 from sixfold.store.buckets import Access, open_bucket
 from sixfold.store.object_store import ObjectStore, Ways
-from tests import s3
+from tests.harness import s3
 
 MIB = 1 << 20
 

@@ -12,8 +12,8 @@ from sixfold import errors, settings
 from sixfold.app import storage
 from sixfold.cli import restore
 from sixfold.settings import Settings
-from tests import s3
 from tests.contract.test_backup import fill, write_backup
+from tests.harness import s3
 
 pytestmark = s3.NEEDED
 Maker = Callable[[Path], Settings]

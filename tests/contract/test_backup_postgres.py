@@ -17,8 +17,8 @@ from sixfold.cli.terminal import Refused
 from sixfold.settings import Settings
 from sixfold.store import sql
 from sixfold.store.backup import Written
-from tests import databases, ground, postgres
 from tests.contract import test_backup as plain
+from tests.harness import backends, databases, postgres
 
 pytestmark = [
     pytest.mark.postgres,
@@ -28,7 +28,7 @@ pytestmark = [
 
 def at(folder: Path, *, empty: bool = False) -> Settings:
     """A data folder whose database is a PostgreSQL; `empty` without even a schema."""
-    url = ground.database_url(folder, "postgres")
+    url = backends.database_url(folder, "postgres")
     if empty:
         databases.keeper(url, folder).migrate(0)
         postgres.forget_schema(url)
@@ -128,7 +128,7 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setenv("SIXFOLD_DATABASE_URL", ground.database_url(tmp_path, "postgres"))
+    monkeypatch.setenv("SIXFOLD_DATABASE_URL", backends.database_url(tmp_path, "postgres"))
     monkeypatch.setenv("SIXFOLD_PROBE", "0")
     return Shell(tmp_path / "data", capsys)
 

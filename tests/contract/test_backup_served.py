@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sixfold.store import factory
-from tests import ground, postgres
-from tests.stories.servers import Server, serving
+from tests.e2e.servers import Server, serving
+from tests.harness import backends, postgres
 
 pytestmark = pytest.mark.nightly
 
@@ -33,7 +33,7 @@ async def test_what_was_under_way_in_a_backup_finishes_after_a_restore_and_is_ch
         assert json.loads(text)["missing_blobs"] == 0
         await server.kill()
         command = ("restore", path, "--verify", "--json", "--data-dir", str(target))
-        environ = ground.environ(target)
+        environ = backends.environ(target)
         if url := environ.get("SIXFOLD_DATABASE_URL"):
             await asyncio.to_thread(_emptied, url, target)
         status, text = await server.command(*command, **environ)

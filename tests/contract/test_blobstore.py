@@ -13,7 +13,7 @@ import pytest
 
 from sixfold.core.media.ports import BlobStore, ObjectInfo
 from sixfold.store.file_store import FileStore
-from tests import buckets, s3
+from tests.harness import buckets, s3
 
 MAKERS: Mapping[str, Callable[[Path], BlobStore]] = {
     "files": FileStore,

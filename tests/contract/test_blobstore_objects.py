@@ -21,8 +21,8 @@ from sixfold.core.media.media import blob_key
 from sixfold.store.blob_cache import Bounds, Cache
 from sixfold.store.buckets import Access, InvalidUrl, open_bucket
 from sixfold.store.object_store import PART_BYTES, ObjectStore, Ways
-from tests import azure, buckets, s3
-from tests.wayward import Wayward, wayward
+from tests.fakes.faulty_proxy import Wayward, wayward
+from tests.harness import azure, buckets, s3
 
 pytestmark = s3.NEEDED
 MIB = 1 << 20

@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
 from sixfold.core.database import Database, Query, Transaction, TransactionConflict, many, now, one
-from tests import databases
+from tests.harness import databases
 
 
 @pytest.fixture(params=databases.BACKS)

@@ -22,11 +22,11 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
-from tests import podman as podmans
 from tests.contract.test_driver import Heard, left
 from tests.fakes.cog import FakeCog
-from tests.fakes.serving import served
-from tests.podman import Podman
+from tests.fakes.fault_server import served
+from tests.harness import podman as podmans
+from tests.harness.podman import Podman
 
 
 class Yard:

@@ -14,7 +14,7 @@ from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.database import Query, Transaction, TransactionConflict, one
 from sixfold.store import sql
-from tests import databases, ground, postgres
+from tests.harness import backends, databases, postgres
 
 pytestmark = [
     pytest.mark.postgres,
@@ -33,7 +33,7 @@ async def _sessions_end(folder: Path) -> None:
     """What a restart of PostgreSQL does to its sessions."""
     import asyncpg  # noqa: PLC0415 - an extra
 
-    connection = await asyncpg.connect(ground.database_url(folder))
+    connection = await asyncpg.connect(backends.database_url(folder))
     await connection.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
         "WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -242,7 +242,7 @@ async def test_two_servers_write_at_once_and_every_sum_is_right(tmp_path: Path) 
 
 
 async def test_servers_that_start_at_once_migrate_once(tmp_path: Path) -> None:
-    url = ground.database_url(tmp_path, "postgres")
+    url = backends.database_url(tmp_path, "postgres")
     keeper = databases.keeper(url, tmp_path)
     keeper.migrate(0)
     servers = [databases.opened(tmp_path) for _ in range(4)]
@@ -270,10 +270,10 @@ def test_both_databases_have_the_same_migrations() -> None:
 
 def test_both_databases_have_the_same_tables_and_columns(tmp_path: Path) -> None:
     found: list[dict[str, tuple[str, ...]]] = []
-    for back in ground.DATABASES:
+    for back in backends.DATABASES:
         folder = tmp_path / back
         folder.mkdir()
-        url = ground.database_url(folder, back)
+        url = backends.database_url(folder, back)
         databases.keeper(url, folder).migrate(sql.latest(back))
         with databases.snapshot(url, folder) as reader:
             found.append({name: tuple(sorted(columns)) for name, columns in reader.tables()})

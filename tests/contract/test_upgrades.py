@@ -15,8 +15,8 @@ from sixfold.store import sql
 from sixfold.store.postgres import binding
 from sixfold.store.postgres import connection as link
 from sixfold.store.sql import Migration, Statement
-from tests import ground, postgres
-from tests.road import Options, road
+from tests.harness import backends, postgres
+from tests.harness.pipeline import Options, road
 
 TAKES_AWAY = re.compile(r"\b(DROP|RENAME|ALTER\s+COLUMN|SET\s+NOT\s+NULL|TRUNCATE)\b", re.IGNORECASE)
 DROPS_INDEX = re.compile(r"DROP INDEX (\w+);")  # of one that is no promise, only a way to be fast
@@ -29,7 +29,7 @@ ON_POSTGRES = [
 ]
 
 
-@pytest.mark.parametrize("dialect", ground.DATABASES)
+@pytest.mark.parametrize("dialect", backends.DATABASES)
 def test_a_migration_takes_nothing_away_that_the_version_before_it_uses(dialect: str) -> None:
     steps = sql.migrations(dialect)
     plain = {name for step in steps for name in re.findall(r"CREATE INDEX (?:IF NOT EXISTS )?(\w+)", step.up)}
@@ -68,7 +68,7 @@ class TestPostgres:
     pytestmark = ON_POSTGRES
 
     async def test_every_statement_that_a_schema_knew_is_known_to_the_next(self, tmp_path: Path) -> None:
-        connection = await link.connect(ground.database_url(tmp_path, "postgres"))
+        connection = await link.connect(backends.database_url(tmp_path, "postgres"))
         last = sql.latest("postgres")
         known: set[str] = set()
         try:
@@ -89,7 +89,7 @@ class TestPostgres:
     async def test_a_server_goes_on_while_the_next_version_migrates(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ground.database_url(tmp_path, "postgres")
+        backends.database_url(tmp_path, "postgres")
         async with road(tmp_path, Options(slots=2)) as serving:
             before = [serving.run(extras={"n": number}) for number in range(10)]
             assert {ended.state for ended in await asyncio.gather(*before)} == {State.SUCCEEDED}
@@ -98,7 +98,7 @@ class TestPostgres:
             with monkeypatch.context() as patch:
                 patch.setattr(sql, "migrations", lambda _dialect: following)
                 during = asyncio.gather(*(serving.run(extras={"n": number}) for number in range(60)))
-                connection = await link.connect(ground.database_url(tmp_path))
+                connection = await link.connect(backends.database_url(tmp_path))
                 try:
                     _, after = await link.migrate(connection)
                 finally:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, PngImagePlugin
 
-from tests.fakes import comfyui_films
+from tests.fakes import comfyui_videos
 
 Floats = NDArray[np.floating[Any]]
 SAMPLERS = ["uni_pc", "euler", "euler_ancestral", "dpmpp_2m", "dpmpp_sde", "lcm", "res_multistep", "ddim"]
@@ -162,7 +162,7 @@ def schemas(shelf: Shelf) -> dict[str, dict[str, Any]]:
     """`/object_info` of a server with these files."""
     return {
         name: {
-            "input": {"required": required, "optional": comfyui_films.OPTIONAL.get(name, {})},
+            "input": {"required": required, "optional": comfyui_videos.OPTIONAL.get(name, {})},
             "input_order": {"required": list(required)},
             "output": outputs,
             "output_name": outputs,
@@ -174,14 +174,14 @@ def schemas(shelf: Shelf) -> dict[str, dict[str, Any]]:
         }
         for name, (required, outputs) in {
             **_CLASSES,
-            **comfyui_films.REQUIRED,
+            **comfyui_videos.REQUIRED,
             **_loaders(shelf),
         }.items()
         if name not in shelf.lacking
     }
 
 
-OUTPUTS = comfyui_films.OUTPUTS | {"PreviewImage", "SaveImage", "SaveImageWebsocket", "PreviewAny"}
+OUTPUTS = comfyui_videos.OUTPUTS | {"PreviewImage", "SaveImage", "SaveImageWebsocket", "PreviewAny"}
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,8 @@ def _latent(pixels: Floats) -> Latent:
 
 async def _sample(run: Running, **given: Any) -> tuple[Any, ...]:
     latent: Latent = given["latent_image"]
-    if isinstance(latent, comfyui_films.Reel):
-        return (await comfyui_films.sampled(run, latent, int(given["seed"]), int(given["steps"])),)
+    if isinstance(latent, comfyui_videos.Reel):
+        return (await comfyui_videos.sampled(run, latent, int(given["seed"]), int(given["steps"])),)
     told = [given["model"], given["positive"], given["sampler_name"], given["scheduler"]]
     told += [given["negative"]] if given["cfg"] > 1 else []
     key = [int(given["seed"]), zlib.crc32(" ".join(told).encode()), int(given["steps"])]
@@ -401,5 +401,5 @@ NODES: dict[str, Callable[..., Awaitable[Any]]] = {
     "SaveImageWebsocket": _send,
     "PrimitiveString": _string,
     "PreviewAny": _show,
-    **comfyui_films.NODES,
+    **comfyui_videos.NODES,
 }

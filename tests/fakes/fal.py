@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sixfold.net import data_uris
-from tests.fakes import serving
-from tests.fakes.serving import Faults
+from tests.fakes import fault_server
+from tests.fakes.fault_server import Faults
 
 KEY = "0b1f0c7e-53d4-4a3e-9f43-1c5b7a2e9d10:5f2a9c4e7b1d8036a5c9e2f4b7d10386"
 _PRESETS = {"square_hd": (1024, 1024), "landscape_4_3": (1024, 768)}
@@ -205,7 +205,7 @@ class Fal:
             alpha = "background" in job.model
             name = f"{job.id}-{index}.png"
             self.files[name] = self.file or (
-                serving.picture(width, height, seed=seed + index, alpha=alpha),
+                fault_server.picture(width, height, seed=seed + index, alpha=alpha),
                 "image/png",
             )
             url = self.address or f"{self.url}/files/{name}"
@@ -227,7 +227,7 @@ class Fal:
         name = f"{job.id}.mp4"
         between = job.inputs.get("num_interpolated_frames", 1) + 1
         rate = job.inputs.get("frames_per_second", 16) * between
-        film = serving.film(rate) if "ltx" not in job.model else _ltx(job.inputs)
+        film = fault_server.film(rate) if "ltx" not in job.model else _ltx(job.inputs)
         self.files[name] = self.file or (film, "video/mp4")
         url = self.address or f"{self.url}/files/{name}"
         document = {"video": {"url": url, "content_type": "video/mp4"}, "prompt": job.inputs["prompt"]}
@@ -235,7 +235,7 @@ class Fal:
 
     def _speech(self, job: Job) -> Response:
         """A tone, as long as its text is; hexadecimal digits unless an address was asked for."""
-        tone = serving.tone(0.02 * len(job.inputs["text"]) / job.inputs["voice_setting"].get("speed", 1))
+        tone = fault_server.tone(0.02 * len(job.inputs["text"]) / job.inputs["voice_setting"].get("speed", 1))
         if job.inputs.get("output_format") != "url":
             return JSONResponse({"audio": {"content": tone.hex()}})
         self.files[f"{job.id}.wav"] = (tone, "audio/wav")
@@ -282,7 +282,7 @@ def _ltx(inputs: dict[str, Any]) -> bytes:
     """As long as it was asked for, 16:9, with sound unless that was declined."""
     rate = inputs.get("fps", 25)
     frames = inputs.get("duration", 6) * rate
-    return serving.film(rate, frames, (160, 90), sound=inputs.get("generate_audio", True))
+    return fault_server.film(rate, frames, (160, 90), sound=inputs.get("generate_audio", True))
 
 
 def _size(inputs: dict[str, Any]) -> tuple[int, int]:
@@ -298,5 +298,5 @@ def _size(inputs: dict[str, Any]) -> tuple[int, int]:
 async def running(fake: Fal | None = None) -> AsyncGenerator[Fal, None]:
     """The fake at work; at its old port again where it has had one."""
     fake = fake or Fal()
-    async with serving.served(fake.routes(), fake.port) as fake.port:
+    async with fault_server.served(fake.routes(), fake.port) as fake.port:
         yield fake

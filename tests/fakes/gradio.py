@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.fakes import serving
+from tests.fakes import fault_server
 
 RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("gradio_recorded.json").read_text("utf-8"))
-PICTURE = serving.picture(96, 64)
+PICTURE = fault_server.picture(96, 64)
 
 
 @dataclass
@@ -124,6 +124,6 @@ class GradioServer:
 async def gradio(version: str) -> AsyncGenerator[GradioServer, None]:
     """One application."""
     found = GradioServer(version)
-    async with serving.served(found.routes()) as port:
+    async with fault_server.served(found.routes()) as port:
         found.port = port
         yield found

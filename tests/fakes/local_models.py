@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sixfold.clients import local_servers
-from tests.fakes import serving
+from tests.fakes import fault_server
 
 AnyServer = TypeVar("AnyServer", bound="LocalModels")
 COMPLETION, EMBEDDING = ("completion",), ("embedding",)
@@ -191,7 +191,7 @@ def llama_swap(*names: str, running: tuple[str, ...] = ()) -> LocalModels:
 @asynccontextmanager
 async def listening(server: AnyServer, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[AnyServer]:
     """The same server, answering."""
-    async with serving.served(server.routes(), port, host) as server.port:
+    async with fault_server.served(server.routes(), port, host) as server.port:
         yield server
 
 

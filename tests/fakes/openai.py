@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tests.fakes import serving
-from tests.fakes.serving import Faults
+from tests.fakes import fault_server
+from tests.fakes.fault_server import Faults
 
 KEY = "sk-proj-" + "Ab3dE" * 9
 _MODELS = frozenset({"gpt-image-2", "gpt-image-2.5-flare", "gpt-image-2.5-sunburst", "gpt-image-1-mini"})
@@ -110,7 +110,7 @@ class OpenAI:
         except Refused as refused:
             return JSONResponse(refused.document, refused.status)
         seconds = 0.02 * len(document["input"]) / document.get("speed", 1)
-        return Response(serving.tone(seconds), media_type="audio/wav")
+        return Response(fault_server.tone(seconds), media_type="audio/wav")
 
     async def listen(self, request: Request) -> Response:
         """Two segments of words, whatever was said."""
@@ -145,7 +145,7 @@ class OpenAI:
 
     async def content(self, request: Request) -> Response:
         await self.faults.take("file", request)
-        return Response(serving.picture(64, 64), media_type="image/png")
+        return Response(fault_server.picture(64, 64), media_type="image/png")
 
     def _drawn(self, given: dict[str, Any], pictures: list[bytes] | None) -> Response:
         if pictures is not None and not pictures:
@@ -153,7 +153,7 @@ class OpenAI:
         width, height, count = _checked(given)
         output_format = str(given.get("output_format", "png"))
         images = [
-            self.file or serving.picture(width, height, seed=index, format_=output_format.upper())
+            self.file or fault_server.picture(width, height, seed=index, format_=output_format.upper())
             for index in range(count)
         ]
         data = [{"b64_json": base64.b64encode(image).decode()} for image in images]
@@ -229,5 +229,5 @@ def pixels(image: bytes) -> tuple[int, int]:
 async def running(fake: OpenAI | None = None) -> AsyncGenerator[OpenAI, None]:
     """The fake at work; at its old port again where it has had one."""
     fake = fake or OpenAI()
-    async with serving.served(fake.routes(), fake.port) as fake.port:
+    async with fault_server.served(fake.routes(), fake.port) as fake.port:
         yield fake

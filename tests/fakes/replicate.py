@@ -17,8 +17,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sixfold.net import data_uris
-from tests.fakes import serving
-from tests.fakes.serving import Faults
+from tests.fakes import fault_server
+from tests.fakes.fault_server import Faults
 
 KEY = "r8_" + "Zq7" * 12 + "x"
 ESRGAN = "42fed1c4974146d4d2414e2be2c5277c7fcf05fcc3a73abf41610695738c1d7b"
@@ -246,7 +246,7 @@ class Replicate:
             job.output = HEARD
             return
         if job.model.startswith("minimax/"):
-            tone = serving.tone(0.02 * len(job.inputs["text"]) / job.inputs.get("speed", 1))
+            tone = fault_server.tone(0.02 * len(job.inputs["text"]) / job.inputs.get("speed", 1))
             self.files[f"{job.id}.wav"] = (tone, "audio/wav")
             job.output = f"http://127.0.0.1:{self.port}/delivery/{job.id}.wav"
             return
@@ -254,7 +254,7 @@ class Replicate:
         urls: list[str] = []
         for index in range(job.inputs.get("num_outputs", 1)):
             name = f"{job.id}-{index}.png"
-            drawn = serving.picture(width, height, seed=job.inputs.get("seed", 0) + index)
+            drawn = fault_server.picture(width, height, seed=job.inputs.get("seed", 0) + index)
             self.files[name] = (drawn, "image/png")
             urls.append(self.address or f"http://127.0.0.1:{self.port}/delivery/{name}")
         single = "kontext" in job.model or job.model == ESRGAN
@@ -300,10 +300,10 @@ class Replicate:
 def _film(inputs: dict[str, Any]) -> bytes:
     """As many frames, or as many seconds with a tone, as were asked for; very small."""
     if "num_frames" in inputs:
-        return serving.film(16, inputs["num_frames"], (96, 54))
+        return fault_server.film(16, inputs["num_frames"], (96, 54))
     size = (90, 160) if inputs.get("aspect_ratio") == "9:16" else (160, 90)
     rate = inputs.get("fps", 25)
-    return serving.film(rate, rate * inputs["duration"], size, sound=inputs.get("generate_audio", True))
+    return fault_server.film(rate, rate * inputs["duration"], size, sound=inputs.get("generate_audio", True))
 
 
 def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[str]) -> list[dict[str, str]]:
@@ -330,5 +330,5 @@ def _problems(inputs: dict[str, Any], takes: dict[str, Any], needs: frozenset[st
 async def running(fake: Replicate | None = None) -> AsyncGenerator[Replicate, None]:
     """The fake at work; at its old port again where it has had one."""
     fake = fake or Replicate()
-    async with serving.served(fake.routes(), fake.port) as fake.port:
+    async with fault_server.served(fake.routes(), fake.port) as fake.port:
         yield fake

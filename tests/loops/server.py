@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e import servers
+from tests.e2e.servers import Server
 from tests.loops import child
 from tests.loops.child import LAYOUT
-from tests.stories import servers
-from tests.stories.servers import Server
 
 _CSRF = re.compile(r'data-csrf="([^"]+)"')
 _KIB = 1024

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.areas.house import House, bearer
+from tests.api.app_fixture import House, bearer
 
 MEMORY = {
     "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",

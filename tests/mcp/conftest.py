@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.areas.house import House, house
+from tests.api.app_fixture import House, house
 from tests.mcp.agent import Agent
 
 

@@ -19,10 +19,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from sixfold import settings
 from sixfold.mcp import jsonrpc
-from tests.areas.house import House, house
+from tests.api.app_fixture import House, house
+from tests.e2e.servers import serving
 from tests.mcp.agent import MAKING, MEMORY
 from tests.mcp.loopback import served
-from tests.stories.servers import serving
 
 pytestmark = [
     pytest.mark.slow,

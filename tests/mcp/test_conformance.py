@@ -13,8 +13,8 @@ from sixfold.app import asgi
 from sixfold.mcp import app as mcp_app
 from sixfold.web.app import App
 from sixfold.web.metrics import Metrics
-from tests import nodejs, processes
-from tests.areas.house import House
+from tests.api.app_fixture import House
+from tests.harness import nodejs, processes
 from tests.mcp import fixtures
 from tests.mcp.loopback import served, with_key
 

@@ -21,8 +21,8 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from tests.areas.house import House, house
-from tests.areas.test_pages import link
+from tests.api.app_fixture import House, house
+from tests.api.test_pages import link
 from tests.mcp.loopback import served
 
 pytestmark = pytest.mark.slow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.areas.house import House
+from tests.api.app_fixture import House
+from tests.architecture import source
 from tests.mcp.agent import Agent
-from tests.tidy import source
 
 PAGE = "docs/reference/mcp.md"
 

@@ -18,7 +18,7 @@ from sixfold.mcp.server import Call, Server
 from sixfold.mcp.tools import Outcome, Tool, Toolbox
 from sixfold.web.app import App
 from sixfold.web.metrics import Metrics
-from tests.areas.house import House, bearer
+from tests.api.app_fixture import House, bearer
 from tests.mcp.loopback import served
 
 BOTH = {"Accept": "application/json, text/event-stream"}

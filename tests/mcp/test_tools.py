@@ -11,7 +11,7 @@ from sixfold.core.accounts import keys
 from sixfold.core.accounts.keys import Scope
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.tools import paged
-from tests.areas.house import House, house
+from tests.api.app_fixture import House, house
 from tests.mcp.agent import MAKING, MEMORY, Agent
 
 # -- the protocol ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
 from sixfold.core.catalog.metering import run_time
-from tests.recomputing import micros, recomputed
+from tests.harness.charge_recomputation import micros, recomputed
 
 M = 1_000_000
 UNITS = [

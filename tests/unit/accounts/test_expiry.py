@@ -16,7 +16,7 @@ from sixfold.core.accounts import accounts, auth_challenges, keys, login_session
 from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
 from sixfold.core.database import Query, Transaction, one
-from tests import databases
+from tests.harness import databases
 
 BEGAN = 1_764_500_000_000_000
 BACK = "http://127.0.0.1/back"

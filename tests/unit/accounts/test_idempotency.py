@@ -14,7 +14,7 @@ from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.idempotency import Claimed, Kept, Running
 from sixfold.core.database import Database
 from sixfold.errors import IdempotencyMismatch
-from tests import databases
+from tests.harness import databases
 
 SCOPE = idempotency.scope_id("acct", "POST", "/api/ra1", "key")
 

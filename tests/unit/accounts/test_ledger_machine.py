@@ -30,7 +30,7 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
 from sixfold.core.predictions.repository import Draft, Lease, Success, Trace
 from sixfold.core.predictions.states import State
-from tests import databases, ground
+from tests.harness import backends, databases
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +129,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.loop.run_until_complete(self.stack.aclose())
-        ground.forget()
+        backends.forget()
         self.loop.close()
         self.folder.cleanup()
 

@@ -11,7 +11,7 @@ import pytest
 from sixfold.core.accounts import accounts, ledger, ledger_batches
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction, one
-from tests import databases
+from tests.harness import databases
 
 MIDNIGHT = 1_764_547_200_000_000  # 2025-12-01T00:00:00Z: another month, too
 PERIODS = ("2025-11-30", "2025-11", "2025-12-01", "2025-12")

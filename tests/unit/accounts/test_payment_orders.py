@@ -21,7 +21,7 @@ from sixfold.core.accounts import accounts, ledger, ledger_queries, payments, se
 from sixfold.core.database import Database
 from sixfold.payments.stripe import Stripe
 from sixfold.settings import Settings
-from tests import databases, ground
+from tests.harness import backends, databases
 
 SECRET, NOW = "whsec_of_the_test", 1_790_000_000
 CENT = 10_000
@@ -161,7 +161,7 @@ def ledger_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     database = loop.run_until_complete(opened.__aenter__())
     yield lambda work: loop.run_until_complete(work(database))
     loop.run_until_complete(opened.__aexit__(None, None, None))
-    ground.forget()
+    backends.forget()
     loop.close()
 
 

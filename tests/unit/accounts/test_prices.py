@@ -12,7 +12,7 @@ from sixfold.core.accounts import accounts, ledger, ledger_queries, settlement
 from sixfold.core.accounts.prices import PriceTable, Rate
 from sixfold.core.database import Transaction
 from sixfold.settings import Settings
-from tests import databases
+from tests.harness import databases
 
 # name, quantity, variant, cost, credits: the rows of the contract and of the decisions
 CONTRACT = [

@@ -18,7 +18,7 @@ from sixfold.core.clock import MINUTE_US
 from sixfold.core.database import one
 from sixfold.store.postgres import connection as link
 from sixfold.store.sqlite import database as sqlite
-from tests import databases, ground
+from tests.harness import backends, databases
 
 BEGAN = 1_764_500_000_000_000
 BEFORE = 28  # the last schema without rights
@@ -76,7 +76,7 @@ PEOPLE = [
 async def upgraded(folder: Path, back: str) -> None:
     """A database of the version before with its keys, migrated; then it inserts more of them."""
     if back == "sqlite":
-        ground.database_url(folder, back)
+        backends.database_url(folder, back)
         connection = sqlite3.connect(folder / databases.FILE, isolation_level=None)
         sqlite.migrate(connection, BEFORE)
         for statement in [*PEOPLE, *old_rows("old-", _sqlite_blob)]:
@@ -86,7 +86,7 @@ async def upgraded(folder: Path, back: str) -> None:
             connection.execute(statement)
         connection.close()
         return
-    served = await link.connect(ground.database_url(folder, back))
+    served = await link.connect(backends.database_url(folder, back))
     try:
         await link.migrate(served, BEFORE)
         for statement in [*PEOPLE, *old_rows("old-", _postgres_blob)]:

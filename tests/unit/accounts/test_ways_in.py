@@ -22,7 +22,7 @@ from sixfold.core.accounts.login_sessions import Visit
 from sixfold.core.accounts.oidc_identities import Identity
 from sixfold.core.accounts.passkeys import Known
 from sixfold.core.database import Database, now
-from tests import databases
+from tests.harness import databases
 
 ADA = Identity("https://i.example", "ada", "ada@example.com", verified=True)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import podman as podmans
-from tests.podman import IMAGE, Podman
+from tests.harness import podman as podmans
+from tests.harness.podman import IMAGE, Podman
 from tests.unit.cli.conftest import Starter, program
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow]  # each test starts programs

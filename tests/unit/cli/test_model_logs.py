@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import processes
+from tests.harness import processes
 from tests.unit.cli.conftest import Starter, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.areas.house import house
+from tests.api.app_fixture import house
+from tests.architecture import source
 from tests.mcp.loopback import served
-from tests.tidy import source
 
 # What another system lacks, before anything of Sixfold is imported.
 PROGRAM = """

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
-from tests.fakes import serving
+from tests.fakes import fault_server
 from tests.unit.cli.conftest import Commands
 
 KEY = "sk-proj-canary-0123456789abcdef"
@@ -103,7 +103,7 @@ async def door(path: str, header: str, value: str) -> AsyncGenerator[str, None]:
         good = request.headers.get(header) == value
         return JSONResponse({"data": []} if good else {"detail": "no"}, 200 if good else 401)
 
-    async with serving.served([Route(path, answer)]) as port:
+    async with fault_server.served([Route(path, answer)]) as port:
         yield f"http://127.0.0.1:{port}/v1"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests import processes
+from tests.harness import processes
 from tests.unit.cli.conftest import Done, Server, Starter, minimal, program
 
 pytestmark = pytest.mark.slow  # each test starts programs

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests import gradios
-from tests import podman as podmans
-from tests.podman import Podman
+from tests.harness import gradio
+from tests.harness import podman as podmans
+from tests.harness.podman import Podman
 from tests.unit.cli import conftest
 from tests.unit.cli.conftest import Commands, Starter, program
 
@@ -25,10 +25,10 @@ def podman(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Podman]:
     """Podman with an image in which Python starts and finds Gradio."""
     if not request.config.getoption("--spaces"):
         pytest.skip("takes a minute of two processors, which CI does not have: --spaces runs it")
-    home, packed = gradios.base("6"), tmp_path / "root.tar"
+    home, packed = gradio.base("6"), tmp_path / "root.tar"
 
     def prepare(made: Podman) -> None:
-        gradios.pack("6", packed)
+        gradio.pack("6", packed)
         changes = [f"--change=ENV {line}" for line in (f"PYTHONHOME={home}", "PYTHONPATH=/packages")]
         made.said("import", "-q", *changes, str(packed), BASE)
         packed.unlink()
@@ -47,7 +47,7 @@ def test_a_folder_of_real_gradio_runs_in_a_container_with_files_both_ways(
 ) -> None:
     monkeypatch.setattr(conftest, "START_SECONDS", 240)  # Gradio takes a while to start, twice
     folder, space, picture = tmp_path / "data", tmp_path / "painter", tmp_path / "grey.png"
-    shutil.copytree(gradios.APPLICATION.parent, space, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(gradio.APPLICATION.parent, space, ignore=shutil.ignore_patterns("__pycache__"))
     (space / "README.md").write_text("---\napp_file: space.py\n---\n")
     Image.new("RGB", (40, 20), (50, 50, 50)).save(picture)
     where = {"SIXFOLD_CONTAINER_SOCKET": str(podman.socket), "SIXFOLD_SPACE_BASE_IMAGE": BASE}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.hub import COMMIT, LoopbackHub, serving
+from tests.fakes.huggingface import COMMIT, LoopbackHub, serving
 from tests.unit.cli.conftest import Commands
 
 pytestmark = pytest.mark.weights

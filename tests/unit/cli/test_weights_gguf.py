@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.clients.chat.llama import files
-from tests.hub import serving
+from tests.fakes.huggingface import serving
 from tests.unit.cli.conftest import Commands
 
 pytest.importorskip("xllamacpp", reason="the extra `llama` is not installed")

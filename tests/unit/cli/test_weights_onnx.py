@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from tests.hub import LoopbackHub, serving
+from tests.fakes.huggingface import LoopbackHub, serving
 from tests.unit.cli.conftest import Commands
 from tests.unit.engines import onnx_model, onnx_tiny
 from tests.unit.engines.audio import test_stems

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import ground, postgres, processes
-from tests.stories.cluster import work
+from tests.e2e.cluster import work
+from tests.harness import backends, postgres, processes
 from tests.unit.cli.conftest import program
 
 pytestmark = pytest.mark.slow  # each test starts programs
@@ -38,8 +38,8 @@ def test_a_role_that_could_do_nothing_is_refused_in_a_sentence(
 @pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
 async def test_a_worker_that_is_told_to_stop_does_so_in_peace(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    ground.database_url(home, "postgres")
-    environ = {**ground.environ(home), "SIXFOLD_BLOB_URL": f"file://{tmp_path / 'store'}"}
+    backends.database_url(home, "postgres")
+    environ = {**backends.environ(home), "SIXFOLD_BLOB_URL": f"file://{tmp_path / 'store'}"}
     worker = await work(home, environ)
     worker.process.send_signal(signal.SIGTERM)
     assert worker.process.stdout is not None

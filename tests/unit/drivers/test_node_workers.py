@@ -18,8 +18,8 @@ from sixfold.core.workflows.validate import validate
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
 from sixfold.engines.workflow_nodes import registry
-from tests.unit.engines.nodes.ground import Graph, Ground
-from tests.unit.engines.nodes.test_graphs import PAINT, node, put
+from tests.unit.engines.workflow_nodes.graph_fixtures import Graph, Ground
+from tests.unit.engines.workflow_nodes.test_graphs import PAINT, node, put
 
 LIMIT = 512 * 2**20
 

@@ -14,8 +14,8 @@ from sixfold.engines.providers.comfyui import capabilities as stocks
 from sixfold.engines.providers.comfyui import image_graphs as graphs
 from sixfold.engines.providers.comfyui.capabilities import CLASSES, Choice, Stock
 from sixfold.engines.providers.comfyui.image_graphs import Plan, Source, Wish
+from tests.architecture import source
 from tests.fakes import comfyui_rules
-from tests.tidy import source
 
 SCHEMAS = sorted((source.ROOT.parent / "shared/data/workflows").glob("object_info_comfyui_*.json"))
 STATS = Stats("0.8.0", "GPU", 0, 0)

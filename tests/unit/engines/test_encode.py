@@ -16,7 +16,7 @@ from sixfold.engines.audio import files
 from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.encode.optimizer import OptimizerEngine
 from sixfold.engines.video.encode import Film, Sound
-from tests.areas.moving import wav
+from tests.api.media_samples import wav
 from tests.unit.engines.audio.measuring import Recorder
 
 USUAL = {"widths": "320,640,960,1280", "heights": "360,720,1080", "formats": "webp", "quality": 85}

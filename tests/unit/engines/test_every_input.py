@@ -110,20 +110,20 @@ SMALLER: Mapping[str, dict[str, Any]] = {  # than a request may ask for: an engi
     "video-t2v": {"num_frames": 5},
 }
 ELSEWHERE = {  # what another test asserts, or no embedded engine does
-    ("fast-image-space", "randomize_seed"): "settled before an engine: tests/areas/test_template_pictures.py",
+    ("fast-image-space", "randomize_seed"): "settled before an engine: tests/api/test_template_pictures.py",
     ("tts-a", "voice_sample"): "wants weights: tests/unit/engines/speech/test_weights.py",
     ("tts-b", "voice_sample"): "the same",
     ("tts-b-gpu", "voice_sample"): "the same",
     ("piano", "policy_url"): "another engine's: tests/unit/engines/audio/test_policy.py",
     ("stem-separator", "model"): "names weights: tests/unit/engines/audio/test_stems.py",
-    ("upscaler", "face_enhance"): "wants weights, else a 503: tests/areas/test_template_pictures.py",
-    ("bg-remover", "model"): "names weights: tests/areas/test_template_pictures.py",
+    ("upscaler", "face_enhance"): "wants weights, else a 503: tests/api/test_template_pictures.py",
+    ("bg-remover", "model"): "names weights: tests/api/test_template_pictures.py",
     ("media-optimizer", "heights"): "a film's: tests/unit/engines/test_encode.py",
     ("video-t2v", "image"): "ignored, as the contract says: tests/unit/engines/video/test_fx.py",
 }
 WHOLE = {  # every input of these has a test of its own, and a run of them takes long
-    "text-llm": "tests/areas/test_hosting_text.py",
-    "speech-to-speech": "tests/areas/test_conversing.py",
+    "text-llm": "tests/api/test_hosting_text.py",
+    "speech-to-speech": "tests/api/test_speech_to_speech.py",
     "music-diffusion": "tests/unit/engines/audio/test_music.py",
     "song-gen": "tests/unit/engines/audio/test_song.py",
     "image-to-3d-pbr": "tests/unit/engines/three_d/test_pictures.py",

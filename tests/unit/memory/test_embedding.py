@@ -18,9 +18,9 @@ from sixfold.core.memory.search.embedding import Embedder
 from sixfold.core.memory.search.index_cache import Shelf
 from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
-from tests import databases, processes
-from tests.unit.memory.grounds import Ground, ground
-from tests.unit.memory.meanings import Meanings
+from tests.harness import databases, processes
+from tests.unit.memory.fake_embedder import Meanings
+from tests.unit.memory.fixtures import Ground, ground
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
@@ -152,7 +152,7 @@ import asyncio, sys
 from pathlib import Path
 from sixfold.core.memory.search.embedding import Embedder
 from tests import databases
-from tests.unit.memory.meanings import Meanings
+from tests.unit.memory.fake_embedder import Meanings
 
 class Stuck(Meanings):
     def embed(self, texts):

@@ -17,7 +17,7 @@ from sixfold.core.memory.search import service as search
 from sixfold.core.memory.search.embedding import halved
 from sixfold.core.memory.search.ports import Filter
 from sixfold.store.search.index import PageIndex
-from tests.unit.memory.meanings import Meanings
+from tests.unit.memory.fake_embedder import Meanings
 
 IDS = st.sampled_from([f"page_{n}" for n in range(9)])
 WORDS = st.lists(

@@ -11,8 +11,8 @@ import pytest
 from sixfold.core.database import Query, Transaction, one
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.relation_extraction import service as inference
-from tests import databases
-from tests.unit.memory.world import World, name, world
+from tests.harness import databases
+from tests.unit.memory.relation_fixtures import World, name, world
 
 WORKS = "Ada Byron works at Bell Labs."
 

@@ -12,8 +12,8 @@ from sixfold.core.memory.commands import FREELY
 from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.ports import Search
 from sixfold.core.memory.search import time_expressions
-from tests import databases
-from tests.unit.memory.grounds import ground
+from tests.harness import databases
+from tests.unit.memory.fixtures import ground
 
 NOW = round(datetime(2026, 11, 20, 15, 30, tzinfo=UTC).timestamp()) * 1_000_000  # a Friday
 

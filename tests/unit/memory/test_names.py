@@ -8,8 +8,8 @@ import pytest
 
 from sixfold.core.memory.commands import FREELY
 from sixfold.core.memory.page_edits import Wanted
-from tests import databases
-from tests.unit.memory.grounds import Ground, ticking
+from tests.harness import databases
+from tests.unit.memory.fixtures import Ground, ticking
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 

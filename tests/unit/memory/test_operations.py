@@ -11,7 +11,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.memory import operations
 from sixfold.core.memory.operation_schema import Field, Operation
-from tests.unit.memory.grounds import Ground, ground
+from tests.unit.memory.fixtures import Ground, ground
 
 NAMES = {
     "search", "read", "write", "tag", "link", "inspect", "edit", "list", "delete", "restore", "timeline",

@@ -23,9 +23,9 @@ from sixfold.core.memory.pages import Filter
 from sixfold.core.memory.ports import Search
 from sixfold.core.memory.service import Memory
 from sixfold.store import sql
-from tests import databases
-from tests import ground as laid
-from tests.unit.memory.grounds import Ground, ground, ticking
+from tests.harness import backends as laid
+from tests.harness import databases
+from tests.unit.memory.fixtures import Ground, ground, ticking
 
 BEFORE_FOLDERS = 19  # the schema that did not count them
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")

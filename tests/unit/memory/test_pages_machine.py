@@ -23,8 +23,8 @@ from sixfold.core.memory import folders
 from sixfold.core.memory.commands import FREELY, Terms
 from sixfold.core.memory.page_edits import Edit, Wanted
 from sixfold.core.memory.pages import Filter
-from tests import databases
-from tests.unit.memory.grounds import Ground, ground
+from tests.harness import databases
+from tests.unit.memory.fixtures import Ground, ground
 
 pytestmark = pytest.mark.slow
 

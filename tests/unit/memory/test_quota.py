@@ -10,8 +10,8 @@ from sixfold.core.memory.commands import FREELY, Terms
 from sixfold.core.memory.limits import Limits
 from sixfold.core.memory.models import Caller, Entry
 from sixfold.core.memory.page_edits import Edit, Wanted
-from tests import databases
-from tests.unit.memory.grounds import Ground, ground
+from tests.harness import databases
+from tests.unit.memory.fixtures import Ground, ground
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 

@@ -12,7 +12,7 @@ from sixfold.core.memory.ports import Search
 from sixfold.core.memory.search.index_cache import Shelf
 from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
-from tests.unit.memory.world import corpus, name, world
+from tests.unit.memory.relation_fixtures import corpus, name, world
 
 LEAST_PRECISION = 0.9
 LEAST_RECALL = {"tuned": 0.9, "heldout": 0.8}  # below what was measured: a fall of recall is seen, too

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sixfold.core.memory.relation_extraction import service as inference
-from tests.tidy import source
+from tests.architecture import source
 
 PAGE = "docs/reference/relations.md"
 TABLE = inference.table()

@@ -23,8 +23,9 @@ from sixfold.core.memory.search.index_cache import Shelf
 from sixfold.core.memory.search.ports import Index
 from sixfold.core.memory.search.service import Finder
 from sixfold.store.search.index import PageIndex
-from tests import databases, loop_time
-from tests.unit.memory.grounds import Ground, ground
+from tests import loop_time
+from tests.harness import databases
+from tests.unit.memory.fixtures import Ground, ground
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 

@@ -21,8 +21,8 @@ from sixfold.core.memory.search.service import Finder
 from sixfold.store import sql
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite import database as sqlite
-from tests import databases, ground, postgres
-from tests.unit.memory.explained import Explained
+from tests.harness import backends, databases, postgres
+from tests.unit.memory.query_plans import Explained
 
 PAGES = 10_000
 FEW = 60
@@ -65,7 +65,7 @@ async def test_on_postgresql_no_page_costs_a_walk_through_the_account_even_befor
     async with databases.on("postgres", tmp_path) as database:
         account = await database.write(accounts.create("ada@example.com"))
         caller = Caller(account.id, "ada")
-        opened: Any = await asyncpg.connect(ground.database_url(tmp_path))
+        opened: Any = await asyncpg.connect(backends.database_url(tmp_path))
         for statement in _FILL.split(";"):
             await opened.execute(statement.replace("$1", f"'{account.id}'"))
         explained = Explained(opened)

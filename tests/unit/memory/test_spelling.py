@@ -11,8 +11,8 @@ from sixfold.core.memory.commands import FREELY, Terms
 from sixfold.core.memory.models import Caller
 from sixfold.core.memory.page_edits import Wanted
 from sixfold.core.memory.ports import Answer, Search
-from tests import databases
-from tests.unit.memory.grounds import Ground, ground
+from tests.harness import databases
+from tests.unit.memory.fixtures import Ground, ground
 
 pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 

@@ -21,7 +21,7 @@ from sixfold.core.database import Database
 from sixfold.errors import NotConfigured
 from sixfold.payments.erc20 import Deposits
 from sixfold.settings import InvalidSetting
-from tests import databases
+from tests.harness import databases
 from tests.mcp.loopback import served
 
 pytest.importorskip("bip_utils", reason="needs the extra `tokens`, which Python 3.14 has no wheels for")

@@ -19,7 +19,7 @@ from sixfold.core.predictions import webhooks
 from sixfold.core.workers import scheduler
 from sixfold.store import sql
 from sixfold.store.sqlite import database as sqlite
-from tests import ground, postgres
+from tests.harness import backends, postgres
 from tests.unit.store import plans
 
 # Every statement that a timer, a start, a heartbeat, the outbox or a scrape of /metrics runs.
@@ -164,7 +164,7 @@ async def test_postgresql_with_statistics_of_large_tables_no_unattended_statemen
 ) -> None:
     import asyncpg  # noqa: PLC0415 - an extra
 
-    connection: Any = await asyncpg.connect(ground.database_url(tmp_path, "postgres"))
+    connection: Any = await asyncpg.connect(backends.database_url(tmp_path, "postgres"))
     try:
         await plans.fill_postgres(connection)
         for table in plans.SWEPT_TABLES:

@@ -15,7 +15,7 @@ from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import Failure, Lease
-from tests.road import Options, Road, road
+from tests.harness.pipeline import Options, Road, road
 
 LEASE = Lease("boot_test", 30_000_000)
 

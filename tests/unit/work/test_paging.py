@@ -9,7 +9,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.repository import Filter
 from sixfold.core.workflows import comfyui_jobs
-from tests.road import Options, Road, models, road
+from tests.harness.pipeline import Options, Road, models, road
 
 _MIB = 2**20
 

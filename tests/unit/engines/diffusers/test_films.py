@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.video.decoder import NoSound, Reel, Voice
-from tests.fakes import serving
+from tests.fakes import fault_server
 from tests.unit.engines.diffusers.conftest import PACKAGE_MISSING, Listener
 
 pytestmark = pytest.mark.weights
@@ -46,7 +46,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 def picture(folder: Path) -> dict[str, Path]:
     path = folder / "in.png"
-    path.write_bytes(serving.picture(300, 200, seed=3))
+    path.write_bytes(fault_server.picture(300, 200, seed=3))
     return {"image_url": path}
 
 

@@ -11,7 +11,7 @@ import pytest
 from sixfold.core.provenance import embed
 from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
 from sixfold.engines.three_d.text_engine import WordsEngine
-from tests import nodejs, processes
+from tests.harness import nodejs, processes
 from tests.unit.engines import orders
 from tests.unit.engines.three_d.test_pictures import SMALL, figure
 

@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.video import encode, headers
 from sixfold.engines.video.decoder import NoSound, Reel, Voice
-from tests.areas.moving import film, wav, wave
+from tests.api.media_samples import film, wav, wave
 from tests.corpora import tricks
 
 

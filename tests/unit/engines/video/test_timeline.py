@@ -20,7 +20,7 @@ from sixfold.engines.video.timeline import sprites
 from sixfold.engines.video.timeline import text as timeline_text
 from sixfold.engines.video.timeline.engine import TimelineEngine
 from sixfold.engines.video.timeline.mixing import CEILING, Limiter
-from tests.areas.moving import Seen, film, near, wav, wave
+from tests.api.media_samples import Seen, film, near, wav, wave
 from tests.unit.engines.video.films import Recorder
 
 RED, BLUE, GREEN = (200, 40, 40), (40, 60, 200), (0, 160, 0)

@@ -13,7 +13,7 @@ from sixfold.core.memory.search.embedding import halved
 from sixfold.store.search import columns
 from sixfold.store.search.columns import Column, Postings, Room, Shares
 from sixfold.store.search.index import PageIndex
-from tests.unit.memory.meanings import Meanings
+from tests.unit.memory.fake_embedder import Meanings
 
 COUNTED = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 300), max_size=6)
 

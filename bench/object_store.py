@@ -1,0 +1,104 @@
+"""What an object store costs beside plain files: put and get of one megabyte on both, in one run.
+
+.venv/bin/python -m bench objects
+
+The store is moto on this machine, a Python program: the rows show what Sixfold adds to it, not what a cloud
+takes. The same bytes with obstore alone, without Sixfold's cache, checks and names, stand beside as the peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import obstore
+
+from bench.reporting import Row, calibration, of_samples
+from sixfold.core.media.media import blob_key
+from sixfold.core.media.ports import BlobStore
+from sixfold.store.blob_cache import Bounds, Cache
+from sixfold.store.buckets import Access, Bucket, open_bucket
+from sixfold.store.file_store import FileStore
+from sixfold.store.object_store import ObjectStore, Ways
+
+TITLE = "Blobs on files and on S3"
+ROUNDS = 40
+SIZE = 1 << 20
+
+
+async def timed(blobs: Iterator[bytes], work: Callable[[bytes], Awaitable[object]]) -> list[float]:
+    """How long each call takes, in seconds."""
+    samples: list[float] = []
+    for data in blobs:
+        began = time.perf_counter()
+        await work(data)
+        samples.append(time.perf_counter() - began)
+    return samples
+
+
+def compared(name: str, samples: list[float], peer: Row) -> Row:
+    """A row with its ratio to another's."""
+    row = of_samples(name, samples, "ms")
+    return Row(row.name, row.median, row.unit, row.p95, f"{row.median / peer.median:.2f} of {peer.name}")
+
+
+async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
+    """Every row, in one run."""
+    blobs = [os.urandom(SIZE) for _ in range(ROUNDS)]
+    warm = ObjectStore(bucket, _cache(folder / "warm"), Ways(by_content=True))
+    cold = ObjectStore(bucket, _cache(folder / "cold", 0), Ways(by_content=True))
+
+    async def bare_put(data: bytes) -> None:
+        await obstore.put_async(bucket, f"bare/{blob_key(data)}", data)
+
+    async def bare_get(data: bytes) -> None:
+        await (await obstore.get_async(bucket, f"bare/{blob_key(data)}")).bytes_async()
+
+    async def first(data: bytes) -> None:
+        await anext(aiter(cold.stream(blob_key(data), 1000, 1000)))
+
+    await bare_put(b"warm")
+    disk = await timed(iter(blobs), lambda data: files.put(blob_key(data), data))
+    read = await timed(iter(blobs), lambda data: files.get(blob_key(data)))
+    bare = await timed(iter(blobs), bare_put)
+    bare_read = await timed(iter(blobs), bare_get)
+    put = await timed(iter(blobs), lambda data: warm.put(blob_key(data), data))
+    again = await timed(iter(blobs), lambda data: warm.put(blob_key(data), data))
+    got = await timed(iter(blobs), lambda data: cold.get(blob_key(data)))
+    kept = await timed(iter(blobs), lambda data: warm.get(blob_key(data)))
+    middle = await timed(iter(blobs), first)
+    on_disk = [of_samples("files: put 1 MB", disk, "ms"), of_samples("files: get 1 MB", read, "ms")]
+    alone = [
+        of_samples("obstore alone: put 1 MB", bare, "ms"),
+        of_samples("obstore alone: get 1 MB", bare_read, "ms"),
+    ]
+    return [
+        *on_disk,
+        *alone,
+        compared("S3: put 1 MB", put, alone[0]),
+        compared("S3: put of what is there", again, alone[0]),
+        compared("S3: get 1 MB", got, alone[1]),
+        compared("S3: get 1 MB from the cache", kept, on_disk[1]),
+        of_samples("S3: 1 KB out of the middle", middle, "ms"),
+    ]
+
+
+def _cache(folder: Path, size: int = 1 << 30) -> Cache:
+    return Cache(folder, Bounds(size, 60))
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    from tests.harness import s3
+
+    server = s3.server()
+    bucket = open_bucket(f"s3://{server.new_bucket()}/bench", Access(server.options))
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
+        files = FileStore(Path(name) / "store")
+        found = asyncio.run(measure(Path(name), files, bucket))
+        files.close()
+    return calibration() + found

@@ -1,0 +1,192 @@
+"""From nothing to a first answer, back to nothing, and up again after a kill −9.
+
+.venv/bin/python -m bench cold
+
+A cold start is a worker asked for and its first trivial run answered, for each driver: a thread, a forked
+process, a container under Podman (as root, with runc), an actor on a Ray cluster on loopback; what is not
+here is left out and said. Then a worker is left idle, one is killed under its run, and a server is killed
+with jobs in its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.reporting import Row, calibration, of_samples
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.engines import Task
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.core.workers.ports import Completed, Driver, Reports, WorkerSpec
+from sixfold.drivers.container import ContainerDriver, open_engine
+from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.process import ProcessDriver
+from tests.e2e import ray_cluster, servers
+from tests.harness import podman
+from tests.harness.pipeline import Options, Road, road
+
+TITLE = "Cold starts, idleness and kill −9"
+IDLE_SECONDS, JOBS = 1.0, 100
+_ENDED = ("succeeded", "failed")
+_QUIET = Reports(lambda _: None, lambda _: None)
+_ECHO = '''from sixfold import model
+
+@model
+def echo(text: str) -> str:
+    """Say it again."""
+    return text
+'''
+
+
+async def starts(name: str, driver: Driver, spec: WorkerSpec, count: int, note: str = "") -> Row:
+    """Worker after worker, each with one run; the first is not counted."""
+    taken: list[float] = []
+    try:
+        for number in range(count + 1):
+            began = time.perf_counter()
+            worker = await driver.start(spec)
+            outcome = await worker.run(Task(f"t{number}", "m", {"prompt": "x"}), _QUIET)
+            taken.append(time.perf_counter() - began)
+            if not isinstance(outcome, Completed):
+                raise SystemExit(f"{name}: {outcome}")
+            await worker.kill()
+    finally:
+        await driver.close()
+    return of_samples(f"cold start and first run: {name}", taken[1:], "ms", note)
+
+
+def echo(folder: Path) -> WorkerSpec:
+    """A trivial engine's worker."""
+    return WorkerSpec(
+        "echo", "sixfold.engines.testing:EchoEngine", 1 << 28, folder / "scratch", resident=True
+    )
+
+
+def left_out(name: str, why: str) -> Row:
+    """What could not be measured here."""
+    return Row(f"cold start and first run: {name}, left out", 0, "", note=why)
+
+
+def containers(folder: Path) -> Row:
+    """Containers of an image with one static program."""
+    name = "container"
+    try:
+        with podman.served() as served:
+            options = {"image": podman.IMAGE, "cpus": 1.0}
+            spec = WorkerSpec("probe", "container", 64 << 20, folder / "scratch", options=options)
+            driver = ContainerDriver(lambda: open_engine(served.socket, folder), start_seconds=30)
+            return asyncio.run(starts(name, driver, spec, 5, "Podman with runc, a program of 1 MB"))
+    except pytest.skip.Exception as skipped:
+        return left_out(name, str(skipped))
+    except subprocess.CalledProcessError as error:
+        return left_out(name, str(error))
+
+
+async def cluster(folder: Path) -> Row:
+    """Actors on a cluster of three raylets on this machine."""
+    if importlib.util.find_spec("ray") is None:
+        return left_out("Ray actor", "Ray is not installed: `make cluster`")
+    os.environ.update(ray_cluster.QUIET)  # before Ray is imported
+    module = importlib.import_module("sixfold.drivers.ray")
+    async with ray_cluster.raylets(folder, 2, ()) as started:
+        driver: Driver = module.RayDriver(started.address)
+        return await starts("Ray actor", driver, echo(folder), 5, "three raylets on this machine")
+
+
+async def idle(folder: Path) -> Row:
+    """From the end of the last run until its worker is gone, beyond the idle time."""
+    driver, taken = ProcessDriver(), list[float]()
+    async with road(folder, Options(driver=driver, idle_seconds=IDLE_SECONDS)) as built:
+        for number in range(3):
+            await built.run(extras={"n": number})
+            began = time.perf_counter()
+            while driver.workers:  # noqa: ASYNC110 - a driver tells nobody of an end
+                await asyncio.sleep(0.005)
+            taken.append(time.perf_counter() - began - IDLE_SECONDS)
+    return of_samples(f"idle to zero, beyond the {IDLE_SECONDS:.0f} s", taken, "ms")
+
+
+async def again(built: Road, prediction: Prediction, attempt: int) -> None:
+    """Wait until a run is at this attempt."""
+    async for event in built.pipeline.events(prediction):
+        if isinstance(event, Moved):
+            moved = event.prediction
+            if moved.attempt == attempt and moved.state is State.RUNNING:
+                return
+
+
+async def bereft(folder: Path) -> Row:
+    """A worker is killed under its run: how long until the run is at it again."""
+    driver, taken = ProcessDriver(), list[float]()
+    async with road(folder, Options(driver=driver)) as built:
+        for number in range(5):
+            order = built.order("slow", extras={"seconds": 60, "n": number})
+            prediction = await built.pipeline.submit(order)
+            await again(built, prediction, 1)
+            began = time.perf_counter()
+            for worker in driver.workers:
+                os.kill(worker.pid or 0, signal.SIGKILL)
+            await again(built, await built.pipeline.any(prediction.id), 2)
+            taken.append(time.perf_counter() - began)
+            await built.pipeline.cancel(prediction.id, Tenant(built.payer.id))
+            await built.pipeline.wait(prediction, 10)
+    return of_samples("killed worker to its job at work again", taken, "ms")
+
+
+async def killed(folder: Path) -> list[Row]:
+    """A server is killed with jobs in its queue: until it serves again, and what became of them."""
+    home = folder / "home"
+    (home / "models").mkdir(parents=True)
+    (home / "models" / "echo.py").write_text(_ECHO)
+    async with servers.serving(home, SIXFOLD_SANDBOX="off") as server:
+        key = {"Authorization": f"Bearer {server.key}"}
+        while (await server.call("GET", "/api/containers/templates/echo", **key)).status != 200:
+            pass  # a new file is live within two seconds
+
+        async def join(number: int) -> str:
+            body = {"input": {"text": f"{number}"}}
+            answer = await server.call("POST", "/api/containers/echo/queue/join", body, **key)
+            return str(answer.json["prediction_id"])
+
+        joined = await asyncio.gather(*(join(number) for number in range(JOBS)))
+        await server.kill()
+        began = time.perf_counter()
+        await server.restart()
+        serving = time.perf_counter() - began
+        statuses: dict[str, str] = {}
+        while left := [name for name in joined if statuses.get(name) not in _ENDED]:
+            for name in left:
+                answer = await server.call("GET", f"/api/containers/predictions/{name}", **key)
+                statuses[name] = str(answer.json["status"])
+        whole = time.perf_counter() - began
+        lost = sum(status != "succeeded" for status in statuses.values())
+        verified, said = await server.command("ledger", "verify")
+    note = f"{lost} of {JOBS} lost; the ledger {'adds up' if not verified else said}"
+    return [
+        Row("killed server to serving again", serving * 1000, "ms"),
+        Row(f"the same to the end of {JOBS} jobs that were accepted", whole * 1000, "ms", note=note),
+    ]
+
+
+def rows() -> list[Row]:
+    """Measure."""
+    with tempfile.TemporaryDirectory() as made, contextlib.chdir(made):
+        folder = Path(made)
+        found = [*calibration(), asyncio.run(starts("inline", InlineDriver(), echo(folder), 50))]
+        found.append(asyncio.run(starts("forked process", ProcessDriver(), echo(folder), 50)))
+        found.append(containers(folder))
+        found.append(asyncio.run(cluster(folder)))
+        found.append(asyncio.run(idle(folder / "idle")))
+        found.append(asyncio.run(bereft(folder / "bereft")))
+        return found + asyncio.run(killed(folder))

@@ -1,0 +1,123 @@
+"""A whole server in this process for tests: the real product, a small painter, three accounts, a client."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp
+
+from sixfold.app import asgi, bootstrap
+from sixfold.app import catalog as app_catalog
+from sixfold.app.bootstrap import Product
+from sixfold.core import money
+from sixfold.core.accounts import accounts, keys, ledger_queries, rights
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import Scope
+from sixfold.settings import Settings
+from sixfold.web.app import App
+from tests.api import described
+from tests.harness import backends, databases
+
+ORIGIN = "http://127.0.0.1:8600"
+DOT = "tests.api.fake_engines:DotEngine"
+
+
+_document = functools.cache(app_catalog.models_document)  # reading it takes longer than many a test
+
+
+def small_models(quality: str = "full") -> Mapping[str, Any]:
+    """The bundled catalogue with every engine replaced by the painter of dots."""
+    document = _document()
+    engines = {name: {**row, "factory": DOT, "quality": quality} for name, row in document["engines"].items()}
+    return {**document, "engines": engines}
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """What a test needs: `key` has 5 USD, `other` too, `poor` nothing."""
+
+    product: Product
+    app: ASGIApp
+    client: httpx.AsyncClient
+    account: Account
+    key: str
+    other: str
+    poor: str
+    operator: Account
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        """The header of the first account's key."""
+        return bearer(self.key)
+
+    async def standing(self) -> tuple[str, str]:
+        """Posted and held money of the first account."""
+        account = await self.product.database.read(accounts.by_id(self.account.id))
+        return money.format_usd(account.posted), money.format_usd(account.held)
+
+    async def until(self, posted: str, held: str) -> None:
+        """Wait until the first account's money stands so."""
+        async with asyncio.timeout(60):
+            while await self.standing() != (posted, held):  # noqa: ASYNC110 - money has no event to wait for
+                await asyncio.sleep(0.005)
+
+    async def faults(self) -> tuple[str, ...]:
+        """What is wrong with the ledger."""
+        return await self.product.database.read(ledger_queries.verify())
+
+    async def operator_key(self) -> str:
+        """A key of the operator's with every right."""
+        made = keys.create(self.operator.id, granted=rights.ALL)
+        return (await self.product.database.write(made)).api_key
+
+    async def limited_key(self, scope: Scope) -> str:
+        """Another key of the first account."""
+        return (await self.product.database.write(keys.create(self.account.id, scope))).api_key
+
+    def visitor(self, peer: str = "127.0.0.1", base_url: str = ORIGIN) -> httpx.AsyncClient:
+        """A client without cookies, from another address."""
+        return client(self.app, peer, base_url, self.product)
+
+
+def bearer(key: str) -> dict[str, str]:
+    """A key as a header."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+def client(
+    app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN, product: Product | None = None
+) -> httpx.AsyncClient:
+    """A client of an application in this process; with its product, every answer is checked."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(peer, 40000))
+    hooks: dict[str, list[Any]] = {}
+    if product is not None and isinstance(app, App):
+        hooks["response"] = [functools.partial(described.check, product, app)]
+    return httpx.AsyncClient(transport=transport, base_url=base_url, timeout=60, event_hooks=hooks)
+
+
+@asynccontextmanager
+async def house(
+    folder: Path, models: Mapping[str, Any] | None = None, *, source: Any = None, **changes: Any
+) -> AsyncIterator[House]:
+    """The server, running; settings are given by name, or come from a `config_reload.Source`."""
+    usual = {"driver": "inline", "workers": 4, "testing": True, **backends.settings(folder)}
+    settings = Settings(data_dir=folder, **{**usual, **changes}) if source is None else source.loaded
+    databases.prepare(folder)
+    product = bootstrap.build(settings, small_models() if models is None else models, source)
+    async with bootstrap.running(product):
+        operator = await product.database.write(accounts.create("local@localhost", operator=True))
+        people = [
+            await product.database.write(accounts.create(f"{name}@example.com", credit=credit))
+            for name, credit in (("ada", 5_000_000), ("ben", 5_000_000), ("cleo", 0))
+        ]
+        ada, ben, cleo = [(await product.database.write(keys.create(person.id))).api_key for person in people]
+        app = asgi.create_app(product)
+        async with client(app, product=product) as visitor:
+            yield House(product, app, visitor, people[0], ada, ben, cleo, operator)

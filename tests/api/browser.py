@@ -1,0 +1,88 @@
+"""A real Chromium before a whole server: what a person does, and what must not happen meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+from sixfold.core.accounts import login_sessions
+from sixfold.core.database import one
+from tests.api.app_fixture import House
+
+playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+needed = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+EXPECTED = ("status of 404", "status of 409")  # navigations that a test wants
+
+
+@dataclass
+class Tab:
+    """One page of a browser where the first account is signed in, and everything wrong that it told."""
+
+    page: Any
+    url: str
+    wrong: list[str] = field(default_factory=list)
+
+    async def open(self, path: str) -> None:
+        """Go there."""
+        await self.page.goto(self.url + path, wait_until="domcontentloaded")
+
+    def note(self, message: Any) -> None:
+        """Keep what the console was told, refusals of the policy included."""
+        if message.type == "error" and not any(text in message.text for text in EXPECTED):
+            self.wrong.append(message.text)
+
+    def watch(self, request: Any) -> None:
+        """Keep requests to other hosts."""
+        if not request.url.startswith((self.url, "data:", "blob:", "about:")):
+            self.wrong.append(f"asked {request.url}")
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a person looks at pages."""
+
+    width: int = 1180
+    scheme: Literal["light", "dark"] = "light"
+    scripts: bool = True
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Any]:
+    """A Chromium."""
+    async with playwright.async_playwright() as started:
+        chromium = await started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield chromium
+        finally:
+            await chromium.close()
+
+
+@asynccontextmanager
+async def tab(chromium: Any, home: House, url: str, look: Look | None = None) -> AsyncIterator[Tab]:
+    """A tab, signed in; it fails at its end when anything was wrong."""
+    look = look or Look()
+    context = await chromium.new_context(
+        viewport={"width": look.width, "height": 900},
+        color_scheme=look.scheme,
+        java_script_enabled=look.scripts,
+    )
+    context.set_default_timeout(60_000)
+    found = Tab(await context.new_page(), url)
+    found.page.on("console", found.note)
+    found.page.on("pageerror", lambda error: found.wrong.append(str(error)))
+    found.page.on("request", found.watch)
+    clock = await home.product.database.read(one("clock"))
+    assert clock is not None
+    link = await home.product.database.write(login_sessions.new_link(home.account.id, clock["now"]))
+    await found.open(f"/signin?token={link}")
+    try:
+        yield found
+        assert found.wrong == []
+    finally:
+        await context.close()

@@ -1,0 +1,157 @@
+"""A house with two model servers behind it, one of each kind, and the official clients in front."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import httpx2
+import openai
+import uvicorn
+from starlette.types import ASGIApp
+
+from sixfold.core.database import many
+from tests.api.app_fixture import House, house
+from tests.fakes.chat_servers import ModelServer, model_server
+
+PRICE = {
+    "input_per_million_usd": "100",
+    "output_per_million_usd": "1000",
+    "cached_input_per_million_usd": "50",
+}
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """`acme/small` speaks chat, `anth/small` messages; both cost 100 and 1000 USD per million tokens."""
+
+    home: House
+    acme: ModelServer
+    anth: ModelServer
+
+    def afresh(self) -> Gateway:
+        """The same, whose servers have forgotten what was before."""
+        for server in (self.acme, self.anth):
+            server.mode, server.modes = "well", []
+            server.seen.clear()
+            server.go_on.clear()
+            server.left.clear()
+        return self
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return self.home.bearer
+
+    async def chat(self, text: str = "say 3 words", model: str = "acme/small", **more: Any) -> httpx.Response:
+        body = {"model": model, "messages": [{"role": "user", "content": text}], **more}
+        return await self.home.client.post("/v1/chat/completions", json=body, headers=self.headers)
+
+    async def calls(self) -> list[dict[str, Any]]:
+        """The log, newest first."""
+        answer = await self.home.client.get("/api/gateway/calls", headers=self.headers)
+        return answer.json()["calls"]
+
+    async def settled(self, count: int = 1) -> list[dict[str, Any]]:
+        """The log, once so many calls have ended."""
+        async with asyncio.timeout(60):
+            while True:
+                found = [call for call in await self.calls() if call["status"] != "running"]
+                if len(found) >= count:
+                    return found
+                await asyncio.sleep(0.005)
+
+    async def pending(self) -> int:
+        """How many holds are pending."""
+        rows = await self.home.product.database.read(many("ledger_drift_held"))
+        return len(rows)
+
+    def openai(self, key: str | None = None, **more: Any) -> openai.AsyncOpenAI:
+        """The official client, unmodified but for its base URL."""
+        transport = httpx2.ASGITransport(self.home.app, client=("127.0.0.1", 40000))
+        visitor = httpx2.AsyncClient(transport=transport)
+        given = {"max_retries": 0, **more}
+        return openai.AsyncOpenAI(
+            api_key=key or self.home.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, **given
+        )
+
+    def anthropic(self, key: str | None = None, **more: Any) -> anthropic.AsyncAnthropic:
+        """The official client, unmodified but for its base URL."""
+        transport = httpx2.ASGITransport(self.home.app, client=("127.0.0.1", 40000))
+        visitor = httpx2.AsyncClient(transport=transport)
+        given = {"max_retries": 0, **more}
+        return anthropic.AsyncAnthropic(
+            api_key=key or self.home.key, base_url="http://127.0.0.1:8600", http_client=visitor, **given
+        )
+
+
+@asynccontextmanager
+async def gateway(
+    folder: Path, settings: Any = None, models: Any = None, **policy: Any
+) -> AsyncIterator[Gateway]:
+    """The house and its model servers."""
+    async with model_server() as acme, model_server() as anth:
+        tables: dict[str, Any] = {
+            "retries": 0,
+            "timeout_seconds": 5,
+            "upstreams": {
+                "acme": {"kind": "openai", "base_url": acme.url, "api_key": "sk-acme"},
+                "anth": {
+                    "kind": "anthropic",
+                    "base_url": anth.url,
+                    "api_key": "sk-anth",
+                    "models": ["small"],
+                },
+            },
+            "aliases": {"both": ["acme/small", "anth/small"]},
+            "prices": {"acme/small": PRICE, "anth/small": PRICE},
+        }
+        tables |= policy
+        async with house(
+            folder, models, **{"probe": False, "tables": {"gateway": tables}, **(settings or {})}
+        ) as home:
+            yield Gateway(home, acme, anth)
+
+
+class _Quiet(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+@asynccontextmanager
+async def listening(app: ASGIApp) -> AsyncGenerator[str, None]:
+    """An application on a real socket, for callers that leave; gives its origin."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as door:
+        door.bind(("127.0.0.1", 0))
+        door.listen(64)
+        config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1)
+        server = _Quiet(config)
+        serving = asyncio.create_task(server.serve(sockets=[door]))
+        try:
+            yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+async def leave_stream(door: Gateway, text: str) -> None:
+    """Ask for a stream, leave at its first words, and wait until the model server has noticed."""
+    body = {"model": "acme/small", "stream": True, "messages": [{"role": "user", "content": text}]}
+    async with (
+        listening(door.home.app) as origin,
+        httpx.AsyncClient() as client,
+        client.stream("POST", f"{origin}/v1/chat/completions", json=body, headers=door.headers) as answer,
+    ):
+        async for line in answer.aiter_lines():
+            if line.count("word"):
+                break
+    async with asyncio.timeout(60):
+        await door.acme.left.wait()

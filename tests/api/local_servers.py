@@ -1,0 +1,53 @@
+"""A server of ours that has looked for model servers, and what tests ask it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from sixfold.app import catalog as app_catalog
+from sixfold.clients.chat.servers import ServerStatus
+from tests.api.app_fixture import House, house
+from tests.fakes.local_models import COMPLETION, EMBEDDING
+
+USUAL = {"nomic-embed-text:latest": EMBEDDING, "llama3.2:latest": COMPLETION, "qwen3:latest": COMPLETION}
+SEEING = {**USUAL, "llava:7b": (*COMPLETION, "vision")}
+
+
+@asynccontextmanager
+async def home_with(folder: Path, **changes: Any) -> AsyncIterator[House]:
+    """A server that has looked for model servers."""
+    async with house(folder, app_catalog.models_document(), **changes) as home:
+        await home.product.relaying.looked()
+        yield home
+
+
+async def chat(home: House, model: str, content: Any = "hello") -> httpx.Response:
+    body = {"model": model, "messages": [{"role": "user", "content": content}]}
+    return await home.client.post("/v1/chat/completions", json=body, headers=home.bearer)
+
+
+async def answered_by(home: House, model: str = "default") -> str:
+    """The model that answers a chat completion, by the server's own word."""
+    answer = await chat(home, model)
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["choices"][0]["message"]["content"]).removeprefix("I am ")
+
+
+def status(home: House, name: str) -> ServerStatus:
+    return {each.name: each for each in home.product.relaying.statuses()}[name]
+
+
+async def listed(home: House) -> set[str]:
+    """The names that `/v1/models` lists."""
+    answer = await home.client.get("/v1/models", headers=home.bearer)
+    return {row["id"] for row in answer.json()["data"]}
+
+
+async def service(home: House, name: str) -> dict[str, Any]:
+    rows = (await home.client.get("/api/services")).json()["services"]
+    return next(row for row in rows if row["service"] == name)

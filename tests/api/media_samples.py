@@ -1,0 +1,116 @@
+"""Small films and sounds for tests, and what a player makes of what came back."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from sixfold.engines.video import encode
+from tests.api.app_fixture import House
+
+Array = NDArray[Any]
+
+
+def film(
+    path: Path,
+    colour: tuple[int, int, int] = (200, 40, 40),
+    size: tuple[int, int] = (64, 48),
+    frames: int = 10,
+    rate: int = 10,
+    tone: float = 0.0,
+) -> bytes:
+    """A film of one colour, and of one tone where that is not 0."""
+    sound = encode.Sound.of(wave(frames / rate, tone)) if tone else None
+    with encode.Film(path, size, Fraction(rate), sound) as made:
+        for _ in range(frames):
+            made.add(np.full((size[1], size[0], 3), colour, np.uint8))
+    return path.read_bytes()
+
+
+def wave(seconds: float, tone: float, loud: float = 0.5) -> Array:
+    """A stereo tone at 48 kHz."""
+    time = np.arange(round(seconds * encode.SOUND_RATE)) / encode.SOUND_RATE
+    return np.repeat(loud * np.sin(2 * np.pi * tone * time)[None], 2, axis=0).astype(np.float32)
+
+
+def wav(seconds: float, tone: float, loud: float = 0.5, rate: int = 48_000, channels: int = 2) -> bytes:
+    """The same as a WAV file, of another rate and of fewer channels if need be."""
+    file = io.BytesIO()
+    time = np.arange(round(seconds * rate)) / rate
+    samples = np.repeat(loud * np.sin(2 * np.pi * tone * time)[:, None], channels, axis=1)
+    data = (samples * 32767).astype("<i2").tobytes()
+    header = np.array([16, 1 | channels << 16, rate, rate * 2 * channels, 2 * channels | 16 << 16], "<u4")
+    file.write(b"RIFF" + np.uint32(36 + len(data)).tobytes() + b"WAVEfmt " + header.tobytes())
+    file.write(b"data" + np.uint32(len(data)).tobytes() + data)
+    return file.getvalue()
+
+
+async def uploaded(home: House, data: bytes) -> str:
+    """The address of a file that was uploaded."""
+    answer = await home.client.post("/api/uploads", content=data, headers=home.bearer)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["url"])
+
+
+async def ended(home: House, status_url: str) -> dict[str, Any]:
+    """A job's status once it has ended."""
+    async with asyncio.timeout(60):
+        while True:
+            body: dict[str, Any] = (await home.client.get(status_url)).json()
+            if body["status"] != "in_progress":
+                return body
+            await asyncio.sleep(0.02)
+
+
+class Seen:
+    """A film as a player sees and hears it."""
+
+    def __init__(self, data: bytes) -> None:
+        with av.open(io.BytesIO(data), "r") as container:
+            self.codecs = {stream.type: stream.codec_context.name for stream in container.streams}
+            video = container.streams.video[0]
+            self.size = (video.width, video.height)
+            self.rate = float(video.average_rate or 0)
+            self.pixels = str(video.pix_fmt)
+            self.frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video)]
+        self.sound: Array = np.zeros((2, 0), np.float32)
+        if "audio" in self.codecs:
+            with av.open(io.BytesIO(data), "r") as container:
+                flat = av.AudioResampler(format="fltp", layout="stereo", rate=48_000)
+                parts = [
+                    part.to_ndarray() for frame in container.decode(audio=0) for part in flat.resample(frame)
+                ]
+            self.sound = np.concatenate(parts, axis=1)
+
+    def at(self, second: float) -> Array:
+        """The frame at a second."""
+        return self.frames[min(len(self.frames) - 1, int(second * self.rate))]
+
+    def colour(self, second: float, x: int, y: int) -> tuple[int, int, int]:
+        """The colour of a small place at a second."""
+        part = self.at(second)[y - 1 : y + 2, x - 1 : x + 2].reshape(-1, 3).mean(0)
+        red, green, blue = (round(float(value)) for value in part)
+        return red, green, blue
+
+    def loudness(self, begin: float, end: float) -> float:
+        """The root mean square of the sound between two seconds."""
+        part = self.sound[:, round(begin * 48_000) : round(end * 48_000)]
+        return float(np.sqrt((part * part).mean())) if part.size else 0.0
+
+    def pitch(self, begin: float, end: float) -> float:
+        """The strongest frequency between two seconds, in Hz."""
+        part = self.sound[0, round(begin * 48_000) : round(end * 48_000)]
+        spectrum = np.abs(np.fft.rfft(part * np.hanning(part.size)))
+        return float(spectrum.argmax() * 48_000 / part.size)
+
+
+def near(found: tuple[int, int, int], wanted: tuple[int, int, int], reach: int = 14) -> bool:
+    """Whether two colours are as good as one."""
+    return max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= reach

@@ -1,0 +1,82 @@
+"""The account's quieter pages in a real browser: signing in, security, one's data; by keyboard and by axe."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import passkeys
+from tests.api import browser
+from tests.api.app_fixture import House, house
+from tests.api.browser import Look
+from tests.api.test_memory_browser import RULES
+from tests.api.test_passkeys import free_port
+from tests.fakes.oidc import CLIENT, SECRET, provider
+from tests.mcp.loopback import served
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed]
+PAGES = ("/signin", "/account/security", "/account/data")
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+    """A server with an OpenID provider, its address, a browser."""
+    port = free_port()
+    async with provider() as found:
+        trusts: dict[str, Any] = {
+            "oidc_issuer": found.issuer,
+            "oidc_client_id": CLIENT,
+            "oidc_client_secret": SECRET,
+        }
+        async with (
+            house(tmp_path, None, port=port, oidc_name="Example", **trusts) as home,
+            served(home.app, port),
+            browser.browser() as chromium,
+        ):
+            added = passkeys.add(home.account.id, b"one", b"key", 0, "My laptop")
+            await home.product.database.write(added)
+            yield home, f"http://127.0.0.1:{port}", chromium
+
+
+@pytest.mark.parametrize("look", [Look(), Look(width=390, scheme="dark")], ids=["wide", "phone"])
+async def test_the_pages_stand_read_well_and_fit(stand: tuple[House, str, Any], look: Look) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url, look) as tab:
+        for path in PAGES:
+            await tab.open(path)
+            found = await axe.Axe().run(tab.page, options=RULES)
+            assert found.response["violations"] == [], json.dumps(found.response["violations"], indent=1)
+            wide = await tab.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, path
+
+
+async def test_a_person_links_a_provider_signs_in_there_and_takes_the_data_along(
+    stand: tuple[House, str, Any], tmp_path: Path
+) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        page.remove_listener("request", tab.watch)  # the provider is another host
+        await tab.open("/account/security")
+        await page.click("text='Link it to this account'")
+        await page.wait_for_selector(".done:has-text('linked')")
+        await page.click("text='Sign out'")
+        await page.click("text='Sign in with Example'")
+        await page.wait_for_url(f"{url}/account")
+        await tab.open("/account/data")
+        async with page.expect_download() as coming:
+            await page.click("text='Download my data'")
+        target = tmp_path / "mine.zip"
+        await (await coming.value).save_as(target)
+        with zipfile.ZipFile(target) as found:
+            assert json.loads(found.read("account.json"))["email"] == "ada@example.com"
+        await page.fill("[name=confirm]", "ada@example.com")
+        await page.keyboard.press("Enter")
+        await page.click("text='Keep the account'")
+        await page.wait_for_selector("text='Erase my account'")

@@ -1,0 +1,192 @@
+"""Taking all of one's data along, and leaving: what comes, what goes, and what the books keep."""
+
+from __future__ import annotations
+
+import io
+import json
+import sqlite3
+import zipfile
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from sixfold.core.account_data import export
+from sixfold.core.accounts import accounts, audit_log, keys, rights
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.database import Query, Transaction
+from tests.api.app_fixture import House, bearer, house
+from tests.api.test_pages import signed_in
+
+EXPORT, ACCOUNT = "/api/account/export", "/api/account"
+
+
+async def lived(home: House) -> str:
+    """A little of everything under the first account; gives the URL of a picture of it."""
+    made = await home.client.post(
+        "/api/ra1-art-generator", json={"api_key": home.key, "prompt": "a lighthouse", "size": "1024x1024"}
+    )
+    url = str(made.json()["image_url"])
+    upload = await home.client.post("/api/uploads", content=b"kept words", headers=home.bearer)
+    assert upload.status_code == 201
+    for slug, body in (
+        ("people/ann", "# Ann\n\n- works_at [[companies/acme]]\n"),
+        ("companies/acme", "# Acme\n"),
+    ):
+        await home.client.post("/api/pages", json={"slug": slug, "body": body}, headers=home.bearer)
+    hero = {"api_key": home.key, "name": "Sailor", "description": "Salt", "greeting": "Ahoy"}
+    assert (await home.client.post("/api/create-ai", json=hero)).status_code == 200
+    post = {"api_key": home.key, "text": "My lighthouse", "media_url": url, "tags": ["sea"]}
+    assert (await home.client.post("/api/create-post", json=post)).status_code == 200
+    return url
+
+
+def opened(answer: httpx.Response) -> zipfile.ZipFile:
+    """The zip of an answer."""
+    assert answer.status_code == 200
+    found = zipfile.ZipFile(io.BytesIO(answer.content))
+    assert found.testzip() is None
+    return found
+
+
+def lines(found: zipfile.ZipFile, name: str) -> list[dict[str, Any]]:
+    """The objects of one file."""
+    return [json.loads(line) for line in found.read(f"{name}.jsonl").splitlines()]
+
+
+async def test_large_rows_are_read_in_small_batches(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    many = export.many
+
+    def recorded(query: str, **params: Any) -> Transaction[Any]:
+        rows = yield from many(query, **params)
+        sizes.append(sum(len(row["detail"]) for row in rows) if query == "mine_audit" else 0)
+        return rows
+
+    monkeypatch.setattr(export, "many", recorded)
+    text = "x" * 400_000
+    for _ in range(20):
+        await home.product.database.write(audit_log.note(home.account.id, "test", text))
+    found = opened(await home.client.get(EXPORT, headers=home.bearer))
+    assert [row["detail"] for row in lines(found, "audit") if row["action"] == "test"] == [text] * 20
+    read = [size for size in sizes if size]
+    assert read[0] <= 8 * len(text)
+    assert max(read[1:]) <= 2 * export._READ_BYTES
+
+
+async def test_the_export_has_all_of_it_and_nothing_of_others(either_home: House) -> None:
+    home = either_home
+    url = await lived(home)
+    other = {"api_key": home.other, "prompt": "another's secret wish", "size": "1024x1024"}
+    await home.client.post("/api/ra1-art-generator", json=other)
+    answer = await home.client.get(EXPORT, headers=home.bearer)
+    assert "attachment" in answer.headers["Content-Disposition"]
+    found = opened(answer)
+    account = json.loads(found.read("account.json"))
+    assert (account["email"], account["balance_usd"]) == ("ada@example.com", "4.96")
+    assert [entry["amount_usd"] for entry in lines(found, "ledger")] == ["-0.04", "5.00"]
+    assert lines(found, "predictions")[0]["inputs"]["prompt"] == "a lighthouse"
+    assert lines(found, "posts")[0]["tags"] == ["sea"]
+    assert lines(found, "characters")[0]["name"] == "Sailor"
+    assert lines(found, "audit")[-1]["action"] == "account.export"
+    name = url.rpartition("/")[2]
+    with Image.open(io.BytesIO(found.read(f"media/{name}"))) as picture:
+        assert picture.size == (16, 16)
+    assert {row["id"] for row in lines(found, "media")} == {
+        path.removeprefix("media/") for path in found.namelist() if path.startswith("media/")
+    }
+    assert b"works_at [[companies/acme]]" in found.read("memory/people/ann.md")
+    whole = b"".join(found.read(path) for path in found.namelist())
+    for secret in (home.key.encode(), b"another's secret wish", b"ben@example.com", b"hash"):
+        assert secret not in whole
+
+
+async def test_only_the_owner_takes_data_out_by_key_or_on_the_page(home: House) -> None:
+    assert (await home.client.get(EXPORT)).status_code == 401
+    for scope in (Scope(read_only=True), Scope(services=("ra1",)), Scope(memory=True)):
+        key = await home.limited_key(scope)
+        assert (await home.client.get(EXPORT, headers=bearer(key))).status_code == 403
+        assert (await home.client.request("DELETE", ACCOUNT, headers=bearer(key))).status_code == 403
+    form = {"csrf": await signed_in(home)}
+    assert (await home.client.post("/account/export", data={"csrf": "x"})).status_code == 403
+    assert "account.json" in opened(await home.client.post("/account/export", data=form)).namelist()
+    assert "Took out all data" in (await home.client.get("/account/security")).text
+
+
+@pytest.fixture
+async def brief(tmp_path: Path) -> AsyncIterator[House]:
+    """A server that erases at once."""
+    async with house(tmp_path, deletion_days=0) as found:
+        yield found
+
+
+async def test_leaving_erases_all_but_the_nameless_books(brief: House) -> None:
+    url = await lived(brief)
+    ben = await brief.product.database.read(accounts.by_email("ben@example.com"))
+    his = await lived(replace(brief, key=brief.other, account=ben))
+    kept = remains(brief, ben.id)
+    assert {"media", "prediction", "page", "gallery_post", "gallery_character"} <= kept.keys(), sorted(kept)
+    for wrong in ({}, {"confirm": "ben@example.com"}, {"confirm": 5}):
+        assert (
+            await brief.client.request("DELETE", ACCOUNT, json=wrong, headers=brief.bearer)
+        ).status_code == 400
+    sure = {"confirm": " Ada@example.com"}
+    left = await brief.client.request("DELETE", ACCOUNT, json=sure, headers=brief.bearer)
+    assert (left.status_code, left.json()["account_id"]) == (202, brief.account.id)
+    assert (await brief.client.get(ACCOUNT, headers=brief.bearer)).status_code == 401
+    assert (await brief.client.get(url)).status_code == 404
+    assert len((await brief.client.get("/api/characters")).json()["characters"]) == 1
+    assert len((await brief.client.get("/api/posts")).json()["posts"]) == 1
+    assert await brief.faults() == ()
+    rest = remains(brief, brief.account.id)
+    assert rest.keys() <= {"account", "hold", "transfer", "media"}
+    told = json.dumps(rest, default=str)
+    for trace in ("ada@example.com", "lighthouse", "Sailor", "whsec_", "Ann"):
+        assert trace not in told
+    assert all(row["expires_at"] is not None for row in rest.get("media", ()))
+    assert remains(brief, ben.id) == kept, "another's is as it was"
+    assert (await brief.client.get(his)).status_code == 200
+    again = await brief.client.post("/signin", data={"email": "ada@example.com", "password": "x"})
+    assert again.status_code == 401
+
+
+def remains(home: House, account_id: str) -> dict[str, list[dict[str, Any]]]:
+    """Every row of any table that still names an account; a new table is found by its column."""
+    with sqlite3.connect(home.product.settings.data_dir / "sixfold.db") as database:
+        database.row_factory = sqlite3.Row
+        tables = [row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        found: dict[str, list[dict[str, Any]]] = {}
+        for table in tables:
+            rows = [dict(row) for row in database.execute(f"SELECT * FROM {table}")]  # noqa: S608 - its own names
+            if named := [row for row in rows if account_id in row.values()]:
+                found[table] = named
+    return found
+
+
+async def test_within_the_days_one_may_stay_after_all(home: House) -> None:
+    form = {"csrf": await signed_in(home)}
+    wrong = await home.client.post("/account/close", data={**form, "confirm": "someone@else.example"})
+    assert wrong.status_code == 400
+    sure = {**form, "confirm": "ada@example.com"}
+    assert (await home.client.post("/account/close", data=sure)).headers["Location"] == "/account/data"
+    assert (await home.client.get(ACCOUNT, headers=home.bearer)).status_code == 401
+    page = await home.client.get("/account/data")
+    assert "will be erased on" in page.text
+    assert await home.product.database.read(_due()) == []
+    await home.client.post("/account/keep", data=form)
+    assert (await home.client.get(ACCOUNT, headers=home.bearer)).status_code == 200
+
+
+def _due() -> Transaction[list[str]]:
+    rows = yield Query("closing_due", {"limit": 9})
+    return [row["id"] for row in rows]
+
+
+async def test_the_operator_stays(home: House) -> None:
+    key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+    sure = {"confirm": "local@localhost"}
+    assert (await home.client.request("DELETE", ACCOUNT, json=sure, headers=bearer(key))).status_code == 403

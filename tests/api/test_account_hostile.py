@@ -1,0 +1,288 @@
+"""The account's side as an attacker meets it: forged forms, foreign hosts, stolen ids, crooked ways back."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sixfold.app import asgi
+from sixfold.core.accounts import accounts, keys, login_sessions
+from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.database import now
+from sixfold.ui import account, passwords
+from sixfold.ui import routes as ui
+from sixfold.web.routing import Route
+from sixfold.web.sessions import own_path
+from tests.api.app_fixture import House, client, house
+from tests.api.test_pages import link, signed_in
+
+# Asked before there is a session, or by programs: their guard is the origin, and what they carry.
+WITHOUT_TOKEN = {"POST /signin", "POST /signin/passkey", "POST /signin/passkey/ask"}
+INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\son\w+\s*=\s*[\"']|\sstyle=|javascript:", re.IGNORECASE)
+PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": "x"}
+
+
+def routes(home: House) -> Iterator[tuple[str, Route]]:
+    """Every page's route with its method."""
+    services = asgi.build_services(home.product)
+    for face in ui.faces(services, asgi.documents(home.product, list))[0]:
+        for route in face.routes:
+            for method in route.handlers:
+                yield method, route
+
+
+def filled(path: str) -> str:
+    """A path with some value in each place."""
+    return re.sub(r"\{(\w+)(:path)?\}", lambda found: PATHS.get(found[1], "none"), path)
+
+
+async def test_every_form_is_refused_without_the_pages_token_and_from_elsewhere(home: House) -> None:
+    changing = [(method, route.path) for method, route in routes(home) if method not in ("GET", "HEAD")]
+    assert len(changing) > 20
+    operator = await home.product.database.write(
+        login_sessions.new_link(home.operator.id, await home.product.database.read(now()))
+    )
+    await home.client.get("/signin", params={"token": operator})  # who sees every page
+    page = await home.client.get("/account/security")
+    token = page.text.partition('name="csrf" value="')[2].partition('"')[0]
+    for method, path in changing:
+        for headers, form in (
+            ({}, {"csrf": "x"}),
+            ({"Origin": "https://evil.example", "X-CSRF-Token": token}, {"csrf": token}),
+            ({"Sec-Fetch-Site": "same-site", "X-CSRF-Token": token}, {"csrf": token}),
+            ({"Host": "evil.example", "X-CSRF-Token": token}, {"csrf": token}),
+        ):
+            if not headers and f"{method} {path}" in WITHOUT_TOKEN:
+                continue
+            answer = await home.client.request(method, filled(path), data=form, headers=headers)
+            if answer.status_code == 415:  # it takes a file
+                files = {"file": ("a.zip", b"PK")}
+                answer = await home.client.request(
+                    method, filled(path), data=form, files=files, headers=headers
+                )
+            assert answer.status_code in (401, 403), (method, path, headers, answer.status_code)
+
+
+async def test_every_page_has_its_policy_and_nothing_inline(home: House) -> None:
+    await signed_in(home)
+    seen = 0
+    for method, route in routes(home):
+        if method != "GET" or route.path.startswith(("/static", "/pages")):
+            continue
+        answer = await home.client.get(filled(route.path), follow_redirects=True)
+        if "text/html" not in answer.headers.get("content-type", ""):
+            continue
+        seen += 1
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy, route.path
+        assert "unsafe" not in policy, route.path
+        assert "frame-ancestors 'none'" in policy, route.path
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["X-Frame-Options"] == "DENY"
+        assert not INLINE.search(answer.text), (route.path, INLINE.search(answer.text))
+    assert seen > 15
+
+
+@pytest.fixture
+async def public(tmp_path: Path) -> AsyncIterator[House]:
+    """A server behind https."""
+    async with house(tmp_path, public_url="https://six.example.com", previews="allow") as found:
+        yield found
+
+
+async def test_behind_https_every_cookie_is_secure_and_out_of_scripts_reach(public: House) -> None:
+    visitor = client(public.app, "192.0.2.9", "https://six.example.com")
+    async with visitor:
+        entered = await visitor.get("/signin", params={"token": await link(public)})
+        asked = await visitor.post("/signin/passkey/ask")
+        for answer in (entered, asked):
+            cookie = answer.headers["Set-Cookie"].lower()
+            assert all(word in cookie for word in ("secure", "httponly", "samesite=lax")), cookie
+        assert "domain=" not in entered.headers["Set-Cookie"].lower()
+        for host in (
+            "evil.example",
+            "six.example.com.evil.example",
+            "six.example.com@evil.example",
+            "localhost:1",
+        ):
+            answer = await visitor.get("/account/security", headers={"Host": host})
+            assert "ada@example.com" not in answer.text or host == "localhost:1"
+            assert "evil.example" not in answer.headers.get("Location", "")
+
+
+async def test_behind_a_proxy_one_caller_does_not_use_up_the_tries_of_others(public: House) -> None:
+    async def asked(peer: str, forwarded: str) -> int:
+        async with client(public.app, peer, "https://six.example.com") as visitor:
+            answer = await visitor.post("/signin/passkey/ask", headers={"X-Forwarded-For": forwarded})
+            return answer.status_code
+
+    proxy = [await asked("10.0.0.2", "192.0.2.1, 198.51.100.7") for _ in range(31)]
+    assert proxy == [200] * 30 + [429]
+    assert await asked("10.0.0.2", "198.51.100.7, 192.0.2.1") == 200
+    direct = [await asked("93.184.216.34", f"192.0.2.{number}") for number in range(31)]
+    assert direct[-1] == 429  # who is no proxy of ours names nobody
+
+
+ELSEWHERE = (
+    "https://evil.example/",
+    "//evil.example",
+    "/\\evil.example",
+    "/%09/evil.example\\",
+    "/\t/evil.example",
+    "\n//evil.example",
+    "javascript:alert(1)",
+    "/a//evil.example",
+    "/" + "a" * 2000,
+    "account",
+    "/account\r\nSet-Cookie: a=b",
+    "/@evil.example/\u2028",
+)
+
+
+async def test_the_way_back_is_never_to_elsewhere(home: House) -> None:
+    assert [own_path(there) for there in ELSEWHERE] == [""] * len(ELSEWHERE)
+    stored = passwords.make("correct horse")
+    await home.product.database.write(accounts.set_password_hash(home.account.id, stored))
+    for there in ELSEWHERE[:4]:
+        form = {"email": "ada@example.com", "password": "correct horse", "next": there}
+        answer = await home.visitor().post("/signin", data=form)
+        assert (answer.status_code, answer.headers["Location"]) == (303, "/account")
+
+
+async def test_a_session_that_was_there_before_is_over_once_somebody_signs_in(home: House) -> None:
+    moment = await home.product.database.read(now())
+    ben = await home.product.database.read(accounts.by_email("ben@example.com"))
+    planted = await home.product.database.write(login_sessions.new_session(ben.id, moment, Visit("password")))
+    fixed = {"Cookie": f"sixfold_session={planted}"}
+    entered = await home.visitor().get("/signin", params={"token": await link(home)}, headers=fixed)
+    assert entered.status_code == 303
+    assert planted not in entered.headers["Set-Cookie"]
+    assert await home.product.database.read(login_sessions.session(planted)) is None
+    made_up = home.visitor()
+    made_up.cookies.set("sixfold_session", "sess_" + "A" * 43)
+    assert (await made_up.get("/account")).status_code == 303
+
+
+async def test_another_sites_link_signs_nobody_in_unawares(home: House) -> None:
+    token = await link(home)
+    visitor = home.visitor()
+    assert (await visitor.head("/signin", params={"token": token})).status_code == 200
+    led = await visitor.get("/signin", params={"token": token}, headers={"Sec-Fetch-Site": "cross-site"})
+    assert led.status_code == 200
+    assert "Set-Cookie" not in led.headers
+    foreign = {"Origin": "https://evil.example"}
+    assert (await visitor.post("/signin", data={"token": token}, headers=foreign)).status_code == 403
+    assert (await visitor.post("/signin", data={"token": token})).headers["Location"] == "/account"
+    assert (await visitor.post("/signin", data={"token": token})).status_code == 401
+
+
+async def test_sessions_and_keys_of_others_are_as_unknown_as_none(home: House) -> None:
+    moment = await home.product.database.read(now())
+    ben = await home.product.database.read(accounts.by_email("ben@example.com"))
+    token = await home.product.database.write(login_sessions.new_session(ben.id, moment, Visit("password")))
+    (session,) = await home.product.database.read(login_sessions.of_account(ben.id, token))
+    key = await home.product.database.write(keys.create(ben.id))
+    form = {"csrf": await signed_in(home)}
+    for path in (f"/account/sessions/{session['id']}/end", f"/account/keys/{key.id}/revoke"):
+        assert (await home.client.post(path, data=form)).status_code == 404
+    assert await home.product.database.read(login_sessions.session(token)) is not None
+    assert (
+        await home.client.get("/api/account", headers={"Authorization": f"Bearer {key.api_key}"})
+    ).status_code == 200
+
+
+async def test_signing_out_everywhere_ends_all_but_this_one(home: House) -> None:
+    moment = await home.product.database.read(now())
+    others = [
+        await home.product.database.write(
+            login_sessions.new_session(home.account.id, moment, Visit("password", "Firefox"))
+        )
+        for _ in range(2)
+    ]
+    waiting = await link(home)
+    form = {"csrf": await signed_in(home)}
+    page = await home.client.get("/account/security")
+    assert page.text.count("Firefox") >= 2
+    done = await home.client.post("/account/sessions/end", data=form)
+    assert done.headers["Location"].endswith("done=sessions")
+    assert [await home.product.database.read(login_sessions.session(token)) for token in others] == [
+        None,
+        None,
+    ]
+    assert (await home.visitor().get("/signin", params={"token": waiting})).status_code == 401
+    assert (await home.client.get("/account")).status_code == 200
+
+
+async def test_another_password_needs_the_present_one_and_ends_other_sessions(home: House) -> None:
+    form = {"csrf": await signed_in(home)}
+
+    async def tried(**fields: str) -> httpx.Response:
+        return await home.client.post("/account/password", data={**form, **fields})
+
+    assert (await tried(password="short")).status_code == 400
+    assert (await tried(password="correct horse")).status_code == 303
+    other = home.visitor()
+    await other.post("/signin", data={"email": "ada@example.com", "password": "correct horse"})
+    assert (await other.get("/account")).status_code == 200
+    assert (await tried(password="battery staple")).status_code == 400
+    assert (await tried(password="battery staple", current="wrong horse")).status_code == 400
+    assert (await tried(password="battery staple", current="correct horse")).status_code == 303
+    assert (await other.get("/account")).status_code == 303
+    assert (await tried(password="x" * 1025, current="battery staple")).status_code == 400
+    assert [(await tried(password="battery staple", current="no")).status_code for _ in range(4)] == [
+        400,
+        400,
+        400,
+        429,
+    ]
+
+
+async def test_what_was_done_is_told_and_paged(home: House) -> None:
+    form = {"csrf": await signed_in(home)}
+    await home.client.post("/account/keys", data=form)
+    for _ in range(31):
+        await home.product.database.write(keys.create(home.account.id))
+    page = await home.client.get("/account/security")
+    assert page.text.count("Made a key") == 30
+    older = re.search(r'href="(/account/security\?cursor=[^"#]+)', page.text)
+    assert older is not None
+    rest = await home.client.get(older[1])
+    assert "Signed in" in rest.text
+    assert "The account was made" in rest.text
+    assert (await home.client.get("/account/security?cursor=" + "x" * 100)).status_code == 400
+    assert home.key not in page.text + rest.text
+
+
+async def test_account_page_shows_the_limits_of_a_key_in_words(home: House) -> None:
+    csrf = await signed_in(home)
+    for form in (
+        {"services": "ra1, tts", "budget_day": "5", "budget_month": "20.50"},
+        {"right.memory.read": "on"},
+    ):
+        assert (await home.client.post("/account/keys", data={"csrf": csrf, **form})).status_code == 200
+    shown = html.unescape((await home.client.get("/account")).text)
+    assert "<td>only ra1, tts; 5.00 USD a day; 20.50 USD a month</td>" in shown
+    assert "<td>run</td>" in shown
+    assert "<td>memory.read</td><td>none</td>" in shown
+    assert "<td>none</td>" in shown  # the key that the account had before
+    assert "budget_day" not in re.sub(r"<input[^>]*>", "", shown)
+
+
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [
+        (keys.Scope(), "none"),
+        (keys.Scope(collections=("a", "b")), "only the collections a, b"),
+        (
+            keys.Scope(rpm=60, tpm=1000, budget_day=0),
+            "0.00 USD a day; 60 requests a minute; 1000 tokens a minute",
+        ),
+    ],
+)
+def test_limits_of_a_key_in_words(scope: keys.Scope, words: str) -> None:
+    assert account.in_words(scope) == words

@@ -1,0 +1,430 @@
+"""What coding agents send and expect, through faces and servers of different dialects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import openai
+import pytest
+import pytest_asyncio
+
+from sixfold.api.gateway.anthropic import messages as anthropic_face
+from sixfold.api.gateway.chat_handler import Wanted
+from sixfold.api.gateway.openai import chat as chat_face
+from sixfold.api.gateway.openai import responses as responses_face
+from sixfold.api.gateway.openai import tools as named
+from sixfold.clients.chat.messages import Messages
+from sixfold.core.gateway.chat import Argument, Calling, Chat, Ended, Event, Said, Thinking
+from sixfold.core.gateway.usage import Usage
+from tests.api.gateway import Gateway, gateway
+from tests.api.test_gateway import PIXEL
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}  # the same on every ground
+DATA = PIXEL.partition("base64,")[2]
+TOOL: Any = {
+    "name": "read",
+    "input_schema": {"type": "object", "properties": {}},
+    "cache_control": {"type": "ephemeral"},
+}
+TWO_CALLS = (
+    Calling(0, "call_1", "read"),
+    Calling(1, "call_2", "list"),
+    Argument(0, '{"file": '),
+    Argument(1, '{"at": 1}'),
+    Argument(0, '"a"}'),
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
+    """One house for all of them."""
+    async with gateway(tmp_path_factory.mktemp("agents"), settings=FILES) as found:
+        yield found
+
+
+@pytest.fixture
+def door(shared: Gateway) -> Gateway:
+    return shared.afresh()
+
+
+async def told(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any]]:
+    """The documents of a stream, for a caller who named these tools."""
+
+    async def said() -> AsyncIterator[Event]:
+        for event in events:
+            yield event
+
+    wanted = Wanted(
+        "m", stream=True, max_tokens=None, parse=lambda: Chat(()), tools=lambda: named.kinds(list(tools))
+    )
+    blocks = b"".join([block async for block in face.stream(said(), wanted, "req_1")])
+    lines = [line[6:] for line in blocks.split(b"\n") if line.startswith(b"data: ")]
+    return [json.loads(line) for line in lines if line != b"[DONE]"]
+
+
+async def test_an_agents_turn_reaches_a_chat_server_whole(door: Gateway) -> None:
+    """Systems in parts, sealed thoughts, two calls and their results at once, a picture among them."""
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}}
+    calls = [{"type": "tool_use", "id": f"toolu_{n}", "name": "read", "input": {"n": n}} for n in (1, 2)]
+    results = [
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_1",
+            "content": [{"type": "text", "text": "one"}, image],
+        },
+        {"type": "tool_result", "tool_use_id": "toolu_2", "content": "two", "is_error": True},
+    ]
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "notes"}}
+    body: Any = {
+        "model": "acme/small",
+        "max_tokens": 2000,
+        "system": [
+            {"type": "text", "text": part, "cache_control": {"type": "ephemeral"}} for part in ("You", "help")
+        ],
+        "tools": [TOOL, {"type": "web_search_20250305", "name": "web_search"}],
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "stop_sequences": ["END"],
+        "messages": [
+            {"role": "user", "content": [document, {"type": "text", "text": "Read both"}]},
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "Hm", "signature": "s"}, *calls],
+            },
+            {"role": "user", "content": [*results, {"type": "text", "text": "say 3 words"}]},
+        ],
+    }
+    async with door.anthropic().messages.stream(**body) as stream:
+        answer = await stream.get_final_message()
+    assert answer.stop_reason == "tool_use"  # the fake calls whatever tool there is
+    sent = door.acme.seen[0].document
+    assert sent["messages"][0] == {"role": "system", "content": "You\n\nhelp"}
+    assert [turn["role"] for turn in sent["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+        "user",
+    ]
+    assert [call["id"] for call in sent["messages"][2]["tool_calls"]] == ["toolu_1", "toolu_2"]
+    assert [turn["content"] for turn in sent["messages"][3:5]] == ["one", "two"]
+    assert sent["messages"][5]["content"][0]["image_url"]["url"] == PIXEL
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["read"]
+    assert (sent["reasoning_effort"], sent["stop"]) == ("low", ["END"])
+
+
+async def test_what_the_system_says_in_the_middle_stays_there_for_a_chat_server(door: Gateway) -> None:
+    """As Claude Code sends it, which puts its agents and skills after the first words of its user."""
+    call: Any = {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}
+    result: Any = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}
+    given: Any = [
+        {"role": "system", "content": "Be kind"},
+        {"role": "user", "content": "Read it"},
+        {"role": "system", "content": [{"type": "text", "text": "You have skills"}]},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "system", "content": "Be brief"},
+    ]
+    await door.anthropic().messages.create(
+        model="acme/small", max_tokens=9, system="You help", messages=given, tools=[TOOL]
+    )
+    sent = door.acme.seen[0].document["messages"]
+    skills = "Read it\n\n<system-reminder>\nYou have skills\n</system-reminder>"
+    assert sent[0] == {"role": "system", "content": "You help\n\nBe kind"}
+    assert sent[1] == {"role": "user", "content": skills}
+    assert [turn["role"] for turn in sent[2:]] == ["assistant", "tool", "user"]
+    assert "Be brief" in sent[4]["content"]
+
+
+async def test_calls_of_one_response_are_one_turn_for_a_chat_server(door: Gateway) -> None:
+    given: Any = [{"role": "user", "content": "Read both"}]
+    for n in (1, 2):
+        given.append({"type": "function_call", "call_id": f"c{n}", "name": "read", "arguments": "{}"})
+    given.append({"type": "web_search_call", "id": "ws_1", "status": "completed"})
+    given += [{"type": "function_call_output", "call_id": f"c{n}", "output": f"out {n}"} for n in (1, 2)]
+    answer = await door.openai().responses.create(model="acme/small", input=given)
+    assert answer.output_text == "The tool said out 2"
+    sent = door.acme.seen[0].document["messages"]
+    assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool"]
+    assert [call["id"] for call in sent[1]["tool_calls"]] == ["c1", "c2"]
+
+
+async def test_a_response_tells_what_it_was_asked_with(door: Gateway) -> None:
+    given: Any = {
+        "instructions": "Be brief",
+        "metadata": {"turn": "7"},
+        "temperature": 0.5,
+        "max_output_tokens": 32,
+        "text": {"format": {"type": "text"}, "verbosity": "low"},
+        "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}],
+    }
+    answer = await door.openai().responses.create(model="acme/small", input="Hello", top_p=None, **given)
+    async with door.openai().responses.stream(model="acme/small", input="Hello", **given) as stream:
+        streamed = await stream.get_final_response()
+    for response in (answer, streamed):
+        told = response.to_dict()
+        assert {name: told[name] for name in given} == given
+        assert (told["top_p"], told["store"], told["parallel_tool_calls"]) == (None, True, True)
+
+
+async def test_a_picture_among_results_comes_after_the_last_of_them(door: Gateway) -> None:
+    given: Any = [{"role": "user", "content": "Look"}]
+    for n in (1, 2):
+        given.append({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"})
+    shown = [{"type": "input_text", "text": "this"}, {"type": "input_image", "image_url": PIXEL}]
+    given += [{"type": "function_call_output", "call_id": f"c{n}", "output": shown} for n in (1, 2)]
+    await door.openai().responses.create(model="acme/small", input=given)
+    sent = door.acme.seen[0].document["messages"]
+    assert [turn["role"] for turn in sent] == ["user", "assistant", "tool", "tool", "user"]
+    assert len(sent[-1]["content"]) == 2
+
+
+async def test_what_only_a_provider_keeps_or_runs_is_refused_with_its_reason(door: Gateway) -> None:
+    client = door.openai()
+    with pytest.raises(openai.BadRequestError) as before:
+        await client.responses.create(model="acme/small", input="x", previous_response_id="resp_1")
+    assert before.value.param == "previous_response_id"
+    function = {"type": "function", "name": "read", "parameters": {"type": "object", "properties": {}}}
+    with pytest.raises(openai.BadRequestError, match="run by its own provider only"):
+        await client.responses.create(
+            model="acme/small", input="x", tool_choice=cast("Any", {"type": "web_search"})
+        )
+    assert door.acme.seen == []
+    await client.responses.create(
+        model="acme/small", input="x", tools=cast("Any", [function, {"type": "web_search"}])
+    )
+    assert [tool["function"]["name"] for tool in door.acme.seen[0].document["tools"]] == ["read"]
+
+
+PATCH: Any = {
+    "type": "custom",
+    "name": "apply_patch",
+    "description": "Changes files",
+    "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"},
+}
+
+
+@pytest.mark.parametrize("model", ["acme/small", "anth/small"])
+async def test_a_tool_of_plain_text_is_a_function_of_one_text_for_servers_without_such(
+    door: Gateway, model: str
+) -> None:
+    client, server = door.openai(), door.acme if model.startswith("acme") else door.anth
+    given: Any = [{"role": "user", "content": "Mend it"}]
+    choice: Any = {"type": "custom", "name": "apply_patch"}
+    answer = await client.responses.create(model=model, input=given, tools=[PATCH], tool_choice=choice)
+    call = answer.output[0]
+    assert call.type == "custom_tool_call"
+    assert (call.name, call.input) == ("apply_patch", "Oslo")  # the one text that the fake gives
+    sent = server.seen[0].document["tools"][0]
+    schema = sent["function"]["parameters"] if "function" in sent else sent["input_schema"]
+    assert list(schema["properties"]) == ["input"]
+    assert "start: /.+/" in str(sent)
+    assert "apply_patch" in str(server.seen[0].document["tool_choice"])
+    async with client.responses.stream(model=model, input=given, tools=[PATCH]) as stream:
+        kinds = [event.type async for event in stream]
+        final = await stream.get_final_response()
+    assert final.output[0].to_dict() | {"id": ""} == call.to_dict() | {"id": ""}
+    assert "response.custom_tool_call_input.delta" in kinds
+    assert "response.custom_tool_call_input.done" in kinds
+    given += [
+        call.to_dict(),
+        {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "Done"},
+    ]
+    answer = await client.responses.create(model=model, input=given, tools=[PATCH])
+    assert answer.output_text == "The tool said Done"
+    assert '"Oslo"' in str(server.seen[-1].document["messages"][1]).replace("'", '"')
+
+
+async def test_plain_text_is_told_as_it_comes_however_its_arguments_are_cut() -> None:
+    text = 'a "quoted"\n\ttab \\ \U0001f600 é end'
+    arguments = json.dumps({"input": text})
+    for size in (1, 2, 5, 1000):
+        pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
+        events = await told(
+            responses_face,
+            Calling(0, "call_1", "apply_patch"),
+            *(Argument(0, piece) for piece in pieces),
+            Ended("tool", Usage(1, 1)),
+            tools=[PATCH],
+        )
+        deltas = [event["delta"] for event in events if event["type"].endswith("input.delta")]
+        assert "".join(deltas) == text
+        assert len(deltas) > 10 or size > 2
+        assert events[-1]["response"]["output"][0]["input"] == text
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
+async def test_a_model_that_keeps_to_no_form_has_its_say() -> None:
+    for arguments, meant in (('{"patch": "x"}', "x"), ("*** Begin", "*** Begin"), ('"y"', "y"), ("", "")):
+        events = await told(
+            responses_face,
+            Calling(0, "call_1", "apply_patch"),
+            Argument(0, arguments),
+            Ended("tool", Usage(1, 1)),
+            tools=[PATCH],
+        )
+        assert events[-1]["response"]["output"][0]["input"] == meant
+
+
+async def test_tools_in_a_namespace_keep_it(door: Gateway) -> None:
+    tool: Any = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
+    space: Any = {"type": "namespace", "name": "crm", "description": "Customers", "tools": [tool]}
+    client = door.openai()
+    given: Any = [{"role": "user", "content": "Who?"}]
+    call: Any = (await client.responses.create(model="acme/small", input=given, tools=[space])).output[0]
+    assert (call.namespace, call.name) == ("crm", "find")
+    assert [tool["function"]["name"] for tool in door.acme.seen[0].document["tools"]] == ["crm__find"]
+    given += [call.to_dict(), {"type": "function_call_output", "call_id": call.call_id, "output": "Ada"}]
+    answer = await client.responses.create(model="acme/small", input=given, tools=[space])
+    assert answer.output_text == "The tool said Ada"
+    assert door.acme.seen[1].document["messages"][1]["tool_calls"][0]["function"]["name"] == "crm__find"
+
+
+async def test_anthropic_shapes_and_efforts_reach_a_chat_server(door: Gateway) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    output = {"effort": "medium", "format": {"type": "json_schema", "schema": schema}}
+    body = {"model": "acme/small", "max_tokens": 99, "messages": [{"role": "user", "content": "Where?"}]}
+    answer = await door.home.client.post(
+        "/v1/messages", json={**body, "output_config": output}, headers=door.headers
+    )
+    assert json.loads(answer.json()["content"][0]["text"]) == {"city": "Oslo"}
+    sent = door.acme.seen[0].document
+    assert (sent["reasoning_effort"], sent["response_format"]["json_schema"]["schema"]) == ("medium", schema)
+
+
+async def test_a_shape_beside_tools_reaches_a_server_of_messages_whole() -> None:
+    """Such a server is forced to call a tool for its JSON; with tools of the caller's it is told instead."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    chat = chat_face.from_fields(
+        {
+            "messages": [{"role": "system", "content": "Be kind"}, {"role": "user", "content": "Where?"}],
+            "tools": [tool],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}},
+        }
+    )
+    sent = json.loads(Messages().ask(chat, "small", stream=False))
+    assert sent["tool_choice"] == {"type": "auto"}
+    assert sent["system"].startswith("Be kind\n\nAnswer with one JSON object")
+    assert json.loads(sent["system"].partition("schema: ")[2]) == schema
+
+
+async def test_thinking_goes_on_only_with_the_sealed_thought_it_began_with() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "read", "arguments": "{}"}
+    out = {"type": "function_call_output", "call_id": "c", "output": "x"}
+    thought = {"type": "reasoning", "summary": [], "encrypted_content": "seal"}
+    for given, thinks in (([call, out], False), ([thought, call, out], True), ([], True)):
+        body = {
+            "model": "m",
+            "reasoning": {"effort": "low"},
+            "input": [{"role": "user", "content": "x"}, *given],
+        }
+        asked = json.loads(Messages().ask(responses_face.parse(json.dumps(body).encode()), "m", stream=False))
+        assert ("thinking" in asked) is thinks
+
+
+async def test_a_sealed_thought_comes_back_to_whoever_asks_for_responses() -> None:
+    events = await told(
+        responses_face, Thinking("Hm"), Thinking("", "seal"), Said("So"), Ended("end", Usage(1, 1))
+    )
+    thought, _ = events[-1]["response"]["output"]
+    assert (thought["encrypted_content"], thought["summary"][0]["text"]) == ("seal", "Hm")
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        TWO_CALLS,
+        (*TWO_CALLS[:3], TWO_CALLS[4], TWO_CALLS[3]),
+        (TWO_CALLS[0], *TWO_CALLS[2::2], *TWO_CALLS[1::2]),
+    ],
+    ids=["mixed", "named first", "one after another"],
+)
+async def test_arguments_belong_to_their_call_and_its_block_is_open_however_they_come(
+    calls: tuple[Event, ...],
+) -> None:
+    """Claude Code calls a tool with what came before its block was closed."""
+    events = await told(anthropic_face, Said("Well"), *calls, Ended("tool", Usage(1, 1)))
+    given: dict[int, str] = {}
+    at = -1
+    for event in events:
+        match event["type"]:
+            case "content_block_start":
+                assert at == -1
+                at = event["index"]
+            case "content_block_delta":
+                assert event["index"] == at
+                given[at] = given.get(at, "") + event["delta"].get("partial_json", "")
+            case "content_block_stop":
+                at = -1
+            case _:
+                assert at == -1
+    assert given == {0: "", 1: '{"file": "a"}', 2: '{"at": 1}'}
+
+
+async def test_a_call_that_is_never_given_arguments_keeps_none_from_the_next() -> None:
+    now = Calling(0, "call_0", "now")
+    events = await told(anthropic_face, now, *TWO_CALLS[1::2], Said("Well"), Ended("tool", Usage(1, 1)))
+    starts = [event["content_block"] for event in events if event["type"] == "content_block_start"]
+    assert [block.get("id") for block in starts] == ["call_0", "call_2", None]
+    told_of = [event["index"] for event in events if event["type"] == "content_block_delta"]
+    assert told_of == [1, 2]
+
+
+async def test_parallel_arguments_are_whole_before_their_calls_are_done_in_a_response() -> None:
+    first, last = Calling(0, "call_0", "now"), Said("Well")
+    events = await told(responses_face, first, *TWO_CALLS[1:], TWO_CALLS[0], last, Ended("tool", Usage(1, 1)))
+    items = events[-1]["response"]["output"]
+    assert [item.get("call_id") for item in items] == ["call_0", "call_2", "call_1", None]
+    for index, item in enumerate(items[:3]):
+        mine = [event for event in events if event.get("output_index") == index]
+        deltas = [event["delta"] for event in mine if event["type"].endswith("arguments.delta")]
+        assert "".join(deltas) == item["arguments"]
+        assert [event["type"].rpartition("response.")[2] for event in mine[-2:]] == [
+            "function_call_arguments.done",
+            "output_item.done",
+        ]
+        assert mine[-1]["item"]["status"] == "completed"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
+async def test_a_response_that_breaks_off_fails_by_its_name(door: Gateway) -> None:
+    """Codex looks for `response.failed` only, and tells its user what stands there."""
+    door.acme.mode = "truncate"
+    stream = await door.openai().responses.create(model="acme/small", input="say 9 words", stream=True)
+    events: list[Any] = [event async for event in stream]
+    assert [event.type for event in events[-2:]] == ["error", "response.failed"]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    error, response = events[-2], events[-1].response
+    assert (error.code, response.status, response.error.code) == (
+        "generation_failed",
+        "failed",
+        "server_error",
+    )
+    assert response.error.message == error.message == "The model server broke off its answer"
+
+
+async def test_calls_of_one_number_are_two_calls() -> None:
+    events = await told(
+        responses_face,
+        Calling(0, "call_1", "read"),
+        Argument(0, '{"n": 1}'),
+        Calling(0, "call_2", "read"),
+        Argument(0, '{"n": 2}'),
+        Ended("tool", Usage(1, 1)),
+    )
+    assert [item["arguments"] for item in events[-1]["response"]["output"]] == ['{"n": 1}', '{"n": 2}']
+    assert all(item["status"] == "completed" for item in events[-1]["response"]["output"])
+
+
+async def test_a_call_without_arguments_has_an_empty_object() -> None:
+    calling, ended = Calling(0, "call_1", "now"), Ended("tool", Usage(1, 1))
+    chunks = await told(chat_face, calling, ended)
+    calls = [chunk["choices"][0]["delta"].get("tool_calls", []) for chunk in chunks if chunk["choices"]]
+    assert "".join(call["function"]["arguments"] for some in calls for call in some) == "{}"
+    response = (await told(responses_face, calling, ended))[-1]["response"]
+    assert response["output"][0]["arguments"] == "{}"

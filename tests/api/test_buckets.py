@@ -1,0 +1,244 @@
+"""The whole product on an object store: results, uploads, callers' paths, links, and what an outage costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from PIL import Image
+
+from sixfold.app import storage
+from sixfold.core.database import one
+from sixfold.settings import InvalidSetting, Settings
+from tests.api.app_fixture import House, bearer, house
+from tests.contract.test_blobstore_objects import fetched
+from tests.fakes.faulty_proxy import Wayward, wayward
+from tests.harness import s3
+
+pytestmark = s3.NEEDED
+FAILED = "Image generation failed. Please try again."
+SMALL = {"prompt": "a fox", "width": "80", "height": "64", "save_path": "a/fox.png"}
+
+
+@asynccontextmanager
+async def on_s3(folder: Path, front: Wayward | None = None, **changes: object) -> AsyncIterator[House]:
+    """A server whose results and uploads lie in one new bucket."""
+    options = s3.server().options | ({"endpoint": front.endpoint} if front is not None else {})
+    name = s3.server().new_bucket()
+    given = {
+        "blob_url": f"s3://{name}/results",
+        "upload_url": f"s3://{name}/uploads",
+        "tables": {"buckets": {"s3": options}},
+        "blob_seconds": 0.5,
+        **changes,
+    }
+    async with house(folder, **given) as found:
+        yield found
+
+
+async def paint(home: House, prompt: str = "a fox") -> str:
+    answer = await home.client.post("/api/ra1", json={"api_key": home.key, "prompt": prompt})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["image_url"])
+
+
+async def listing(home: House) -> list[str]:
+    return [info.key async for info in home.product.uploads.list()]
+
+
+async def forget(home: House, folder: Path) -> None:
+    """Let the server's cache be empty, as on another machine."""
+    for path in (folder / "cache").rglob("*"):
+        if path.is_file():
+            await asyncio.to_thread(path.unlink)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+async def test_a_result_is_served_with_ranges_and_its_tag(tmp_path: Path, cold: bool) -> None:
+    async with on_s3(tmp_path) as home:
+        url = await paint(home)
+        if cold:
+            await forget(home, tmp_path)
+        whole = await home.client.get(url)
+        assert (whole.status_code, whole.headers["Content-Type"]) == (200, "image/png")
+        size = len(whole.content)
+        assert whole.headers["Content-Length"] == str(size)
+        part = await home.client.get(url, headers={"Range": "bytes=10-19"})
+        assert (part.status_code, part.content) == (206, whole.content[10:20])
+        assert part.headers["Content-Range"] == f"bytes 10-19/{size}"
+        tail = await home.client.get(url, headers={"Range": "bytes=-5"})
+        assert tail.content == whole.content[-5:]
+        beyond = await home.client.get(url, headers={"Range": f"bytes={size}-"})
+        assert beyond.status_code == 416
+        known = await home.client.get(url, headers={"If-None-Match": whole.headers["ETag"]})
+        assert (known.status_code, known.content) == (304, b"")
+        head = await home.client.head(url)
+        assert (head.status_code, head.headers["Content-Length"]) == (200, str(size))
+        assert head.headers["Content-Security-Policy"].endswith("sandbox")
+
+
+async def test_a_result_whose_bytes_are_gone_is_not_found(tmp_path: Path) -> None:
+    async with on_s3(tmp_path) as home:
+        url = await paint(home)
+        found = await home.product.media.find(url.rpartition("/")[2])
+        assert await home.product.blobs.delete(found.blob)
+        for call in (home.client.get, home.client.head):
+            assert (await call(url)).status_code == 404
+
+
+async def test_an_upload_becomes_an_input(tmp_path: Path) -> None:
+    picture = tmp_path / "picture.png"
+    Image.new("RGB", (40, 30), "teal").save(picture)
+    async with on_s3(tmp_path / "data") as home:
+        sent = await home.client.post(
+            "/api/uploads", content=picture.read_bytes(), headers={**home.bearer, "Content-Type": "image/png"}
+        )
+        assert sent.status_code == 201
+        await forget(home, tmp_path / "data")
+        body = {"source_image_url": sent.json()["url"], "style_prompt": "oil painting"}
+        styled = await home.client.post("/api/style-transfer", json=body, headers=home.bearer)
+        assert styled.status_code == 200, styled.text
+        assert list((tmp_path / "data" / "tmp").iterdir()) == []
+
+
+# -- callers' paths --------------------------------------------------------------------------------
+
+
+async def test_a_path_that_a_caller_chose_lies_in_the_private_bucket(tmp_path: Path) -> None:
+    async with on_s3(tmp_path) as home:
+        first = await home.client.get("/create_and_upload_image", params=SMALL, headers=home.bearer)
+        assert first.status_code == 200, first.text
+        url = first.json()["path"]
+        assert await listing(home) == [f"{home.account.id}/a/fox.png"]
+        shown = await home.client.get(url)
+        assert (shown.status_code, shown.headers["Content-Type"]) == (200, "image/png")
+        assert len(shown.content) == first.json()["bytes"]
+        again = {**SMALL, "prompt": "another fox"}
+        await home.client.get("/create_and_upload_image", params=again, headers=home.bearer)
+        replaced = await home.client.get(url, headers={"If-None-Match": shown.headers["ETag"]})
+        assert (replaced.status_code, replaced.content != shown.content) == (200, True)
+        other = bearer(home.other)
+        await home.client.get("/create_and_upload_image", params=SMALL, headers=other)
+        assert len(await listing(home)) == 2, "each account has a prefix of its own"
+        name = home.product.settings.upload_url.removeprefix("s3://").partition("/")[0]
+        target = f"/{name}/uploads/{home.account.id}/a/fox.png"
+        assert (await asyncio.to_thread(fetched, target))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "message"), [("a/fox.png/b", "is a file already"), ("a", "a folder already")]
+)
+async def test_an_object_and_a_folder_share_no_name(tmp_path: Path, path: str, message: str) -> None:
+    async with on_s3(tmp_path) as home:
+        assert (await home.client.get("/create_and_upload_image", params=SMALL)).status_code == 200
+        refused = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
+        assert refused.status_code == 409
+        assert message in refused.text
+
+
+# -- links -----------------------------------------------------------------------------------------
+
+
+async def test_pictures_are_sent_for_to_the_bucket_when_the_operator_wants_it(tmp_path: Path) -> None:
+    async with on_s3(tmp_path, blob_link_seconds=120) as home:
+        url = await paint(home)
+        sent = await home.client.get(url)
+        assert (sent.status_code, sent.headers["Cache-Control"]) == (307, "private, max-age=60")
+        parts = urlsplit(sent.headers["Location"])
+        status, kind, data = await asyncio.to_thread(fetched, f"{parts.path}?{parts.query}")
+        assert (status, kind, data[:4]) == (200, "image/png", b"\x89PNG")
+        assert (await home.client.head(url)).status_code == 200
+        vector = await home.client.post(
+            "/api/uploads", content=b"<svg xmlns='http://www.w3.org/2000/svg'/>", headers=home.bearer
+        )
+        shown = await home.client.get(vector.json()["url"])
+        assert (shown.status_code, shown.headers["Content-Disposition"]) == (200, "attachment")
+
+
+async def test_bytes_stay_here_unless_the_operator_wants_links(tmp_path: Path) -> None:
+    async with on_s3(tmp_path) as home:
+        assert (await home.client.get(await paint(home))).status_code == 200
+
+
+# -- outages ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["500", "403", "hang", "drop"])
+async def test_an_outage_is_one_sentence_and_costs_nothing(tmp_path: Path, fault: str) -> None:
+    async with (
+        wayward(s3.server().port, lambda *_: fault) as front,
+        on_s3(tmp_path, front) as home,
+    ):
+        body = {"api_key": home.key, "prompt": "a fox"}
+        painted = await home.client.post("/api/ra1", json=body)
+        assert (painted.status_code, painted.json()["error"]) == (502, FAILED)
+        if fault == "403":
+            assert front.methods() == ["PUT"], "it is not run again for this"
+        upload = await home.client.post("/api/uploads", content=b"some text", headers=home.bearer)
+        assert (upload.status_code, upload.json()["code"]) == (503, "storage_unavailable")
+        placed = await home.client.get("/create_and_upload_image", params=SMALL, headers=home.bearer)
+        assert placed.status_code in {502, 503}
+        assert await home.standing() == ("5.00", "0.00")
+        assert await home.faults() == ()
+        assert await names(home) == 0
+        assert left_behind(tmp_path) == []
+
+
+def left_behind(folder: Path) -> list[Path]:
+    """What runs and uploads were about to store."""
+    return [path for name in ("tmp", "scratch") for path in (folder / name).rglob("*") if path.is_file()]
+
+
+async def names(home: House) -> int:
+    """How many files the database knows."""
+    row = await home.product.database.read(one("media_usage", account_id=home.account.id))
+    return int(row["used"]) if row is not None else 0
+
+
+async def test_who_cannot_have_his_picture_at_his_path_does_not_pay(tmp_path: Path) -> None:
+    def rule(_number: int, line: str) -> str:
+        return "500" if line.startswith("PUT") and "/uploads/" in line else "pass"
+
+    async with wayward(s3.server().port, rule) as front, on_s3(tmp_path, front) as home:
+        placed = await home.client.get("/create_and_upload_image", params=SMALL, headers=home.bearer)
+        assert placed.status_code == 503
+        assert await home.standing() == ("5.00", "0.00")
+        assert await listing(home) == []
+        assert await home.faults() == ()
+
+
+async def test_a_file_that_cannot_be_read_is_503_and_no_half_answer(tmp_path: Path) -> None:
+    broken = asyncio.Event()
+    async with (
+        wayward(s3.server().port, lambda *_: "500" if broken.is_set() else "pass") as front,
+        on_s3(tmp_path, front) as home,
+    ):
+        url = await paint(home)
+        await forget(home, tmp_path)
+        broken.set()
+        answer = await home.client.get(url)
+        assert (answer.status_code, answer.json()["code"]) == (503, "storage_unavailable")
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["blob_url", "upload_url"])
+@pytest.mark.parametrize("url", ["ftp://bucket", "s3://", "bucket", "s3://bucket/../x"])
+def test_what_is_no_place_stops_the_start_with_a_sentence(tmp_path: Path, name: str, url: str) -> None:
+    settings = Settings(data_dir=tmp_path).replace(**{name: url})
+    with pytest.raises(InvalidSetting, match="bucket"):
+        storage.open_blobs(settings) if name == "blob_url" else storage.open_uploads(settings)
+
+
+def test_a_link_of_more_than_a_week_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match="a week"):
+        Settings(blob_link_seconds=7 * 24 * 3600 + 1)
+
+
+def test_keys_of_a_bucket_are_not_printed_with_the_settings() -> None:
+    assert "hush" not in repr(Settings(tables={"buckets": {"s3": {"secret_access_key": "hush"}}}))

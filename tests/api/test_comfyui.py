@@ -1,0 +1,148 @@
+"""A ComfyUI behind every area: pictures through the whole road, charged when they are there and only then."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.provenance import embed
+from tests.api.app_fixture import House, house
+from tests.fakes.comfyui import Comfy, comfyui
+from tests.fakes.comfyui_nodes import Shelf
+
+RUN = "/api/containers/run"
+
+
+@dataclass
+class Both:
+    """A server, and the ComfyUI that it uses."""
+
+    home: House
+    comfy: Comfy
+
+    async def ra2(self, prompt: str = "a lake", **more: Any) -> httpx.Response:
+        """A small picture as a prediction."""
+        body = {"model": "ra2", "input": {"prompt": prompt, "width": 256, "height": 256, "seed": 1}, **more}
+        return await self.home.client.post(RUN, json=body, headers=self.home.bearer)
+
+
+@asynccontextmanager
+async def both(folder: Path, shelf: Shelf | None = None, **changes: Any) -> AsyncIterator[Both]:
+    async with (
+        comfyui(shelf) as comfy,
+        house(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as home,
+    ):
+        yield Both(home, comfy)
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[Both]:
+    async with both(tmp_path) as built:
+        yield built
+
+
+async def test_area_a_gives_comfyuis_picture_for_our_price(two: Both) -> None:
+    asked = {"api_key": two.home.key, "prompt": "a lake", "size": "1360x768"}
+    answer = await two.home.client.post("/api/ra1", json=asked)
+    assert answer.status_code == 200
+    assert answer.headers["X-Sixfold-Engine"] == "comfyui-image"
+    assert answer.headers["X-Sixfold-Quality"] == "full"
+    picture = await two.home.client.get(answer.json()["image_url"])
+    assert Image.open(io.BytesIO(picture.content)).size == (1360, 768)
+    assert await two.home.standing() == ("4.96", "0.00")
+    assert await two.home.faults() == ()
+
+
+async def test_a_picture_says_which_engine_version_and_model_made_it(two: Both) -> None:
+    told = (await two.ra2()).json()
+    picture = await two.home.client.get(told["output"]["url"])
+    manifest = embed.extract(picture.content)
+    assert manifest is not None
+    assert "comfyui-image" in manifest
+    assert "1/comfyui-0.8.0/sd_xl_base_1.0/RealESRGAN_x4plus" in manifest
+    assert "ComfyUI 0.8.0: sd_xl_base_1.0.safetensors" in told["logs"]
+
+
+async def test_several_at_once_keep_their_results_apart(two: Both) -> None:
+    answers = await asyncio.gather(*(two.ra2(f"lake {n}") for n in range(4)))
+    pictures = [(await two.home.client.get(a.json()["output"]["url"])).content for a in answers]
+    assert len(set(pictures)) == 4
+    again = await two.home.client.get((await two.ra2("lake 2")).json()["output"]["url"])
+    first, second = (Image.open(io.BytesIO(data)).tobytes() for data in (pictures[2], again.content))
+    assert first == second
+
+
+async def test_free_words_restyle_a_picture(two: Both) -> None:
+    source = io.BytesIO()
+    Image.new("RGB", (320, 200), "teal").save(source, "PNG")
+    uri = "data:image/png;base64," + base64.b64encode(source.getvalue()).decode()
+    order = {"source_image_url": uri, "style_prompt": "a mural on wet plaster", "format": "webp"}
+    body = {"model": "style-transfer", "input": order}
+    told = (await two.home.client.post(RUN, json=body, headers=two.home.bearer)).json()
+    assert told["status"] == "succeeded"
+    picture = Image.open(io.BytesIO((await two.home.client.get(told["output"]["url"])).content))
+    assert (picture.format, picture.size) == ("WEBP", (320, 200))
+    assert two.comfy.called("/upload/image") == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("memory", "ComfyUI ran out of memory in KSampler: a smaller picture, or fewer at once, may fit."),
+        ("page", "ComfyUI gave a picture that cannot be read."),
+        ("dead", "ComfyUI cannot be reached."),
+    ],
+)
+async def test_a_fault_is_one_sentence_and_costs_nothing(two: Both, fault: str, said: str) -> None:
+    if fault == "memory":
+        two.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device")
+    elif fault == "page":
+        two.comfy.answers["/view"] = b"<html>"
+    else:
+        await two.comfy.stop()
+    told = (await two.ra2()).json()
+    assert (told["status"], told["error"]) == ("failed", said)
+    assert await two.home.standing() == ("5.00", "0.00")
+    assert await two.home.faults() == ()
+
+
+async def test_canceling_stops_comfyui_and_costs_nothing(two: Both) -> None:
+    hold = two.comfy.hold("KSampler")
+    queued = await two.ra2(wait=0)
+    assert queued.status_code == 202
+    async with asyncio.timeout(60):
+        await hold.reached.wait()
+    await two.home.client.post(queued.json()["urls"]["cancel"], headers=two.home.bearer)
+    await two.home.until("5.00", "0.00")
+    hold.go.set()
+    async with asyncio.timeout(60):
+        while two.comfy.running:
+            two.comfy.changed.clear()
+            await two.comfy.changed.wait()
+    assert "VAEDecode" not in two.comfy.ran
+    assert two.comfy.called("/interrupt") == 1
+
+
+async def test_without_a_checkpoint_the_next_engine_serves(tmp_path: Path) -> None:
+    async with both(tmp_path, Shelf(checkpoints=())) as built:
+        answer = await built.ra2()
+    assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
+
+
+async def test_where_only_comfyui_may_serve_its_lack_is_said(tmp_path: Path) -> None:
+    tables = {"engines": {"models": {"ra2": "comfyui-image"}}}
+    async with both(tmp_path, Shelf(checkpoints=()), tables=tables) as built:
+        answer = await built.ra2()
+    assert answer.status_code == 503
+    assert "SIXFOLD_COMFYUI_URL" in answer.json()["error"]

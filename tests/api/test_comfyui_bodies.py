@@ -1,0 +1,94 @@
+"""Large bodies of ComfyUI's routes, and of repeated requests: read and hashed beside the event loop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core import json_decoding
+from sixfold.web import idempotency
+from tests.api.app_fixture import house
+
+BODY = json.dumps({"delete": ["a"] * 200_000}).encode()
+PATHS = ("/prompt", "/queue", "/history", "/interrupt", "/free", "/api/graph/validate", "/api/graph/diff")
+MIB = 2**20
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_large_body_is_decoded_in_another_thread(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[threading.Thread] = []
+    decode = json_decoding.decode
+
+    def recorded(raw: Any) -> Any:
+        readers.append(threading.current_thread())
+        return decode(raw)
+
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
+        monkeypatch.setattr(json_decoding, "decode", recorded)
+        answer = await home.client.post(path, content=BODY, headers=home.bearer)
+        assert answer.status_code in (200, 400), answer.text[:300]
+    assert readers
+    assert threading.main_thread() not in readers
+
+
+async def test_a_large_request_that_may_be_repeated_is_hashed_in_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashers: list[threading.Thread] = []
+
+    def sha256(data: bytes) -> Any:
+        hashers.append(threading.current_thread())
+        return hashlib.sha256(data)
+
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
+        monkeypatch.setattr(idempotency, "hashlib", SimpleNamespace(sha256=sha256))
+        body = json.dumps({"workflow": {}, "name": "a" * 2 * MIB}).encode()
+        for _ in range(2):
+            headers = home.bearer | {"Idempotency-Key": "a"}
+            answer = await home.client.post("/api/graph/spaces", content=body, headers=headers)
+            assert answer.status_code == 400, answer.text[:300]
+    assert len(hashers) == 2
+    assert threading.main_thread() not in hashers
+
+
+def form(size: int, original: str = "{}") -> AsyncIterator[bytes]:
+    """A form with a PNG of so many bytes, in pieces."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        part = '--b\r\nContent-Disposition: form-data; name="{}"'
+        yield (part.format("original_ref") + f"\r\n\r\n{original}\r\n").encode()
+        yield (part.format("image") + '; filename="a.png"\r\n\r\n').encode() + b"\x89PNG\r\n\x1a\n"
+        for _ in range(size // MIB):
+            yield bytes(MIB)
+        yield b"\r\n--b--\r\n"
+
+    return pieces()
+
+
+@pytest.mark.parametrize("path", ["/upload/image", "/upload/mask"])
+async def test_a_large_upload_is_never_whole_in_memory(tmp_path: Path, path: str) -> None:
+    size, kind = 64 * MIB, {"Content-Type": "multipart/form-data; boundary=b"}
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
+        small = await home.client.post("/upload/image", content=form(MIB), headers=home.bearer | kind)
+        original = json.dumps({"filename": small.json()["name"], "type": "input"})
+        tracemalloc.start()
+        try:
+            sent = form(size, original)
+            answer = await home.client.post(path, content=sent, headers=home.bearer | kind)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert answer.status_code == (200 if path == "/upload/image" else 400), answer.text
+        assert peak < 16 * MIB
+        assert not list((tmp_path / "tmp").glob("upload-*"))

@@ -1,0 +1,488 @@
+"""ComfyUI's clients, unmodified: a queue, a history, files by name, and a websocket that tells."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import socket
+import threading
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+import websocket  # websocket-client, which ComfyUI's own example scripts speak with
+from PIL import Image
+
+from sixfold.app import asgi, bootstrap
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts import idempotency
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import many
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.states import State
+from sixfold.core.provenance import embed
+from tests.api.app_fixture import House, client, house
+
+
+def node(class_type: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": class_type, "inputs": inputs}
+
+
+SAMPLED = {"seed": 5, "steps": 4, "cfg": 6.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1}
+PAINT: dict[str, Any] = {
+    "3": node(
+        "KSampler", model=["4", 0], positive=["6", 0], negative=["7", 0], latent_image=["5", 0], **SAMPLED
+    ),
+    "4": node("CheckpointLoaderSimple", ckpt_name="v1-5-pruned-emaonly.safetensors"),
+    "5": node("EmptyLatentImage", width=96, height=64, batch_size=1),
+    "6": node("CLIPTextEncode", text="a lighthouse", clip=["4", 1]),
+    "7": node("CLIPTextEncode", text="text", clip=["4", 1]),
+    "8": node("VAEDecode", samples=["3", 0], vae=["4", 2]),
+    "9": node("SaveImage", filename_prefix="made/by", images=["8", 0]),
+}
+SECOND = {"filename_prefix": "second", "images": ["8", 0]}
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the well-known scripts do with a ComfyUI at an address, blocking as they are."""
+
+    address: str
+    token: str = ""
+
+    def get(self, path: str) -> bytes:
+        return urllib.request.urlopen(self._asked(path), timeout=30).read()  # noqa: S310  # loopback only
+
+    def post(self, path: str, body: Any) -> Any:
+        data = json.dumps(body).encode()
+        answer = urllib.request.urlopen(self._asked(path, data), timeout=30).read()  # noqa: S310  # loopback only
+        return json.loads(answer) if answer else None
+
+    def _asked(self, path: str, data: bytes | None = None) -> urllib.request.Request:
+        return urllib.request.Request(f"http://{self.address}{path}", data)  # loopback only
+
+    def listening(self, client_id: str) -> websocket.WebSocket:
+        heard = websocket.WebSocket()
+        token = f"&token={self.token}" if self.token else ""
+        heard.connect(f"ws://{self.address}/ws?clientId={client_id}{token}", timeout=30)
+        return heard
+
+    def until_done(self, heard: websocket.WebSocket, prompt_id: str) -> list[Any]:
+        """Every message up to the one that says that nothing runs any more."""
+        said: list[Any] = []
+        while True:
+            message = heard.recv()
+            if isinstance(message, bytes):
+                said.append(message)
+                continue
+            said.append(json.loads(message))
+            data = said[-1]["data"]
+            if said[-1]["type"] == "executing" and data["node"] is None and data["prompt_id"] == prompt_id:
+                return said
+
+    def pictures(self, graph: Any) -> tuple[list[Any], dict[str, list[bytes]]]:
+        """Queue a graph, wait on the socket, read the history, fetch what it names."""
+        client_id = str(uuid.uuid4())
+        heard = self.listening(client_id)
+        try:
+            prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
+            said = self.until_done(heard, prompt_id)
+        finally:
+            heard.close()
+        entry = json.loads(self.get(f"/history/{prompt_id}"))[prompt_id]
+        found: dict[str, list[bytes]] = {}
+        for node_id, output in entry["outputs"].items():
+            for image in output.get("images", ()):
+                query = urllib.parse.urlencode(image)
+                found.setdefault(node_id, []).append(self.get(f"/view?{query}"))
+        return said, found
+
+    def streamed(self, graph: Any, wanted: str) -> list[bytes]:
+        """Queue a graph and take the pictures of a node from the socket itself."""
+        client_id = str(uuid.uuid4())
+        heard = self.listening(client_id)
+        try:
+            prompt_id = self.post("/prompt", {"prompt": graph, "client_id": client_id})["prompt_id"]
+            running, found = "", []
+            for message in self.until_done(heard, prompt_id):
+                if isinstance(message, bytes):
+                    if running == wanted:
+                        found.append(message[8:])
+                elif message["type"] == "executing":
+                    running = message["data"]["node"]
+        finally:
+            heard.close()
+        return found
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A served house and a script that speaks with it."""
+
+    home: House
+    script: Script
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path, **changes: Any) -> AsyncIterator[Stage]:
+    """The whole product on a real port of loopback."""
+    door = socket.create_server(("127.0.0.1", 0))
+    port = door.getsockname()[1]
+    with door:
+        async with house(folder, app_catalog.models_document(), port=port, **changes) as home:
+            config = uvicorn.Config(
+                home.app, lifespan="off", log_config=None, ws="websockets-sansio", timeout_graceful_shutdown=2
+            )
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server._serve([door]))
+            try:
+                yield Stage(home, Script(f"127.0.0.1:{port}"))
+            finally:
+                server.should_exit = True
+                await serving
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with served(tmp_path) as found:
+        yield found
+
+
+async def test_the_script_that_reads_the_history_gets_its_picture(stage: Stage) -> None:
+    said, found = await asyncio.to_thread(stage.script.pictures, PAINT)
+    picture = Image.open(io.BytesIO(found["9"][0]))
+    assert (picture.size, picture.format) == ((96, 64), "PNG")
+    assert json.loads(picture.info["prompt"]) == PAINT  # told before the pixels are read
+    kinds = [message["type"] for message in said if not isinstance(message, bytes)]
+    told = [kind for kind in dict.fromkeys(kinds) if kind not in ("progress", "status")]
+    assert told == ["execution_start", "execution_cached", "executing", "executed", "execution_success"]
+    steps = [m["data"] for m in said if isinstance(m, dict) and m["type"] == "progress"]
+    assert steps
+    assert all(type(each[name]) is int for each in steps for name in ("value", "max"))
+    nodes = [m["data"]["node"] for m in said if isinstance(m, dict) and m["type"] == "executing"]
+    assert set(nodes) == {*PAINT, None}
+    assert nodes[-2:] == ["9", None]
+    said, again = await asyncio.to_thread(stage.script.pictures, PAINT)
+    assert again == found
+    [cached] = [m["data"]["nodes"] for m in said if isinstance(m, dict) and m["type"] == "execution_cached"]
+    assert "9" in cached
+
+
+async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_gave(stage: Stage) -> None:
+    mixed = {**PAINT, "0": node("PreviewImage", images=["8", 0]), "1": node("SaveImage", **SECOND)}
+    product = stage.home.product
+    _, found = await asyncio.to_thread(stage.script.pictures, mixed)
+    page, _ = await product.pipeline.page(
+        Tenant(stage.home.operator.id), Filter(model="comfyui-prompt"), 1, None
+    )
+    assert page[0].output is not None
+    assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
+    for index, name in enumerate(("9", "1")):
+        signed = product.signer.read(embed.extract(found[name][0]) or "")
+        assert (signed.valid, signed.manifest.index, signed.manifest.quality) == (True, index, "preview")
+    assert [await product.blobs.get(file.blob) for file in page[0].output.files] == [
+        found["9"][0],
+        found["1"][0],
+    ]
+    assert embed.extract(found["0"][0]) is not None  # what is only looked at, too
+    _, again = await asyncio.to_thread(stage.script.pictures, mixed)
+    assert again == found
+
+
+async def test_a_picture_may_be_as_large_as_another_whose_size_only_the_run_knows(stage: Stage) -> None:
+    graph = {
+        **PAINT,
+        "1": node("LoadImage", image="example.png"),
+        "2": node("GetImageSize", image=["1", 0]),
+        "5": node("EmptyLatentImage", width=["2", 0], height=["2", 1], batch_size=["2", 2]),
+    }
+    _, found = await asyncio.to_thread(stage.script.pictures, graph)
+    assert Image.open(io.BytesIO(found["9"][0])).size == (384, 256)
+    told = await stage.home.client.post(
+        "/api/graph/validate", json={"workflow": graph}, headers=stage.home.bearer
+    )
+    assert told.json()["estimate"]["price_usd"] == "2.56"  # as many as there may be: none is made for nothing
+
+
+async def test_the_script_that_reads_the_socket_gets_its_picture(stage: Stage) -> None:
+    graph = {**PAINT, "9": node("SaveImageWebsocket", images=["8", 0])}
+    [data] = await asyncio.to_thread(stage.script.streamed, graph, "9")
+    assert Image.open(io.BytesIO(data)).size == (96, 64)
+
+
+async def test_wrong_prompts_are_refused_in_comfyuis_words(stage: Stage) -> None:
+    client = stage.home.client
+    bad = json.loads(json.dumps(PAINT))
+    bad["3"]["inputs"] |= {"steps": 0}
+    del bad["8"]["inputs"]["vae"]
+    refused = await client.post("/prompt", json={"prompt": bad})
+    told = refused.json()
+    assert (refused.status_code, told["error"]["type"]) == (400, "prompt_outputs_failed_validation")
+    assert set(told["error"]) == {"type", "message", "details", "extra_info"}
+    assert told["node_errors"]["3"]["errors"][0]["type"] == "value_smaller_than_min"
+    assert told["node_errors"]["3"]["class_type"] == "KSampler"
+    assert told["node_errors"]["8"]["dependent_outputs"] == ["9"]
+    refused = (await client.post("/prompt", json={})).json()
+    assert refused["error"]["type"] == "no_prompt"
+    refused = (await client.post("/prompt", json={"prompt": {"1": node("Nope"), "2": node("Nada")}})).json()
+    missing = [each["class_type"] for each in refused["error"]["extra_info"]["missing"]]
+    assert (refused["error"]["type"], missing) == ("invalid_prompt", ["Nope", "Nada"])
+    refused = await client.post("/prompt", json={"prompt": PAINT, "strict_models": True})
+    assert refused.json()["node_errors"]["4"]["errors"][0]["type"] == "value_not_in_list"
+    graph = {
+        "1": node("LoadImage", image="nowhere.png"),
+        "2": node("SaveImage", images=["1", 0], filename_prefix="x"),
+    }
+    refused = await client.post("/prompt", json={"prompt": {**graph}})
+    assert refused.json()["node_errors"]["1"]["errors"][0]["type"] == "custom_validation_failed"
+
+
+async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.comfyui-prompt=hang"}
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
+        client, hub = home.client, home.product.workshop.hub
+        with hub.open(Tenant(home.operator.id, keyless=True), "me") as heard:
+            taken = await client.post("/api/prompt", json={"prompt": PAINT, "client_id": "me"})
+            prompt_id = taken.json()["prompt_id"]
+            assert set(taken.json()) >= {"prompt_id", "number", "node_errors"}
+            queue = (await client.get("/queue")).json()
+            [item] = queue["queue_running"] + queue["queue_pending"]
+            assert (item[1], item[2]) == (prompt_id, PAINT)
+            assert (await client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 1}}
+            assert (await client.get(f"/history/{prompt_id}")).json() == {}
+            prediction = (await home.product.pipeline.page(Tenant(home.operator.id), Filter(), 1, None))[0][0]
+            async for event in home.product.pipeline.events(prediction):
+                if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
+                    break
+            assert (await client.post("/interrupt", json={"prompt_id": "another"})).status_code == 200
+            assert (await client.post("/interrupt")).status_code == 200
+            kinds: list[str] = []
+            while "executing" not in kinds:
+                text = await heard.next()
+                assert isinstance(text, str)
+                message = json.loads(text)
+                kinds.append(message["type"])
+        assert "execution_interrupted" in kinds
+        entry = (await client.get("/history")).json()[prompt_id]
+        assert (entry["status"]["status_str"], entry["status"]["completed"]) == ("error", False)
+        assert (await client.get("/queue")).json() == {"queue_running": [], "queue_pending": []}
+        await client.post("/history", json={"clear": True})
+        assert (await client.get("/history")).json() == {}
+
+
+async def test_an_interrupt_over_a_real_socket_stops_what_was_taken_a_moment_ago(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.comfyui-prompt=hang"}
+
+    def interrupted(script: Script) -> list[Any]:
+        heard = script.listening("me")
+        try:
+            prompt_id = script.post("/prompt", {"prompt": PAINT, "client_id": "me"})["prompt_id"]
+            script.post("/interrupt", {})
+            return [each["type"] for each in script.until_done(heard, prompt_id)]
+        finally:
+            heard.close()
+
+    async with served(tmp_path, **points) as stage:
+        for _ in range(5):
+            kinds = await asyncio.to_thread(interrupted, stage.script)
+            assert kinds[-2:] == ["execution_interrupted", "executing"]
+        assert (await stage.home.client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 0}}
+
+
+async def test_the_queue_is_in_the_order_that_clients_ask_for(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.comfyui-prompt=hang"}
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
+        asked = ({"prompt_id": "a"}, {"prompt_id": "b", "front": True}, {"prompt_id": "c", "number": 0.5})
+        for each in asked:
+            assert (await home.client.post("/prompt", json={"prompt": PAINT, **each})).status_code == 200
+        queue = (await home.client.get("/queue")).json()
+        listed = queue["queue_running"] + queue["queue_pending"]
+        assert sorted((item[0], item[1]) for item in listed) == [(-2, "b"), (0.5, "c"), (1, "a")]
+        for part in queue.values():
+            assert [item[0] for item in part] == sorted(item[0] for item in part)
+        for each in asked:
+            await home.client.post("/interrupt", json={"prompt_id": each["prompt_id"]})
+
+
+async def test_what_is_forgotten_stays_forgotten_after_a_restart(either: Path) -> None:
+    graph = {"1": node("PrimitiveString", value="hello"), "2": node("PreviewAny", source=["1", 0])}
+
+    async def history(visitor: httpx.AsyncClient) -> list[str]:
+        return list((await visitor.get("/history")).json())
+
+    async with house(either, app_catalog.models_document()) as home:
+        for prompt_id in ("a", "b", "c"):
+            taken = await home.client.post("/prompt", json={"prompt": graph, "prompt_id": prompt_id})
+            assert taken.status_code == 200
+            async with asyncio.timeout(60):
+                while prompt_id not in await history(home.client):  # noqa: ASYNC110  # it polls
+                    await asyncio.sleep(0.01)
+        assert await history(home.client) == ["a", "b", "c"]
+        await home.client.post("/history", json={"delete": ["b"]})
+        assert (await home.client.get("/history/b")).json() == {}
+        settings = home.product.settings
+    product = bootstrap.build(settings, app_catalog.models_document())
+    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
+        assert await history(visitor) == ["a", "c"]
+        assert (await visitor.get("/history/a")).json()["a"]["status"]["completed"] is True
+        await visitor.post("/history", json={"clear": True})
+        assert await history(visitor) == []
+
+
+async def test_files_are_put_and_seen_by_name(stage: Stage) -> None:
+    client, out = stage.home.client, io.BytesIO()
+    Image.new("RGB", (40, 30), "teal").save(out, "PNG")
+    file = {"image": ("tea l.png", out.getvalue(), "image/png")}
+    other = io.BytesIO()
+    Image.new("RGB", (40, 30), "coral").save(other, "PNG")
+    sent = [out.getvalue(), out.getvalue(), other.getvalue(), other.getvalue()]
+    answers = [await client.post("/upload/image", files={"image": ("tea l.png", each)}) for each in sent]
+    names = [answer.json()["name"] for answer in answers]
+    assert names == ["tea l.png", "tea l.png", "tea l (1).png", "tea l (1).png"]
+    over = await client.post("/upload/image", files=file, data={"overwrite": "true", "subfolder": "a/b"})
+    assert over.json() == {"name": "tea l.png", "subfolder": "a/b", "type": "input"}
+    seen = await client.get("/view", params={"filename": "tea l.png", "subfolder": "a/b", "type": "input"})
+    assert (seen.content, seen.headers["content-type"]) == (out.getvalue(), "image/png")
+    part = await client.get("/view", params=dict(seen.request.url.params), headers={"Range": "bytes=8-15"})
+    assert (part.status_code, part.content) == (206, out.getvalue()[8:16])
+    again = {"If-None-Match": seen.headers["etag"]}
+    assert (await client.get(seen.request.url, headers=again)).status_code == 304
+    for name in ("../x.png", "/etc/passwd", "a\\b.png", ""):
+        assert (await client.get("/view", params={"filename": name})).status_code == 400
+    assert (await client.get("/view", params={"filename": "no.png"})).status_code == 404
+    evil = {"image": ("x.html", b"<script>1</script>", "text/html")}
+    assert (await client.post("/upload/image", files=evil)).status_code == 415
+    graph = {
+        "1": node("LoadImage", image="a/b/tea l.png"),
+        "2": node("ImageInvert", image=["1", 0]),
+        "3": node("SaveImage", images=["2", 0], filename_prefix="x"),
+    }
+    _, found = await asyncio.to_thread(stage.script.pictures, graph)
+    assert Image.open(io.BytesIO(found["3"][0])).getpixel((5, 5)) == (255, 126, 126)
+
+
+async def test_a_mask_becomes_the_alpha_of_its_picture(stage: Stage) -> None:
+    client = stage.home.client
+
+    def png(picture: Image.Image) -> bytes:
+        out = io.BytesIO()
+        picture.save(out, "PNG")
+        return out.getvalue()
+
+    plain = {"image": ("sea.png", png(Image.new("RGB", (20, 10), "navy")), "image/png")}
+    assert (await client.post("/upload/image", files=plain)).status_code == 200
+    drawn = Image.new("RGBA", (20, 10), (255, 255, 255, 255))
+    drawn.paste((0, 0, 0, 0), (0, 0, 10, 10))
+    ref = {"original_ref": json.dumps({"filename": "sea.png", "type": "input"})}
+    mask = {"image": ("clipspace-1.png", png(drawn), "image/png")}
+    kept = await client.post("/upload/mask", files=mask, data={**ref, "subfolder": "clipspace"})
+    assert kept.json() == {"name": "clipspace-1.png", "subfolder": "clipspace", "type": "input"}
+    query = {"filename": "clipspace-1.png", "subfolder": "clipspace", "type": "input"}
+    merged = Image.open(io.BytesIO((await client.get("/view", params=query)).content))
+    assert (merged.getpixel((3, 3)), merged.getpixel((15, 3))) == ((0, 0, 128, 0), (0, 0, 128, 255))
+    small = {"image": ("m.png", png(Image.new("RGBA", (5, 5))), "image/png")}
+    refused = await client.post("/upload/mask", files=small, data=ref)
+    assert (refused.status_code, "5×5" in refused.json()["error"]["message"]) == (400, True)
+    for lost in ("{}", "[", json.dumps({"filename": "../x.png"}), json.dumps({"filename": "nowhere.png"})):
+        refused = await client.post("/upload/mask", files=mask, data={"original_ref": lost})
+        assert refused.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "mode", "pixel"),
+    [
+        ({"preview": "webp;90"}, "WEBP", "RGBA", None),
+        ({"preview": "jpeg;40"}, "JPEG", "RGB", None),
+        ({"preview": "jpeg", "channel": "a"}, "WEBP", "RGBA", None),
+        ({"preview": ""}, "WEBP", "RGBA", None),
+        ({"channel": "rgb"}, "PNG", "RGB", (250, 128, 114)),
+        ({"channel": "a"}, "PNG", "RGBA", (0, 0, 0, 77)),
+        ({"channel": "rgba"}, "PNG", "RGBA", (250, 128, 114, 77)),
+    ],
+)
+async def test_a_picture_is_seen_as_a_preview_or_by_its_channels(
+    stage: Stage, asked: dict[str, str], kind: str, mode: str, pixel: tuple[int, ...] | None
+) -> None:
+    client, out = stage.home.client, io.BytesIO()
+    Image.new("RGBA", (40, 30), (250, 128, 114, 77)).save(out, "PNG")
+    await client.post("/upload/image", files={"image": ("veil.png", out.getvalue())}, data={"overwrite": "1"})
+    query = {"filename": "veil.png", "type": "input", **asked}
+    seen = await client.get("/view", params=query)
+    assert seen.headers["content-type"] == f"image/{kind.lower()}"
+    picture = Image.open(io.BytesIO(seen.content))
+    assert (picture.format, picture.mode, picture.size) == (kind, mode, (40, 30))
+    assert pixel in (None, picture.getpixel((3, 3)))
+
+
+async def test_what_clients_ask_of_the_machine(stage: Stage) -> None:
+    client = stage.home.client
+    for base in ("", "/api"):
+        known = (await client.get(f"{base}/object_info/KSampler")).json()
+        assert known["KSampler"]["input"]["required"]["steps"][0] == "INT"
+        assert (await client.get(f"{base}/object_info/Nope")).json() == {}
+        stats = (await client.get(f"{base}/system_stats")).json()
+        assert stats["devices"][0]["type"] == "cpu"
+        assert "checkpoints" in (await client.get(f"{base}/models")).json()
+        assert "sd_xl_base_1.0.safetensors" in (await client.get(f"{base}/models/checkpoints")).json()
+        assert (await client.get(f"{base}/models/nothing")).status_code == 404
+        assert (await client.get(f"{base}/embeddings")).json() == []
+        assert "max_upload_size" in (await client.get(f"{base}/features")).json()
+    assert len((await client.get("/object_info")).json()) > 300
+    assert (await client.post("/free", json={"free_memory": True})).status_code == 200
+
+
+async def test_strangers_need_a_key_and_accounts_are_apart(stage: Stage) -> None:
+    home = stage.home
+    stranger = home.visitor("203.0.113.9")
+    assert (await stranger.get("/queue")).status_code == 401
+    assert (await stranger.get("/queue", params={"token": home.key})).status_code == 200
+    taken = await stranger.post("/prompt", json={"prompt": PAINT}, headers=home.bearer)
+    prompt_id = taken.json()["prompt_id"]
+    headers = home.bearer
+    async with asyncio.timeout(60):
+        while not (entry := (await stranger.get("/history", headers=headers)).json()):  # noqa: ASYNC110  # it polls
+            await asyncio.sleep(0.01)
+    [image] = entry[prompt_id]["outputs"]["9"]["images"]
+    assert image["subfolder"] == "made"
+    assert (await stranger.get("/view", params=image, headers=home.bearer)).status_code == 200
+    other = {"Authorization": f"Bearer {home.other}"}
+    assert (await stranger.get("/view", params=image, headers=other)).status_code == 404
+    assert (await stranger.get(f"/history/{prompt_id}", headers=other)).json() == {}
+    assert await home.standing() == ("4.96", "0.00")
+    assert await home.faults() == ()
+    await stranger.aclose()
+
+
+async def test_a_prompt_with_an_idempotency_key_is_queued_once(stage: Stage) -> None:
+    home = stage.home
+    headers = {**home.bearer, "Idempotency-Key": "k"}
+    first, again = [await home.client.post("/prompt", json={"prompt": PAINT}, headers=headers) for _ in "ab"]
+    assert first.json() == again.json()
+    other = await home.client.post("/prompt", json={"prompt": PAINT, "front": True}, headers=headers)
+    assert (other.status_code, other.json()["error"]["type"]) == (409, "idempotency_mismatch")
+    scope = idempotency.scope_id(home.account.id, "POST", "/prompt", "k")
+    await home.product.database.write(many("idempotency_forget", id=scope))  # as a kill leaves it
+    found = await home.client.post("/prompt", json={"prompt": PAINT}, headers=headers)
+    assert found.json() == first.json()
+
+
+async def test_the_operator_on_his_own_machine_pays_nothing(stage: Stage) -> None:
+    from_here = await stage.home.client.post("/prompt", json={"prompt": PAINT})
+    assert from_here.status_code == 200
+    assert threading.active_count() < 100
+    async with asyncio.timeout(60):
+        while not (entry := (await stage.home.client.get("/history")).json()):  # noqa: ASYNC110  # it polls
+            await asyncio.sleep(0.01)
+    [told] = entry.values()
+    assert told["status"]["status_str"] == "success"
+    assert await stage.home.faults() == ()

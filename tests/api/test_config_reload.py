@@ -1,0 +1,196 @@
+"""A changed sixfold.toml is taken up while the server runs, and a wrong one changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sixfold import settings
+from sixfold.app.config_reload import Source
+from tests.api.app_fixture import house
+from tests.api.gateway import PRICE, Gateway
+from tests.fakes.chat_servers import ModelServer, model_server
+from tests.harness import backends
+
+PICTURE = {"prompt": "a fox", "size": "1024x1024"}
+LOG = "sixfold.configuration"
+
+
+def written(acme: ModelServer, more: str = "", aliases: str = 'first = "acme/small"') -> str:
+    price = "\n".join(f'{name} = "{amount}"' for name, amount in PRICE.items())
+    return f"""
+{more}
+[gateway]
+retries = 0
+[gateway.upstreams.acme]
+kind = "openai"
+base_url = "{acme.url}"
+api_key = "sk-acme"
+[gateway.aliases]
+{aliases}
+[gateway.prices."acme/small"]
+{price}
+"""
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A server that runs by a file; `write` replaces the file as an editor does."""
+
+    door: Gateway
+    file: Path
+
+    def write(self, text: str) -> None:
+        beside = self.file.with_suffix(".new")
+        beside.write_text(text)
+        beside.rename(self.file)
+
+    async def models(self) -> set[str]:
+        answer = await self.door.home.client.get("/v1/models", headers=self.door.headers)
+        return {row["id"] for row in answer.json()["data"]}
+
+    async def cost(self) -> str:
+        made = await self.door.home.client.post("/api/ra1", json={"api_key": self.door.home.key, **PICTURE})
+        assert made.status_code == 200, made.text
+        return made.json()["cost"]
+
+
+@asynccontextmanager
+async def configured(folder: Path, more: str = "") -> AsyncIterator[Configured]:
+    async with model_server() as acme:
+        file = folder / "sixfold.toml"
+        file.write_text(written(acme, more))
+        environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_DRIVER": "inline", "SIXFOLD_PROBE": "0"}
+        environ |= backends.environ(folder)
+
+        def load() -> settings.Settings:
+            return settings.load(environ, data_dir=folder)
+
+        async with house(folder, source=Source(load, load())) as home:
+            yield Configured(Gateway(home, acme, acme), file)
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for what a reload changes."""
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110 - the file is polled, too
+            await asyncio.sleep(0.02)
+
+
+async def until_logged(caplog: pytest.LogCaptureFixture, text: str) -> str:
+    async def logged() -> bool:
+        return text in caplog.text
+
+    await until(logged)
+    return next(record.getMessage() for record in caplog.records if text in record.getMessage())
+
+
+async def test_aliases_and_prices_change_with_the_file_and_the_log_says_so(
+    either: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOG)
+    async with configured(either) as server:
+        assert "first" in await server.models()
+        assert await server.cost() == "0.04"
+        server.write(written(server.door.acme, '[prices.ra1]\nusd = "0.05"', 'second = "acme/small"'))
+        message = await until_logged(caplog, "was reloaded")
+        assert message == f"{server.file} was reloaded: [gateway.aliases], [prices]"
+        assert {"second"} <= await server.models()
+        assert "first" not in await server.models()
+        assert (await server.door.chat(model="second")).status_code == 200
+        assert (await server.door.chat(model="first")).status_code == 404
+        assert await server.cost() == "0.05"
+        assert await server.door.home.standing() != ("5.00", "0.00")
+        assert await server.door.home.faults() == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ('[prices.ra1]\nusd = "cheap"', "[prices.ra1] usd must be USD with at most six decimals"),
+        ('[prices]\nown_hardware = "yes"', "[prices] own_hardware must be"),
+        ("[prices", "is not valid TOML"),
+        ("prices = 1", "[prices] must be a table, not 1"),
+        ("lavender = 1", "unknown setting 'lavender'"),
+        ("port = [1]", "SIXFOLD_PORT is [1], which is no whole number"),
+        ('[engines.models]\nnothing = "x"', "[engines.models] names 'nothing'"),
+    ],
+)
+async def test_a_wrong_file_changes_nothing_and_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: str, told: str
+) -> None:
+    caplog.set_level(logging.INFO, LOG)
+    async with configured(tmp_path) as server:
+        server.write(written(server.door.acme, more, 'second = "acme/small"'))
+        message = await until_logged(caplog, "was not reloaded")
+        assert str(server.file) in message
+        assert told in message
+        assert "first" in await server.models()
+        assert "second" not in await server.models()
+        assert await server.cost() == "0.04"
+        server.write(written(server.door.acme, "", 'third = "acme/small"'))
+        await until_logged(caplog, "was reloaded")
+        assert "third" in await server.models()
+
+
+async def test_what_only_a_start_can_change_is_named_and_the_rest_is_taken_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOG)
+    async with configured(tmp_path) as server:
+        more = 'port = 9000\nqueue_limit = 5\n[prices.ra1]\nusd = "0.05"'
+        text = written(server.door.acme, more).replace("retries = 0", "retries = 1\ncache = true")
+        server.write(text)
+        message = await until_logged(caplog, "a restart is needed")
+        assert message.endswith("a restart is needed for port, queue_limit, [gateway] cache")
+        assert "was reloaded: [gateway] retries, [prices]" in caplog.text
+        assert await server.cost() == "0.05"
+        assert server.door.home.product.relaying.relay.policy.retries == 1
+
+
+async def test_a_new_model_server_is_asked_for_its_models_before_it_serves(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOG)
+    async with configured(tmp_path) as server, model_server() as other:
+        more = f'\n[gateway.upstreams.other]\nkind = "openai"\nbase_url = "{other.url}"\nlocal = true\n'
+        server.write(written(server.door.acme) + more)
+        await until_logged(caplog, "was reloaded: [gateway.upstreams]")
+        assert any(name.startswith("other/") for name in await server.models())
+        assert (await server.door.chat(model="other/small")).status_code == 200
+
+
+async def test_a_call_in_flight_keeps_its_price_and_its_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOG)
+    async with configured(tmp_path) as server:
+        first = (await server.door.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
+        server.door.acme.mode = "wait"
+        asked = asyncio.create_task(server.door.chat(text="say 3 words", model="acme/small"))
+        async with asyncio.timeout(30):
+            while len(server.door.acme.seen) < 2:  # noqa: ASYNC110 - the model server has no event for it
+                await asyncio.sleep(0.01)
+        dearer = written(server.door.acme).replace('"1000"', '"1100"')
+        server.write(dearer)
+        await until_logged(caplog, "was reloaded: [gateway.prices]")
+        server.door.acme.mode = "well"
+        server.door.acme.go_on.set()
+        assert (await asked).headers["x-sixfold-cost"] == first
+        after = (await server.door.chat(text="say 3 words", model="acme/small")).headers["x-sixfold-cost"]
+        assert float(after) > float(first)
+
+
+async def test_a_request_reads_the_file_again_at_once_and_says_where_nothing_has_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, LOG)
+    async with configured(tmp_path) as server:
+        server.door.home.product.config_reloader.request()
+        assert "nothing has changed" in await until_logged(caplog, "was read again")

@@ -1,0 +1,227 @@
+"""`GET /api/engines`, and the commands that ask it: they say what the server itself uses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from sixfold.cli import local_key, report, server_lock
+from sixfold.cli import main as command_line
+from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import House, bearer, house
+from tests.fakes.comfyui import Comfy, comfyui
+from tests.mcp.loopback import served
+
+PATH = "/api/engines"
+
+
+@pytest.fixture
+async def comfy() -> AsyncIterator[Comfy]:
+    async with comfyui() as running:
+        yield running
+
+
+@pytest.fixture
+async def found(tmp_path: Path, comfy: Comfy) -> AsyncIterator[House]:
+    """A server with its real catalog that has found a ComfyUI."""
+    async with house(tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url) as home:
+        yield home
+
+
+async def operator_key(home: House, scope: Scope | None = None) -> str:
+    return (
+        await home.product.database.write(
+            keys.create(home.operator.id, scope, granted=None if scope else rights.ALL)
+        )
+    ).api_key
+
+
+async def engines(home: House, **query: str) -> dict[str, Any]:
+    key = await operator_key(home)
+    answer = await home.client.get(PATH, headers=bearer(key), params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def choices(document: dict[str, Any]) -> dict[str, tuple[str | None, str | None]]:
+    return {row["model"]: (row["engine"], row["quality"]) for row in document["models"]}
+
+
+# -- the route -------------------------------------------------------------------------------------
+
+
+async def test_the_report_agrees_with_what_each_service_says(found: House) -> None:
+    chosen = choices(await engines(found))
+    services = (await found.client.get("/api/services")).json()["services"]
+    assert len(services) > 40
+    assert {row["service"]: (row["engine"], row["quality"]) for row in services}.items() <= chosen.items()
+    assert chosen["ra1"] == ("comfyui-image", "full")
+
+
+async def test_the_report_names_what_the_engines_run_on(found: House, comfy: Comfy) -> None:
+    document = await engines(found)
+    rows = {row["name"]: row for row in document["found"]}
+    assert (rows["ComfyUI"]["state"], rows["ComfyUI"]["url"]) == ("found", comfy.url)
+    assert rows["Ollama"]["state"] == "absent"
+    ready = {row["engine"] for row in document["engines"] if row["ready"]}
+    assert {"comfyui-image", "scene-painter"} <= ready
+    assert "fal-image" not in ready
+
+
+async def test_only_a_whole_key_of_the_operator_reads_the_report(found: House) -> None:
+    limited = [Scope(read_only=True), Scope(services=("ra1",))]
+    refused = [found.key, *[await operator_key(found, scope) for scope in limited]]
+    for key in refused:
+        answer = await found.client.get(PATH, headers=bearer(key))
+        assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    for headers in ({}, bearer("sf_unknown")):
+        assert (await found.client.get(PATH, headers=headers)).status_code == 401
+
+
+async def test_a_refresh_that_is_no_flag_is_refused(found: House) -> None:
+    answer = await found.client.get(
+        PATH, headers=bearer(await operator_key(found)), params={"refresh": "now"}
+    )
+    assert (answer.status_code, answer.json()["error"]) == (400, "refresh must be true or false")
+
+
+async def test_a_refresh_sees_a_server_that_has_just_started(tmp_path: Path, comfy: Comfy) -> None:
+    comfy.answers["/system_stats"] = b"starting"
+    async with house(tmp_path, app_catalog.models_document(), probe=False, comfyui_url=comfy.url) as home:
+        assert choices(await engines(home))["ra1"] == ("scene-painter", "preview")
+        del comfy.answers["/system_stats"]
+        assert choices(await engines(home))["ra1"] == ("scene-painter", "preview")
+        assert choices(await engines(home, refresh="true"))["ra1"] == ("comfyui-image", "full")
+        services = (await home.client.get("/api/services")).json()["services"]
+        assert next(row for row in services if row["service"] == "ra1")["engine"] == "comfyui-image"
+
+
+# -- the commands ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(folder: Path, url: str) -> Iterator[None]:
+    """Hold a data folder as a server that listens at `url` does."""
+    with server_lock.hold(folder) as lock:
+        lock.tell(url)
+        yield
+
+
+class Commands:
+    """Runs commands on the folder of a server in this process, in a thread as they wait for it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._folder = folder
+        self._capsys = capsys
+
+    async def __call__(self, *words: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        status = await asyncio.to_thread(command_line.main, [*words, "--data-dir", str(self._folder)])
+        printed = self._capsys.readouterr()
+        return status, printed.out, printed.err
+
+    async def json(self, *words: str) -> Any:
+        status, out, err = await self(*words, "--json")
+        assert status == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Commands:
+    monkeypatch.setenv("SIXFOLD_PROBE", "0")
+    monkeypatch.delenv("SIXFOLD_API_KEY", raising=False)
+    monkeypatch.setattr(report, "SERVER_SECONDS", 60)  # this machine may be busy
+    return Commands(tmp_path, capsys)
+
+
+async def test_the_doctor_says_what_the_server_says_while_comfyui_is_deaf(
+    tmp_path: Path, found: House, comfy: Comfy, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIXFOLD_COMFYUI_URL", comfy.url)
+    local_key.keep(tmp_path / local_key.FILE, await operator_key(found))
+    comfy.silent.update({"/system_stats", "/object_info"})  # as while it loads a large model
+    async with served(found.app) as url:
+        with locked(tmp_path, url):
+            document = await commands.json("doctor")
+            listed = await commands.json("engines", "list")
+            _, text, _ = await commands("doctor")
+    assert (document["source"], document["note"], listed["source"]) == ("server", "", "server")
+    services = (await found.client.get("/api/services")).json()["services"]
+    said = {row["service"]: (row["engine"], row["quality"]) for row in services}
+    assert said["ra1"] == ("comfyui-image", "full")
+    assert said.items() <= choices(document).items()
+    assert {row["engine"] for row in listed["engines"] if row["ready"]} >= {"comfyui-image"}
+    assert next(row for row in document["found"] if row["name"] == "ComfyUI")["state"] == "found"
+    assert f"server    {url}; what follows is its own report" in text
+    assert "comfyui-image (full)" in text
+
+
+async def test_a_server_that_does_not_answer_is_named_and_the_command_looks_itself(
+    tmp_path: Path, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "SERVER_SECONDS", 0.2)
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    local_key.keep(tmp_path / local_key.FILE, "sf_any")
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        with locked(tmp_path, url):
+            status, out, err = await commands("doctor")
+            document = await commands.json("engines", "list")
+    sentence = f"The server at {url} did not answer within 0.2 s; showing what this command found by itself"
+    assert (status, err) == (0, f"sixfold: {sentence}\n")
+    assert f"{url}; it gave no report" in out
+    assert "scene-painter (preview)" in out
+    assert (document["source"], document["note"]) == ("probe", sentence)
+
+
+@pytest.mark.parametrize("stored", ["", "another"])
+async def test_without_an_operators_key_the_doctor_asks_for_one(
+    tmp_path: Path, found: House, commands: Commands, stored: str
+) -> None:
+    if stored:
+        local_key.keep(tmp_path / local_key.FILE, found.key)
+    async with served(found.app) as url:
+        with locked(tmp_path, url):
+            document = await commands.json("doctor")
+    assert document["source"] == "probe"
+    assert document["note"].startswith(
+        f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one; "
+    )
+
+
+async def test_a_users_key_in_the_environment_does_not_hide_the_operators(
+    tmp_path: Path, found: House, commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SIXFOLD_API_KEY", found.key)
+    local_key.keep(tmp_path / local_key.FILE, await operator_key(found))
+    async with served(found.app) as url:
+        with locked(tmp_path, url):
+            assert (await commands.json("doctor"))["source"] == "server"
+
+
+async def test_an_older_server_without_the_route_is_named(tmp_path: Path, commands: Commands) -> None:
+    async def older(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 404, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    local_key.keep(tmp_path / local_key.FILE, "sf_any")
+    async with served(older) as url:
+        with locked(tmp_path, url):
+            document = await commands.json("doctor")
+    assert document["note"].startswith(
+        f"The server at {url} answered 404 to GET /api/engines: it may be older"
+    )
+    assert document["source"] == "probe"

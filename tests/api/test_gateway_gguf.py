@@ -1,0 +1,297 @@
+"""Chat by llama.cpp out of a GGUF file: the real library in its own process, on a model of random numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from anthropic import APIStatusError as AnthropicError
+from openai import APIStatusError as OpenAIError
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from sixfold.clients.chat.llama.processes import Running
+from sixfold.clients.chat.llama.server import GgufServer
+from tests.api.gateway import Gateway, gateway, listening
+
+pytest.importorskip("xllamacpp", reason="the extra `llama` is not installed")
+tiny_gguf = pytest.importorskip("tests.fakes.tiny_gguf", reason="gguf is not installed")
+
+ASKED: dict[str, Any] = {"max_tokens": 24, "temperature": 0.9, "seed": 5}
+
+
+@asynccontextmanager
+async def talking(folder: Path, settings: Any = None, **row: Any) -> AsyncIterator[Gateway]:
+    """A gateway whose upstream `own` is a folder with one model, `tiny`."""
+    tiny_gguf.write(folder / "models" / "tiny.gguf", context=row.pop("trained", 512))
+    upstreams = {"own": {"kind": "gguf", "source": str(folder / "models"), "threads": 1, **row}}
+    more: dict[str, Any] = {"upstreams": upstreams, "prices": {}, "timeout_seconds": 60}
+    async with gateway(folder, settings, app_catalog.models_document(), **more) as there:
+        yield there
+
+
+def server(there: Gateway) -> GgufServer:
+    """The model server in question."""
+    found = next(each for each in there.home.product.relaying.relay.router.upstreams() if each.name == "own")
+    assert isinstance(found, GgufServer)
+    return found
+
+
+async def process(there: Gateway, model: str = "tiny") -> Running:
+    """The process that has the model in memory."""
+    own = server(there)
+    running, leave = await own.house.enter(model, own.files[model])
+    leave()
+    return running
+
+
+async def spoken(there: Gateway) -> float:
+    """How many tokens the model has said since it was loaded."""
+    running = await process(there)
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {running.key}"}) as client:
+        told = (await client.get(f"{running.url}/metrics")).text
+    line = next(line for line in told.splitlines() if line.startswith("llamacpp:tokens_predicted_total"))
+    return float(line.split()[1])
+
+
+async def test_a_file_answers_in_all_three_protocols_and_as_the_template(tmp_path: Path) -> None:
+    async with talking(tmp_path) as there:
+        openai, anthropic = there.openai(), there.anthropic()
+        messages: list[Any] = [{"role": "user", "content": "hello"}]
+        said = await openai.chat.completions.create(model="own/tiny", messages=messages, **ASKED)
+        assert said.choices[0].message.content
+        assert said.choices[0].finish_reason == "length"
+        assert said.usage is not None
+        # <s> [user]hello[assistant]: the template of the file itself, a token for each byte of it
+        assert (said.usage.prompt_tokens, said.usage.completion_tokens) == (24, 24)
+        again = await openai.chat.completions.create(model="tiny", messages=messages, **ASKED)
+        assert again.choices[0].message.content == said.choices[0].message.content
+        other = await openai.chat.completions.create(model="tiny", messages=messages, **{**ASKED, "seed": 6})
+        assert other.choices[0].message.content != said.choices[0].message.content
+
+        response = await openai.responses.create(model="own/tiny", input="hello", max_output_tokens=12)
+        assert response.usage is not None
+        assert response.usage.output_tokens == 12
+        message = await anthropic.messages.create(model="own/tiny", messages=messages, max_tokens=12)
+        assert (message.stop_reason, message.usage.output_tokens) == ("max_tokens", 12)
+
+        run = {"model": "text-llm", "input": {"prompt": "hello", "max_tokens": 12}}
+        told = (await there.home.client.post("/api/containers/run", json=run, headers=there.headers)).json()
+        assert (told["status"], told["engine"], told["quality"]) == ("succeeded", "relay", "full"), told
+        assert told["output"]
+        calls = await there.settled(6)
+        assert {call["target"] for call in calls} == {"own/tiny"}
+        assert {call["cost_usd"] for call in calls} == {"0.00"}
+
+
+def picture() -> str:
+    """A small picture, within its address."""
+    made = io.BytesIO()
+    Image.new("RGB", (40, 30), (200, 30, 30)).save(made, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(made.getvalue()).decode()}"
+
+
+def shown(url: str) -> list[Any]:
+    """A conversation that shows a picture."""
+    seen = [{"type": "text", "text": "hello"}, {"type": "image_url", "image_url": {"url": url}}]
+    return [{"role": "user", "content": seen}]
+
+
+async def test_a_file_beside_it_lets_a_model_see(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
+    async with talking(tmp_path) as there:
+        create = there.openai().chat.completions.create
+        said = await create(model="own/tiny", messages=shown(picture()), **ASKED)
+        assert said.usage is not None
+        assert said.usage.prompt_tokens == 24 + 1 + 4, "words, a line's end, four patches"
+        assert said.choices[0].message.content
+        made = await there.openai().images.generate(model="ra2", prompt="a hill", size=cast("Any", "64x64"))
+        assert made.data is not None
+        assert made.data[0].url is not None
+        again = await create(model="own/tiny", messages=shown(made.data[0].url), **ASKED)
+        assert again.usage is not None
+        assert again.usage.prompt_tokens == said.usage.prompt_tokens
+
+
+async def test_nobody_sends_a_model_beside_us_to_a_private_address(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    tiny_gguf.write_eyes(tmp_path / "models" / "mmproj-tiny.gguf")
+    asked: list[str] = []
+
+    async def visited(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readline()).decode())
+        writer.close()
+
+    closed = {"fetch_allow": ""}
+    async with (
+        await asyncio.start_server(visited, "127.0.0.1", 0) as secret,
+        talking(tmp_path, closed) as there,
+    ):
+        url = f"http://127.0.0.1:{secret.sockets[0].getsockname()[1]}/latest/meta-data"
+        client, claude = there.openai(), there.anthropic()
+        film: list[Any] = [{"type": "video_url", "video_url": {"url": url}}]
+        source: Any = {"type": "image", "source": {"type": "url", "url": url}}
+        for ask in (
+            client.chat.completions.create(model="own/tiny", messages=shown(url)),
+            client.chat.completions.create(model="own/tiny", messages=[{"role": "user", "content": film}]),
+            client.responses.create(
+                model="own/tiny",
+                input=[{"role": "user", "content": cast("Any", [{"type": "input_image", "image_url": url}])}],
+            ),
+            claude.messages.create(
+                model="own/tiny", max_tokens=4, messages=[{"role": "user", "content": [source]}]
+            ),
+        ):
+            with pytest.raises((OpenAIError, AnthropicError)) as refused:
+                await ask
+            assert refused.value.status_code == 400
+        assert asked == []
+        assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
+
+
+async def test_what_a_model_has_no_sense_for_is_said_and_puts_it_out_of_no_order(tmp_path: Path) -> None:
+    async with talking(tmp_path) as there:
+        client = there.home.client
+        for part, sense in (
+            (shown(picture())[0]["content"][1], "sees no pictures"),
+            ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "hears no sound"),
+        ):
+            body = {"model": "own/tiny", "messages": [{"role": "user", "content": [part]}]}
+            for stream in (False, True) * 3:
+                told = await client.post(
+                    "/v1/chat/completions", json={**body, "stream": stream}, headers=there.headers
+                )
+                assert told.status_code == 400, told.text
+                assert sense in told.json()["error"]["message"]
+        broken: dict[str, Any] = {"model": "own/tiny", "messages": [{"content": "x"}]}
+        told = await client.post("/v1/chat/completions", json=broken, headers=there.headers)
+        assert told.status_code == 400, told.text
+        assert (await there.chat(model="own/tiny", **ASKED)).status_code == 200
+
+
+async def test_a_stream_says_what_the_whole_answer_says_and_counts_the_same(tmp_path: Path) -> None:
+    async with talking(tmp_path) as there:
+        messages: list[Any] = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+        client = there.openai()
+        whole = await client.chat.completions.create(model="own/tiny", messages=messages, **ASKED)
+        stream = await client.chat.completions.create(
+            model="own/tiny", messages=messages, stream=True, stream_options={"include_usage": True}, **ASKED
+        )
+        chunks = [chunk async for chunk in stream]
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+        assert text == whole.choices[0].message.content
+        assert len(chunks) > 5
+        last = chunks[-1].usage
+        assert last is not None
+        assert whole.usage is not None
+        assert (last.prompt_tokens, last.completion_tokens) == (whole.usage.prompt_tokens, 24)
+        async with there.anthropic().messages.stream(
+            model="own/tiny", messages=[{"role": "user", "content": "hi"}], max_tokens=9
+        ) as events:
+            final = await events.get_final_message()
+        assert final.usage.output_tokens == 9
+
+
+async def test_a_word_to_stop_at_ends_the_answer_before_it(tmp_path: Path) -> None:
+    async with talking(tmp_path) as there:
+        whole = (await there.chat(model="own/tiny", **ASKED)).json()["choices"][0]["message"]["content"]
+        word = next(letter for letter in whole[4:] if letter.isascii() and letter.isprintable())
+        cut = (await there.chat(model="own/tiny", stop=[word], **ASKED)).json()["choices"][0]
+        assert cut["finish_reason"] == "stop"
+        assert cut["message"]["content"] == whole.partition(word)[0]
+
+
+async def test_what_is_too_long_for_the_model_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    async with talking(tmp_path, context=256) as there:
+        answer = await there.chat("hello " * 200, model="own/tiny")
+        told = answer.json()["error"]
+        assert answer.status_code == 400, told
+        assert told["message"] == "This conversation has 1219 tokens, and the model has a context of 256"
+        assert told["code"] == "context_length_exceeded"
+        assert (await there.chat("hello", model="own/tiny", max_tokens=4)).status_code == 200
+
+
+async def test_who_leaves_in_the_middle_stops_the_model(tmp_path: Path) -> None:
+    async with (
+        talking(tmp_path, context=65536, trained=65536, slots=1) as there,
+        listening(there.home.app) as origin,
+        httpx.AsyncClient(base_url=origin, headers=there.headers, timeout=60) as client,
+    ):
+        body = {"model": "own/tiny", "messages": [{"role": "user", "content": "hi"}], "ignore_eos": True}
+        long = {**body, "max_tokens": 60_000, "stream": True}
+        async with client.stream("POST", "/v1/chat/completions", json=long) as stream:
+            await anext(stream.aiter_lines())
+        short = await client.post("/v1/chat/completions", json={**body, "max_tokens": 4})  # there is one slot
+        assert short.status_code == 200
+        assert await spoken(there) < 60_000
+        assert await there.pending() == 0
+
+
+async def test_conversations_share_a_model_and_wait_for_a_free_slot(tmp_path: Path) -> None:
+    async with talking(tmp_path, slots=2) as there:
+        answers = await asyncio.gather(
+            *(there.chat(f"word {number}", model="own/tiny", max_tokens=20) for number in range(8))
+        )
+        assert [answer.status_code for answer in answers] == [200] * 8
+        assert len(server(there).house) == 1
+
+
+async def test_a_process_that_dies_takes_nothing_with_it_and_comes_back(tmp_path: Path) -> None:
+    async with talking(tmp_path) as there:
+        assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
+        running = await process(there)
+        os.kill(running.process.pid, signal.SIGKILL)
+        async with asyncio.timeout(60):
+            await running.process.wait()
+        assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
+        assert (await process(there)).process.pid != running.process.pid
+
+
+async def test_models_take_turns_in_memory_and_go_when_idle(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "models" / "second.gguf", seed=1)
+    async with talking(tmp_path, idle_seconds=0.1) as there:
+        assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
+        first = await process(there)
+        assert (await there.chat(model="own/second", max_tokens=4)).status_code == 200
+        assert not first.alive
+        async with asyncio.timeout(60):
+            await (await process(there, "second")).process.wait()
+        assert len(server(there).house) == 0
+        assert (await there.chat(model="own/tiny", max_tokens=4)).status_code == 200
+
+
+async def test_a_file_that_llama_cpp_does_not_know_is_said_and_free(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "models" / "odd.gguf", architecture="oddity")
+    (tmp_path / "models" / "none.gguf").write_bytes(b"no model")
+    async with talking(tmp_path) as there:
+        answer = await there.chat(model="own/odd")
+        assert answer.status_code == 502
+        assert "cannot load odd: unknown model architecture: 'oddity'" in answer.json()["error"]["message"]
+        assert server(there).models() == ("odd", "tiny")
+        assert await there.pending() == 0
+
+
+async def test_what_was_added_serves_without_a_line_of_configuration(tmp_path: Path) -> None:
+    added = tmp_path / "weights" / "chat" / "small"
+    tiny_gguf.write(added / "model-q4.gguf")
+    (added / "sixfold.json").write_text('{"added": "2026-01-01T00:00:00+00:00"}')
+    async with gateway(tmp_path, models=app_catalog.models_document(), upstreams={}, prices={}) as there:
+        listed = (await there.home.client.get("/v1/models", headers=there.headers)).json()["data"]
+        assert {row["id"] for row in listed} >= {"gguf/small", "small", "default"}
+        assert (await there.chat(model="default", max_tokens=4)).status_code == 200
+
+
+async def test_an_option_that_is_none_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"own\] slots must be a number from 1 to 64, not 0"):
+        async with talking(tmp_path, slots=0):
+            pass

@@ -1,0 +1,124 @@
+"""Which model server is asked, how often, and when none is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.app_fixture import bearer
+from tests.api.gateway import gateway
+from tests.fakes.chat_servers import model_server
+
+STREAM: dict[str, Any] = {"stream": True}
+
+
+async def test_the_next_server_answers_when_one_fails(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+        for mode in ("fail", "limit", "key", "garbage"):
+            door.acme.mode = mode
+            answer = await door.chat(model="both")
+            assert (answer.status_code, answer.headers["x-sixfold-engine"]) == (200, "anth/small")
+        door.acme.mode = "fail"
+        streamed = await door.chat(model="both", **STREAM)
+        assert streamed.text.rstrip().endswith("data: [DONE]")
+        assert {call["target"] for call in await door.settled(5)} == {"anth/small"}
+
+
+@pytest.mark.parametrize("mode", ["garbage", "sorry"])
+async def test_the_next_server_streams_when_one_says_well_and_gives_an_error(
+    tmp_path: Path, mode: str
+) -> None:
+    async with gateway(tmp_path) as door:
+        door.acme.mode = mode
+        streamed = await door.chat(model="both", **STREAM)
+        assert streamed.text.endswith("data: [DONE]\n\n")
+        (call,) = await door.settled()
+        assert (call["target"], call["status"], call["attempts"]) == ("anth/small", "succeeded", 2)
+
+
+async def test_thinking_models_of_openai_are_told_their_limit_by_its_newer_name(tmp_path: Path) -> None:
+    asked = {"service": "chat", "prompt": "say 9 words", "max_tokens": 2}
+    for native, name in ((True, "max_completion_tokens"), (False, "max_tokens")):
+        async with model_server() as server:
+            row = {"kind": "openai", "base_url": server.url, "responses": native, "local": True}
+            async with gateway(tmp_path / name, upstreams={"one": row}, aliases={}) as door:
+                said = await door.home.client.post(
+                    "/api/service", json={**asked, "model": "one/small"}, headers=door.headers
+                )
+                assert said.json()["output"] == "word word"
+                (seen,) = (each for each in server.seen if each.path.endswith("/completions"))
+                assert [key for key in seen.document if key.startswith("max_")] == [name]
+
+
+async def test_a_server_that_stumbles_is_asked_again(tmp_path: Path) -> None:
+    async with gateway(tmp_path, retries=2) as door:
+        door.acme.modes = ["fail", "limit"]
+        answer = await door.chat()
+        assert answer.status_code == 200
+        assert (await door.settled())[0]["attempts"] == 3
+
+
+async def test_what_the_caller_did_wrong_is_asked_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path, retries=2) as door:
+        door.acme.mode = "refuse"
+        answer = await door.chat(model="both")
+        assert (answer.status_code, len(door.acme.seen), len(door.anth.seen)) == (400, 1, 0)
+
+
+async def test_a_server_that_keeps_failing_is_left_alone(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+        door.acme.mode = "fail"
+        for _ in range(5):
+            await door.chat(model="both")
+        assert len(door.acme.seen) == 5
+        for _ in range(3):
+            assert (await door.chat(model="both")).status_code == 200
+        alone = await door.chat()
+        assert (alone.status_code, 1 <= int(alone.headers["retry-after"]) <= 5) == (502, True)
+        assert len(door.acme.seen) == 5
+
+
+async def test_a_local_server_is_free_and_one_without_a_price_is_refused(tmp_path: Path) -> None:
+    async with model_server() as own:
+        rows = {
+            "here": {"kind": "vllm", "base_url": own.url},
+            "paid": {"kind": "openai", "base_url": own.url, "api_key": "k"},
+        }
+        async with gateway(tmp_path, upstreams=rows, prices={}, aliases={}) as door:
+            assert (await door.chat(model="here/small")).headers["x-sixfold-cost"] == "0.00"
+            refused = await door.chat(model="paid/small")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unpriced_model")
+            [call] = await door.settled()
+            assert (call["cost_usd"], call["usage"]["output_tokens"]) == ("0.00", 3)
+        async with gateway(
+            tmp_path / "b", upstreams=rows, prices={}, aliases={}, allow_unpriced=True
+        ) as door:
+            assert (await door.chat(model="paid/small")).status_code == 200
+
+
+async def test_the_same_request_is_answered_from_the_cache_for_free(tmp_path: Path) -> None:
+    async with gateway(tmp_path, cache=True) as door:
+        first, again, other = await door.chat(), await door.chat(), await door.chat(text="say 4 words")
+        assert (first.content, len(door.acme.seen)) == (again.content, 2)
+        assert (again.headers["x-sixfold-cache"], again.headers["x-sixfold-cost"]) == ("hit", "0.00")
+        assert "x-sixfold-cache" not in other.headers
+        stranger = await door.home.client.post(
+            "/v1/chat/completions",
+            json={"model": "acme/small", "messages": [{"role": "user", "content": "say 3 words"}]},
+            headers=bearer(door.home.other),
+        )
+        assert "x-sixfold-cache" not in stranger.headers
+
+
+async def test_another_question_to_the_chat_service_is_not_answered_from_the_cache(tmp_path: Path) -> None:
+    async with gateway(tmp_path, cache=True) as door:
+        said: list[tuple[str, str]] = []
+        for text in ("say 3 words", "say 4 words", "say 3 words"):
+            asked = {"service": "chat", "model": "acme/small", "prompt": text}
+            answer = (await door.home.client.post("/api/service", json=asked, headers=door.headers)).json()
+            said.append((answer["output"], answer["cost"]))
+        assert [text for text, _ in said] == ["word word word", "word word word word", "word word word"]
+        assert said[1][1] != "0.00"
+        assert (said[2][1], len(door.acme.seen)) == ("0.00", 2)

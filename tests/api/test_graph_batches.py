@@ -1,0 +1,115 @@
+"""Large graphs through ComfyUI's `/prompt`: transactions are counted, not seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.workflows import cache_keys
+from tests.api.app_fixture import House, house
+from tests.api.test_comfyui_face import node
+
+PAIRS = 400
+
+
+def texts() -> dict[str, Any]:
+    """Texts, each of which is shown."""
+    graph: dict[str, Any] = {}
+    for at in range(PAIRS):
+        graph[f"{at}"] = node("PrimitiveString", value=f"text {at}")
+        graph[f"out{at}"] = node("PreviewAny", source=[f"{at}", 0])
+    return graph
+
+
+def pixels() -> dict[str, Any]:
+    """Images that nothing shows but the last, each an outcome of its own."""
+    graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=0)}
+    for at in range(1, PAIRS):
+        graph[f"{at}"] = node("EmptyImage", width=8, height=8, batch_size=1, color=at)
+        graph[f"both{at}"] = node(
+            "ImageBlend",
+            image1=[f"both{at - 1}" if at > 1 else "0", 0],
+            image2=[f"{at}", 0],
+            blend_factor=0.5,
+            blend_mode="normal",
+        )
+    return {**graph, "out": node("PreviewImage", images=[f"both{PAIRS - 1}", 0])}
+
+
+async def ran(home: House, graph: dict[str, Any], prompt_id: str) -> tuple[list[str], list[int]]:
+    """The types of the messages of a run, and the transactions written before each."""
+    database, hub = home.product.database, home.product.workshop.hub
+    written = 0
+    write = database.write
+
+    async def counted(*args: Any, **kwargs: Any) -> Any:
+        nonlocal written
+        written += 1
+        return await write(*args, **kwargs)
+
+    kinds: list[str] = []
+    counts: list[int] = []
+    with pytest.MonkeyPatch.context() as patch, hub.open(Tenant(home.account.id), "me") as client:
+        patch.setattr(database, "write", counted)
+        body = {"prompt": graph, "client_id": "me", "prompt_id": prompt_id}
+        sent = await home.client.post("/prompt", json=body, headers=home.bearer)
+        assert sent.status_code == 200, sent.text[:300]
+        async with asyncio.timeout(120):
+            while "execution_success" not in kinds:
+                message = json.loads(await client.next())
+                kinds.append(message["type"])
+                counts.append(written)
+                assert kinds[-1] != "execution_error", message
+    return kinds, counts
+
+
+@pytest.mark.parametrize("make", [texts, pixels])
+async def test_outcomes_of_a_large_graph_are_stored_in_batches(either: Path, make: Any) -> None:
+    async with house(either, app_catalog.models_document()) as home:
+        kinds, counts = await ran(home, make(), "first")
+        last = len(kinds) - 1 - kinds[::-1].index("executed")
+        assert counts[-1] < 100
+        assert counts[-1] - counts[last] < 10
+        workshop = home.product.workshop
+        nodes = workshop.check(make()).nodes
+        found = cache_keys.keys(nodes)
+        # A new object reads what a restarted server would.
+        stored = await workshop.names.outcomes(Tenant(home.account.id)).find(list(found.values()))
+        kept = [each for each in nodes if nodes[each].spec.output_node or nodes[each].spec.where != "inline"]
+        assert set(stored) == {found[each] for each in kept}
+        packer = workshop.packer(either)
+        for node_id in kept:
+            if not nodes[node_id].spec.output_node:
+                [image] = packer.unpack(stored[found[node_id]].packed or b"")
+                assert image.shape == (1, 8, 8, 3)
+
+
+async def test_free_graphs_of_an_account_run_one_after_another_where_one_may_run(tmp_path: Path) -> None:
+    names = [f"p{at}" for at in range(4)]
+    async with house(tmp_path, app_catalog.models_document(), graph_free_runs=1) as home:
+        with home.product.workshop.hub.open(Tenant(home.account.id), "me") as client:
+            for at, name in enumerate(names):
+                graph = {"0": node("EmptyImage", width=8, height=8, batch_size=1, color=at)}
+                graph |= {str(n): node("ImageInvert", image=[str(n - 1), 0]) for n in range(1, 8)}
+                graph["out"] = node("PreviewImage", images=["7", 0])
+                body = {"prompt": graph, "client_id": "me", "prompt_id": name}
+                assert (await home.client.post("/prompt", json=body, headers=home.bearer)).status_code == 200
+            ran: list[str] = []
+            ended: set[str] = set()
+            async with asyncio.timeout(120):
+                while len(ended) < len(names):
+                    message = json.loads(await client.next())
+                    data = message["data"]
+                    if message["type"] == "executing" and data["node"] is not None:
+                        ran.append(data["prompt_id"])
+                    if message["type"] == "execution_success":
+                        ended.add(data["prompt_id"])
+        groups = [name for name, _ in itertools.groupby(ran)]
+        assert sorted(groups) == names

@@ -1,0 +1,115 @@
+"""The largest graphs hold the event loop for a short time only, on every route that reads one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from tests import loop_time
+from tests.api.app_fixture import house
+from tests.api.test_comfyui_face import node
+from tests.api.test_graph_limits import BODIES, flat
+
+MOST_SECONDS = 0.06
+SAMPLER = {"steps": 12, "cfg": 5.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
+Document = dict[str, Any]
+
+
+def samplers() -> Document:
+    """Images by 1,600 samplers, each of them an order of its own."""
+    graph = {
+        "c": node("CheckpointLoaderSimple", ckpt_name="base.safetensors"),
+        "t": node("CLIPTextEncode", text="a", clip=["c", 1]),
+        "l": node("EmptyLatentImage", width=64, height=64, batch_size=1),
+    }
+    links = {"model": ["c", 0], "positive": ["t", 0], "negative": ["t", 0], "latent_image": ["l", 0]}
+    for at in range(1_600):
+        graph[f"s{at}"] = node("KSampler", seed=at, **links, **SAMPLER)
+        graph[f"d{at}"] = node("VAEDecode", samples=[f"s{at}", 0], vae=["c", 2])
+        graph[f"p{at}"] = node("PreviewImage", images=[f"d{at}", 0])
+    return graph
+
+
+def chain() -> Document:
+    """One chain of 5,000 nodes."""
+    graph = {"0": node("PrimitiveString", value="")}
+    graph |= {str(at): node("PrimitiveString", value=[str(at - 1), 0]) for at in range(1, 4_999)}
+    return {**graph, "out": node("PreviewAny", source=["4998", 0])}
+
+
+def wrong() -> Document:
+    """Nodes with an error in each input."""
+    graph = {
+        f"{at}": node("ImageScale", upscale_method="no", width="x", height=-5, crop=7) for at in range(2_499)
+    }
+    return graph | {f"o{at}": node("PreviewImage", images=[str(at), 0]) for at in range(2_499)}
+
+
+def reroutes() -> Document:
+    """A document of the editor: a chain of reroutes."""
+    latent = {"type": "LATENT"}
+    nodes: list[Document] = [
+        {
+            "id": 0,
+            "type": "EmptyLatentImage",
+            "inputs": [],
+            "outputs": [latent],
+            "widgets_values": [64, 64, 1],
+        }
+    ]
+    for at in range(1, 4_999):
+        slot = {"name": "", "type": "*", "link": at}
+        nodes.append({"id": at, "type": "Reroute", "inputs": [slot], "outputs": [latent]})
+    return {"nodes": nodes, "links": [[at, at - 1, 0, at, 0, "LATENT"] for at in range(1, 4_999)]}
+
+
+def drawn() -> Document:
+    """A document of the editor: samplers side by side."""
+    kinds = {
+        "model": "MODEL",
+        "positive": "CONDITIONING",
+        "negative": "CONDITIONING",
+        "latent_image": "LATENT",
+    }
+    inputs = [{"name": name, "type": kind, "link": None} for name, kind in kinds.items()]
+    values = [1, "fixed", 12, 5.0, "euler", "normal", 1.0]
+    one = {"type": "KSampler", "inputs": inputs, "outputs": [{"type": "LATENT"}], "widgets_values": values}
+    return {"nodes": [{**one, "id": at} for at in range(2_400)], "links": []}
+
+
+def tangled() -> Document:
+    """A chain whose nodes all lead to one other, past all columns between."""
+    graph: Document = {"0": node("Strange")}
+    for at in range(1, 2_000):
+        graph[str(at)] = node("Strange", a=[str(at - 1), 0])
+    return {**graph, "out": node("PreviewAny", **{f"x{at}": [str(at), 0] for at in range(2_000)})}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("make", [samplers, chain, wrong, reroutes, drawn, tangled])
+async def test_a_large_graph_holds_the_loop_for_a_short_time(
+    tmp_path: Path, path: str, make: Callable[[], Document]
+) -> None:
+    body = json.dumps(BODIES[path](make())).encode()
+    headers = {"Content-Type": "application/json"}
+    async with house(tmp_path, app_catalog.models_document(), workers=0) as home:
+        await home.client.post(path, json=BODIES[path](flat(2)), headers=home.bearer)
+        assert len(home.product.workshop.registry) > 100  # read once, and not here
+        async with loop_time.watched() as seen:
+            answer = await home.client.post(path, content=body, headers=home.bearer | headers)
+        assert answer.status_code in (200, 201, 400, 402, 503), answer.text[:300]
+        assert seen.longest < MOST_SECONDS
+        if path == "/api/graph/spaces" and answer.status_code == 201:
+            own = f"{path}/{answer.json()['slug']}"
+            async with loop_time.watched() as seen:
+                picture = await home.client.get(f"{own}/graph.svg", headers=home.bearer)
+                run = await home.client.post(f"{own}/run", json={"input": {}}, headers=home.bearer)
+            assert picture.status_code == 200
+            assert run.status_code in (200, 202, 400, 402, 422, 503), run.text[:300]
+            assert seen.longest < MOST_SECONDS

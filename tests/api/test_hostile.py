@@ -1,0 +1,325 @@
+"""What strangers send: paths that climb, URLs that point inside, bodies that break parsers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pytest
+
+from sixfold.web.logs import JsonFormatter
+from tests.api.app_fixture import House, bearer, house
+from tests.api.test_pages import signed_in
+from tests.harness import databases
+from tests.unit.net import corpus
+
+SMALL = {"prompt": "x", "width": "64", "height": "64"}
+
+
+def climbing() -> list[str]:
+    """Two hundred ways out of a folder."""
+    ups = (
+        "..",
+        ".",
+        "",
+        "...",
+        "%2e%2e",
+        "..%2f",
+        "%2e%2e%2f",
+        "..%5c",
+        "..\\",
+        "%252e%252e",
+        "..%00",
+        "..;",
+        "．．",
+        "‥",
+        "..%c0%af",
+        "~",
+        "$HOME",
+        "..\u2215",
+    )
+    ends = ("etc/passwd", "sixfold.db", "local.key", "server.key", "x.png", "store/blobs", "../x.png")
+    found = [f"{up}/{end}" for up, end in itertools.product(ups, ends)]
+    found += [f"a/{up}/{end}" for up, end in itertools.product(ups[:8], ends[:5])]
+    found += [
+        "/etc/passwd",
+        "//etc/passwd",
+        "a//b.png",
+        "a/",
+        "/",
+        ".",
+        "..",
+        "a/.",
+        "a/..",
+        "./a.png",
+        "a/./b.png",
+        "C:/x.png",
+        "C:\\x.png",
+        "\\\\host\\x.png",
+        "file:///etc/passwd",
+        "a\x00.png",
+        "a\n.png",
+        "a b.png",
+        "a%20b.png",
+        "é.png",
+        "a.png\u202e",
+        "a?b.png",
+        "a#b.png",
+        "a&b.png",
+        "a*b.png",
+        "a:b.png",
+        "a|b.png",
+        "'a.png",
+        '"a.png',
+        "a`b.png",
+        "{a}.png",
+        "~new/x.png",
+        "con\tfig.png",
+        " a.png",
+        "a.png ",
+        "\ufeffa.png",
+    ]
+    return list(dict.fromkeys(found))
+
+
+def files(folder: Path) -> set[str]:
+    """Every file below a folder."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_two_hundred_paths_lead_nowhere(home: House, tmp_path: Path) -> None:
+    paths = climbing()
+    assert len(paths) >= 190
+    for path in paths:
+        answer = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": path})
+        if answer.status_code == 200:  # a name that only looks bad: it lies inside
+            assert path == "x.png" or set(path) <= set("abcdefghijklmnopqrstuvwxyz./-_0123456789"), path
+            continue
+        assert answer.status_code == 422, path
+        assert answer.json()["detail"][0]["loc"] == ["query", "save_path"]
+    assert not (tmp_path.parent / "x.png").exists()
+    outside = {name for name in files(tmp_path) if name.endswith(".png") and not name.startswith("uploads/")}
+    assert outside == set()
+    secrets = [(tmp_path / "server.key").read_bytes()]
+    for path, prefix in itertools.product(paths, ("/media/", "/uploads/", "/static/", "/openapi/")):
+        for written in (path, quote(path, safe="")):
+            answer = await asked_raw(home, prefix + written)
+            assert answer[0] in {200, 404, 405, 307}, prefix + written
+            assert not any(secret in answer[1] for secret in secrets)
+            assert b"root:" not in answer[1]
+
+
+async def asked_raw(home: House, path: str) -> tuple[int, bytes]:
+    """Status and body for a path as an ASGI server hands it over: decoded, and never normalised."""
+    sent: list[dict[str, object]] = []
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": unquote(path),
+        "raw_path": path.encode("utf-8", "surrogatepass"),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"127.0.0.1:8600")],
+        "client": ("127.0.0.1", 4000),
+        "server": ("127.0.0.1", 8600),
+    }
+    await home.app(scope, receive, send)  # pyright: ignore[reportArgumentType]  # plain dictionaries, as servers send
+    status = next(int(str(m["status"])) for m in sent if m["type"] == "http.response.start")
+    body = b"".join(
+        m["body"] for m in sent if m["type"] == "http.response.body" and isinstance(m["body"], bytes)
+    )
+    return status, body
+
+
+async def test_no_url_of_the_corpus_reaches_this_machine(home: House) -> None:
+    hits: list[bytes] = []
+    home.product.fetcher._resolver._lookup = (
+        corpus.lookup
+    )  # names lead where the corpus says, and nobody is asked
+
+    async def canary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hits.append(await reader.read(100))
+        writer.close()
+
+    server = await asyncio.start_server(canary, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        gate = asyncio.Semaphore(16)
+
+        async def refused(url: str) -> tuple[str, int]:
+            async with gate:
+                body = {"source_image_url": url, "style_prompt": "ukiyo-e"}
+                answer = await home.client.post("/api/style-transfer", json=body, headers=home.bearer)
+                return url, answer.status_code
+
+        urls = [url for url in corpus.hostile_urls(port) if encodable(url)]
+        answers = await asyncio.gather(*map(refused, urls))
+    assert [pair for pair in answers if pair[1] != 422] == []
+    assert hits == []
+    assert await home.standing() == ("5.00", "0.00")
+
+
+def encodable(url: str) -> bool:
+    """Whether JSON can carry a URL at all."""
+    return not any("\ud800" <= char <= "\udfff" for char in url)
+
+
+HOSTILE = {
+    "deep arrays": b'{"prompt":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "deep objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "a huge integer": b'{"prompt":"x","seed":' + b"9" * 10_000 + b"}",
+    "a huge exponent": b'{"prompt":"x","seed":1e999999999}',
+    "not a number": b'{"prompt":"x","seed":NaN}',
+    "infinity": b'{"prompt":"x","seed":-Infinity}',
+    "a lone surrogate": b'{"prompt":"\\ud800"}',
+    "two lone surrogates": b'{"prompt":"\\udfff\\ud800"}',
+    "raw surrogates": b'{"prompt":"\xed\xa0\x80"}',
+    "bad UTF-8": b'{"prompt":"\xff\xfe"}',
+    "a raw control": b'{"prompt":"\x00"}',
+    "UTF-16": '{"prompt":"x"}'.encode("utf-16"),
+    "a comment": b'{"prompt":"x"/*y*/}',
+    "single quotes": b"{'prompt':'x'}",
+    "a trailing comma": b'{"prompt":"x",}',
+    "half an object": b'{"prompt":"x"',
+    "two objects": b'{"prompt":"x"}{"prompt":"y"}',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_no_body_breaks_a_parser(home: House, name: str) -> None:
+    browser = {"X-CSRF-Token": await signed_in(home)}
+    for path in ("/api/ra1", "/api/anime", "/api/style-transfer", "/api/containers/run", "/pages/make"):
+        headers = browser if path == "/pages/make" else home.bearer
+        answer = await home.client.post(path, content=HOSTILE[name], headers=headers)
+        too_large = path == "/pages/make" and len(HOSTILE[name]) > 16_384
+        assert answer.status_code in ({413} if too_large else {400, 422}), (path, answer.text)
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_odd_json_that_is_json_is_taken_for_what_it_says(home: House) -> None:
+    twice = await home.client.post("/api/ra1", content=b'{"prompt":"a","prompt":"b"}', headers=home.bearer)
+    escaped = await home.client.post(
+        "/api/ra1", content=b'{"prompt":"\\u0000\\ud83e\\udd8a"}', headers=home.bearer
+    )
+    whole = await home.client.post("/api/ra1", content=b'{"prompt":"x","seed":7.0}', headers=home.bearer)
+    keys = b'{"prompt":"x",' + b",".join(b'"k%d":0' % n for n in range(20_000)) + b"}"
+    many = await home.client.post("/api/ra1", content=keys, headers=home.bearer)
+    assert twice.json()["prompt_used"] == "b"
+    assert [a.status_code for a in (escaped, whole, many)] == [200] * 3
+
+
+async def test_a_body_over_its_limit_is_refused_in_every_dialect(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"json_body_bytes": 2000, "inline_body_bytes": 2000, "upload_body_bytes": 2000}
+    async with house(tmp_path, **limits) as home:
+        big = b'{"prompt":"' + b"x" * 2000 + b'"}'
+        for path, shape in (
+            ("/api/ra1", {"error", "status"}),
+            ("/api/style-transfer", {"detail"}),
+            ("/api/containers/run", {"error", "code", "status", "request_id"}),
+            ("/api/uploads", {"error", "code", "status", "request_id"}),
+        ):
+            told = await home.client.post(path, content=big, headers=home.bearer)
+            streamed = await home.client.post(path, content=slowly(big), headers=home.bearer)
+            lying = {**home.bearer, "Content-Length": "9" * 30}
+            lied = await home.client.post(path, content=b"{}", headers=lying)
+            assert [a.status_code for a in (told, streamed, lied)] == [413] * 3, path
+            assert set(told.json()) == shape
+
+
+async def test_a_small_body_where_none_is_expected_goes_unread(tmp_path: Path) -> None:
+    async with house(tmp_path) as home:
+        for path in ("/health", "/v1/models", "/api/services", "/api/containers/config", "/object_info"):
+            asked = [
+                await home.client.request("GET", path, content=body, headers=home.bearer)
+                for body in (b"{}", b"not json", slowly(b"x" * 1000), b"x" * 2**17)
+            ]
+            assert [answer.status_code for answer in asked] == [200, 200, 200, 413], path
+
+
+async def slowly(data: bytes) -> AsyncIterator[bytes]:
+    """A body in pieces."""
+    for start in range(0, len(data), 100):
+        yield data[start : start + 100]
+
+
+async def test_secrets_come_back_in_no_error_and_stand_in_no_log(home: House) -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("sixfold")
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.DEBUG)
+    canary = "sf_" + "canary0123456789" * 3
+    job = (
+        await home.client.post(
+            "/api/ra1", json={"prompt": "x", "response_mode": "polling"}, headers=home.bearer
+        )
+    ).json()
+    try:
+        answers = [
+            await home.client.post("/api/ra1", json={"api_key": canary, "prompt": "x"}),
+            await home.client.post("/api/ra1", content=canary.encode() + b"{", headers=bearer(canary)),
+            await home.client.get("/api/account", headers=bearer(canary)),
+            await home.client.get("/create_image", params={**SMALL, "token": canary}, headers=bearer(canary)),
+            await home.client.get("/signin", params={"token": canary}),
+            await home.client.post("/signin", data={"email": "a@b.c", "password": canary}),
+            await home.client.get(f"/media/{canary}"),
+            await home.client.get(f"/api/containers/predictions/{canary}", headers=home.bearer),
+            await home.client.get(job["status_url"]),
+            await home.client.post(
+                "/api/style-transfer", json={"source_image_url": canary, "style_prompt": "x"}
+            ),
+            await home.client.post(
+                "/api/containers/run", json={"model": "ra2", "input": {"prompt": "FAIL"}}, headers=home.bearer
+            ),
+        ]
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert not any(canary in answer.text for answer in answers)
+    assert not any("Traceback" in answer.text for answer in answers)
+    written = stream.getvalue()
+    assert "sixfold.access" in written
+    for secret in (canary, home.key, job["job_id"], "canary0123456789"):
+        assert secret not in written
+    stored = databases.stored_bytes(home.product.settings.database_url, home.product.settings.data_dir)
+    assert home.key.encode() not in stored
+    assert canary.encode() not in stored
+
+
+async def test_a_bug_is_a_500_in_its_faces_dialect_and_says_nothing(
+    home: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    await home.product.database.close()  # what no request can do
+    seen = []
+    for method, path, shape in (
+        ("POST", "/api/ra1", {"error", "status"}),
+        ("GET", "/create_image?prompt=x", {"detail"}),
+        ("GET", "/api/account", {"error", "code", "status", "request_id"}),
+    ):
+        answer = await home.client.request(
+            method, path, headers=home.bearer, json={} if method == "POST" else None
+        )
+        assert answer.status_code in {500, 503}
+        assert set(answer.json()) == shape
+        assert "sqlite" not in answer.text
+        assert answer.headers["X-Request-Id"].startswith("req_")
+        seen.append(answer.status_code)
+    assert "closed database" in caplog.text or 500 not in seen

@@ -1,0 +1,189 @@
+"""Predictions: run, list, show, cancel, follow; each with its receipt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import asgi, bootstrap
+from tests.api.app_fixture import House, bearer, client, house, small_models
+
+RUN = "/api/containers/run"
+LIST = "/api/containers/predictions"
+
+
+def ordered(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
+    """A run's body."""
+    return {"model": "ra2", "input": {"prompt": prompt, "width": 64, "height": 64}, **more}
+
+
+async def test_a_run_gives_the_whole_prediction(home: House) -> None:
+    answer = await home.client.post(RUN, json=ordered(), headers=home.bearer)
+    told = answer.json()
+    assert answer.status_code == 200
+    assert told["prediction_id"] == told["id"]
+    assert (told["status"], told["model"], told["progress"]) == ("succeeded", "ra2", 1.0)
+    assert (told["cost"], told["credits_charged"]) == ("0.04", 4)
+    assert told["input"]["prompt"] == "a fox"
+    assert set(told["output"]) == {"url", "content_type", "width", "height"}
+    assert set(told["metrics"]) == {"queue_ms", "cold_start_ms", "predict_ms"}
+    assert told["logs"] == "painting for ra2"
+    shown = await home.client.get(told["urls"]["get"], headers=home.bearer)
+    assert shown.json() == told
+
+
+async def test_a_receipt_has_six_stations_in_order(home: House) -> None:
+    told = (await home.client.post(RUN, json=ordered(), headers=home.bearer)).json()
+    receipt = told["receipt"]
+    assert [s["name"] for s in receipt] == ["priced", "held", "queued", "run", "stored", "captured"]
+    moments = [station["at"] for station in receipt]
+    assert moments == sorted(moments)
+    assert [s["usd"] for s in receipt] == ["0.04", "0.04", None, None, None, "0.04"]
+    assert all(s["ms"] is None or s["ms"] >= 0 for s in receipt)
+    failed = (await home.client.post(RUN, json=ordered("FAIL"), headers=home.bearer)).json()
+    assert [s["at"] is None for s in failed["receipt"]] == [False, False, False, False, True, True]
+    assert failed["receipt"][5]["usd"] == "0.00"
+    assert (failed["status"], failed["error"], failed["cost"]) == ("failed", "The paint has run out", "0.00")
+    assert failed["credits_charged"] == 0
+
+
+REFUSED: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["model"]),
+    ({"model": 5, "input": [], "wait": -1}, ["model", "input", "wait"]),
+    ({"model": "ra2", "wait": 601}, ["wait"]),
+    ({"model": "ra2", "wait": True}, ["wait"]),
+    ({"model": "ra2", "input": {"width": 1}}, ["prompt", "width"]),
+]
+
+
+@pytest.mark.parametrize(("body", "names"), REFUSED)
+async def test_every_refused_input_is_told(home: House, body: dict[str, Any], names: list[str]) -> None:
+    answer = await home.client.post(RUN, json=body, headers=home.bearer)
+    told = answer.json()
+    assert (answer.status_code, told["code"]) == (400, "invalid_input")
+    assert [item["input"] for item in told["errors"]] == names
+    assert all(set(item) == {"input", "message"} for item in told["errors"])
+
+
+async def test_keys_models_and_money(home: House) -> None:
+    keyless = await home.client.post(RUN, content=b"not json")
+    unknown = await home.client.post(RUN, json={"model": "nope"}, headers=home.bearer)
+    poor = await home.client.post(RUN, json=ordered(), headers=bearer(home.poor))
+    told = [(a.status_code, a.json()["code"]) for a in (keyless, unknown, poor)]
+    assert told == [(401, "invalid_api_key"), (404, "not_found"), (402, "insufficient_credits")]
+    assert keyless.headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_canceling(home: House) -> None:
+    for prompt in ("SLOW one", "SLOW two"):
+        queued = await home.client.post(RUN, json=ordered(prompt, wait=0), headers=home.bearer)
+        assert queued.status_code == 202
+        method = "PUT" if "two" in prompt else "POST"
+        told = await home.client.request(method, queued.json()["urls"]["cancel"], headers=home.bearer)
+        assert told.json()["status"] in {"running", "canceled"}
+        async with asyncio.timeout(60):
+            while told.json()["status"] != "canceled":
+                told = await home.client.delete(queued.json()["urls"]["get"], headers=home.bearer)
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_lists_are_paged_and_filtered(home: House) -> None:
+    for prompt in ("a", "b", "FAIL"):
+        await home.client.post(RUN, json=ordered(prompt), headers=home.bearer)
+    first = (await home.client.get(LIST, params={"limit": 2}, headers=home.bearer)).json()
+    query = {"limit": 2, "cursor": first["next_cursor"]}
+    second = (await home.client.get(LIST, params=query, headers=home.bearer)).json()
+    prompts = [p["input"]["prompt"] for p in first["predictions"] + second["predictions"]]
+    assert prompts == ["FAIL", "b", "a"]
+    assert second["next_cursor"] is None
+    failed = (await home.client.get(LIST, params={"status": "failed"}, headers=home.bearer)).json()
+    assert [p["status"] for p in failed["predictions"]] == ["failed"]
+    wrong = ({"status": "canceling"}, {"limit": "0"}, {"limit": "x"}, {"model": "x" * 200}, {"cursor": "x"})
+    for query in wrong:
+        assert (await home.client.get(LIST, params=query, headers=home.bearer)).status_code == 400
+
+
+def events(text: str) -> list[tuple[int, str, dict[str, Any]]]:
+    """The events of a stream: id, name, data."""
+    found = []
+    for block in text.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        found.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
+    return found
+
+
+async def test_a_prediction_can_be_followed(home: House) -> None:
+    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+    answer = await home.client.get(queued["urls"]["events"], headers=home.bearer)
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    seen = events(answer.text)
+    numbers = [number for number, _, _ in seen]
+    assert numbers == sorted(set(numbers))
+    assert (seen[0][1], seen[0][2]["status"]) == ("status", "queued")
+    assert isinstance(seen[0][2]["queue_position"], int)
+    assert seen[-1][2]["status"] == "succeeded"
+    assert {name for _, name, _ in seen} == {"status", "progress", "log"}
+
+
+async def test_whoever_comes_back_hears_what_he_missed_and_nothing_twice(home: House) -> None:
+    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+    url = queued["urls"]["events"]
+    whole = events((await home.client.get(url, headers=home.bearer)).text)
+    third = whole[2][0]
+    rest = await home.client.get(url, headers={**home.bearer, "Last-Event-ID": str(third)})
+    assert events(rest.text) == whole[3:]
+    last = {**home.bearer, "Last-Event-ID": str(whole[-1][0])}
+    assert (await home.client.get(url, headers=last)).text == ": nothing more\n\n"
+
+
+async def test_events_go_on_with_higher_numbers_after_a_restart(tmp_path: Path) -> None:
+    async with house(tmp_path) as before:
+        told = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
+        url = told["urls"]["events"]
+        seen = events((await before.client.get(url, headers=before.bearer)).text)
+        header, settings = before.bearer, before.product.settings
+    product = bootstrap.build(settings, small_models())
+    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
+        header = {**header, "Last-Event-ID": str(seen[-2][0])}
+        ((number, name, data),) = events((await visitor.get(url, headers=header)).text)
+    assert number > seen[-2][0]
+    assert (name, data["status"], data["output"]) == ("status", "succeeded", told["output"])
+
+
+async def test_an_ended_prediction_ends_its_stream_once(home: House) -> None:
+    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+    url = queued["urls"]["events"]
+    whole = events((await home.client.get(url, headers=home.bearer)).text)
+    for _ in range(2):
+        await home.client.delete(queued["urls"]["get"], headers=home.bearer)
+    again = events((await home.client.get(url, headers=home.bearer)).text)
+    assert [event[:2] for event in again] == [event[:2] for event in whole]
+    ends = [data["status"] for _, name, data in again if name == "status" and data["completed_at"]]
+    assert ends == ["succeeded"]
+
+
+async def test_a_stream_resumed_behind_the_end_is_empty_after_a_restart(tmp_path: Path) -> None:
+    async with house(tmp_path) as before:
+        made = (await before.client.post(RUN, json=ordered(), headers=before.bearer)).json()
+        url = made["urls"]["events"]
+        seen = events((await before.client.get(url, headers=before.bearer)).text)
+        key, settings = before.bearer, before.product.settings
+    for _ in range(2):
+        product = bootstrap.build(settings, small_models())
+        async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
+            ((number, name, data),) = events((await visitor.get(url, headers=key)).text)
+            assert (name, data["status"]) == ("status", "succeeded")
+            for last in (seen[-1][0], number):
+                behind = {**key, "Last-Event-ID": str(last)}
+                assert (await visitor.get(url, headers=behind)).text == ": nothing more\n\n"
+
+
+async def test_a_number_above_all_others_does_not_hide_the_end(home: House) -> None:
+    queued = (await home.client.post(RUN, json=ordered("LATE", wait=0), headers=home.bearer)).json()
+    ahead = {**home.bearer, "Last-Event-ID": "99999999998"}
+    seen = events((await home.client.get(queued["urls"]["events"], headers=ahead)).text)
+    assert [(number, data["status"]) for number, _, data in seen] == [(99999999999, "succeeded")]

@@ -1,0 +1,284 @@
+"""Area E's open routes, field by field against the contract."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold.settings import Settings
+from tests.api.app_fixture import House, house
+
+CONFIG = "/api/containers/config"
+TEMPLATES = "/api/containers/templates"
+
+# name, hardware, idleSeconds, minVramGb, diskGb, serverless, priceHourText, outputKind
+TABLE = """
+text-llm          gpu-32gb    20  32  80   no  $1.42 text
+anime-image       gpu-48gb-b  180 48  80   yes $1.65 image
+fast-image-space  gpu-80gb-b  180 60  80   no  $4.78 image
+fast-image-native gpu-80gb-b  180 60  80   no  $4.78 image
+video-fx          gpu-24gb-a  n/a n/a n/a  no  $0.35 video
+world-model       gpu-24gb-b  120 20  n/a  no  $0.54 image
+motion-model      gpu-24gb-b  120 20  n/a  no  $0.54 json
+tts-a             gpu-24gb-a  30  16  n/a  yes $0.42 audio
+tts-b             gpu-24gb-a  60  n/a n/a  no  $0.35 audio
+tts-b-gpu         gpu-24gb-a  60  n/a n/a  no  $0.35 audio
+piano             gpu-24gb-a  30  n/a 2    yes $0.42 audio
+music-diffusion   gpu-80gb-a  180 24  40   no  $2.62 audio
+song-gen          gpu-24gb-b  10  24  40   yes $0.65 audio
+stem-separator    gpu-24gb-a  120 8   n/a  no  $0.35 file
+upscaler          gpu-24gb-a  90  8   n/a  no  $0.35 image
+bg-remover        gpu-24gb-a  60  n/a n/a  no  $0.35 image
+depth-fx          gpu-24gb-a  60  4   n/a  no  $0.35 file
+inpaint-cleaner   gpu-24gb-a  60  4   n/a  no  $0.35 image
+image-to-3d-voxel gpu-24gb-a  90  8   20   no  $0.35 file
+image-to-3d-pbr   gpu-24gb-b  120 24  40   no  $0.54 model3d
+vectorizer        gpu-24gb-a  30  n/a n/a  no  $0.35 file
+speech-to-speech  gpu-24gb-b  300 20  n/a  no  $0.54 json
+media-encode      gpu-16gb-a  120 n/a n/a  no  $0.30 file
+media-optimizer   gpu-24gb-b  90  n/a n/a  no  $0.54 json
+embeddings        gpu-16gb-a  120 n/a n/a  no  $0.30 json
+video-t2v         gpu-48gb-b  300 40  200  no  $1.38 video
+"""
+
+# name, type, default, required, min, max, choices: `-` is none
+INPUTS = """
+text-llm: prompt string - req - - | system string - - - - | image image - - - - |
+  max_tokens integer 1024 - 1 32768 | temperature number 0.7 - 0 2 | top_p number 0.8 - 0 1
+anime-image: prompt string - req - - | negative_prompt string - - - - | width integer 832 - 512 1536 |
+  height integer 1216 - 512 1536 | num_inference_steps integer 28 - 10 50 | guidance_scale number 4 - 1 8 |
+  seed integer -1 - -1 2147483647 | output_format string webp - - - webp,png,jpeg
+fast-image-space: prompt string - req - - | negative_prompt string - - - - | width integer 1024 - 256 2048 |
+  height integer 1024 - 256 2048 | num_inference_steps integer 4 - 1 12 | seed integer 0 - 0 2147483647 |
+  randomize_seed boolean true - - -
+fast-image-native: prompt string - req - - | negative_prompt string - - - - | width integer 1024 - 256 2048 |
+  height integer 1024 - 256 2048 | num_inference_steps integer 4 - 1 12 | seed integer -1 - -1 2147483647 |
+  output_format string webp - - - webp,png,jpeg
+video-fx: video video - req - - | num_levels integer 25 - 2 256 |
+  output_codec string h264_hw - - - h264_hw,av1_hw
+world-model: prompt string - - - - | keys string - - - - | steps integer 1 - 1 64
+motion-model: prompt string - - - - | steps integer 40 - 1 400
+tts-a: input string * req - - | voice string - - - - | voice_sample audio - - - - |
+  response_format string mp3 - - - mp3,opus,wav | speed number 1 - 0.25 4 | language string - - - -
+tts-b: text string - req - - | voice string ava - - - * | voice_sample audio - - - - |
+  format string mp3 - - - mp3,opus,wav
+tts-b-gpu: text string - req - - | voice string ava - - - * | voice_sample audio - - - - |
+  format string mp3 - - - mp3,opus,wav
+piano: model string open-piano-baroque - - - open-piano-baroque,open-piano-jazz,open-piano-minimal |
+  sound string studio - - - felt,studio,bright | bars integer 8 - 1 32 | tempo integer 108 - 40 220 |
+  key string C - - - C,D,E,F,G,A,B | seed integer 17 - 0 2147483647 | policy_url string - - - -
+music-diffusion: prompt string - req - - | lyrics string [Instrumental] - - - | duration integer 30 - 10 300 |
+  bpm integer 120 - 40 240 | key string * - - - | seed integer 17 - 0 2147483647 | steps integer 8 - 1 20
+song-gen: style string - req - - | lyrics string - req - - | cot string full - - - full,melody,off |
+  seed integer 831001 - 0 - | abc string - - - - | cfg_scale number 0 - 0 20 | ode_steps integer 32 - 1 128 |
+  semantic_max_tokens integer 9000 - 200 9000 | format string mp3 - - - mp3,wav,flac
+stem-separator: audio audio - req - - | stems string two - - - two,four | format string mp3 - - - mp3,wav |
+  model string htdemucs - - - htdemucs,htdemucs_ft,mdx_extra
+upscaler: image image - req - - | scale integer 4 - * * 2,4 | model string general - - - general,anime |
+  face_enhance boolean false - - -
+bg-remover: image image - req - - |
+  model string isnet-general-use - - - isnet-general-use,u2net,u2netp,isnet-anime,birefnet-general
+depth-fx: image image - req - - | effect string parallax - - - parallax,depth,heatmap,normals |
+  strength number 0.55 - 0.1 1 | seconds integer 3 - 1 6
+inpaint-cleaner: image image - req - - | mask image - req - - | grow integer 8 - 0 64 |
+  feather integer 6 - 0 32
+image-to-3d-voxel: image image - req - - | style string voxel48 - - - mesh,voxel32,voxel48,voxel64 |
+  foreground_ratio number 0.85 - 0.5 0.95 | mc_resolution integer 256 - * * 128,192,256
+image-to-3d-pbr: image image - req - - | resolution integer 1536 - * * 1024,1536 |
+  texture_size integer 2048 - * * 1024,2048,4096 | decimation_target integer 500000 - 10000 2000000 |
+  remesh boolean true - - - | seed integer - - * * | fov number - - * *
+vectorizer: image image - req - - | preset string poster - - - poster,logo,photo,pixel |
+  speckle integer 6 - 0 64 | color_precision integer 6 - 3 8
+speech-to-speech: task string converse - - - converse,transcribe,speak,chat | audio audio - - - - |
+  text string - - - - | system_prompt string - - - - | history string - - - - |
+  enable_reasoning boolean false - - - | audio_format string mp3 - - - mp3,wav
+media-encode: media file - req - - |
+  operation string transcode-mp4 req - - audio-mp3,gif,thumbnail,transcode-mp4,transcode-webm,waveform |
+  width integer - - 16 4096 | start number - - * * | duration number - - * *
+media-optimizer: media file - req - - |
+  operation string image-responsive req - - image-responsive,image-cdn-auto,video-av1-ladder |
+  widths string 320,640,960,1280 - - - | heights string 360,720,1080 - - - | formats string webp - - - |
+  quality integer 85 - 1 100
+embeddings: texts string - req - - | normalize boolean true - - -
+video-t2v: prompt string - req - - | negative_prompt string - - - - | num_frames integer 81 - 17 121 |
+  resolution string 480x480 - - - 480x480,480x832,832x480,720x1280,1280x720 | steps integer 27 - 8 50 |
+  guidance number 4 - 1 10 | seed integer - - * * | cache_accel boolean true - - - | image image - - - -
+"""
+VOICES = """ava ben chloe dan ella finn grace henry isla jack lucia mateo sofia diego camille hugo manon louis
+anna felix lena giulia marco beatriz joao ines"""
+
+
+def declared() -> dict[str, list[list[str]]]:
+    """The contract's inputs by template."""
+    found: dict[str, list[list[str]]] = {}
+    for block in INPUTS.strip().replace("\n  ", " ").splitlines():
+        name, _, rest = block.partition(":")
+        found[name] = [[str(word) for word in part.split()] for part in rest.split("|")]
+    return found
+
+
+def value(text: str, kind: str) -> Any:
+    """A default of the table as JSON has it."""
+    if text == "-":
+        return None
+    return json.loads(text) if kind in {"integer", "number", "boolean"} else text
+
+
+async def configured(home: House) -> dict[str, Any]:
+    """E1, without a key."""
+    answer = await home.client.get(CONFIG)
+    assert answer.status_code == 200
+    return answer.json()
+
+
+async def test_the_configuration_has_every_key_of_the_contract(home: House) -> None:
+    told = await configured(home)
+    assert (told["success"], told["defaultHardware"], told["defaultIdleSecs"]) == (True, "gpu-24gb-b", 120)
+    assert told["outputKinds"] == ["auto", "image", "video", "audio", "json", "text", "file", "model3d"]
+    assert told["queueApi"] == {
+        "ensureAndRun": "/api/containers/run",
+        "join": "/api/containers/{model_id}/queue/join",
+        "status": "/api/containers/predictions/{prediction_id}",
+    }
+    assert told["sessionsApi"] == {
+        "create": "/api/containers/{model_id}/sessions",
+        "status": "/api/containers/sessions/{session_id}",
+        "close": "/api/containers/sessions/{session_id}",
+        "ws": "/ws/containers/sessions/{session_id}",
+    }
+    spaces = told["spacesApi"]
+    assert (spaces["import"], spaces["port"], spaces["runtime"]) == (
+        "/api/containers/spaces/import",
+        7860,
+        "webui-runtime",
+    )
+    assert len(spaces["accepts"]) == 2
+    assert told["artifactMounts"] == {
+        "inputField": "_artifacts_mounts",
+        "mode": "virtual-object-store",
+        "mountPath": "/mnt/sixfold/artifacts",
+        "supported": True,
+    }
+    assert told["workflowBridge"] == {
+        "node": "SixfoldTemplate",
+        "templateRef": "template:{template_name}",
+        "workflow": "/api/graph/spaces/api-contract/download",
+    }
+
+
+async def test_the_hardware_is_the_contracts_in_its_order(home: House) -> None:
+    rows = """
+        gpu-80gb-a|80 GB class A|8.0|80|80|$2.62
+        gpu-80gb-b|80 GB class B|9.0|80|80|$4.78
+        gpu-141gb|141 GB|9.0|141|141|$6.38
+        gpu-48gb-a|48 GB class A|8.6|48|48|$0.64
+        gpu-48gb-b|48 GB class B|8.9|48|48|$1.38
+        gpu-24gb-a|24 GB class A|8.6|24|24|$0.35
+        gpu-24gb-b|24 GB class B|8.9|24|24|$0.54
+        gpu-16gb-a|16 GB|7.5|16|16|$0.30
+        gpu-32gb|32 GB|12.0|32|32|$1.42
+    """
+    told = (await home.client.get("/api/containers/hardware")).json()["hardware"]
+    keys = ("id", "label", "cc", "vramGb", "ramGb", "priceHourText")
+    found = ["|".join(str(entry[key]) for key in keys) for entry in told]
+    assert found == [row.strip() for row in rows.strip().splitlines()]
+    assert all(isinstance(entry["gpu"], str) and entry["gpu"] for entry in told)
+    assert (await configured(home))["hardware"] == told
+
+
+async def test_every_template_says_what_the_contract_says_of_it(home: House) -> None:
+    listed = {each["name"]: each for each in (await home.client.get(TEMPLATES)).json()["templates"]}
+    assert (await configured(home))["templates"] == list(listed.values())
+    for line in TABLE.strip().splitlines():
+        name, hardware, idle, vram, disk, serverless, price, kind = line.split()
+        told = listed[name]
+        numbers = [None if text == "n/a" else int(text) for text in (idle, vram, disk)]
+        assert [told["idleSeconds"], told["minVramGb"], told["diskGb"]] == numbers, name
+        shown = (told["hardware"], told["serverless"], told["priceHourText"], told["schema"]["outputKind"])
+        assert shown == (hardware, serverless == "yes", price, kind), name
+        assert told["image"] == f"sixfold/{name}"
+        assert told["verified"] is False
+        assert told["category"] in {"Text", "Image", "Audio", "3D", None}
+        assert told["schema"]["session"] is (name in {"world-model", "motion-model"})
+        assert (await home.client.get(f"{TEMPLATES}/{name}")).json() == told
+
+
+def row_of(item: dict[str, Any]) -> list[Any]:
+    """An input as the contract's table has it."""
+    return [item[key] for key in ("name", "type", "default", "required", "min", "max", "choices")]
+
+
+def wanted_of(row: list[str], told: list[Any]) -> list[Any]:
+    """A row of the table with its types; where it is silent (`*`), what was told."""
+    name, kind, default, required, least, most, *choices = row
+    bounds = [
+        was if text == "*" else (None if text == "-" else float(text))
+        for text, was in ((least, told[4]), (most, told[5]))
+    ]
+    first = told[2] if default == "*" or (default == "-" and told[2] == "") else value(default, kind)
+    known = VOICES.split() if choices == ["*"] else (choices[0].split(",") if choices else [])
+    return [name, kind, first, required == "req", *bounds, known]
+
+
+async def test_every_input_is_the_contracts(home: House) -> None:
+    listed = {each["name"]: each for each in (await home.client.get(TEMPLATES)).json()["templates"]}
+    different: dict[str, Any] = {}
+    for name, rows in declared().items():
+        told = [row_of(item) for item in listed[name]["schema"]["inputs"]]
+        orders = [item["order"] for item in listed[name]["schema"]["inputs"]]
+        assert orders == list(range(len(told))), name
+        names = [row[0] for row in rows]
+        if [row[0] for row in told] != names:
+            different[name] = ([row[0] for row in told], names)
+            continue
+        for row, wanted in zip(told, rows, strict=True):
+            if row != wanted_of(wanted, row):
+                different[f"{name}.{row[0]}"] = (row, wanted)
+    assert different == {}
+
+
+async def test_text_has_variants_and_the_space_its_runtime(home: House) -> None:
+    told = (await home.client.get(f"{TEMPLATES}/text-llm")).json()
+    assert told["modelVariants"] == ["auto", "uncensored-gguf", "dynamic-v3"]
+    assert told["defaultModelVariant"] == "auto"
+    space = (await home.client.get(f"{TEMPLATES}/fast-image-space")).json()["schema"]
+    assert (space["runtime"], space["apiName"]) == ("webui-runtime", "generate_image")
+    assert {"spaceId", "dockerArgs"} <= space.keys()
+    unknown = await home.client.get(f"{TEMPLATES}/nothing")
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
+
+
+async def test_the_configuration_is_packed_and_known_by_its_tag(home: House) -> None:
+    plain = await home.client.get(CONFIG, headers={"Accept-Encoding": "identity"})
+    request = home.client.build_request("GET", CONFIG, headers={"Accept-Encoding": "gzip"})
+    packed = await home.client.send(request, stream=True)
+    raw = b"".join([piece async for piece in packed.aiter_raw()])
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(raw) == plain.content
+    assert packed.headers["ETag"] != plain.headers["ETag"]
+    for tag in (plain.headers["ETag"], packed.headers["ETag"], f'W/{plain.headers["ETag"]}, "x"', "*"):
+        again = await home.client.get(CONFIG, headers={"If-None-Match": tag})
+        assert (again.status_code, again.content) == (304, b"")
+    other = await home.client.get(CONFIG, headers={"If-None-Match": '"other"'})
+    assert other.status_code == 200
+
+
+async def test_the_operators_idle_time_stands_over_every_templates(tmp_path: Path) -> None:
+    async with house(tmp_path, idle_seconds=3.0) as home:
+        told = await configured(home)
+        assert told["defaultIdleSecs"] == 3
+        assert {each["idleSeconds"] for each in told["templates"]} == {3}
+
+
+@pytest.mark.parametrize("path", [CONFIG, TEMPLATES, "/api/containers/hardware"])
+async def test_the_lists_need_no_key_but_a_wrong_one_is_none(home: House, path: str) -> None:
+    async with home.visitor("203.0.113.9", "http://example.com") as stranger:
+        answer: httpx.Response = await stranger.get(path)
+    assert answer.status_code == 200
+    assert Settings().idle_seconds is None

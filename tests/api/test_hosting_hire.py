@@ -1,0 +1,240 @@
+"""Runs of templates: by the hour, on other hardware, in a queue, quoted, with files mounted."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold.core.accounts import keys, rights
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.states import State
+from tests.api.app_fixture import House, bearer, house, small_models
+
+RUN = "/api/containers/run"
+HOUR_US = 3_600_000_000
+
+
+def models() -> Mapping[str, Any]:
+    """The small catalogue, with three templates served by tiny engines: a painter, an echo, a slow one."""
+    document = small_models()
+    prompt = {"type": "string", "required": True, "max_chars": 100}
+    base = {"title": "t", "description": "d", "output_kind": "file", "price": "container-time"}
+    engine = {**document["engines"]["scene-painter"], "concurrency": 1}
+    echo = {**engine, "factory": "sixfold.engines.testing:EchoEngine"}
+    tiny = {
+        "anime-image": {**base, "engines": ["scene-painter"], "inputs": {"prompt": prompt}},
+        "embeddings": {**base, "price": "embeddings", "engines": ["echo"], "inputs": {"prompt": prompt}},
+        "media-encode": {
+            **base,
+            "engines": ["echo"],
+            "inputs": {"media": {"type": "file", "required": True}, "width": {"type": "integer", "min": 16}},
+        },
+        "bg-remover": {**base, "engines": ["echo"], "inputs": {"image": {"type": "image", "required": True}}},
+    }
+    return {
+        "engines": {**document["engines"], "scene-painter": engine, "echo": echo},
+        "models": {**document["models"], **tiny},
+    }
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with those templates."""
+    async with house(tmp_path, models()) as found:
+        yield found
+
+
+def painted(prompt: str = "a fox", **more: Any) -> dict[str, Any]:
+    """A run's body."""
+    return {"model": "anime-image", "input": {"prompt": prompt}, **more}
+
+
+async def post(home: House, path: str, body: Any, status: int) -> dict[str, Any]:
+    """What a POST of the first account is answered."""
+    answer = await home.client.post(path, json=body, headers=home.bearer)
+    assert answer.status_code == status, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def cost_of(home: House, prediction_id: str) -> int:
+    """What was captured, in micro-dollars."""
+    row = await home.product.pipeline.get(prediction_id, Tenant(home.account.id))
+    return row.cost
+
+
+async def test_time_is_paid_to_the_micro_dollar_at_the_templates_price(home: House) -> None:
+    told = await post(home, RUN, painted("LATE"), 200)
+    run_us = round(told["metrics"]["predict_ms"] * 1000)
+    assert run_us >= 200_000
+    assert await cost_of(home, told["id"]) == -(-1_650_000 * run_us // HOUR_US)
+    assert told["hardware"] == "gpu-48gb-b"
+    assert (told["queue_position"], told["eta_seconds"]) == (None, None)
+    other = await post(home, RUN, painted("LATE", hardware="gpu-48gb-a"), 200)
+    run_us = round(other["metrics"]["predict_ms"] * 1000)
+    assert await cost_of(home, other["id"]) == -(-640_000 * run_us // HOUR_US)
+    assert other["hardware"] == "gpu-48gb-a"
+    assert await home.faults() == ()
+
+
+async def test_the_hold_is_the_price_of_the_longest_run(home: House) -> None:
+    queued = await post(home, RUN, painted("SLOW", wait=0), 202)
+    assert await home.standing() == ("5.00", "0.275")  # 1.65 USD x 600 s / 3600 s
+    await post(home, queued["urls"]["cancel"], {}, 200)
+    await home.until("5.00", "0.00")
+
+
+async def test_a_service_that_is_a_template_is_paid_by_time_here(home: House) -> None:
+    told = await post(home, RUN, {"model": "embeddings", "input": {"prompt": "x"}}, 200)
+    run_us = round(told["metrics"]["predict_ms"] * 1000)
+    assert await cost_of(home, told["id"]) == -(-300_000 * run_us // HOUR_US)
+
+
+REFUSED: list[tuple[dict[str, Any], int, list[str]]] = [
+    (painted(hardware="gpu-9000"), 400, ["hardware"]),
+    (painted(hardware="gpu-24gb-a"), 400, ["hardware"]),
+    (painted(variant="auto"), 400, ["variant"]),
+    ({"model": "text-llm", "input": {"prompt": "x"}, "variant": "other"}, 400, ["variant"]),
+    (
+        {"model": "text-llm", "input": {"top_p": 2, "temperature": "x"}},
+        400,
+        ["prompt", "temperature", "top_p"],
+    ),
+    ({"model": "ra2", "input": {"prompt": "x"}, "hardware": "gpu-16gb-a"}, 400, ["hardware"]),
+    (painted(webhook="ftp://example.com"), 400, ["webhook"]),
+    (
+        {"model": 1, "hardware": 1, "variant": [], "webhook": {}},
+        400,
+        ["model", "hardware", "variant", "webhook"],
+    ),
+    ({"model": "media-encode", "input": {"media": "/mnt/sixfold/artifacts/a.mp4"}}, 400, ["media"]),
+    (painted(_artifacts_mounts=["x"]), 400, ["_artifacts_mounts"]),
+    (painted(_artifacts_mounts={"../x": "blob_1"}), 400, ["_artifacts_mounts"]),
+    (painted(_artifacts_mounts={"a.png": "blob_1"}), 400, ["_artifacts_mounts.a.png"]),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "names"), REFUSED)
+async def test_what_cannot_be_hired_is_said(
+    home: House, body: dict[str, Any], status: int, names: list[str]
+) -> None:
+    told = await post(home, RUN, body, status)
+    assert told["code"] == "invalid_input"
+    assert [item["input"] for item in told["errors"]] == names
+
+
+async def test_a_queue_is_joined_with_the_reply_of_the_contract(home: House) -> None:
+    told = await post(home, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
+    prediction_id = told["prediction_id"]
+    own = f"/api/containers/predictions/{prediction_id}"
+    assert told == {
+        "prediction_id": prediction_id,
+        "status": "queued",
+        "queue_position": 0,
+        "status_url": own,
+        "cancel_url": f"{own}/cancel",
+        "events_url": f"{own}/events",
+    }
+    behind = [
+        await post(home, "/api/containers/anime-image/queue/join", {"input": {"prompt": "SLOW"}}, 202)
+        for _ in range(2)
+    ]
+    shown = (await home.client.get(behind[1]["status_url"], headers=home.bearer)).json()
+    assert shown["status"] == "queued"
+    assert shown["queue_position"] == 1
+    assert shown["eta_seconds"] > 0
+    foreign = await home.client.get(told["status_url"], headers=bearer(home.other))
+    assert foreign.status_code == 404
+    for each in (told, *behind):
+        await post(home, each["cancel_url"], {}, 200)
+    await home.until("5.00", "0.00")
+
+
+async def test_a_quote_names_price_hold_and_time_and_changes_nothing(home: House) -> None:
+    path = "/api/containers/anime-image/quote"
+    told = await post(home, path, {"input": {"prompt": "x"}}, 200)
+    assert set(told) == {"price_usd", "hold_usd", "eta_seconds", "cold"}
+    assert (told["hold_usd"], told["cold"]) == ("0.275", True)
+    assert 0 < float(told["price_usd"]) < 0.275
+    await post(home, RUN, painted(), 200)
+    warm = await post(home, path, {"input": {"prompt": "x"}, "hardware": "gpu-48gb-a"}, 200)
+    assert warm["cold"] is False
+    assert warm["eta_seconds"] < told["eta_seconds"]
+    assert float(warm["price_usd"]) < float(told["price_usd"])
+    fixed = await post(home, "/api/containers/ra2/quote", {"input": {"prompt": "x"}}, 200)
+    assert (fixed["price_usd"], fixed["hold_usd"]) == ("0.04", "0.04")
+    await post(home, path, {"input": {}}, 400)
+    await post(home, "/api/containers/nothing/quote", {"input": {}}, 404)
+
+
+async def test_what_nothing_serves_is_refused_at_once_with_what_would(home: House) -> None:
+    for path, body in (
+        (RUN, {"model": "text-llm", "input": {"prompt": "x"}, "variant": "dynamic-v3"}),
+        ("/api/containers/text-llm/queue/join", {"input": {"prompt": "x"}}),
+        ("/api/containers/text-llm/quote", {"input": {"prompt": "x"}}),
+    ):
+        told = await post(home, path, body, 503)
+        assert told["code"] == "engine_unavailable"
+        assert all(word in told["error"] for word in ("Ollama", "llama.cpp", "vLLM", "OPENAI_API_KEY"))
+    listed = (await home.client.get("/api/containers/predictions", headers=home.bearer)).json()
+    assert listed["predictions"] == []
+
+
+async def test_a_full_queue_says_when_to_ask_again(tmp_path: Path) -> None:
+    async with house(tmp_path, models(), queue_limit=1, drain_seconds=0) as home:
+        first = await post(home, RUN, painted("SLOW", wait=0), 202)
+        prediction = await home.product.pipeline.get(first["id"], Tenant(home.account.id))
+        async for event in home.product.pipeline.events(prediction):
+            if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
+                break
+        await post(home, RUN, painted("SLOW", wait=0), 202)
+        answer = await home.client.post(RUN, json=painted(wait=0), headers=home.bearer)
+        assert (answer.status_code, answer.json()["code"]) == (429, "queue_full")
+        assert int(answer.headers["Retry-After"]) >= 1
+
+
+async def test_mounted_files_reach_the_inputs_and_the_worker(home: House) -> None:
+    upload = (
+        await home.client.post(
+            "/api/uploads", content=b"twelve bytes", headers={**home.bearer, "Content-Type": "text/plain"}
+        )
+    ).json()
+    mounted = {"notes.txt": upload["id"], "same.txt": upload["url"]}
+    given = {"media": "/mnt/sixfold/artifacts/notes.txt"}
+    beside = await post(
+        home, RUN, {"model": "media-encode", "input": given, "_artifacts_mounts": mounted}, 200
+    )
+    inside = await post(
+        home, RUN, {"model": "media-encode", "input": {**given, "_artifacts_mounts": mounted}}, 200
+    )
+    for told in (beside, inside):
+        assert told["output"]["files"] == {"media": 12, "artifacts/notes.txt": 12, "artifacts/same.txt": 12}
+        assert told["input"]["media"] == given["media"]
+
+
+async def test_a_mounted_picture_is_looked_at_like_any_other(home: House) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "PNG")
+    picture = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    body = {"model": "bg-remover", "input": {"image": "/mnt/sixfold/artifacts/a"}}
+    told = await post(home, RUN, {**body, "_artifacts_mounts": {"a": picture}}, 200)
+    assert told["output"]["files"]["image"] == len(file.getvalue())
+    wrong = await post(home, RUN, {**body, "_artifacts_mounts": {"a": "data:text/plain,no"}}, 400)
+    assert [item["input"] for item in wrong["errors"]] == ["image"]
+
+
+async def test_images_are_the_operators_and_need_containers(home: House) -> None:
+    path, body = "/api/containers/templates", {"image": "example/echo:1"}
+    assert (await home.client.post(path, json=body, headers=home.bearer)).status_code == 403
+    key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+    wrong = await home.client.post(path, json={"image": "-x"}, headers=bearer(key))
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "invalid_input")
+    answer = await home.client.post(path, json=body, headers=bearer(key))
+    assert (answer.status_code, answer.json()["code"]) in ((503, "engine_unavailable"), (400, "bad_request"))

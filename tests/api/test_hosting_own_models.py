@@ -1,0 +1,213 @@
+"""The operator's own models: a file in the folder is live, changes, breaks, and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from sixfold.cli import main
+from sixfold.clients import bubblewrap
+from sixfold.core.accounts import keys, rights
+from tests.api.app_fixture import House, bearer, house
+from tests.api.test_pages import signed_in
+from tests.mcp.agent import Agent
+
+RUN = "/api/containers/run"
+TEMPLATE = "/api/containers/templates/greet"
+GREET = '''
+from typing import Annotated
+import sixfold
+
+@sixfold.model(name="greet")
+def greet(name: str, times: Annotated[int, sixfold.Range(1, 3)] = 1) -> str:
+    """Say hello."""
+    return " ".join([f"{WORD} {name}"] * times)
+WORD = "hello"
+'''
+
+
+async def operators_key(home: House) -> dict[str, str]:
+    return bearer(
+        (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+    )
+
+
+ODD = """
+import sixfold
+
+@sixfold.model(name="odd")
+def odd(value: int) -> dict:
+    return {"_outputs": value}
+"""
+
+
+async def test_a_result_with_any_key_is_shown_and_listed_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "odd.py").write_text(ODD, "utf-8")
+    async with house(tmp_path, driver="process") as home:
+        header = await operators_key(home)
+        await home.product.shelf.look()
+        body = {"model": "odd", "input": {"value": 5}}
+        answer = await home.client.post(RUN, json=body, headers=header)
+        assert (answer.status_code, answer.json()["output"]) == (200, {"_outputs": 5})
+        listed = await home.client.get("/api/containers/predictions", headers=header)
+        assert listed.status_code == 200
+        assert [each["output"] for each in listed.json()["predictions"]] == [{"_outputs": 5}]
+        await signed_in(home, home.operator)
+        page = await home.client.get(f"/predictions/{answer.json()['id']}")
+        assert page.status_code == 200
+
+
+async def test_a_file_is_live_changes_and_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    path = folder / "greet.py"
+    async with house(tmp_path, driver="process") as home:
+        header = await operators_key(home)
+        path.write_text(GREET, "utf-8")
+        await home.product.shelf.look()
+        shown = (await home.client.get("/api/containers/templates/greet", headers=header)).json()
+        assert [each["name"] for each in shown["schema"]["inputs"]] == ["name", "times"]
+        assert (shown["schema"]["outputKind"], shown["version"]) == ("text", 1)
+        body = {"model": "greet", "input": {"name": "ada", "times": 2}}
+        told = (await home.client.post(RUN, json=body, headers=header)).json()
+        assert (told["status"], told["output"]) == ("succeeded", "hello ada hello ada")
+        assert told["hardware"] == "gpu-24gb-b"
+        assert told["engine"] == "greet@1"
+        page = (await home.client.get(f"/predictions/{told['id']}", headers=header)).text
+        assert "greet/acct_" not in page
+        wrong = {"model": "greet", "input": {"name": "ada", "times": 9}}
+        assert (await home.client.post(RUN, json=wrong, headers=header)).status_code == 400
+        walk = await home.client.post("/api/containers/greet/sessions", json={}, headers=header)
+        assert (walk.status_code, walk.json()["error"]) == (
+            400,
+            "greet has no sessions: run it, or join its queue",
+        )
+        walk = await home.client.post("/api/containers/greet/sessions", json={}, headers=home.bearer)
+        assert walk.status_code == 404
+        service = {"service": "greet", "name": "ben"}
+        served = await home.client.post("/api/service", json=service, headers=header)
+        assert (served.json()["output"], served.json()["engine"]) == ("hello ben", "greet@1")
+        assert served.headers["X-Sixfold-Engine"] == "greet@1"
+        assert (await home.client.post(RUN, json=body, headers=home.bearer)).status_code == 404
+        path.write_text(GREET.replace('"hello"', '"good day"'), "utf-8")
+        await home.product.shelf.look()
+        told = (await home.client.post(RUN, json=body, headers=header)).json()
+        assert told["output"] == "good day ada good day ada"
+        path.write_text("def broken(:\n", "utf-8")
+        await home.product.shelf.look()
+        assert home.product.shelf.faults == {"greet.py": "line 1: invalid syntax"}
+        beside = folder / "greet.py.error"
+        assert beside.read_text("utf-8") == "line 1: invalid syntax\n"
+        path.write_text(GREET.replace('"hello"', "1 / 0"), "utf-8")
+        await home.product.shelf.look()
+        assert beside.read_text("utf-8") == "line 9: ZeroDivisionError: division by zero\n"
+        path.unlink()
+        await home.product.shelf.look()
+        assert home.product.shelf.faults == {}
+        assert not beside.exists()
+        assert (await home.client.post(RUN, json=body, headers=header)).status_code == 404
+
+
+async def test_ten_lines_that_are_dropped_there_have_a_price_a_queue_a_form_and_a_tool(
+    tmp_path: Path,
+) -> None:
+    assert len(GREET.strip().splitlines()) <= 10
+    folder = tmp_path / "models"
+    folder.mkdir()
+    async with house(tmp_path, driver="process") as home:
+        header = await operators_key(home)
+        watching = asyncio.create_task(home.product.shelf.run())
+        try:
+            await asyncio.to_thread((folder / "greet.py").write_text, GREET, "utf-8")
+            async with asyncio.timeout(120):
+                shown = 404
+                while shown == 404:
+                    shown = (await home.client.get(TEMPLATE, headers=header)).status_code
+                    await asyncio.sleep(0.05)
+        finally:
+            watching.cancel()
+        body = {"input": {"name": "ada", "times": 3}}
+        quote = (await home.client.post("/api/containers/greet/quote", json=body, headers=header)).json()
+        assert float(quote["price_usd"]) > 0
+        joined = await home.client.post("/api/containers/greet/queue/join", json=body, headers=header)
+        assert joined.status_code == 202
+        events = (await home.client.get(joined.json()["events_url"], headers=header)).text
+        assert "hello ada hello ada hello ada" in events
+        await signed_in(home, home.operator)
+        page = (await home.client.get("/catalog/greet")).text
+        assert re.search(r'<input[^>]*name="times"[^>]*max="3"', page), page
+        agent = Agent(home, header["Authorization"].removeprefix("Bearer "))
+        assert "greet" in {each["model"] for each in (await agent.call("models"))["models"]}
+        ran = await agent.call("run", model="greet", input={"name": "ben"})
+        assert ran["status"] == "succeeded"
+        assert "hello ben" in str(ran)
+
+
+PEEK = """
+from pathlib import Path
+import sixfold
+
+@sixfold.model
+def peek(path: str) -> str:
+    return "seen" if Path(path).exists() else "nothing"
+"""
+
+
+async def test_what_nobody_added_is_shut_in_and_what_was_added_is_not(tmp_path: Path) -> None:
+    if fault := bubblewrap.fault():
+        pytest.skip(fault)
+    folder, source = tmp_path / "models", tmp_path / "peek.py"
+    folder.mkdir()
+    source.write_text(PEEK, "utf-8")
+    (folder / "peek.py").write_text(PEEK, "utf-8")
+    secret = tmp_path / "server.key"
+    async with house(tmp_path, driver="process") as home:
+        header = await operators_key(home)
+
+        async def seen() -> str:
+            await home.product.shelf.look()
+            body = {"model": "peek", "input": {"path": str(secret)}}
+            told = (await home.client.post(RUN, json=body, headers=header)).json()
+            assert told["status"] == "succeeded", told
+            return told["output"]
+
+        assert secret.exists()
+        assert await seen() == "nothing"
+        asked = ["model", "add", str(source), "--data-dir", str(tmp_path), "--json"]
+        assert await asyncio.to_thread(main.main, asked) == 0
+        assert await seen() == "seen"
+
+
+async def test_on_a_public_address_a_file_must_have_been_added(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "greet.py").write_text(GREET, "utf-8")
+    async with house(tmp_path, public_url="https://example.com") as home:
+        await home.product.shelf.look()
+        assert "sixfold model add" in home.product.shelf.faults["greet.py"]
+        source = tmp_path / "source.py"
+        source.write_text(GREET, "utf-8")
+        asked = [
+            "model",
+            "add",
+            str(source),
+            "--data-dir",
+            str(tmp_path),
+            "--hardware",
+            "gpu-16gb-a",
+            "--json",
+        ]
+        assert await asyncio.to_thread(main.main, asked) == 0
+        await home.product.shelf.look()
+        assert home.product.shelf.faults == {}
+        own = await home.product.pipeline.own.find("greet", home.operator.id)
+        assert own.model.hardware == "gpu-16gb-a"
+        gone = ["model", "remove", "greet", "--data-dir", str(tmp_path)]
+        assert await asyncio.to_thread(main.main, gone) == 0
+        await home.product.shelf.look()
+        assert await home.product.pipeline.own.page(home.operator.id) == ((), None)

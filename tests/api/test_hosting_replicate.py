@@ -1,0 +1,152 @@
+"""Replicate's own client, unmodified, with its base URL changed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+from replicate.client import Client
+from replicate.exceptions import ModelError, ReplicateError
+
+from tests.api.app_fixture import ORIGIN, House, house
+from tests.api.test_hosting_hire import models
+from tests.api.test_hosting_webhooks import INSIDE, listening, until
+from tests.fakes.fault_server import Faults
+
+BASE = "/replicate/v1"
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with templates of tiny engines."""
+    async with house(tmp_path, models(), **INSIDE) as found:
+        yield found
+
+
+def client(home: House, key: str | None = None) -> Client:
+    """The official client, on the server in this process."""
+    transport = httpx.ASGITransport(home.app, raise_app_exceptions=False)
+    return Client(key or home.key, base_url=f"{ORIGIN}/replicate", transport=transport)
+
+
+async def test_run_gives_a_file(home: House) -> None:
+    output = await client(home).async_run("sixfold/anime-image", {"prompt": "a fox"})
+    assert isinstance(output, str)  # of a server behind https the client makes a file of it
+    picture = Image.open(io.BytesIO((await home.client.get(output)).content))
+    assert picture.size == (32, 32)
+    (listed,) = (await client(home).predictions.async_list()).results
+    assert (listed.model, listed.status) == ("sixfold/anime-image", "succeeded")
+
+
+async def test_a_version_runs_as_its_model_does(home: House) -> None:
+    official = client(home)
+    model = await official.models.async_get("sixfold/anime-image")
+    assert model.latest_version is not None
+    schema = model.latest_version.openapi_schema["components"]["schemas"]["Input"]
+    assert schema["required"] == ["prompt"]
+    assert schema["properties"]["prompt"]["x-order"] == 0
+    version = await model.versions.async_get(model.latest_version.id)
+    assert [each.id for each in (await model.versions.async_list()).results] == [version.id]
+    made = await official.predictions.async_create(version=version, input={"prompt": "a fox"}, wait=True)
+    assert (made.status, made.version) == ("succeeded", version.id)
+    assert made.metrics is not None
+    assert made.metrics["predict_time"] >= 0
+    named = await official.async_run(f"sixfold/anime-image:{version.id}", {"prompt": "a fox"})
+    assert isinstance(named, str)
+
+
+async def test_a_prediction_is_made_followed_and_canceled(home: House) -> None:
+    official = client(home)
+    made = await official.models.predictions.async_create(
+        ("sixfold", "anime-image"), {"prompt": "SLOW"}, wait=False
+    )
+    assert made.status in {"starting", "processing"}
+    await made.async_cancel()
+    official.poll_interval = 0.01
+    await made.async_wait()
+    assert (made.status, made.output) == ("canceled", None)
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_a_failure_is_the_clients_own(home: House) -> None:
+    with pytest.raises(ModelError) as caught:
+        await client(home).async_run("sixfold/anime-image", {"prompt": "FAIL"})
+    assert caught.value.prediction.error == "The paint has run out"
+
+
+async def test_a_file_goes_in(home: House) -> None:
+    file = io.BytesIO(b"twelve bytes")
+    told: Any = await client(home).async_run("sixfold/media-encode", {"media": file})
+    assert told["files"] == {"media": 12}
+
+
+async def test_all_models_the_account_and_the_hardware_are_listed(home: House) -> None:
+    official = client(home)
+    listed = {model.name: model for model in (await official.models.async_list()).results}
+    assert {"ra2", "anime-image", "text-llm"} <= listed.keys()
+    assert {model.owner for model in listed.values()} == {"sixfold"}
+    assert (await official.accounts.async_current()).name == "ada@example.com"
+    assert next(kind.sku for kind in await official.hardware.async_list()) == "gpu-80gb-a"
+
+
+REFUSED = [
+    ("models/sixfold/anime-image/predictions", {"input": {}}, 422),
+    ("models/sixfold/nothing/predictions", {"input": {}}, 404),
+    ("models/other/anime-image/predictions", {"input": {"prompt": "x"}}, 404),
+    ("models/sixfold/text-llm/predictions", {"input": {"prompt": "x"}}, 503),
+    ("predictions", {"version": "0" * 64, "input": {}}, 422),
+    ("predictions", {"input": {}}, 422),
+    ("predictions", {"version": "sixfold/anime-image", "input": []}, 422),
+    ("predictions", {"version": "sixfold/anime-image", "input": {}, "webhook": "x"}, 422),
+    ("nothing", {}, 404),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status"), REFUSED)
+async def test_errors_have_replicates_shape(home: House, path: str, body: Any, status: int) -> None:
+    answer = await home.client.post(f"{BASE}/{path}", json=body, headers=home.bearer)
+    told = answer.json()
+    assert (answer.status_code, told["status"]) == (status, status)
+    assert told["detail"]
+    assert told["title"]
+    assert set(told) - {"invalid_fields"} == {"detail", "status", "title"}
+
+
+async def test_a_wrong_key_is_the_clients_own_error(home: House) -> None:
+    with pytest.raises(ReplicateError) as caught:
+        await client(home, "sf_wrong").async_run("sixfold/anime-image", {"prompt": "x"})
+    assert caught.value.status == 401
+
+
+async def test_prefer_says_how_long_to_wait(home: House) -> None:
+    body = {"input": {"prompt": "SLOW"}}
+    path = f"{BASE}/models/sixfold/anime-image/predictions"
+    at_once = await home.client.post(path, json=body, headers=home.bearer)
+    assert (at_once.status_code, at_once.json()["status"]) == (201, "starting")
+    waited = await home.client.post(path, json=body, headers={**home.bearer, "Prefer": "wait=1"})
+    assert (waited.status_code, waited.json()["output"]) == (201, None)
+    for answer in (at_once, waited):
+        await home.client.post(answer.json()["urls"]["cancel"], headers=home.bearer)
+    await home.until("5.00", "0.00")
+
+
+async def test_a_webhook_hears_the_prediction_itself_and_only_what_it_asked_for(home: House) -> None:
+    faults = Faults()
+    async with listening(faults) as url:
+        made = await client(home).models.predictions.async_create(
+            ("sixfold", "anime-image"),
+            {"prompt": "a fox"},
+            wait=True,
+            webhook=url,
+            webhook_events_filter=["completed"],
+        )
+        await until(home, made.id, lambda rows: len(rows) == 1 and bool(rows[0]["ended_at"]))
+    (seen,) = faults.steps("told")
+    told = json.loads(seen.document)
+    assert (told["id"], told["status"], told["output"]) == (made.id, "succeeded", made.output)

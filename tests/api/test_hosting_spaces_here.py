@@ -1,0 +1,129 @@
+"""Spaces that run on this machine: a folder shut in, brought and run; what cannot be, refused."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold.clients import bubblewrap
+from sixfold.core.accounts import keys, rights
+from tests.api.app_fixture import House, bearer, house
+
+IMPORT = "/api/containers/spaces/import"
+RUN = "/api/containers/run"
+SPACE = Path(__file__).parents[1] / "fakes" / "space"
+KEPT = "shouter-0123456789abcdef"
+
+
+def keep(folder: Path, name: str = KEPT) -> Path:
+    """A folder as `sixfold space import` keeps it."""
+    target = folder / "spaces" / name
+    shutil.copytree(SPACE, target, ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+async def operator(home: House) -> dict[str, str]:
+    return bearer(
+        (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+    )
+
+
+async def post(home: House, path: str, body: Any, header: dict[str, str]) -> httpx.Response:
+    return await home.client.post(path, json=body, headers=header)
+
+
+async def said(home: House, words: str, header: dict[str, str]) -> str:
+    body = {"model": "local-shouter", "input": {"words": words}}
+    told = (await post(home, RUN, body, header)).json()
+    assert told["status"] == "succeeded", told
+    return (await home.client.get(told["output"]["url"])).text
+
+
+@pytest.fixture
+def sandbox() -> None:
+    if fault := bubblewrap.fault():
+        pytest.skip(fault)
+
+
+async def test_a_folder_runs_shut_in(tmp_path: Path, sandbox: None) -> None:
+    keep(tmp_path)
+    async with house(tmp_path, driver="process", container_socket=str(tmp_path / "none")) as home:
+        header = await operator(home)
+        brought = await post(home, IMPORT, {"folder": KEPT, "hardware": "gpu-16gb-a"}, header)
+        told = brought.json()
+        assert brought.status_code == 201, told
+        assert (told["name"], told["hardware"], told["schema"]["runtime"]) == (
+            "local-shouter",
+            "gpu-16gb-a",
+            "webui-runtime",
+        )
+        assert [(each["name"], each["type"]) for each in told["schema"]["inputs"]] == [("words", "string")]
+        assert (told["schema"]["apiName"], told["schema"]["outputKind"]) == ("shout", "file")
+        assert await said(home, "a fox", header) == "A FOX"
+        assert await said(home, f"read {tmp_path / 'server.key'}", header) == "FileNotFoundError"
+        assert await said(home, "read /etc/passwd", header) == "FileNotFoundError"
+        with socket.create_server(("127.0.0.1", 0)) as near:
+            assert await said(home, f"connect {near.getsockname()[1]}", header) == "ConnectionRefusedError"
+        died = {"model": "local-shouter", "input": {"words": "die"}}
+        lost = (await post(home, RUN, died, header)).json()
+        assert (lost["status"], lost["attempt"], lost["cost"]) == ("failed", 3, "0.00")
+        assert "the space exited with status 9" in lost["error"]
+        assert await said(home, "again", header) == "AGAIN"
+
+
+async def test_what_does_not_start_is_told_with_its_last_lines(tmp_path: Path, sandbox: None) -> None:
+    (keep(tmp_path) / "voice.py").write_text("raise RuntimeError('no voice today')\n", "utf-8")
+    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
+        answer = await post(home, IMPORT, {"folder": KEPT}, await operator(home))
+        assert answer.status_code == 400
+        assert "exited with status 1" in answer.json()["error"]
+        assert "no voice today" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(("package", "more"), [("gradio", "`sdk: gradio`"), ("no_such_package.part", "")])
+async def test_a_folder_whose_package_is_not_here_says_what_helps(
+    tmp_path: Path, sandbox: None, package: str, more: str
+) -> None:
+    (keep(tmp_path) / "app.py").write_text(f"import {package}\n", "utf-8")
+    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
+        answer = await post(home, IMPORT, {"folder": KEPT}, await operator(home))
+        told = answer.json()["error"]
+        assert answer.status_code == 400
+        assert told.startswith(
+            f"local/shouter needs {package.partition('.')[0]}, which is not installed here"
+        )
+        assert "requirements.txt" in told
+        assert more in told
+
+
+REFUSED = [
+    ({"folder": "../shouter"}, 400, "sixfold space import"),
+    ({"folder": "other-0123456789abcdef"}, 400, "There is no folder"),
+    ({"folder": KEPT, "run": "remote"}, 400, "container or process"),
+    ({"space": "acme/paint", "run": "process"}, 400, "remote or container"),
+    ({"folder": KEPT, "run": "container"}, 503, "install Docker or Podman"),
+    ({"space": "acme/paint", "run": "container"}, 503, "install Docker or Podman"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "sentence"), REFUSED)
+async def test_what_cannot_run_here_is_refused(
+    tmp_path: Path, body: dict[str, Any], status: int, sentence: str
+) -> None:
+    keep(tmp_path)
+    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
+        answer = await post(home, IMPORT, body, await operator(home))
+        assert (answer.status_code, sentence in answer.json()["error"]) == (status, True), answer.text
+
+
+async def test_nobody_else_starts_programs_here(tmp_path: Path) -> None:
+    keep(tmp_path)
+    async with house(tmp_path, container_socket=str(tmp_path / "none")) as home:
+        assert (await post(home, IMPORT, {"folder": KEPT}, home.bearer)).status_code == 403
+        none = await post(home, IMPORT, {"space": "acme/paint", "run": "container"}, home.bearer)
+        assert (none.status_code, none.json()["code"]) == (503, "engine_unavailable")

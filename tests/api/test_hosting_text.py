@@ -1,0 +1,59 @@
+"""text-llm: a run whose words come from a model server, paid by time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import house
+from tests.api.gateway import gateway
+from tests.api.test_gateway import PIXEL
+
+RUN = "/api/containers/run"
+
+
+async def test_text_is_answered_by_the_model_server_and_paid_by_time(tmp_path: Path) -> None:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as there:
+        body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "say 3 words", "system": "be short"}}
+        answer = await there.home.client.post(RUN, json=body, headers=there.headers)
+        told = answer.json()
+        assert (answer.status_code, told["status"]) == (200, "succeeded"), told
+        assert isinstance(told["output"], str)
+        assert told["output"]
+        assert (told["output_kind"], told["engine"], told["hardware"]) == ("text", "relay", "gpu-32gb")
+        assert 0 < float(told["cost"]) < 0.01
+        asked = there.acme.seen[-1].document
+        assert (asked["max_tokens"], asked["top_p"]) == (1024, 0.8)
+        (call,) = await there.settled()
+        assert call["cost_usd"] == "0.00", call
+        assert await there.pending() == 0
+
+
+async def test_every_input_reaches_the_model(tmp_path: Path) -> None:
+    wish: dict[str, Any] = {
+        "max_tokens": 7,
+        "temperature": 0.2,
+        "top_p": 0.5,
+        "system": "be short",
+        "image": PIXEL,
+    }
+    async with gateway(tmp_path, models=app_catalog.models_document()) as there:
+        body: dict[str, Any] = {"model": "text-llm", "input": {"prompt": "what is it?", **wish}}
+        told = (await there.home.client.post(RUN, json=body, headers=there.headers)).json()
+        assert (told["status"], told["output"]) == ("succeeded", "I see a picture"), told
+        asked = there.acme.seen[-1].document
+        assert (asked["max_tokens"], asked["temperature"], asked["top_p"]) == (7, 0.2, 0.5)
+        system, user = asked["messages"]
+        assert system == {"role": "system", "content": "be short"}
+        words, picture = user["content"]
+        assert words == {"type": "text", "text": "what is it?"}
+        assert picture["image_url"]["url"] == PIXEL
+
+
+async def test_without_a_model_server_it_says_what_unlocks_it(tmp_path: Path) -> None:
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as home:
+        body = {"model": "text-llm", "input": {"prompt": "hello"}}
+        answer = await home.client.post(RUN, json=body, headers=home.bearer)
+        assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
+        assert "OPENAI_API_KEY" in answer.json()["error"]

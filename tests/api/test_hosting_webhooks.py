@@ -1,0 +1,200 @@
+"""Webhooks: signed as the standard says, told until heard, past a restart, and never to the inside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sixfold.app import asgi, bootstrap
+from sixfold.core.database import Row
+from sixfold.core.predictions import webhooks
+from sixfold.core.predictions.webhooks import Schedule
+from sixfold.net.addresses import AllowList
+from sixfold.net.fetch import Fetcher
+from tests.api.app_fixture import House, client, house, small_models
+from tests.fakes import fault_server
+from tests.fakes.fault_server import Faults
+
+RUN = "/api/containers/run"
+INSIDE: dict[str, Any] = {"fetch_allow": "127.0.0.0/8"}
+
+
+@asynccontextmanager
+async def listening(faults: Faults, port: int = 0) -> AsyncIterator[str]:
+    """Somebody who wants to be told; gives his URL."""
+
+    async def hear(request: Request) -> Response:
+        raw = await request.body()
+        return await faults.take("told", request, raw) or Response(status_code=204)
+
+    async with fault_server.served([Route("/hook", hear, methods=["POST"])], port) as found:
+        yield f"http://127.0.0.1:{found}/hook"
+
+
+def ordered(webhook: str, prompt: str = "a fox", **more: Any) -> dict[str, Any]:
+    """A run's body."""
+    inputs = {"prompt": prompt, "width": 64, "height": 64}
+    return {"model": "ra2", "input": inputs, "webhook": webhook, **more}
+
+
+async def told(home: House, prediction_id: str) -> list[Row]:
+    """The messages of a prediction."""
+    return list(await home.product.database.read(webhooks.of_prediction(prediction_id)))
+
+
+async def until(home: House, prediction_id: str, wanted: Callable[[list[Row]], bool]) -> list[Row]:
+    """The messages once they stand so."""
+    async with asyncio.timeout(120):
+        while not wanted(rows := await told(home, prediction_id)):  # noqa: ASYNC110 - nobody tells of a row
+            await asyncio.sleep(0.01)
+    return rows
+
+
+def ended(rows: list[Row]) -> bool:
+    """Whether start and end were told, and nothing is left to say."""
+    return len(rows) == 2 and all(row["ended_at"] for row in rows)
+
+
+def test_a_signature_is_the_standards() -> None:
+    """The example of the standard's own libraries."""
+    signed = webhooks.signature(
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+        "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        1614265330,
+        b'{"test": 2432232314}',
+    )
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+async def test_start_and_end_are_told_in_turn_and_signed(tmp_path: Path) -> None:
+    faults = Faults()
+    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
+        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
+        await until(home, run["id"], ended)
+        shown = (await home.client.get("/api/account", headers=home.bearer)).json()
+        secret = shown["webhook_secret"]
+        assert secret.startswith("whsec_")
+        heard = [json.loads(seen.document) for seen in faults.steps("told")]
+        assert [message["type"] for message in heard] == ["prediction.started", "prediction.completed"]
+        assert all(set(message) == {"type", "timestamp", "data"} for message in heard)
+        assert heard[1]["data"] == run
+        for seen in faults.steps("told"):
+            sent_at = int(seen.headers["webhook-timestamp"])
+            expected = webhooks.signature(secret, seen.headers["webhook-id"], sent_at, seen.document)
+            assert seen.headers["webhook-signature"] == expected
+        assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
+
+
+async def test_a_failure_is_told_too_and_what_nobody_asked_for_is_not(tmp_path: Path) -> None:
+    faults = Faults()
+    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
+        failed = (await home.client.post(RUN, json=ordered(url, "FAIL"), headers=home.bearer)).json()
+        await until(home, failed["id"], ended)
+        quiet = {**ordered(url)}
+        del quiet["webhook"]
+        silent = (await home.client.post(RUN, json=quiet, headers=home.bearer)).json()
+        assert await told(home, silent["id"]) == []
+        last = json.loads(faults.steps("told")[-1].document)
+        assert (last["type"], last["data"]["status"]) == ("prediction.completed", "failed")
+
+
+async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Path) -> None:
+    faults = Faults()
+    faults.add(
+        "told", fault_server.answer(500, {}), fault_server.answer(302, {}, {"location": "http://127.0.0.1/"})
+    )
+    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
+        home.product.outbox.schedule = Schedule(first_seconds=0.01)
+        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
+        rows = await until(home, run["id"], ended)
+        assert [row["error"] for row in rows] == [None, None]
+        assert sum(row["attempts"] for row in rows) == len(faults.steps("told")) == 4
+        assert len({seen.headers["webhook-id"] for seen in faults.steps("told")}) == 2
+
+
+async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: Path) -> None:
+    faults = Faults()
+    faults.add("told", *[fault_server.answer(500, {})] * 3)
+    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
+        home.product.outbox.schedule = Schedule(first_seconds=0.01)
+        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
+        await until(home, run["id"], ended)
+        bodies: dict[str, set[bytes]] = {}
+        for seen in faults.steps("told"):
+            bodies.setdefault(seen.headers["webhook-id"], set()).add(seen.document)
+        assert [len(same) for same in bodies.values()] == [1, 1], "one id, one body"
+        heard = [json.loads(body) for (body,) in bodies.values()]
+        states = {message["type"]: message["data"]["status"] for message in heard}
+        assert states == {"prediction.started": "running", "prediction.completed": "succeeded"}
+        began = next(message["data"] for message in heard if message["type"] == "prediction.started")
+        assert (began["output"], began["completed_at"], began["cost"]) == (None, None, "0.00")
+
+
+async def test_a_listener_that_wants_no_more_gets_no_more(tmp_path: Path) -> None:
+    faults = Faults()
+    faults.add("told", fault_server.answer(410, {}), fault_server.answer(410, {}))
+    async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
+        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
+        rows = await until(home, run["id"], ended)
+        assert [(row["attempts"], row["error"]) for row in rows] == [(1, "The listener answered 410")] * 2
+
+
+async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Path) -> None:
+    faults = Faults()
+    async with house(tmp_path, **INSIDE) as home:
+        async with listening(Faults()) as url:  # a port that is free again in a moment
+            pass
+        home.product.outbox.schedule = Schedule(first_seconds=0.2)
+        run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
+        rows = await until(home, run["id"], lambda rows: len(rows) == 2 and all(r["error"] for r in rows))
+        assert not any(row["ended_at"] for row in rows)
+        settings = home.product.settings
+    port = int(url.rpartition(":")[2].removesuffix("/hook"))
+    product = bootstrap.build(settings, small_models())
+    async with listening(faults, port), bootstrap.running(product), client(asgi.create_app(product)):
+        async with asyncio.timeout(120):
+            while len(faults.steps("told")) < 2:
+                await faults.event("told").wait()
+                faults.event("told").clear()
+    messages = {json.loads(seen.document)["type"]: json.loads(seen.document) for seen in faults.steps("told")}
+    assert set(messages) == {"prediction.started", "prediction.completed"}
+    assert messages["prediction.completed"]["data"]["output"] == run["output"]
+
+
+async def test_nothing_is_told_to_the_inside(tmp_path: Path) -> None:
+    faults = Faults()
+    async with house(tmp_path) as home, listening(faults) as url:
+        for address in (url, "http://169.254.169.254/latest", "http://[::1]/", "http://a.localhost./"):
+            refused = await home.client.post(RUN, json=ordered(address), headers=home.bearer)
+            assert refused.status_code == 400
+            assert [each["input"] for each in refused.json()["errors"]] == ["webhook"]
+            assert "may not be fetched" in refused.text
+        assert faults.steps("told") == []
+
+
+async def test_a_name_that_leads_inside_is_refused_when_it_is_to_be_told(tmp_path: Path) -> None:
+    async def inside(_host: str, _port: int) -> list[str]:
+        return ["10.0.0.1"]
+
+    async with house(tmp_path) as home:
+        home.product.outbox.sender = Fetcher(AllowList(), lookup=inside)
+        address = "https://hook.example.com/"
+        run = (await home.client.post(RUN, json=ordered(address), headers=home.bearer)).json()
+        rows = await until(home, run["id"], ended)
+        assert all("may not be fetched" in row["error"] for row in rows)
+
+
+async def test_it_is_said_for_a_day_and_no_longer() -> None:
+    schedule = Schedule()
+    waits = [schedule.delay_us(attempt) / 1e6 for attempt in range(1, 20)]
+    assert waits[:4] == [5, 15, 45, 135]
+    assert max(waits) == 4 * 3600
+    assert schedule.life_us == 24 * 3600 * 1_000_000

@@ -1,0 +1,294 @@
+"""Area C: bytes in the format that is asked for, the caller's path, style transfer, resource C1."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from tests.api.app_fixture import ORIGIN, House, bearer, house
+
+SMALL = {"prompt": "a fox", "width": "80", "height": "64"}
+
+
+def opened(data: bytes) -> tuple[str | None, tuple[int, int]]:
+    """Format and size of a picture."""
+    with Image.open(io.BytesIO(data)) as image:
+        return image.format, image.size
+
+
+async def source(home: House) -> str:
+    """A picture of this server's own."""
+    answer = await home.client.post("/api/ra1", json={"api_key": home.other, "prompt": "a source"})
+    return str(answer.json()["image_url"])
+
+
+async def test_the_root_tells_programs_what_this_is_and_shows_people_the_start_page(home: House) -> None:
+    said = await home.client.get("/")
+    shown = await home.client.get("/", headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert said.json() == {"name": "Sixfold", "version": "0.1.0", "docs": f"{ORIGIN}/docs"}
+    assert shown.headers["Content-Type"].startswith("text/html")
+    assert (await home.client.get("/health")).json() == {"status": "ok"}
+
+
+FORMATS = [
+    (None, "WEBP"),
+    ("*/*", "WEBP"),
+    ("image/*", "WEBP"),
+    ("text/html", "WEBP"),
+    ("image/png", "PNG"),
+    ("image/jpeg", "JPEG"),
+    ("image/jpg", "JPEG"),
+    ("image/png,*/*;q=0.8", "PNG"),
+    ("image/png, image/*", "PNG"),
+    ("image/jpeg;q=0.9, image/png;q=0.2", "JPEG"),
+    ("image/png;q=0, image/jpeg;q=0.1", "JPEG"),
+    ("image/avif,image/webp,image/apng,image/*,*/*;q=0.8", "WEBP"),
+    ("image/webp;q=0, image/*;q=0.5", "PNG"),
+    ("nonsense", "WEBP"),
+]
+
+
+@pytest.mark.parametrize(("accepted", "kind"), FORMATS)
+async def test_a_picture_comes_in_the_format_that_is_asked_for(
+    home: House, accepted: str | None, kind: str
+) -> None:
+    headers = {"Accept": accepted} if accepted is not None else {}
+    answer = await home.client.get("/create_image", params=SMALL, headers=headers)
+    assert answer.status_code == 200
+    assert opened(answer.content) == (kind, (80, 64))
+    assert answer.headers["Content-Type"] == f"image/{kind.lower()}"
+    assert answer.headers["Vary"] == "Accept"
+    assert answer.headers["X-Sixfold-Quality"] == "full"
+
+
+async def test_a_key_is_charged_and_the_own_machine_is_not(home: House) -> None:
+    assert (await home.client.get("/create_image", params=SMALL)).status_code == 200
+    assert (await home.client.get("/create_image", params=SMALL, headers=home.bearer)).status_code == 200
+    poor = await home.client.get("/create_image", params=SMALL, headers=bearer(home.poor))
+    assert (poor.status_code, poor.json()) == (402, {"detail": "Insufficient credits"})
+    wrong = await home.client.get("/create_image", params=SMALL, headers=bearer("sf_wrong"))
+    assert (wrong.status_code, wrong.json()) == (401, {"detail": "Invalid API key"})
+    assert await home.standing() == ("4.96", "0.00")
+    assert await home.faults() == ()
+
+
+REFUSED: list[tuple[dict[str, str], list[str]]] = [
+    ({}, ["prompt"]),
+    ({"prompt": ""}, ["prompt"]),
+    ({"prompt": "x", "width": "abc"}, ["width"]),
+    ({"prompt": "x", "width": "63"}, ["width"]),
+    ({"prompt": "x", "width": "2049", "height": "0"}, ["width", "height"]),
+    ({"prompt": "x", "height": "1e3"}, ["height"]),
+    ({"prompt": "x", "height": "9" * 500}, ["height"]),
+    ({"prompt": "x", "seed": "-1"}, ["seed"]),
+    ({"prompt": "x" * 4001}, ["prompt"]),
+]
+
+
+@pytest.mark.parametrize(("query", "names"), REFUSED)
+async def test_a_bad_query_is_resource_c1(home: House, query: dict[str, str], names: list[str]) -> None:
+    answer = await home.client.get("/create_image", params=query)
+    assert answer.status_code == 422
+    detail = answer.json()["detail"]
+    assert [item["loc"] for item in detail] == [["query", name] for name in names]
+    assert all(set(item) == {"loc", "msg", "type"} for item in detail)
+    assert all(isinstance(item["msg"], str) and isinstance(item["type"], str) for item in detail)
+
+
+@pytest.mark.parametrize("path", ["/create_and_upload_image", "/create_and_upload_image_klein"])
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ({}, ["prompt", "save_path"]),
+        ({"prompt": "x"}, ["save_path"]),
+        ({"prompt": "x", "save_path": "../x", "width": "1"}, ["width", "save_path"]),
+        ({"save_path": "x.gif"}, ["prompt", "save_path"]),
+    ],
+)
+async def test_all_that_is_wrong_with_an_upload_is_told_at_once(
+    home: House, path: str, query: dict[str, str], names: list[str]
+) -> None:
+    answer = await home.client.get(path, params=query)
+    assert answer.status_code == 422
+    assert [item["loc"] for item in answer.json()["detail"]] == [["query", name] for name in names]
+
+
+@pytest.mark.parametrize("path", ["/create_and_upload_image", "/create_and_upload_image_klein"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a/b.png", "PNG"),
+        ("x.jpg", "JPEG"),
+        ("x.JPEG", "JPEG"),
+        ("deep/er/c.webp", "WEBP"),
+        ("plain", "WEBP"),
+    ],
+)
+async def test_a_picture_lies_at_the_callers_path(home: House, path: str, name: str, kind: str) -> None:
+    answer = await home.client.get(path, params={**SMALL, "save_path": name})
+    assert answer.status_code == 200
+    body = answer.json()
+    stored = await home.client.get(body["path"])
+    assert (body["save_path"], body["bytes"]) == (name, len(stored.content))
+    assert re.fullmatch(rf"{ORIGIN}/uploads/[0-9a-f]{{32}}/{name}", body["path"])
+    assert opened(stored.content) == (kind, (80, 64))
+    assert stored.headers["Content-Type"] == f"image/{kind.lower()}"
+
+
+async def test_who_finds_his_path_taken_meanwhile_is_told_so_and_pays_nothing(home: House) -> None:
+    async def put(name: str) -> httpx.Response:
+        query = {**SMALL, "save_path": name}
+        return await home.client.get("/create_and_upload_image", params=query, headers=home.bearer)
+
+    found = await asyncio.gather(*map(put, ("m", "m/n", "m/n/o.png")))
+    made = [answer for answer in found if answer.status_code == 200]
+    assert made
+    assert {answer.status_code for answer in found} <= {200, 409}
+    assert await home.standing() == (f"{5 - Decimal('0.04') * len(made)}", "0.00")
+
+
+async def test_accounts_have_folders_of_their_own_and_replace_what_is_theirs(home: House) -> None:
+    async def put(headers: dict[str, str], prompt: str) -> str:
+        query = {**SMALL, "prompt": prompt, "save_path": "same.png"}
+        answer = await home.client.get("/create_and_upload_image", params=query, headers=headers)
+        assert answer.json()["save_path"] == "same.png"
+        return str(answer.json()["path"])
+
+    first, other, operators = (
+        await put(home.bearer, "one"),
+        await put(bearer(home.other), "two"),
+        await put({}, "three"),
+    )
+    assert len({first, other, operators}) == 3
+    before = await home.client.get(first)
+    assert await put(home.bearer, "four") == first
+    after = await home.client.get(first)
+    assert before.content != after.content
+    assert before.headers["ETag"] != after.headers["ETag"]
+    unchanged = await home.client.get(first, headers={"If-None-Match": after.headers["ETag"]})
+    assert unchanged.status_code == 304
+
+
+async def test_a_path_of_any_length_within_the_limit_is_taken(home: House) -> None:
+    for name in ("a" * 512, "a" * 300 + "/" + "b" * 200 + ".png", "x/" * 255 + "yz"):
+        answer = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": name})
+        assert answer.status_code == 200, name
+        assert (await home.client.get(answer.json()["path"])).status_code == 200
+    too_long = await home.client.get("/create_and_upload_image", params={**SMALL, "save_path": "a" * 513})
+    assert too_long.json()["detail"][0]["loc"] == ["query", "save_path"]
+
+
+async def test_a_path_that_cannot_be_taken_is_refused_before_anything_is_made(home: House) -> None:
+    upload = "/create_and_upload_image"
+    await home.client.get(upload, params={**SMALL, "save_path": "a/b"}, headers=home.bearer)
+    for name in ("a", "a/b/c"):
+        taken = await home.client.get(upload, params={**SMALL, "save_path": name}, headers=home.bearer)
+        assert (taken.status_code, taken.json()["detail"].startswith("save_path")) == (409, True)
+    for name in ("x.gif", "x.html", "v1.2"):
+        answer = await home.client.get(upload, params={**SMALL, "save_path": name}, headers=home.bearer)
+        assert (answer.status_code, answer.json()["detail"][0]["loc"]) == (422, ["query", "save_path"])
+    missing = await home.client.get(upload, params=SMALL)
+    assert missing.json()["detail"][0] == {
+        "loc": ["query", "save_path"],
+        "msg": "save_path is required",
+        "type": "missing",
+    }
+    assert await home.standing() == ("4.96", "0.00")
+
+
+async def test_a_failure_leaves_what_lies_at_the_path(home: House) -> None:
+    upload = "/create_and_upload_image"
+    good = await home.client.get(upload, params={**SMALL, "save_path": "x.png"}, headers=home.bearer)
+    before = (await home.client.get(good.json()["path"])).content
+    query = {**SMALL, "prompt": "FAIL", "save_path": "x.png"}
+    bad = await home.client.get(upload, params=query, headers=home.bearer)
+    assert (bad.status_code, bad.json()) == (502, {"detail": "Generation failed. Please try again."})
+    assert (await home.client.get(good.json()["path"])).content == before
+    assert await home.standing() == ("4.96", "0.00")
+
+
+async def test_style_transfer_answers_with_a_url_or_the_bytes(home: House) -> None:
+    body = {"source_image_url": await source(home), "style_prompt": "ukiyo-e"}
+    told = await home.client.post("/api/style-transfer", json=body, headers=home.bearer)
+    assert told.status_code == 200
+    assert set(told.json()) == {"image_url", "width", "height"}
+    assert (await home.client.get(told.json()["image_url"])).headers["Content-Type"] == "image/webp"
+    for accepted, kind in (("image/*", "webp"), ("image/png", "png"), ("image/jpeg, */*;q=0.1", "jpeg")):
+        headers = {**home.bearer, "Accept": accepted}
+        given = await home.client.post("/api/style-transfer", json={**body, "quality": 40}, headers=headers)
+        assert given.headers["Content-Type"] == f"image/{kind}"
+    assert await home.standing() == ("4.84", "0.00")
+
+
+STYLE_REFUSED: list[tuple[dict[str, Any], list[str]]] = [
+    ({}, ["source_image_url", "style_prompt"]),
+    ({"source_image_url": "x"}, ["style_prompt"]),
+    ({"style_prompt": "x"}, ["source_image_url"]),
+    ({"source_image_url": 5, "style_prompt": "x"}, ["source_image_url"]),
+    ({"source_image_url": "x", "style_prompt": "x", "quality": 0}, ["quality"]),
+    ({"source_image_url": "x", "style_prompt": "x", "quality": 101}, ["quality"]),
+    ({"source_image_url": "x", "style_prompt": "x", "quality": "85"}, ["quality"]),
+    ({"source_image_url": "no url", "style_prompt": "x"}, ["source_image_url"]),
+    ({"source_image_url": "blob_unknown", "style_prompt": "x"}, ["source_image_url"]),
+    ({"source_image_url": "data:image/png;base64,AAAA", "style_prompt": "x"}, ["source_image_url"]),
+    ({"source_image_url": f"{ORIGIN}/media/none.png", "style_prompt": "x"}, ["source_image_url"]),
+]
+
+
+@pytest.mark.parametrize(("body", "names"), STYLE_REFUSED)
+async def test_a_bad_body_is_resource_c1(home: House, body: dict[str, Any], names: list[str]) -> None:
+    answer = await home.client.post("/api/style-transfer", json=body, headers=home.bearer)
+    assert answer.status_code == 422
+    assert [item["loc"] for item in answer.json()["detail"]] == [["body", name] for name in names]
+    assert await home.standing() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"5", b"null"])
+async def test_a_body_that_is_no_object_is_resource_c1_too(home: House, raw: bytes) -> None:
+    answer = await home.client.post("/api/style-transfer", content=raw)
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"] == ["body"]
+
+
+async def test_errors_of_this_area_are_details(home: House) -> None:
+    away = home.visitor("203.0.113.9")
+    assert (await away.get("/create_image", params=SMALL)).json() == {
+        "detail": "This needs the header Authorization: Bearer <API_KEY>"
+    }
+    wrong = await home.client.post("/create_image")
+    assert (wrong.status_code, wrong.json()) == (405, {"detail": "Method not allowed"})
+    failed = await home.client.get("/create_image", params={**SMALL, "prompt": "FAIL"})
+    assert (failed.status_code, failed.json()) == (502, {"detail": "Generation failed. Please try again."})
+
+
+async def test_what_cannot_be_finished_in_time_is_canceled_and_free(tmp_path: Path) -> None:
+    async with house(tmp_path, inline_seconds=0.05) as home:
+        slow = {**SMALL, "prompt": "SLOW"}
+        answer = await home.client.get("/create_image", params=slow, headers=home.bearer)
+        assert answer.status_code == 502
+        await home.until("5.00", "0.00")
+        assert await home.faults() == ()
+
+
+async def test_nothing_is_answered_by_this_area_where_it_is_not_served(tmp_path: Path) -> None:
+    async with house(tmp_path, areas=("media",)) as home:
+        gone = await home.client.get("/create_image", params=SMALL)
+        assert (gone.status_code, gone.json()["code"]) == (404, "not_found")
+        assert (await home.client.get("/")).status_code == 200
+        assert (await home.client.get("/openapi/image.json")).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["create_image", "create_and_upload_image", "create_and_upload_image_klein"])
+async def test_who_asks_for_the_head_of_a_picture_makes_and_pays_none(home: House, path: str) -> None:
+    asked = {**SMALL, "save_path": "head/fox.webp"}
+    answer = await home.client.head(f"/{path}", params=asked, headers=home.bearer)
+    assert (answer.status_code, answer.headers["Allow"], answer.content) == (405, "GET", b"")
+    assert await home.standing() == ("5.00", "0.00")

@@ -1,0 +1,396 @@
+"""Area A's still pictures on the wire: photoreal, smart-resize, remove-background, by their real engines."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from sixfold.engines.image.resize import plan
+from tests.api.app_fixture import House, house
+from tests.corpora import composites
+from tests.unit.engines import onnx_model
+from tests.unit.net import corpus
+
+RATIOS = {"1:1": 1.0, "16:9": 16 / 9, "9:16": 9 / 16, "4:3": 4 / 3, "3:4": 3 / 4, "3:2": 1.5, "2:3": 2 / 3}
+CUT = ("/api/remove-background", "/alt/api/remove-background")
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as found:
+        yield found
+
+
+def uri(data: bytes, kind: str = "image/png") -> str:
+    """Bytes as a `data:` URI."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def png(image: Any, kind: str = "PNG", **options: Any) -> bytes:
+    """A picture as a file."""
+    out = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(out, kind, **options)
+    return out.getvalue()
+
+
+def subject(seed: int = 3, size: tuple[int, int] = (180, 240)) -> bytes:
+    """A picture with something in it."""
+    return png(composites.composite(seed, "plain", size).rgb)
+
+
+async def picture(home: House, url: str) -> Image.Image:
+    """What lies at a result's URL."""
+    answer = await home.client.get(url)
+    assert answer.status_code == 200
+    return Image.open(io.BytesIO(answer.content))
+
+
+async def ended(home: House, answer: Any) -> dict[str, Any]:
+    """A polling answer's job, once it has ended."""
+    assert answer.status_code == 202
+    assert set(answer.json()) == {"job_id", "status", "status_url"}
+    async with asyncio.timeout(60):
+        while True:
+            body = (await home.client.get(answer.json()["status_url"])).json()
+            if body["status"] != "in_progress":
+                return body
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("ratio", sorted(RATIOS))
+@pytest.mark.parametrize(
+    ("resolution", "side", "cost", "credit"),
+    [("1K", 1024, "0.07", 7), ("2K", 2048, "0.07", 7), ("4K", 4096, "0.15", 15)],
+)
+async def test_photoreal_has_exact_pixels_on_the_long_side(
+    home: House, ratio: str, resolution: str, side: int, cost: str, credit: int
+) -> None:
+    body = {"api_key": home.key, "prompt": "a lake", "aspect_ratio": ratio, "resolution": resolution}
+    made = (await home.client.post("/api/photoreal", json=body)).json()
+    width, height = map(int, made["size_used"].split("x"))
+    assert max(width, height) == side
+    assert abs(width / height - RATIOS[ratio]) < 0.001
+    assert (made["cost"], made["credits_charged"]) == (cost, credit)
+    assert set(made) == {"image_url", "prompt_used", "size_used", "cost", "credits_charged", "request_id"}
+
+
+async def test_photoreal_is_painted_at_the_size_that_is_told(real: House) -> None:
+    body = {"api_key": real.key, "prompt": "a mountain lake at dawn", "aspect_ratio": "3:2"}
+    answer = await real.client.post("/api/photoreal", json=body)
+    made = answer.json()
+    assert (made["size_used"], (await picture(real, made["image_url"])).size) == ("1024x683", (1024, 683))
+    assert answer.headers["X-Sixfold-Quality"] == "preview"
+    assert await real.standing() == ("4.93", "0.00")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"prompt": ""}, "Prompt is required"),
+        ({"prompt": "x" * 4001}, "Prompt must be at most 4000 characters"),
+        (
+            {"aspect_ratio": "5:4"},
+            "Invalid aspect_ratio: it must be one of 1:1, 16:9, 9:16, 4:3, 3:4, 3:2, 2:3; got 5:4",
+        ),
+        ({"resolution": "8K"}, "Invalid resolution: it must be one of 1K, 2K, 4K; got 8K"),
+        ({"resolution": 4}, "Invalid resolution: it must be one of 1K, 2K, 4K; got 4"),
+    ],
+)
+async def test_photoreal_names_what_it_refuses(home: House, change: dict[str, Any], text: str) -> None:
+    answer = await home.client.post("/api/photoreal", json={"api_key": home.key, "prompt": "x", **change})
+    assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_resizing_gives_every_size_exactly_in_order_and_costs_by_the_output(real: House) -> None:
+    sizes: list[Any] = ["90x160", {"width": 400, "height": 100}, "240x180", "16x16"]
+    body = {"api_key": real.key, "image_url": uri(subject()), "target_sizes": sizes}
+    answer = await real.client.post("/api/smart-resize", json=body)
+    made = answer.json()
+    assert answer.headers["X-Sixfold-Quality"] == "full"
+    assert set(made) == {"images", "result", "cost", "credits_charged"}
+    assert (made["cost"], made["credits_charged"]) == ("0.78", 78)
+    assert made["images"] == [row["url"] for row in made["result"]]
+    wanted = [(90, 160), (400, 100), (240, 180), (16, 16)]
+    assert [(row["width"], row["height"]) for row in made["result"]] == wanted
+    assert [(await picture(real, url)).size for url in made["images"]] == wanted
+    assert {row["method"] for row in made["result"]} <= {"scale", "crop", "seam-carving", "extend"}
+    assert made["result"][2]["method"] == "scale"
+    assert await real.standing() == ("4.22", "0.00")
+
+
+WRONG_SIZES: list[Any] = [
+    None,
+    [],
+    ["10x10"],
+    ["4097x10"],
+    ["100"],
+    ["100X100"],
+    [100],
+    [["100", "100"]],
+    [{"width": 100}],
+    [{"width": "100", "height": 100}],
+    [{"width": 100.5, "height": 100}],
+    ["100x100"] * 21,
+    {"a": 1},
+    "x",
+    ["-20x20"],
+    ["٢٠٠x200"],
+]
+
+
+SIZES_TOLD = re.compile(
+    r"Invalid target_sizes: it (is required|must (be 1 to 20 sizes|be a list of sizes"
+    r"|be from 16 to 4096; got .+|be a whole number from 16 to 4096"
+    r"|hold sizes as \"WxH\" or as width and height))"
+)
+
+
+@pytest.mark.parametrize("sizes", WRONG_SIZES)
+async def test_sizes_that_cannot_be_are_refused(home: House, sizes: Any) -> None:
+    body = {"api_key": home.key, "image_url": uri(subject()), "target_sizes": sizes}
+    answer = await home.client.post("/api/smart-resize", json=body)
+    assert (answer.status_code, answer.json()["status"]) == (400, 400)
+    assert re.fullmatch(SIZES_TOLD, answer.json()["error"]), answer.json()
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_twenty_sizes_are_taken_and_a_form_names_them_between_commas(home: House) -> None:
+    many = {"api_key": home.key, "image_url": uri(subject()), "target_sizes": ["64x64"] * 20}
+    assert (await home.client.post("/api/smart-resize", json=many)).json()["cost"] == "3.66"
+    form = {"api_key": home.key, "image_url": uri(subject()), "target_sizes": "64x64, 32x48"}
+    made = (await home.client.post("/api/smart-resize", data=form)).json()
+    assert [(row["width"], row["height"]) for row in made["result"]] == [(64, 64), (32, 48)]
+    assert made["cost"] == "0.42"
+
+
+@pytest.mark.parametrize("path", CUT)
+async def test_a_subject_is_cut_out_at_exactly_its_size(real: House, path: str) -> None:
+    known = composites.composite(3, "plain", (180, 240))
+    answer = await real.client.post(path, json={"api_key": real.key, "image_url": uri(png(known.rgb))})
+    made = answer.json()
+    assert set(made) == {"image", "cost", "credits_charged"}
+    assert (made["cost"], made["credits_charged"]) == ("0.02", 2)
+    assert set(made["image"]) == {"url", "width", "height", "content_type", "confidence"}
+    assert made["image"]["content_type"] == "image/png"
+    assert 0.5 < made["image"]["confidence"] <= 1
+    cut = await picture(real, made["image"]["url"])
+    assert (cut.format, cut.mode, cut.size) == ("PNG", "RGBA", (240, 180))
+    alpha = np.asarray(cut)[..., 3] / 255
+    assert np.minimum(alpha, known.alpha).sum() / np.maximum(alpha, known.alpha).sum() > 0.85
+    assert ((alpha > 0.1) & (alpha < 0.9)).any()
+    assert answer.headers["X-Sixfold-Engine"] == "matting"
+
+
+@pytest.mark.parametrize(
+    ("path", "more"), [("/api/smart-resize", {"target_sizes": ["90x120"]}), ("/api/remove-background", {})]
+)
+async def test_a_job_ends_in_what_waiting_would_have_given(
+    real: House, path: str, more: dict[str, Any]
+) -> None:
+    body = {"api_key": real.key, "image_url": uri(subject()), **more}
+    inline = (await real.client.post(path, json=body)).json()
+    job = await ended(real, await real.client.post(path, json={**body, "response_mode": "polling"}))
+    assert job["status"] == "completed"
+
+    def without_urls(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: without_urls(inner) for key, inner in value.items() if key not in {"url", "images"}}
+        return [without_urls(inner) for inner in value] if isinstance(value, list) else value
+
+    assert without_urls(job["result"]) == without_urls(inline)
+    assert set(job["result"]) == set(inline)
+
+
+async def test_the_key_and_then_the_parameters_and_then_the_balance(home: House) -> None:
+    ways: dict[str, dict[str, Any]] = {
+        "photoreal": {"prompt": "x"},
+        "smart-resize": {"target_sizes": ["64x64"]},
+        "remove-background": {},
+    }
+    for path, more in ways.items():
+        good = {"image_url": uri(subject()), **more}
+        unknown = await home.client.post(f"/api/{path}", json={"api_key": "sf_no"})
+        empty = await home.client.post(f"/api/{path}", json={"api_key": home.poor})
+        poor = await home.client.post(f"/api/{path}", json={"api_key": home.poor, **good})
+        assert [unknown.status_code, empty.status_code, poor.status_code] == [401, 400, 402]
+
+
+# -- what strangers send -----------------------------------------------------------------------------
+
+
+def tricks() -> dict[str, bytes]:
+    """Files that are no pictures, or more than they seem."""
+    whole = subject()
+    noise = np.random.default_rng(1).integers(0, 255, (64, 64, 3), np.uint8)
+    bomb = bytearray(png(Image.new("L", (8, 8))))
+    bomb[16:24] = (50_000).to_bytes(4, "big") * 2
+    return {
+        "empty": b"",
+        "text": b"hello",
+        "html": b"<html><script>alert(1)</script>",
+        "svg": b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>',
+        "postscript": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+        "playlist": b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n",
+        "truncated": whole[: len(whole) // 2],
+        "head only": whole[:30],
+        "bomb": bytes(bomb),
+        "damaged": whole[:200] + b"\0" * 4000 + whole[4200:],
+        "truncated jpeg": png(noise, "JPEG")[:600],
+        "gif of nothing": b"GIF89a\xff\xff\xff\xff",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(tricks()))
+@pytest.mark.parametrize(
+    ("path", "more"), [("/api/smart-resize", {"target_sizes": ["64x64"]}), ("/api/remove-background", {})]
+)
+async def test_a_trick_is_refused_by_name_and_nothing_is_charged(
+    real: House, name: str, path: str, more: dict[str, Any]
+) -> None:
+    body = {"api_key": real.key, "image_url": uri(tricks()[name]), **more}
+    answer = await real.client.post(path, json=body)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"].startswith("Invalid image_url")
+    assert set(answer.json()) == {"error", "status"}
+    assert await real.standing() == ("5.00", "0.00")
+    assert await real.faults() == ()
+
+
+def odd() -> dict[str, bytes]:
+    """Pictures that are unusual, and good."""
+    rgb = composites.composite(5, "plain", (120, 160)).rgb
+    image = Image.fromarray(rgb)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    frames = [Image.fromarray(np.roll(rgb, 9 * step, 1)) for step in range(3)]
+    deep = (rgb[..., 0].astype(np.uint16) << 8) | rgb[..., 0]
+    veil = Image.fromarray(np.dstack([rgb, np.full(rgb.shape[:2], 128, np.uint8)]))
+    return {
+        "CMYK": png(image.convert("CMYK"), "JPEG"),
+        "16 bits": png(deep),
+        "palette": png(image.quantize(16)),
+        "grey": png(image.convert("L")),
+        "half transparent": png(veil),
+        "turned by EXIF": png(image, "JPEG", exif=exif),
+        "animated": png(frames[0], "GIF", save_all=True, append_images=frames[1:]),
+        "a polyglot": png(image) + b"<script>alert(1)</script>",
+        "one pixel": png(Image.new("RGB", (1, 1), "red")),
+        "a line": png(Image.new("RGB", (300, 1), "red")),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(odd()))
+async def test_an_odd_picture_is_read_as_it_is_seen(real: House, name: str) -> None:
+    data = odd()[name]
+    size = {"turned by EXIF": (120, 160), "one pixel": (1, 1), "a line": (300, 1)}.get(name, (160, 120))
+    common = {"api_key": real.key, "image_url": uri(data)}
+    cut = (await real.client.post("/api/remove-background", json=common)).json()
+    assert (await picture(real, cut["image"]["url"])).size == size
+    resized = await real.client.post("/api/smart-resize", json={**common, "target_sizes": ["48x64", "64x16"]})
+    url = resized.json()["images"][0]
+    assert (await picture(real, url)).size == (48, 64)
+    raw = (await real.client.get(url)).content
+    assert b"<script>" not in raw
+    if name == "half transparent":
+        assert np.asarray(await picture(real, cut["image"]["url"]))[..., 3].max() <= 129
+
+
+@pytest.mark.parametrize("point", ["fail", "crash"])
+@pytest.mark.parametrize("model", ["photoreal", "smart-resize", "remove-background"])
+async def test_no_failure_is_charged(tmp_path: Path, model: str, point: str) -> None:
+    async with house(tmp_path, failpoints=f"engine.run.{model}={point}", max_attempts=1) as home:
+        body = {"api_key": home.key, "prompt": "x", "image_url": uri(subject()), "target_sizes": ["64x64"]}
+        answer = await home.client.post(f"/api/{model}", json=body)
+        assert (answer.status_code, set(answer.json())) == (502, {"error", "status"})
+        assert answer.json()["error"].endswith("failed. Please try again.")
+        assert await home.standing() == ("5.00", "0.00")
+        assert await home.faults() == ()
+
+
+async def test_a_job_that_met_a_damaged_picture_says_so(real: House) -> None:
+    body = {"api_key": real.key, "image_url": uri(tricks()["damaged"]), "response_mode": "polling"}
+    job = await ended(real, await real.client.post("/api/remove-background", json=body))
+    assert (job["status"], job["error"]) == ("failed", "The image file is truncated or damaged.")
+    assert await real.standing() == ("5.00", "0.00")
+
+
+async def test_a_picture_that_was_cut_off_makes_no_job(real: House) -> None:
+    body = {"api_key": real.key, "image_url": uri(tricks()["truncated"]), "response_mode": "polling"}
+    answer = await real.client.post("/api/remove-background", json=body)
+    assert (answer.status_code, answer.json()["error"]) == (
+        400,
+        "Invalid image_url: The image file is truncated or damaged.",
+    )
+
+
+async def test_a_cancelled_job_is_free(tmp_path: Path) -> None:
+    async with house(tmp_path, failpoints="engine.run.remove-background=hang") as home:
+        body = {"api_key": home.key, "image_url": uri(subject()), "response_mode": "polling"}
+        queued = (await home.client.post("/api/remove-background", json=body)).json()
+        assert (await home.client.delete(queued["status_url"])).status_code == 200
+        await home.until("5.00", "0.00")
+
+
+async def test_a_face_is_whole_in_every_shape(real: House) -> None:
+    pytest.importorskip("skimage")
+    from skimage import data  # noqa: PLC0415 - the pictures come with the package
+
+    rgb = data.astronaut()
+    seen = plan.look(rgb)
+    assert len(seen.heads) == 1
+    for target in ((100, 300), (300, 100), (160, 300), (128, 128)):
+        way = plan.plan(seen, (512, 512), target)
+        left, top, right, bottom = seen.heads[0]
+        box = way.box
+        assert box[0] <= left + 0.01
+        assert box[1] <= top + 0.01
+        assert box[2] >= right - 0.01
+        assert box[3] >= bottom - 0.01
+        assert way.carved is None
+
+
+async def test_no_url_of_a_picture_reaches_this_machine(real: House) -> None:
+    hits: list[bytes] = []
+    real.product.fetcher._resolver._lookup = corpus.lookup  # names lead where the corpus says
+
+    async def canary(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hits.append(await reader.read(100))
+        writer.close()
+
+    server = await asyncio.start_server(canary, "127.0.0.1", 0)
+    async with server:
+        urls = [url for url in corpus.hostile_urls(server.sockets[0].getsockname()[1]) if url.isascii()][::3]
+        for url in urls:
+            for path, field in (("remove-background", "image_url"), ("create-post", "media_url")):
+                answer = await real.client.post(f"/api/{path}", json={"api_key": real.key, field: url})
+                assert answer.status_code == 400, url
+    assert len(urls) > 20
+    assert hits == []
+    assert await real.standing() == ("5.00", "0.00")
+
+
+async def test_a_model_that_the_configuration_names_comes_first(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs the extra `onnx`")
+    model = onnx_model.write(tmp_path / "isnet-tiny.onnx", (1, 0, 0))
+    tables = {"engines": {"weights-matting": {"source": str(model)}}}
+    async with house(tmp_path, app_catalog.models_document(), probe=False, tables=tables) as home:
+        red = np.zeros((40, 60, 3), np.uint8)
+        red[10:30, 15:45, 0] = 255
+        body = {"api_key": home.key, "image_url": uri(png(red))}
+        answer = await home.client.post("/api/remove-background", json=body)
+        assert answer.headers["X-Sixfold-Engine"] == "weights-matting"
+        assert answer.headers["X-Sixfold-Quality"] == "full"
+        alpha = np.asarray(await picture(home, answer.json()["image"]["url"]))[..., 3]
+        assert (alpha[20, 30], alpha[2, 2]) == (255, 0)

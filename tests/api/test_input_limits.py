@@ -1,0 +1,252 @@
+"""Large bodies of many values, and keys in bodies: refused before the body is built."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tracemalloc
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.web.limits import BodyBudget
+from tests.api.app_fixture import House, bearer, house
+from tests.api.test_media import BAD_KEY
+from tests.api.test_tenants_routes import routes
+
+MIB = 2**20
+DENSE = b'{"a":[' + b"{}," * (31 * MIB // 3) + b"{}]"
+LIMIT = "The JSON document may have at most 50,000 arrays and objects"
+PUBLISH = "/api/create-post"
+PLACES = [
+    b'{"api_key":%s,"text":"hello","media_bytes":"%s"}',
+    b'{"text":"hello","api_key":%s,"media_bytes":"%s"}',
+    b'{"media_bytes":"%s","text":"hello","api_key":%s}',
+    b'{"api_key":"sf_wrong","text":"hello","api_key":%s,"media_bytes":"%s"}',
+    b'{"api\\u005fkey":%s,"text":"hello","media_bytes":"%s"}',
+    b'\n {"x":{"api_key":"sf_wrong"},"y":["api_key"],"api_key" : %s ,"media_bytes":"%s"}',
+]
+"""JSON with the key in each place; no media, so that a good key is answered 400 for it."""
+
+
+def placed(template: bytes, key: str, filler: bytes) -> bytes:
+    values = (
+        (filler, json.dumps(key).encode())
+        if template.startswith(b'{"media_bytes"')
+        else (json.dumps(key).encode(), filler)
+    )
+    return template % values
+
+
+@pytest.mark.parametrize("template", PLACES)
+@pytest.mark.parametrize("size", [12, 2 * MIB])
+async def test_key_in_a_json_body_is_found_wherever_it_stands(
+    home: House, template: bytes, size: int
+) -> None:
+    good = await home.client.post(PUBLISH, content=placed(template, home.key, b"A" * size))
+    wrong = await home.client.post(PUBLISH, content=placed(template, "sf_wrong", b"A" * size))
+    assert (good.status_code, "picture" in good.json()["error"]) == (400, True)
+    assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"x":{"api_key":KEY},"y":[{"api_key":KEY}]}',
+        b'{"x":"\\"api_key\\":KEY"}',
+        b'{"api_key":[KEY]}',
+        b'{"api_key":KEY,"api_key":5}',
+        b'{"api_key":KEY,"api_key":"' + b"x" * 5000 + b'"}',
+        b'{"api_key":null}',
+        b'{"Api_Key":KEY}',
+    ],
+)
+async def test_key_elsewhere_or_no_text_is_no_key(home: House, body: bytes) -> None:
+    raw = body.replace(b"KEY", json.dumps(home.key).encode() if b'"\\"' not in body else home.key.encode())
+    answer = await home.client.post(PUBLISH, content=raw)
+    assert (answer.status_code, answer.json()) == (401, BAD_KEY)
+
+
+@pytest.mark.parametrize("order", ["first", "last"])
+async def test_key_in_a_form_is_found_before_and_after_a_large_file(home: House, order: str) -> None:
+    def form(key: str) -> bytes:
+        field = b'--b\r\nContent-Disposition: form-data; name="api_key"\r\n\r\n%s\r\n' % key.encode()
+        noise = b'--b\r\nContent-Disposition: form-data; name="api_key"; filename="x"\r\n\r\nsf_wrong\r\n'
+        file = b'--b\r\nContent-Disposition: form-data; name="media"; filename="x"\r\n\r\n%s\r\n'
+        file %= b'name="api_key"\r\n\r\nsf_wrong\r\n-' * 100_000
+        return noise + (field + file if order == "first" else file + field) + b"--b--\r\n"
+
+    headers = {"Content-Type": 'multipart/form-data; boundary="b"'}
+    good = await home.client.post(PUBLISH, content=form(home.key), headers=headers)
+    wrong = await home.client.post(PUBLISH, content=form("sf_wrong"), headers=headers)
+    assert (good.status_code, "Invalid media" in good.json()["error"]) == (400, True)
+    assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
+
+
+async def test_key_in_an_urlencoded_form_is_found_encoded_and_last(home: House) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    raw = b"text=" + b"A" * MIB + b"&api%5Fkey=" + home.key.replace("_", "%5F").encode() + b"&api_key="
+    good = await home.client.post(PUBLISH, content=raw, headers=headers)
+    wrong = await home.client.post(PUBLISH, content=raw + b"sf_wrong", headers=headers)
+    assert (good.status_code, wrong.status_code) == (400, 401)
+
+
+@pytest.mark.parametrize("key", [b"", b',"api_key":"sf_wrong"', b',"api_key":{"a":1}'])
+async def test_large_body_without_a_good_key_is_not_decoded(home: House, key: bytes) -> None:
+    raw = DENSE + key + b"}"
+    tracemalloc.start()
+    try:
+        answer = await home.client.post(PUBLISH, content=raw)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (answer.status_code, answer.json()) == (401, BAD_KEY)
+    assert peak < 3 * len(raw)  # decoded, it takes more than 20 times as much
+
+
+async def test_large_body_with_a_good_key_and_too_many_values_names_the_limit(home: House) -> None:
+    answer = await home.client.post(PUBLISH, content=DENSE + b"}", headers=home.bearer)
+    assert (answer.status_code, answer.json()) == (400, {"error": LIMIT, "status": 400})
+
+
+async def test_urlencoded_form_with_too_many_escapes_names_the_limit(home: House) -> None:
+    headers = {**home.bearer, "Content-Type": "application/x-www-form-urlencoded"}
+    most, over = (b"text=" + b"%41" * count for count in (2_400_000, 2_400_001))
+    accepted = await home.client.post(PUBLISH, content=most, headers=headers)
+    refused = await home.client.post(PUBLISH, content=over, headers=headers)
+    assert "percent" not in accepted.json()["error"]
+    assert (refused.status_code, refused.json()["error"]) == (
+        400,
+        "The form may have at most 2,400,000 percent-encoded bytes",
+    )
+
+
+async def test_key_in_the_body_wins_over_the_one_in_the_header(home: House) -> None:
+    body = {"api_key": "sf_wrong", "text": "x"}
+    wrong = await home.client.post(PUBLISH, json=body, headers=home.bearer)
+    right = await home.client.post(PUBLISH, json={**body, "api_key": home.key}, headers=bearer("sf_wrong"))
+    assert (wrong.status_code, right.status_code) == (401, 400)
+
+
+async def test_too_many_values_are_refused_by_every_route_that_reads_json(tmp_path: Path) -> None:
+    dense = b'{"model":"m","max_tokens":5,"messages":[{}],"input":"x","a":[' + b"{}," * 300_000 + b"{}]}"
+    async with house(tmp_path) as home:
+        grown: list[tuple[str, str, int]] = []
+        for method, path in routes(home.app):
+            if method == "GET" or path == "/api/account":
+                continue
+            address = path.replace("{", "x").replace("}", "").replace(":path", "")
+            for headers in ({}, home.bearer):
+                sent = {**headers, "Content-Type": "application/json"}
+                tracemalloc.start()
+                try:
+                    answer = await home.client.request(method, address, content=dense, headers=sent)
+                    _, peak = tracemalloc.get_traced_memory()
+                finally:
+                    tracemalloc.stop()
+                assert answer.status_code != 500, path
+                if peak > 8 * len(dense):
+                    grown.append((method, path, peak))
+        assert not grown, grown
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("/v1/chat/completions", ("error", "message")),
+        ("/v1/responses", ("error", "message")),
+        ("/v1/messages", ("error", "message")),
+        ("/v1/embeddings", ("error", "message")),
+        ("/api/service", ("error",)),
+        ("/api/containers/run", ("error",)),
+        ("/mcp", ("error", "message")),
+        ("/api/style-transfer", ("detail", 0, "msg")),
+        ("/replicate/v1/predictions", ("detail",)),
+    ],
+)
+async def test_too_many_values_name_the_limit_in_the_dialect(
+    home: House, path: str, shape: tuple[Any, ...]
+) -> None:
+    dense = b'{"model":"m","max_tokens":5,"messages":[{}],"input":"x","a":[' + b"{}," * 60_000 + b"{}]}"
+    answer = await home.client.post(path, content=dense, headers=home.bearer)
+    told = answer.json()
+    for name in shape:
+        told = told[name]
+    assert answer.status_code in (400, 422)
+    assert told == LIMIT
+
+
+async def test_workflow_of_five_thousand_nodes_is_decoded(home: House) -> None:
+    pins = [
+        {"name": f"input {pin}", "type": "LATENT", "link": pin, "localized_name": "x"} for pin in range(8)
+    ]
+    node = {"type": "Nothing", "pos": [1, 2], "size": {"0": 1, "1": 2}, "flags": {}, "order": 1, "mode": 0}
+    node |= {
+        "inputs": pins,
+        "outputs": pins[:3],
+        "properties": {"Node name for S&R": "x"},
+        "widgets_values": [1, 2],
+    }
+    workflow = {"nodes": [{"id": number, **node} for number in range(5000)], "links": [], "version": 0.4}
+    answer = await home.client.post("/api/graph/validate", json={"workflow": workflow}, headers=home.bearer)
+    assert "JSON document" not in answer.text
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "1e999"])
+async def test_number_that_is_not_finite_is_refused_in_forms_and_json_texts(home: House, text: str) -> None:
+    form = {"api_key": home.key, "prompt": "x", "guidance_scale": text, "duration": text, "seed": text}
+    for path in ("/api/video-text", "/api/ra2v"):
+        answer = await home.client.post(path, data=form)
+        assert answer.status_code == 400, (path, answer.text)
+
+
+async def test_budget_for_unknown_keys_full_refuses_and_is_given_back(tmp_path: Path) -> None:
+    started, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b'{"a":"' + b"A" * (2 * MIB)
+        started.set()
+        await goes_on.wait()
+        yield b'"}'
+
+    async with house(tmp_path, unauthenticated_body_bytes=4 * MIB) as home:
+        waiting = asyncio.create_task(home.client.post(PUBLISH, content=slow()))
+        await started.wait()
+        big = b'{"api_key":"sf_wrong","a":"' + b"A" * MIB + b'"}'
+        refused = await home.client.post(PUBLISH, content=big)
+        keyed = await home.client.post(PUBLISH, content=big.replace(b"api_key", b"x"), headers=home.bearer)
+        small = await home.client.post(PUBLISH, json={"api_key": home.key})
+        goes_on.set()
+        first, later = await waiting, await home.client.post(PUBLISH, content=big)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+    assert [answer.status_code for answer in (keyed, small, first, later)] == [400, 400, 401, 401]
+
+
+async def test_body_budget_bounds_all_callers_together() -> None:
+    budget = BodyBudget(4 * MIB)
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"x" * (MIB + 64 * 1024), "more_body": True}
+
+    with budget.counting("a", receive) as first, budget.counting("b", receive) as second:
+        await first()
+        await second()
+        with budget.counting("c", receive) as third:
+            await third()
+        with budget.counting("c", receive) as third, budget.counting("d", receive) as fourth:
+            await third()
+            await fourth()
+            with budget.counting("e", receive) as fifth, pytest.raises(errors.TooManyRequests):
+                await fifth()
+
+
+@pytest.mark.parametrize(
+    "project", ["[" * 20_000, '{"a":' * 20_000, '{"a":NaN}', "[" + "{}," * 60_000 + "{}]"]
+)
+async def test_project_in_a_form_that_is_no_sound_json_is_refused(home: House, project: str) -> None:
+    form = {"api_key": home.key, "project": project}
+    answer = await home.client.post("/api/video-editor/render", data=form)
+    assert (answer.status_code, "project" in answer.text or "JSON document" in answer.text) == (400, True)

@@ -1,0 +1,104 @@
+"""The lab: for the operator, in testing mode; what is killed there runs again and is paid once."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import http.client
+import json
+import re
+import signal
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.database import Query, Transaction
+from tests.api import browser
+from tests.api.app_fixture import House, house
+from tests.api.test_pages import signed_in
+from tests.e2e.servers import serving
+from tests.mcp.loopback import served
+
+HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.ra1=hang"}
+FORM = "application/x-www-form-urlencoded"
+
+
+async def test_outside_testing_mode_it_is_not_there(tmp_path: Path) -> None:
+    async with house(tmp_path, testing=False) as home:
+        for method, path in (("GET", "/lab"), ("POST", "/lab/server/kill"), ("POST", "/lab/workers/x/kill")):
+            assert (await home.client.request(method, path)).status_code == 404
+
+
+async def test_for_tenants_and_strangers_it_is_not_there(home: House) -> None:
+    assert (await home.client.get("/lab")).status_code == 303
+    await signed_in(home, home.operator)
+    page = await home.client.get("/lab")
+    assert page.status_code == 200
+    assert '<dd id="off">0</dd>' in page.text
+    await signed_in(home)
+    assert (await home.client.get("/lab")).status_code == 404
+    assert (await home.client.post("/lab/server/kill")).status_code == 404
+    async with home.visitor(peer="10.0.0.9") as stranger:
+        assert (await stranger.get("/lab")).status_code == 303
+
+
+async def test_a_sum_that_is_off_is_told(home: House) -> None:
+    one_more = Query("ledger_post", {"account_id": home.account.id, "id": home.account.id, "amount": 1})
+
+    def spoil() -> Transaction[None]:
+        yield one_more
+
+    await home.product.database.write(spoil())
+    await signed_in(home, home.operator)
+    page = (await home.client.get("/lab")).text
+    assert "the sum of all balances is 1 micro-dollars instead of 0" in page
+
+
+@pytest.mark.nightly
+async def test_a_server_that_is_killed_there_takes_its_work_up_again(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", **HANGING) as server:
+        _, link = await server.command("account", "link", "local@localhost", "--json")
+        door = await server.call(
+            "GET", urlsplit(json.loads(link)["url"])._replace(scheme="", netloc="").geturl()
+        )
+        cookie = door.headers["set-cookie"].partition(";")[0]
+        token = re.findall(
+            rb'name="csrf" value="([^"]+)"', (await server.call("GET", "/lab", Cookie=cookie)).body
+        )[0]
+        order = {"api_key": server.key, "prompt": "x", "response_mode": "polling"}
+        status = (await server.call("POST", "/api/ra1", order)).json["status_url"]
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            await server.call("POST", "/lab/server/kill", b"csrf=" + token, Content_Type=FORM, Cookie=cookie)
+        assert await server.gone() == -signal.SIGKILL
+        server.environ["SIXFOLD_FAILPOINTS"] = ""
+        await server.restart()
+        async with asyncio.timeout(60):
+            while (await server.call("GET", status)).json["status"] == "in_progress":  # noqa: ASYNC110 - it is asked
+                await asyncio.sleep(0.05)
+        assert (await server.call("GET", status)).json["status"] == "completed"
+        assert b'<dd id="off">0</dd>' in (await server.call("GET", "/lab", Cookie=cookie)).body
+
+
+@pytest.mark.nightly
+@pytest.mark.browser
+@browser.needed
+async def test_a_worker_is_killed_in_a_browser_and_its_run_begins_anew(tmp_path: Path) -> None:
+    changes = {"driver": "process", "failpoints": "engine.run.ra1=hang"}
+    async with (
+        house(tmp_path, app_catalog.models_document(), **changes) as home,
+        served(home.app) as url,
+        browser.browser() as chromium,
+        browser.tab(chromium, dataclasses.replace(home, account=home.operator), url) as tab,
+    ):
+        order = {"prompt": "x", "response_mode": "polling"}
+        job = (await home.client.post("/api/ra1", json=order, headers=home.bearer)).json()
+        await tab.open("/lab")
+        await tab.page.wait_for_selector("td .status.running")
+        await tab.page.click("[aria-label^='Kill the workers of']")
+        await tab.page.wait_for_selector("#killed:has-text('1')")
+        await tab.page.wait_for_selector("td:has-text('2')")  # the second attempt
+        assert await tab.page.inner_text("#off") == "0"
+        assert (await home.client.delete(job["status_url"])).status_code == 200
+        await home.until("5.00", "0.00")

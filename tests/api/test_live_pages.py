@@ -1,0 +1,145 @@
+"""In a browser: nodes light up, files open their forms where they fall, cards move, the operator looks on."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from tests.api import browser
+from tests.api.app_fixture import House
+from tests.api.browser import Look
+from tests.api.test_memory_browser import RULES
+from tests.api.test_workflow_pages import GRAPH
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed]
+
+RUN = "/api/containers/run"
+DONE = ".made[data-status=succeeded]"
+# Lets a file fall on the page, as a hand would: the name, its bytes in base64, its type.
+DROP = """([name, data, type]) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const carried = new DataTransfer();
+  carried.items.add(new File([bytes], name, { type }));
+  for (const kind of ["dragenter", "dragover", "drop"]) {
+    const facts = { dataTransfer: carried, bubbles: true, cancelable: true };
+    document.querySelector("h1").dispatchEvent(new DragEvent(kind, facts));
+  }
+}"""
+FITS = "document.documentElement.scrollWidth"
+
+
+async def made(home: House, model: str, given: dict[str, Any]) -> tuple[str, bytes]:
+    """The id and the bytes of an output."""
+    answer = await home.client.post(RUN, json={"model": model, "input": given}, headers=home.bearer)
+    told = answer.json()
+    return told["id"], (await home.client.get(told["output"]["url"])).content
+
+
+async def test_nodes_light_up_while_a_workflow_runs_and_name_their_inputs(
+    stand: tuple[House, str, Any],
+) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/workflows/stylized-text-to-image")
+        assert await page.locator(".node.takes").count() == 4
+        await page.focus("#in-prompt")
+        assert await page.get_attribute(".node.meant", "data-node") == "2"
+        await page.fill("#in-prompt", "a windmill")
+        for side in ("width", "height"):
+            await page.fill(f"#in-{side}", "256")
+        await page.click("#run .doing .primary")
+        await page.wait_for_selector("#lit:has-text('nodes')")
+        await page.wait_for_selector(DONE)
+        await page.wait_for_selector(".node.finished[data-node='7'] .done")
+        assert await page.locator(".node.finished").count() >= 2
+        await page.focus("[data-pane]")
+        first = await page.locator(".pane .value").first.bounding_box()
+        assert first is not None
+        assert first["height"] >= 10  # the words of its nodes can be read
+        for key in ("0", "+", "ArrowLeft"):
+            await page.keyboard.press(key)
+        assert "scale(1.25)" in await page.eval_on_selector(".pane svg", "s => s.style.transform")
+        await page.keyboard.press("0")
+        assert "scale(1)" in await page.eval_on_selector(".pane svg", "s => s.style.transform")
+
+
+async def test_a_file_that_falls_on_any_page_opens_its_form_and_a_graph_becomes_a_workflow(
+    stand: tuple[House, str, Any],
+) -> None:
+    home, url, chromium = stand
+    given = {"prompt": "a red fox in snow", "width": 256, "height": 256, "seed": 5}
+    made_id, picture = await made(home, "fast-image-native", given)
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/docs")
+        await page.evaluate(DROP, ["fox.webp", base64.b64encode(picture).decode(), "image/webp"])
+        await page.wait_for_url("**/catalog/fast-image-native")
+        await page.wait_for_selector("#again:has-text('signed by this server')")
+        assert await page.input_value("#in-prompt") == "a red fox in snow"
+        assert await page.input_value("#in-seed") == "5"
+        await page.click("#again a")
+        await page.click("text=Replay it")
+        await page.wait_for_selector(DONE)
+        await page.wait_for_selector("text=the same content to the byte")
+        assert made_id not in page.url
+        graph = base64.b64encode(json.dumps(GRAPH).encode()).decode()
+        await page.evaluate(DROP, ["my graph.json", graph, "application/json"])
+        await page.wait_for_url("**/workflows/my-graph")
+        assert await page.locator("[data-node]").count() == 2
+        await page.evaluate(DROP, ["words.txt", base64.b64encode(b"words").decode(), "text/plain"])
+        await page.wait_for_selector("#dropped:has-text('says nothing of its origin')")
+        tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the words
+
+
+async def test_cards_show_outputs_films_move_and_sounds_sound(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/catalog")
+        cards = await page.locator(".card").count()
+        shown = await page.locator(".card .sample").count()
+        assert (cards > 60, shown >= cards - 6) == (True, True)  # nothing is shown of what others answer
+        film = page.locator(".card:has([data-reel])").first
+        await film.hover()
+        await page.wait_for_selector("[data-reel].on")
+        await page.wait_for_function("document.querySelector('[data-reel].on').currentTime > 0")
+        button = page.locator("[data-tune]").first
+        await button.click()
+        assert await button.get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.parametrize(
+    "look", [Look(scheme="dark"), Look(width=390)], ids=["desktop in the dark", "phone in the light"]
+)
+async def test_the_operator_sees_all_of_it_and_every_page_is_accessible(
+    stand: tuple[House, str, Any], look: Look
+) -> None:
+    home, url, chromium = stand
+    made_id, _ = await made(home, "ra1", {"prompt": "a fox", "size": "1152x768"})
+    operator = dataclasses.replace(home, account=home.operator)
+    async with browser.tab(chromium, operator, url, look) as tab:
+        page = tab.page
+        paths = ["/", "/catalog/anime?from=example", "/workflows/stylized-text-to-image", "/account"]
+        for path in (*paths, "/admin", "/admin/engines", f"/admin/requests/{made_id}", "/admin/requests"):
+            await tab.open(path)
+            assert await page.evaluate(FITS) <= look.width, path
+            found = await axe.Axe().run(page, options=RULES)
+            said = [
+                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
+                for rule in found.response["violations"]
+            ]
+            assert said == [], (path, json.dumps(said, indent=1))
+        await page.fill("#q", "ada@example.com")
+        await page.keyboard.press("Enter")
+        await page.click(".requests .what")
+        assert await page.locator(".receipt .reached").count() == 6
+    async with browser.tab(chromium, home, url, look) as tab:
+        await tab.open(f"/predictions/{made_id}")
+        found = await axe.Axe().run(tab.page, options=RULES)
+        assert found.response["violations"] == []

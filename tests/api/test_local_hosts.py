@@ -1,0 +1,179 @@
+"""Where model servers and ComfyUI are found: on shared ports, on other hosts, never at a Sixfold."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from sixfold.clients import hosts, local_servers
+from sixfold.clients.chat import servers as found_servers
+from sixfold.engines.providers.comfyui import availability as comfyui_availability
+from tests.api.app_fixture import house
+from tests.api.gateway import listening as served
+from tests.api.local_servers import USUAL, answered_by, chat, home_with, status
+from tests.fakes import local_models as fakes
+from tests.fakes.comfyui import comfyui
+from tests.fakes.local_models import LocalModels, Ollama, listening, look_at
+
+
+@pytest.mark.parametrize(
+    ("server", "kind"),
+    [(fakes.llama_cpp("gemma", vision=False), "llamacpp"), (fakes.llama_swap("gemma"), "llamaswap")],
+)
+async def test_two_kinds_that_share_a_port_are_told_apart_by_their_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: LocalModels, kind: str
+) -> None:
+    async with listening(dataclasses.replace(server, asked=[])) as there:
+        look_at(monkeypatch, llamacpp=there.port, llamaswap=there.port)
+        async with home_with(tmp_path) as home:
+            ready = [
+                each.kind
+                for each in home.product.relaying.statuses()
+                if each.discovered and each.state == "ready"
+            ]
+            assert ready == [kind]
+            assert await answered_by(home, f"{kind}/gemma") == "gemma"
+
+
+async def test_a_server_on_a_configured_host_is_found_and_named_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL), "127.0.0.2") as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path, probe_hosts=("127.0.0.2",)) as home:
+            assert await answered_by(home, "default") == "llama3.2:latest"
+            assert await answered_by(home, "ollama@127.0.0.2/qwen3") == "qwen3"
+            assert await answered_by(home, "ollama/qwen3") == "qwen3"
+            there = status(home, "ollama@127.0.0.2")
+            assert (there.state, there.kind, there.title) == ("ready", "ollama", "Ollama")
+            assert (there.host, there.url) == ("127.0.0.2", f"http://127.0.0.2:{ollama.port}")
+            assert status(home, "ollama").state == "absent"
+
+
+async def test_a_server_of_the_containers_host_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "CONTAINER_HOST", "127.0.0.3")
+    async with listening(Ollama(USUAL), "127.0.0.3") as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert await answered_by(home) == "llama3.2:latest"
+            assert status(home, "ollama@127.0.0.3").state == "ready"
+
+
+async def test_this_machines_server_under_the_name_of_the_containers_host_is_one_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "CONTAINER_HOST", "127.0.0.3")
+    monkeypatch.setattr(found_servers, "CONTAINER_HOST", "127.0.0.3")
+    async with listening(Ollama(USUAL), "0.0.0.0") as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert status(home, "ollama").state == "ready"
+            assert status(home, "ollama@127.0.0.3").state == "absent"
+
+
+async def test_nothing_is_looked_for_on_any_host_where_probing_is_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL), "0.0.0.0") as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as home:
+            assert ollama.asked == []
+            assert [each for each in home.product.relaying.statuses() if each.discovered] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "title"), [("ollama", "box (Ollama)"), ("openai", "box")], ids=["ollama", "openai"]
+)
+async def test_a_configured_server_on_a_known_port_is_reported_once_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, title: str
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        url = f"http://localhost:{ollama.port}"
+        upstreams = {"box": {"kind": kind, "base_url": f"{url}/v1"}}
+        async with home_with(tmp_path, tables={"gateway": {"upstreams": upstreams}}) as home:
+            rows = [
+                row
+                for row in await home.product.resources.resources()
+                if row.kind == "chat" and (row.found or row.name == "Ollama")
+            ]
+            assert [(row.name, row.found) for row in rows] == [(title, f"at {url}")]
+            assert (await chat(home, "qwen3:latest")).headers["X-Sixfold-Engine"] == "box/qwen3:latest"
+
+
+async def test_another_sixfold_on_a_known_port_is_no_model_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house(tmp_path / "other", probe=False) as other, served(other.app) as origin:
+        port = int(origin.rpartition(":")[2])
+        look_at(monkeypatch, lmstudio=port, ollama=port)
+        async with home_with(tmp_path / "own") as home:
+            assert {status(home, kind).state for kind in ("lmstudio", "ollama")} == {"absent"}
+
+
+async def test_every_request_of_a_look_carries_the_hop_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path):
+            assert {"/api/version", "/api/tags", "/api/show", "/api/ps"} <= set(ollama.asked)
+            assert {headers.get("x-sixfold-hop") for headers in ollama.headers} == {"1"}
+
+
+async def test_a_server_that_is_slow_stays_and_delays_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(found_servers, "PROBE_SECONDS", 0.3)
+    async with listening(Ollama(USUAL)) as ollama, listening(fakes.vllm("mistral")) as vllm:
+        look_at(monkeypatch, ollama=ollama.port, vllm=vllm.port)
+        vllm.slow = True
+        async with home_with(tmp_path) as home:
+            assert status(home, "vllm").state == "slow"  # it was never seen ready
+            assert await answered_by(home) == "llama3.2:latest"
+            vllm.slow = False
+            await home.product.relaying.refresh()
+            assert status(home, "vllm").state == "ready"
+            vllm.slow = True
+            await home.product.relaying.refresh()
+            assert status(home, "vllm").state == "ready"  # busy for a while, with the models that it had
+            assert status(home, "vllm").models == ("mistral",)
+            monkeypatch.setattr(found_servers, "_BUSY_SECONDS", 0.0)
+            await home.product.relaying.refresh()
+            assert status(home, "vllm").state == "slow"
+
+
+async def test_a_comfyui_on_a_probed_host_makes_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with comfyui(host="127.0.0.2") as comfy:
+        port = int(comfy.url.rpartition(":")[2])
+        look_at(monkeypatch)
+        monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 30.0)
+        monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
+        async with home_with(tmp_path, probe_hosts=("127.0.0.2",)) as home:
+            await home.product.standings.refresh()
+            assert home.product.standings("comfyui-image").detail.endswith(f"at {comfy.url}")
+            body = {"prompt": "a lighthouse", "size": "1024x1024"}
+            answer = await home.client.post("/api/ra1", json=body, headers=home.bearer)
+            assert answer.headers["x-sixfold-engine"] == "comfyui-image", answer.text
+            elsewhere = home.product.workshop.elsewhere
+            assert elsewhere is not None
+            await elsewhere.look()
+            assert elsewhere.known
+
+
+async def test_no_comfyui_is_looked_for_on_any_host_where_probing_is_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with comfyui(host="127.0.0.2") as comfy:
+        port = int(comfy.url.rpartition(":")[2])
+        monkeypatch.setattr(local_servers, "COMFYUI", dataclasses.replace(local_servers.COMFYUI, port=port))
+        async with home_with(tmp_path, probe=False, probe_hosts=("127.0.0.2",)) as home:
+            await home.product.standings.refresh()
+            assert not home.product.standings("comfyui-image").ready
+            assert comfy.calls == []

@@ -1,0 +1,415 @@
+"""Model servers that are found: which model is the default, and which accepts images."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.gateway.capabilities import CHAT, TOOLS
+from tests.api.local_servers import (
+    SEEING,
+    USUAL,
+    answered_by,
+    chat,
+    home_with,
+    listed,
+    service,
+    status,
+)
+from tests.api.test_gateway import PIXEL
+from tests.fakes import local_models as fakes
+from tests.fakes.local_models import COMPLETION, EMBEDDING, LocalModels, Ollama, listening, look_at
+
+# -- the default model -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["default", "chat", "auto", "text-llm"])
+async def test_default_skips_an_embedding_model_that_is_listed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert await answered_by(home, name) == "llama3.2:latest"
+            talk = {"service": "chat", "prompt": "hello"}
+            answer = await home.client.post("/api/service", json=talk, headers=home.bearer)
+            assert answer.json()["engine"] == "ollama/llama3.2:latest"
+
+
+async def test_default_prefers_a_loaded_chat_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with listening(Ollama(USUAL, "nomic-embed-text:latest", "qwen3:latest")) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert await answered_by(home) == "qwen3:latest"
+            loaded = {model.name for model in status(home, "ollama").listing if model.loaded}
+            assert loaded == {"nomic-embed-text:latest", "qwen3:latest"}
+            ollama.loaded = ["llama3.2:latest"]
+            await home.product.relaying.refresh()
+            assert home.product.relaying.relay.router.resolve("default")[0].model == "llama3.2:latest"
+
+
+async def test_default_prefers_the_loaded_model_of_another_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama, listening(fakes.vllm("mistral")) as vllm:
+        look_at(monkeypatch, ollama=ollama.port, vllm=vllm.port)
+        async with home_with(tmp_path) as home:
+            assert await answered_by(home) == "mistral"
+
+
+async def test_default_is_no_cloud_model_while_a_local_one_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ollama = Ollama({"gpt-oss:120b-cloud": COMPLETION, "qwen3:latest": COMPLETION})
+    ollama.remote = {"gpt-oss:120b-cloud"}
+    async with listening(ollama):
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert await answered_by(home) == "qwen3:latest"
+            assert await answered_by(home, "gpt-oss:120b-cloud") == "gpt-oss:120b-cloud"
+
+
+async def test_default_is_never_an_embedding_model_though_an_alias_names_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        aliases = {"vectors": "ollama/nomic-embed-text", "talk": "ollama/qwen3"}
+        async with home_with(tmp_path, tables={"gateway": {"aliases": aliases}}) as home:
+            assert await answered_by(home) == "qwen3"
+
+
+async def test_default_where_only_embedding_models_are_there_is_503_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            answer = await chat(home, "default")
+            assert (answer.status_code, ollama.count("/v1/chat/completions")) == (503, 0)
+            assert "No model server here lists a chat model" in answer.json()["error"]["message"]
+            assert (await service(home, "chat"))["available"] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "server", "first"),
+    [
+        ("vllm", fakes.vllm("BAAI/bge-m3", "mistral-7b"), "mistral-7b"),
+        ("llamaswap", fakes.llama_swap("all-minilm", "llama", "qwen", running=("qwen",)), "qwen"),
+        ("llamaswap", fakes.llama_swap("bge-reranker-v2", "llama"), "llama"),
+        (
+            "lmstudio",
+            fakes.lm_studio(
+                ("text-embedding-nomic", "embeddings", "loaded"),
+                ("e5-chat", "llm", "not-loaded"),
+                ("phi", "llm", "loaded"),
+            ),
+            "phi",
+        ),
+        ("lmstudio", LocalModels({"/v1/models": fakes.openai_list("mxbai-embed-large", "phi")}), "phi"),
+        (
+            "ollama",
+            LocalModels({"/api/version": {"version": "0.1"}, "/v1/models": fakes.openai_list("e5", "x")}),
+            "x",
+        ),
+        (
+            "sglang",
+            fakes.sglang("Qwen/Qwen3", is_generation=True, has_image_understanding=False),
+            "Qwen/Qwen3",
+        ),
+        ("llamacpp", fakes.llama_cpp("gemma", vision=False), "gemma"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_default_of_each_kind_of_server_is_a_chat_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, server: LocalModels, first: str
+) -> None:
+    async with listening(dataclasses.replace(server, asked=[])) as there:
+        look_at(monkeypatch, **{kind: there.port})
+        async with home_with(tmp_path) as home:
+            assert await answered_by(home) == first
+            assert status(home, kind).state == "ready"
+
+
+async def test_sglang_with_an_embedding_model_offers_it_for_embeddings_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(fakes.sglang("acme/vectors", is_generation=False)) as server:
+        look_at(monkeypatch, sglang=server.port)
+        async with home_with(tmp_path) as home:
+            assert (await chat(home, "default")).status_code == 503
+            assert (await chat(home, "acme/vectors")).status_code == 400
+            body = {"model": "acme/vectors", "input": "a red fox"}
+            answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+            assert answer.json()["data"][0]["embedding"] == [0.25, 0.5]
+
+
+async def test_ollama_with_models_that_cannot_be_shown_states_what_the_others_can_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {f"broken-{number}:latest": COMPLETION for number in range(16)}
+    ollama = Ollama({**broken, "eyes:latest": (*COMPLETION, "vision")})
+    ollama.broken = set(broken)
+    async with listening(ollama):
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            await home.product.relaying.refresh()
+            stated = {model.name for model in status(home, "ollama").listing if model.stated}
+            assert stated == {"eyes:latest"}
+            assert sorted(ollama.shown) == sorted([*broken, "eyes:latest"])  # each once, for now
+
+
+@pytest.mark.parametrize("in_tags", [False, True])
+async def test_ollama_with_capabilities_that_no_one_knows_leaves_them_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_tags: bool
+) -> None:
+    many = (*COMPLETION, "tools", "x" * 100_000, *(f"word-{number}" for number in range(1000)))
+    async with listening(Ollama({"liar:latest": many, "other:latest": ("sing",)}, in_tags=in_tags)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            listing = {model.name: model for model in status(home, "ollama").listing}
+            assert listing["liar:latest"].capabilities == {CHAT, TOOLS}
+            assert (listing["other:latest"].capabilities, listing["other:latest"].stated) == (
+                frozenset(),
+                True,
+            )
+
+
+async def test_ollama_with_a_long_answer_about_one_model_describes_it_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = (*COMPLETION, "vision", "x" * 2**20)
+    async with listening(Ollama({"long:latest": long, "eyes:latest": (*COMPLETION, "vision")})) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            listing = {model.name: model for model in status(home, "ollama").listing}
+            assert (listing["long:latest"].stated, listing["eyes:latest"].stated) == (False, True)
+
+
+# -- embedding models ------------------------------------------------------------------------------
+
+
+async def test_embedding_model_of_ollama_serves_embeddings_by_its_own_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            for name in ("nomic-embed-text", "nomic-embed-text:latest", "ollama/nomic-embed-text"):
+                body = {"model": name, "input": "a red fox"}
+                answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+                assert answer.json()["data"][0]["embedding"] == [0.25, 0.5], name
+            assert ollama.count("/v1/embeddings") == 3
+
+
+async def test_embeddings_by_a_name_of_openai_names_the_embedding_model_of_ollama(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            body = {"model": "text-embedding-3-small", "input": "a red fox"}
+            answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+            assert answer.status_code == 503
+            assert "Or ask for `ollama/nomic-embed-text`" in answer.json()["error"]["message"]
+            del ollama.models["nomic-embed-text:latest"]
+            await home.product.relaying.refresh()
+            answer = await home.client.post("/v1/embeddings", json=body, headers=home.bearer)
+            assert "Or ask" not in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
+async def test_chat_with_an_embedding_model_is_one_sentence_in_each_dialect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            said: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
+            body = {
+                "model": "nomic-embed-text",
+                **({"input": "hello"} if path.endswith("responses") else said),
+            }
+            answer = await home.client.post(path, json=body, headers=home.bearer)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["message"] == (
+                "nomic-embed-text is an embedding model: send it to /v1/embeddings, or choose a chat model "
+                "from GET /v1/models"
+            )
+            assert ollama.count("/v1/chat/completions") == 0
+            assert await home.standing() == ("5.00", "0.00")
+
+
+# -- images ----------------------------------------------------------------------------------------
+
+
+async def test_vision_without_a_model_that_accepts_images_is_unavailable_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(USUAL)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert (await service(home, "chat"))["quality"] == "full"
+            row = await service(home, "vision")
+            assert (row["available"], row["quality"]) == (False, None)
+            assert "accepts images" in row["unlock"]
+            assert not home.product.standings("relay-vision").ready
+            asked = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
+            for later in (False, True):
+                answer = await home.client.post(
+                    "/api/service", json={**asked, "async": later}, headers=home.bearer
+                )
+                assert (answer.status_code, "images" in answer.json()["error"]) == (503, True), answer.text
+            assert (await chat(home, "vision")).status_code == 503
+            assert ollama.count("/v1/chat/completions") == 0
+
+
+async def test_vision_goes_to_the_model_that_accepts_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(SEEING, "llama3.2:latest")) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert (await service(home, "vision"))["quality"] == "full"
+            assert await answered_by(home, "vision") == "llava:7b"
+            assert await answered_by(home, "chat") == "llama3.2:latest"
+            asked = {"service": "vision", "prompt": "what is it?", "image_url": PIXEL}
+            answer = await home.client.post("/api/service", json=asked, headers=home.bearer)
+            assert answer.json()["engine"] == "ollama/llava:7b"
+            assert ollama.bodies[-1]["messages"][-1]["content"][1]["image_url"]["url"] == PIXEL
+
+
+@pytest.mark.parametrize(
+    ("kind", "server", "sees"),
+    [
+        ("llamacpp", fakes.llama_cpp("model.gguf", vision=True), True),
+        ("llamacpp", fakes.llama_cpp("llava.gguf", vision=False), False),
+        ("sglang", fakes.sglang("acme/m", is_generation=True, has_image_understanding=True), True),
+        ("lmstudio", fakes.lm_studio(("m", "vlm", "loaded")), True),
+        ("lmstudio", fakes.lm_studio(("llava", "llm", "loaded")), False),
+        ("vllm", fakes.vllm("Qwen/Qwen2.5-VL-7B-Instruct"), True),
+        ("vllm", fakes.vllm("mistral-7b"), False),
+    ],
+)
+async def test_vision_of_each_kind_of_server_is_what_it_states_or_its_names_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, server: LocalModels, sees: bool
+) -> None:
+    async with listening(dataclasses.replace(server, asked=[])) as there:
+        look_at(monkeypatch, **{kind: there.port})
+        async with home_with(tmp_path) as home:
+            assert (await service(home, "vision"))["available"] is sees
+
+
+async def test_vision_of_a_configured_server_that_states_nothing_is_left_to_the_operator(
+    tmp_path: Path,
+) -> None:
+    async with listening(fakes.vllm("small")) as server:
+        upstreams = {
+            "acme": {"kind": "openai", "base_url": f"http://127.0.0.1:{server.port}/v1", "api_key": "k"}
+        }
+        tables = {"gateway": {"upstreams": upstreams, "allow_unpriced": True}}
+        async with home_with(tmp_path, probe=False, tables=tables) as home:
+            assert await answered_by(home, "vision") == "small"
+
+
+async def test_the_list_of_models_has_the_general_names_that_can_be_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    general = {"default", "chat", "auto", "text-llm", "vision"}
+    async with listening(Ollama({"nomic-embed-text:latest": EMBEDDING})) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert general.isdisjoint(await listed(home))
+            ollama.models |= USUAL
+            await home.product.relaying.refresh()
+            assert general & await listed(home) == general - {"vision"}
+            ollama.models |= SEEING
+            await home.product.relaying.refresh()
+            assert general <= await listed(home)
+            answer = await home.client.get("/v1/models/vision", headers=home.bearer)
+            assert (answer.status_code, answer.json()["id"]) == (200, "vision")
+
+
+async def test_the_list_of_models_leaves_out_transcription_that_no_engine_can_serve(tmp_path: Path) -> None:
+    async with home_with(tmp_path, probe=False, public_url="https://box.example") as home:
+        assert "stt" not in await listed(home)
+        assert (await home.client.get("/v1/models/stt", headers=home.bearer)).status_code == 404
+
+
+# -- what a look costs -----------------------------------------------------------------------------
+
+
+async def test_ollama_is_asked_about_few_models_a_look_and_once_about_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = {f"model-{number}": COMPLETION for number in range(40)} | {"seer": (*COMPLETION, "vision")}
+    async with listening(Ollama(models, "seer")) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert len(ollama.shown) == 16
+            assert "seer" in ollama.shown  # what is loaded is asked about first
+            for most in (32, 41, 41):
+                await home.product.relaying.refresh()
+                assert len(ollama.shown) == most
+            assert len(set(ollama.shown)) == 41
+            ollama.models["model-7"] = EMBEDDING  # pulled again: another digest
+            await home.product.relaying.refresh()
+            assert ollama.shown[41:] == ["model-7"]
+
+
+async def test_ollama_that_states_capabilities_in_its_list_is_asked_about_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(Ollama(SEEING, in_tags=True)) as ollama:
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert await answered_by(home) == "llama3.2:latest"
+            assert await answered_by(home, "vision") == "llava:7b"
+            assert ollama.shown == []
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"/api/tags": b"<html>", "/v1/models": fakes.openai_list("nomic-embed-text", "qwen3")},
+        {"/api/tags": {"models": "none"}, "/v1/models": fakes.openai_list("e5", "qwen3")},
+        {"/api/show": b"[" * 100_000},
+        {"/api/show": 500, "/api/ps": 500},
+        {"/api/show": b"{" + b" " * (5 * 2**20) + b"}"},
+        {"/api/ps": {"models": [7, None]}},
+        {"/api/tags": {"models": [{"name": 7}, {"name": "x" * 300}, {"name": "a\nb"}, {"name": "qwen3"}]}},
+        {"/api/tags": {"models": [{"name": "qwen3", "digest": [1], "capabilities": {"completion": 1}}]}},
+    ],
+)
+async def test_answers_that_are_wrong_leave_a_usable_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]
+) -> None:
+    ollama = Ollama({"nomic-embed-text": EMBEDDING, "qwen3": COMPLETION})
+    ollama.answers = answers
+    async with listening(ollama):
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert await answered_by(home) == "qwen3"
+            assert all(name.isprintable() and len(name) < 200 for name in status(home, "ollama").models)
+
+
+async def test_a_list_that_is_too_long_is_cut_and_one_of_too_many_bytes_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ollama = Ollama({"qwen3": COMPLETION})
+    ollama.answers = {
+        "/api/tags": {"models": [{"name": f"m{n}", "capabilities": ["completion"]} for n in range(5000)]}
+    }
+    async with listening(ollama):
+        look_at(monkeypatch, ollama=ollama.port)
+        async with home_with(tmp_path) as home:
+            assert len(status(home, "ollama").models) == 1000
+            huge = b'{"models": [' + b'{"name": "other", "capabilities": ["completion"]},' * 100_000 + b"{}]}"
+            assert len(huge) > 4 * 2**20
+            ollama.answers = {"/api/tags": huge}
+            await home.product.relaying.refresh()
+            assert "other" not in status(home, "ollama").models
+            assert len(status(home, "ollama").models) == 1000  # what was known before

@@ -1,0 +1,324 @@
+"""Area A: every answer of A.1 and A.2, and the order in which a request is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import House, bearer, house, small_models
+
+RA1 = ("/api/ra1-art-generator", "/api/ra1")
+ANIME = ("/api/anime-art-generator", "/api/anime")
+BAD_KEY = {"error": "Invalid API key", "status": 401}
+POOR = {"error": "Insufficient credits", "status": 402}
+
+
+def asked(home: House, **more: Any) -> dict[str, Any]:
+    """A good body, with changes."""
+    return {"api_key": home.key, "prompt": "a fox", **more}
+
+
+@pytest.mark.parametrize("path", RA1)
+async def test_ra1_gives_a_picture_for_four_cents(home: House, path: str) -> None:
+    answer = await home.client.post(path, json=asked(home, size="1360x768"))
+    assert answer.status_code == 200
+    body = answer.json()
+    url = body.pop("image_url")
+    assert body == {
+        "prompt_used": "a fox",
+        "size_used": "1360x768",
+        "cost": "0.04",
+        "credits_charged": 4,
+        "request_id": answer.headers["X-Request-Id"],
+    }
+    assert answer.headers["X-Sixfold-Engine"] == "scene-painter"
+    assert answer.headers["X-Sixfold-Quality"] == "full"
+    picture = await home.client.get(url)
+    assert picture.headers["Content-Type"] == "image/png"
+    assert picture.content.startswith(b"\x89PNG")
+    assert await home.standing() == ("4.96", "0.00")
+    assert await home.faults() == ()
+
+
+@pytest.mark.parametrize("path", ANIME)
+async def test_anime_gives_several_pictures_at_seven_tenths_of_a_cent_each(home: House, path: str) -> None:
+    answer = await home.client.post(path, json=asked(home, num_images=3))
+    assert answer.status_code == 200
+    body = answer.json()
+    images = body.pop("images")
+    assert len(set(images)) == 3
+    assert body == {
+        "success": True,
+        "image_url": images[0],
+        "prompt_used": "a fox",
+        "size_used": "landscape_4_3",
+        "cost": "0.021",
+        "credits_charged": 3,
+    }
+    assert await home.standing() == ("4.979", "0.00")
+
+
+async def test_a_bearer_header_and_x_www_forms_are_as_good_as_a_json_body(home: House) -> None:
+    by_header = await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)
+    by_form = await home.client.post(
+        "/api/anime", data={"api_key": home.key, "prompt": "x", "num_images": "2"}
+    )
+    parts = {"api_key": (None, home.key), "prompt": (None, "x"), "seed": (None, "7")}
+    by_parts = await home.client.post("/api/ra1", files=parts)
+    curl = {"Content-Type": "application/x-www-form-urlencoded"}
+    by_curl = await home.client.post(
+        "/api/ra1", content=f'{{"api_key":"{home.key}","prompt":"x"}}', headers=curl
+    )
+    assert [by_header.status_code, by_form.status_code, by_parts.status_code, by_curl.status_code] == [
+        200
+    ] * 4
+    assert by_form.json()["credits_charged"] == 2
+
+
+SIZES = "it must be one of 1024x1024, 1152x768, 768x1152, 1152x864, 864x1152, 1360x768, 768x1360"
+SEEDS = f"from 0 to {2**31 - 1}"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"prompt": None}, "Prompt is required"),
+    ({"prompt": ""}, "Prompt is required"),
+    ({"prompt": "  \n"}, "Prompt is required"),
+    ({"prompt": 5}, "Invalid prompt: it must be a string"),
+    ({"prompt": ["x"]}, "Invalid prompt: it must be a string"),
+    ({"prompt": "x" * 1001}, "Prompt must be at most 1000 characters"),
+    ({"size": "1x1"}, f"Invalid size: {SIZES}; got 1x1"),
+    ({"size": "512x512"}, f"Invalid size: {SIZES}; got 512x512"),
+    ({"size": "1024X1024"}, f"Invalid size: {SIZES}; got 1024X1024"),
+    ({"size": 1024}, f"Invalid size: {SIZES}; got 1024"),
+    ({"size": "x" * 41}, f"Invalid size: {SIZES}"),
+    ({"size": "\n"}, f"Invalid size: {SIZES}"),
+    ({"size": {"a": 1}}, f"Invalid size: {SIZES}"),
+    ({"seed": -1}, f"Invalid seed: it must be {SEEDS}; got -1"),
+    ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS}; got {2**31}"),
+    ({"seed": 10**400}, f"Invalid seed: it must be {SEEDS}"),
+    ({"seed": "7"}, f"Invalid seed: it must be a whole number {SEEDS}"),
+    ({"seed": 1.5}, f"Invalid seed: it must be a whole number {SEEDS}"),
+    ({"seed": True}, f"Invalid seed: it must be a whole number {SEEDS}"),
+    ({"enable_safety_checker": "yes"}, "Invalid enable_safety_checker: it must be true or false"),
+    ({"response_mode": "webhook"}, "Invalid response_mode: it must be polling or inline"),
+    ({"response_mode": 1}, "Invalid response_mode: it must be polling or inline"),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), REFUSED)
+async def test_a_refused_parameter_is_named(home: House, change: dict[str, Any], text: str) -> None:
+    answer = await home.client.post("/api/ra1", json=asked(home, **change))
+    assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
+    assert await home.standing() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize("count", [0, 9, "2", 1.5, [1]])
+async def test_anime_makes_one_to_eight(home: House, count: Any) -> None:
+    answer = await home.client.post("/api/anime", json=asked(home, num_images=count))
+    text = f"from 1 to 8; got {count}" if count in (0, 9) else "a whole number from 1 to 8"
+    told = {"error": f"Invalid num_images: it must be {text}", "status": 400}
+    assert (answer.status_code, answer.json()) == (400, told)
+
+
+async def test_the_longest_prompts_are_taken_and_what_is_unknown_is_ignored(home: House) -> None:
+    longest = await home.client.post("/api/ra1", json=asked(home, prompt="ü" * 1000, surplus={"a": [1]}))
+    longer = await home.client.post("/api/anime", json=asked(home, prompt="x" * 4000))
+    too_long = await home.client.post("/api/anime", json=asked(home, prompt="x" * 4001))
+    assert [longest.status_code, longer.status_code, too_long.status_code] == [200, 200, 400]
+    assert too_long.json()["error"] == "Prompt must be at most 4000 characters"
+    assert longest.json()["prompt_used"] == "ü" * 1000
+
+
+@pytest.mark.parametrize("key", [None, "", "sf_unknown", 5, ["x"], {"a": 1}, "x" * 10_000])
+async def test_the_key_is_looked_at_before_the_parameters(home: House, key: Any) -> None:
+    for path in (*RA1, *ANIME):
+        answer = await home.client.post(path, json={"api_key": key, "size": "nonsense"})
+        assert (answer.status_code, answer.json()) == (401, BAD_KEY)
+
+
+async def test_the_parameters_are_looked_at_before_the_balance(home: House) -> None:
+    bad = await home.client.post("/api/ra1", json={"api_key": home.poor, "prompt": "x", "size": "1x1"})
+    good = await home.client.post("/api/ra1", json={"api_key": home.poor, "prompt": "x"})
+    assert (bad.status_code, bad.json()["error"]) == (400, f"Invalid size: {SIZES}; got 1x1")
+    assert (good.status_code, good.json()) == (402, POOR)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b"[1]", b'"x"', b"5", b"null", b"\xff", b"{} x", b'{"a":NaN}']
+)
+async def test_what_is_no_json_object_is_said_to_be_none(home: House, raw: bytes) -> None:
+    keyless = await home.client.post("/api/ra1", content=raw)
+    keyed = await home.client.post("/api/ra1", content=raw, headers=home.bearer)
+    wrong = await home.client.post("/api/ra1", content=raw, headers=bearer("sf_wrong"))
+    said = {"error": "Invalid JSON body", "status": 400}
+    assert (keyless.status_code, keyless.json()) == (400, said)
+    assert (keyed.status_code, keyed.json()) == (400, said)
+    assert (wrong.status_code, wrong.json()) == (401, BAD_KEY)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])
+async def test_only_post_makes_pictures(home: House, method: str) -> None:
+    answer = await home.client.request(method, "/api/ra1")
+    assert (answer.status_code, answer.json()) == (405, {"error": "Method not allowed", "status": 405})
+    assert answer.headers["Allow"] == "POST"
+
+
+async def test_unknown_paths_speak_the_dialect_of_the_contracts_paths_only(home: House) -> None:
+    answer = await home.client.post("/api/media/status/", json={})
+    assert (answer.status_code, answer.json()) == (404, {"error": "Not found", "status": 404})
+    other = await home.client.post("/api/nonsense")
+    assert other.status_code == 404
+    assert other.json() == {
+        "error": "Not found",
+        "code": "not_found",
+        "status": 404,
+        "request_id": other.headers["X-Request-Id"],
+    }
+
+
+async def test_a_failed_generation_is_told_and_free(home: House) -> None:
+    ra1 = await home.client.post("/api/ra1", json=asked(home, prompt="FAIL"))
+    anime = await home.client.post("/api/anime", json=asked(home, prompt="FAIL"))
+    text = "Image generation failed. Please try again."
+    assert (ra1.status_code, ra1.json()) == (502, {"success": False, "error": text})
+    assert (anime.status_code, anime.json()) == (502, {"error": text, "status": 502})
+    assert await home.standing() == ("5.00", "0.00")
+    assert await home.faults() == ()
+
+
+@pytest.mark.parametrize(
+    "point", ["engine.run.ra1=fail", "engine.run.ra1=crash", "store.before=fail", "capture.before=fail"]
+)
+async def test_no_way_to_fail_is_charged(tmp_path: Path, point: str) -> None:
+    async with house(tmp_path, failpoints=point, max_attempts=1) as home:
+        answer = await home.client.post("/api/ra1", json=asked(home))
+        assert answer.status_code == 502
+        assert answer.json()["success"] is False
+        assert await home.standing() == ("5.00", "0.00")
+        assert await home.faults() == ()
+
+
+async def test_a_run_that_takes_too_long_is_free(tmp_path: Path) -> None:
+    async with house(tmp_path, run_limit_seconds=0.2, max_attempts=1) as home:
+        answer = await home.client.post("/api/ra1", json=asked(home, prompt="SLOW"))
+        assert answer.status_code == 502
+        assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(home: House) -> None:
+    async def picture(seed: int | None) -> bytes:
+        answer = await home.client.post("/api/ra1", json=asked(home, seed=seed))
+        return (await home.client.get(answer.json()["image_url"])).content
+
+    first, again, other, random = [await picture(seed) for seed in (7, 7, 8, None)]
+    assert first == again
+    assert len({first, other, random}) == 3
+
+
+async def finished(home: House, status_url: str) -> dict[str, Any]:
+    """A job's status once it has ended."""
+    async with asyncio.timeout(60):
+        while True:
+            body = (await home.client.get(status_url)).json()
+            if body["status"] != "in_progress":
+                return body
+            await asyncio.sleep(0.01)
+
+
+async def test_polling_ends_in_what_waiting_would_have_given(home: House) -> None:
+    inline = (await home.client.post("/api/anime", json=asked(home, seed=3))).json()
+    queued = await home.client.post("/api/anime", json=asked(home, seed=3, response_mode="polling"))
+    assert queued.status_code == 202
+    job_id = queued.json()["job_id"]
+    assert queued.json() == {
+        "job_id": job_id,
+        "status": "in_progress",
+        "status_url": f"/api/media/status/{job_id}",
+    }
+    ended = await finished(home, queued.json()["status_url"])
+    result = ended.pop("result")
+    assert ended == {
+        "job_id": job_id,
+        "status": "completed",
+        "progress": 1.0,
+        "status_url": f"/api/media/status/{job_id}",
+    }
+    pictures = [(await home.client.get(body["image_url"])).content for body in (inline, result)]
+    assert pictures[0] == pictures[1]
+    same = ("success", "prompt_used", "size_used", "cost", "credits_charged")
+    assert [result[name] for name in same] == [inline[name] for name in same]
+    assert set(result) == set(inline)
+    by_post = await home.client.post(f"/api/media/status/{job_id}")
+    assert by_post.json()["result"] == result
+    assert await home.standing() == ("4.986", "0.00")
+
+
+async def test_a_failed_job_says_so_and_a_canceled_one_is_free(home: House) -> None:
+    failing = await home.client.post("/api/ra1", json=asked(home, prompt="FAIL", response_mode="polling"))
+    ended = await finished(home, failing.json()["status_url"])
+    assert (ended["status"], ended["error"]) == ("failed", "Image generation failed. Please try again.")
+    slow = await home.client.post("/api/ra1", json=asked(home, prompt="SLOW", response_mode="polling"))
+    assert await home.standing() == ("5.00", "0.04")
+    canceled = await home.client.delete(slow.json()["status_url"])
+    assert canceled.status_code == 200
+    ended = await finished(home, slow.json()["status_url"])
+    assert ended["status"] == "canceled"
+    assert set(ended) == {"job_id", "status", "progress", "status_url"}
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_an_unknown_job_is_not_found(home: House) -> None:
+    for job_id in ("job_unknown", "x" * 5000, "pred_1"):
+        for method in ("GET", "POST", "DELETE"):
+            answer = await home.client.request(method, f"/api/media/status/{job_id}")
+            assert (answer.status_code, answer.json()["status"]) == (404, 404)
+    wrong = await home.client.put("/api/media/status/job_x")
+    assert (wrong.status_code, wrong.json()) == (405, {"error": "Method not allowed", "status": 405})
+
+
+async def test_a_wait_that_ends_first_is_answered_with_the_job(tmp_path: Path) -> None:
+    async with house(tmp_path, inline_seconds=0.05) as home:
+        answer = await home.client.post("/api/ra1", json=asked(home, prompt="LATE"))
+        assert answer.status_code == 202
+        ended = await finished(home, answer.json()["status_url"])
+        assert ended["status"] == "completed"
+
+
+async def test_a_draining_server_lets_the_waiting_go_with_their_job_and_takes_nothing_new(
+    home: House,
+) -> None:
+    waiting = asyncio.create_task(home.client.post("/api/ra1", json=asked(home, prompt="LATE")))
+    await home.until("5.00", "0.04")
+    home.product.pipeline.drain()
+    assert (await waiting).status_code == 202
+    refused = await home.client.post("/api/ra1", json=asked(home))
+    assert (refused.status_code, refused.json()["status"]) == (503, 503)
+    assert (await home.client.get("/readyz")).status_code == 503
+    assert (await home.client.get("/livez")).status_code == 200
+
+
+async def test_a_preview_engine_does_not_serve_a_public_address_unasked(tmp_path: Path) -> None:
+    public = {"public_url": "https://media.example", "host": "0.0.0.0"}
+    async with house(tmp_path / "a", small_models("preview"), **public) as home:
+        wrong = await home.client.post("/api/ra1", json=asked(home, size="1x1"))
+        answer = await home.client.post("/api/ra1", json=asked(home))
+        assert (wrong.status_code, answer.status_code) == (400, 503)
+        assert "SIXFOLD_PREVIEWS=allow" in answer.json()["error"]
+        assert await home.standing() == ("5.00", "0.00")
+    async with house(tmp_path / "b", small_models("preview"), previews="allow", **public) as home:
+        answer = await home.client.post("/api/ra1", json=asked(home))
+        assert answer.json()["image_url"].startswith("https://media.example/media/")
+
+
+async def test_limited_keys_reach_what_they_may(home: House) -> None:
+    reader = await home.limited_key(Scope(read_only=True))
+    painter = await home.limited_key(Scope(services=("anime",)))
+    for key, path, status in (
+        (reader, "/api/ra1", 403),
+        (painter, "/api/ra1", 403),
+        (painter, "/api/anime", 200),
+    ):
+        answer = await home.client.post(path, json={"api_key": key, "prompt": "x"})
+        assert answer.status_code == status

@@ -1,0 +1,73 @@
+"""Errors of the media API name what a parameter may be, for every parameter with choices or limits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sixfold.api.media.endpoints import ENDPOINTS
+from sixfold.app import catalog as app_catalog
+from sixfold.core.catalog import models as catalog
+from sixfold.core.catalog.inputs import Descriptor
+from sixfold.settings import Settings
+from tests.api.app_fixture import House, house
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
+CATALOG = catalog.build(
+    app_catalog.models_document(), app_catalog.price_table(Settings(data_dir=Path("/nonexistent"))), {}
+)
+LIMITED = [
+    (endpoint.paths[0], each)
+    for endpoint in ENDPOINTS
+    for each in CATALOG[endpoint.model].inputs
+    if (each.choices or (each.min is not None and each.max is not None))
+    and each.name not in endpoint.sentences
+]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A server with a small fast engine for every model."""
+    async with house(tmp_path_factory.mktemp("limits"), probe=False, **FILES) as found:
+        yield found
+
+
+def wrong(each: Descriptor) -> list[Any]:
+    """Values outside the choices or the limits, and one of another type."""
+    if each.type == "sizes":
+        return [["15x15"], [{"width": 1, "height": 5000}]]
+    if each.choices:
+        return ["nonsense", 5.5]
+    assert each.max is not None
+    return [each.max + 1, "many"]
+
+
+async def test_the_media_api_has_parameters_with_choices_and_with_limits() -> None:
+    names = {each.name for _, each in LIMITED}
+    assert names >= {"size", "aspect_ratio", "resolution", "num_images", "duration", "target_sizes", "format"}
+
+
+@pytest.mark.parametrize(("path", "each"), LIMITED, ids=lambda found: getattr(found, "name", found))
+async def test_refusal_begins_with_the_parameter_and_names_its_values(
+    home: House, path: str, each: Descriptor
+) -> None:
+    picture = "data:image/png;base64,AAAA"
+    project = {"tracks": [{"type": "text", "clips": [{"text": "x", "duration": 1}]}]}
+    media = {"image_url": picture, "video_url": picture, "target_sizes": ["64x64"], "project": project}
+    for value in wrong(each):
+        body = {"api_key": home.key, "prompt": "x", **media, each.name: value}
+        answer = await home.client.post(path, json=body)
+        assert answer.status_code == 400
+        assert set(answer.json()) == {"error", "status"}
+        told = answer.json()["error"]
+        assert told.startswith(f"Invalid {each.name}: it must "), told
+        if each.choices:
+            assert all(choice in told for choice in each.choices), told
+        else:
+            assert f"from {each.min:.10g} to {each.max:.10g}" in told, told
+    assert await home.standing() == ("5.00", "0.00")

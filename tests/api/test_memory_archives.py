@@ -1,0 +1,322 @@
+"""Archives of pages over HTTP: byte for byte, in every packing, and none that does harm."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.memory.import_export import files as import_export_files
+from sixfold.core.memory.models import Caller
+from tests import loop_time
+from tests.api.app_fixture import House, bearer, house
+from tests.api.test_memory import get, taken_in, taken_out, zipped
+
+
+def tarred(files: Iterable[tuple[str, str]], mode: str = "w:gz") -> bytes:
+    """A tar of these files."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode=mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType] # by name
+        for name, text in files:
+            info = tarfile.TarInfo(name)
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+    return made.getvalue()
+
+
+async def test_archives_come_back_byte_for_byte(home: House) -> None:
+    files = {
+        "Projects/Big Plan.md": "---\ntitle: 'Plan'\na: [x]   # kept\ntags:\n  - a\n  - b\n---\r\nCRLF\r\n",
+        "people/ann.md": "\ufeff# Ann\n[[Big Plan]] [plan](../Projects/Big%20Plan.md)",
+        "Fußball/日本.md": "---\nbroken: [yaml\n---\ntext\n",
+        "empty.md": "",
+        "only-head.md": "---\ntype: person\n---\n",
+    }
+    skipped = {"picture.png": "x", ".obsidian/app.md": "x", "__MACOSX/._ann.md": "x", "note.txt": "x"}
+    archive = zipped({**files, **skipped}.items())
+    assert await taken_in(home, archive) == {"created": 5, "updated": 0, "skipped": 4, "errors": []}
+    assert await taken_in(home, archive) == {"created": 0, "updated": 0, "skipped": 9, "errors": []}
+    assert await taken_out(home) == {name: text.encode() for name, text in files.items()}
+    page = await get(home, "/api/pages/projects/big-plan")
+    assert (page["title"], page["tags"]) == ("Plan", ["a", "b"])
+    assert {link["to"] for link in (await get(home, "/api/pages/people/ann"))["links"]} == {
+        "projects/big-plan"
+    }
+
+
+@pytest.mark.parametrize("path", ["/api/export", "/api/account/export"])
+async def test_an_export_of_large_pages_holds_the_loop_for_a_short_time(home: House, path: str) -> None:
+    files = {
+        f"p{number:02}.md": f"# Page {number}\n\n" + random.Random(number).randbytes(400_000).hex()  # noqa: S311 - a fixed text
+        for number in range(12)
+    }
+    files |= {"q.md": "short"}
+    assert (await taken_in(home, zipped(files.items())))["created"] == 13
+    async with loop_time.watched() as seen:
+        answer = await home.client.get(path, headers=home.bearer)
+    assert answer.status_code == 200
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        pages = {name.removeprefix("memory/"): name for name in archive.namelist() if name.endswith(".md")}
+        assert {name: archive.read(found).decode() for name, found in pages.items()} == files
+    assert seen.longest < 0.1, seen.longest
+
+
+async def test_pages_are_exported_in_batches_of_a_bounded_size(home: House) -> None:
+    large = "x" * (import_export_files.EXPORT_CHARS * 2 // 5)
+    files = {f"a{number}.md": large for number in range(5)} | {
+        f"b{number:03}.md": "y" for number in range(120)
+    }
+    await taken_in(home, zipped(files.items()))
+    caller, after, counts = Caller(home.account.id, "ada"), "", list[int]()
+    while batch := await home.product.database.read(import_export_files.exported(caller, after)):
+        after = batch[-1].page.slug
+        counts.append(len(batch))
+    assert counts == [2, 2, 50, 50, 21]
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+async def test_tars_are_taken_in_every_packing_and_as_forms(home: House, mode: str) -> None:
+    data = tarred([("a/b.md", "# B"), ("c.png", "x")], mode)
+    form = await home.client.post("/api/import", files={"file": ("x.tar", data)}, headers=home.bearer)
+    assert form.json() == {"created": 1, "updated": 0, "skipped": 1, "errors": []}
+    assert (await taken_in(home, data))["skipped"] == 2
+
+
+async def test_an_outliners_pages_and_journals_keep_their_names(home: House) -> None:
+    files = [
+        ("logseq/config.edn", "{}"),
+        ("pages/work___acme.md", "type:: company\ntags:: a, b\n\n- text [[people]]"),
+        ("pages/people%2Fann.md", "- named as older ones do"),
+        ("journals/2026_11_20.md", "- met [[work/acme]]"),
+    ]
+    await taken_in(home, zipped(files))
+    assert (await get(home, "/api/pages/people/ann"))["version"] == 1
+    page = await get(home, "/api/pages/work/acme")
+    assert (page["type"], page["tags"]) == ("company", ["a", "b"])
+    assert [link["from"] for link in page["backlinks"]] == ["journals/2026-11-20"]
+
+
+async def test_an_outliners_folder_that_was_packed_whole_is_its_own_too(home: House) -> None:
+    files = [
+        ("graph/journals/2026_11_20.md", "- met [[graph/work/acme]]"),
+        ("graph/pages/work___acme.md", "- text"),
+        ("graph/logseq/config.edn", "{}"),
+        ("graph/logseq/bak/pages/work___acme/old.md", "- old"),
+    ]
+    assert await taken_in(home, zipped(files)) == {"created": 2, "updated": 0, "skipped": 2, "errors": []}
+    page = await get(home, "/api/pages/graph/work/acme")
+    assert [link["from"] for link in page["backlinks"]] == ["graph/journals/2026-11-20"]
+
+
+async def test_a_folder_about_an_outliner_is_no_outliners(home: House) -> None:
+    files = {"logseq/note.md": "about it", "pages/a___b.md": "kept as it is", "v/logseq/bak/old.md": "x"}
+    assert (await taken_in(home, zipped(files.items())))["created"] == 2
+    found = (await get(home, "/api/pages"))["pages"]
+    assert [page["slug"] for page in found] == ["logseq/note", "pages/a___b"]
+
+
+async def test_a_vault_that_was_packed_with_its_folder_keeps_its_links(home: House) -> None:
+    files = {
+        "Vault/daily/1.md": "[[Work/Plan]], [[Work/Plan#Later|later]], [[No/Body]]\nowner:: [[People/Ann]]",
+        "Vault/daily/old/Work/Plan.md": "of last year",
+        "Vault/Work/Plan.md": "by [[People/Ann]]",
+        "elsewhere.md": "[[Work/Plan]]",
+    }
+    assert (await taken_in(home, zipped(files.items())))["created"] == 4
+    await taken_in(home, zipped([("Vault/People/Ann.md", "# Ann")]))  # what comes later is found, too
+
+    async def leads(slug: str) -> set[tuple[str, str]]:
+        page = await get(home, f"/api/pages/{slug}")
+        return {(link["to"], link["type"]) for link in page["links"] if link["resolved"]}
+
+    assert await leads("vault/daily/1") == {
+        ("vault/work/plan", "links_to"),
+        ("vault/people/ann", "owner"),
+    }
+    assert await leads("vault/work/plan") == {("vault/people/ann", "links_to")}
+    assert await leads("elsewhere") == set()
+    backlinks = await get(home, "/api/backlinks/vault/people/ann")
+    assert {link["from"] for link in backlinks["backlinks"]} == {"vault/daily/1", "vault/work/plan"}
+    await taken_in(home, zipped([("Work/Plan.md", "at its very path")]))
+    assert await leads("vault/daily/1") == {("work/plan", "links_to"), ("vault/people/ann", "owner")}
+
+
+async def test_a_damaged_member_says_so_and_the_others_are_taken(home: House) -> None:
+    data = bytearray(zipped((f"{name}.md", f"{name} " * 99) for name in ("first", "second", "third")))
+    at = data.index(b"second.md") + len("second.md") + 4
+    data[at : at + 6] = b"\xff" * 6
+    report = await taken_in(home, bytes(data))
+    assert (report["created"], report["errors"]) == (2, [{"path": "second.md", "error": "is damaged"}])
+    assert (await get(home, "/api/pages/third"))["body"] == "third " * 99
+
+
+def bomb() -> bytes:
+    """A hundred files of ten megabytes each, in a few kilobytes."""
+    return zipped((f"{number}.md", b"0" * 1_000_000) for number in range(100))
+
+
+async def test_an_archive_may_hold_only_so_much(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {"memory_import_bytes": 5_000_000, "memory_import_files": 200}
+    async with house(tmp_path, **limits) as home:
+        many = zipped((f"{number}.md", "x") for number in range(201))
+        for data in (bomb(), many, tarred([(f"{n}.md", "x" * 900_000) for n in range(8)])):
+            answer = await home.client.post("/api/import", content=data, headers=home.bearer)
+            assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+        full = zipped((f"full/{number}.md", "") for number in range(200))
+        assert (await taken_in(home, full))["created"] == 200
+        big = await taken_in(home, zipped([("big.md", b"x" * 1_048_577), ("ok.md", "x")]))
+        assert (big["created"], big["errors"][0]["path"]) == (1, "big.md")
+
+
+async def test_files_that_cannot_be_pages_say_why_and_the_others_are_taken(home: House) -> None:
+    link = zipfile.ZipInfo("link.md")
+    link.external_attr = 0o120777 << 16
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+        for name, data in {
+            "../up.md": b"x",
+            "/root.md": b"x",
+            "a\\b.md": b"x",
+            "nul.md": b"a\0b",
+            "latin.md": b"caf\xe9",
+            "....md": b"x",
+            "good.md": b"x",
+            "utf16.md": "ü".encode("utf-16"),
+            "inner.zip": zipped([("z.md", "x")]),
+        }.items():
+            archive.writestr(name, data)
+    report = await taken_in(home, made.getvalue())
+    assert (report["created"], report["skipped"]) == (2, 1)
+    assert {row["path"] for row in report["errors"]} == {
+        "link.md",
+        "../up.md",
+        "/root.md",
+        "a\\b.md",
+        "nul.md",
+        "latin.md",
+        "....md",
+    }
+    assert sorted(await taken_out(home)) == ["good.md", "utf16.md"]
+
+
+async def test_no_page_of_an_archive_goes_without_a_word(home: House) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name stands there twice, which is the point
+        for name, text in (
+            ("vault/...md", "dots"),
+            ("vault/.draft.md", "hidden"),
+            ("vault/twice.md", "first"),
+            ("vault/twice.md", "second"),
+            ("vault/._twice.md", "a resource fork"),
+            ("vault/.obsidian/plugins/readme.md", "a program's own"),
+            ("vault/nulX.md", "cut"),
+        ):
+            archive.writestr(name, text)
+    report = await taken_in(home, made.getvalue().replace(b"nulX.md", b"nul\0.md"))
+    assert (report["created"], report["skipped"]) == (1, 2)
+    hidden = "is hidden: its name begins with a dot"
+    assert {row["path"]: row["error"] for row in report["errors"]} == {
+        "vault/...md": hidden,
+        "vault/.draft.md": hidden,
+        "vault/twice.md": "stands in the archive twice: the later one was taken",
+        "vault/nul\0.md": "has a path that leads out of the archive, or is too long",
+    }
+    assert await taken_out(home) == {"vault/twice.md": b"second"}
+
+
+async def test_a_tar_with_links_leads_nowhere(home: House) -> None:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, kind in (("a.md", tarfile.SYMTYPE), ("b.md", tarfile.LNKTYPE), ("c.md", tarfile.FIFOTYPE)):
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, "/etc/passwd"
+            archive.addfile(info)
+    report = await taken_in(home, made.getvalue())
+    assert (report["created"], len(report["errors"])) == (0, 3)
+
+
+async def test_what_is_no_archive_is_refused(home: House) -> None:
+    whole = zipped([("a.md", "x" * 5000)])
+    damaged = [
+        b"x",
+        b"PK\x03\x04junk",
+        whole[:-30],
+        tarred([("a.md", "x" * 5000)])[:60],
+        b"\x1f\x8b" + b"\0" * 50,
+    ]
+    damaged += [b"BZh9" + b"\0" * 50, b"\xfd7zXZ\0" + b"\0" * 50, b"\0" * 10_000]
+    for data in damaged:
+        answer = await home.client.post("/api/import", content=data, headers=home.bearer)
+        assert answer.status_code in {200, 400}, answer.text
+        assert (await get(home, "/api/pages"))["pages"] == []
+
+
+async def test_old_slugs_still_lead_to_their_pages_where_an_export_is_taken_in(home: House) -> None:
+    here, there = home.bearer, bearer(home.other)
+    for slug, body in {"a/old": "# Who", "l": "[[a/old]]", "z": "[[very/old]]"}.items():
+        page = {"slug": slug, "body": body}
+        assert (await home.client.post("/api/pages", json=page, headers=here)).status_code == 201
+    for old, new in (("a/old", "very/old"), ("very/old", "n/new")):
+        change = {"operation": "rename", "slug": new}
+        await home.client.patch(f"/api/pages/{old}", json=change, headers=here)
+    archive = await home.client.get("/api/export", headers=here)
+    waits = {"slug": "waits", "body": "[[a/old]]"}
+    await home.client.post("/api/pages", json=waits, headers=there)
+    taken = await home.client.post("/api/import", content=archive.content, headers=there)
+    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "errors": []}
+    for slug in ("l", "z", "waits"):
+        (link,) = (await home.client.get(f"/api/links/{slug}", headers=there)).json()["links"]
+        assert (link["to"], link["resolved"]) == ("n/new", True)
+    moved = await home.client.get("/api/pages/a/old", headers=there)
+    assert (moved.status_code, moved.json()["slug"], moved.json()["body"]) == (308, "n/new", "# Who")
+    again = await home.client.post("/api/import", content=archive.content, headers=there)
+    assert again.json()["skipped"] == 3
+    plain = await home.client.get("/api/pages/n/new", headers={**there, "Accept": "text/markdown"})
+    assert "old_slugs" not in plain.text
+
+
+async def test_an_export_taken_in_elsewhere_is_the_same_memory(home: House) -> None:
+    names = {
+        "title": 'Odd "title": [x]',
+        "type": "decision",
+        "tags": ["a b", "no", "1.0", "é, ü"],
+        "collections": ["s"],
+    }
+    for slug, fields in {"a": names, "b/c": {}, "d": {"title": "Heading"}}.items():
+        page = {"slug": slug, "body": "# Heading\n[[b/c]]\n- **2026** | x — y", **fields}
+        assert (await home.client.post("/api/pages", json=page, headers=home.bearer)).status_code == 201
+    link = {"to": "b/c", "type": "leads", "context": 'because: "of" #this\nand that'}
+    await home.client.post("/api/links/a", json=link, headers=home.bearer)
+    entry = {"date": "2026-11-20", "summary": "y: z", "detail": "more\n\u2028text", "source": "me"}
+    await home.client.post("/api/timeline/a", json=entry, headers=home.bearer)
+    archive = await home.client.get("/api/export", headers=home.bearer)
+    taken = await home.client.post("/api/import", content=archive.content, headers=bearer(home.other))
+    assert taken.json() == {"created": 3, "updated": 0, "skipped": 0, "errors": []}
+    for slug in ("a", "b/c", "d"):
+        shown = [
+            (await home.client.get(f"/api/pages/{slug}", headers=bearer(key))).json()
+            for key in (home.key, home.other)
+        ]
+        for page in shown:
+            for name in ("id", "created_at", "updated_at", "created_by", "version"):
+                del page[name]
+            page["timeline"] = [{**row, "created_at": ""} for row in page["timeline"]]
+            page["links"].sort(key=lambda row: (row["to"], row["type"]))
+        assert shown[0] == shown[1]
+    again = await home.client.post("/api/import", content=archive.content, headers=bearer(home.other))
+    assert again.json()["skipped"] == 3
+    out = await home.client.get("/api/export", headers=bearer(home.other))
+    with (
+        zipfile.ZipFile(io.BytesIO(out.content)) as theirs,
+        zipfile.ZipFile(io.BytesIO(archive.content)) as ours,
+    ):
+        assert {n: theirs.read(n) for n in theirs.namelist()} == {n: ours.read(n) for n in ours.namelist()}

@@ -1,0 +1,186 @@
+"""The memory's pages in a real browser: what a person does with them, and what hostile pages cannot do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api import browser
+from tests.api.app_fixture import House, house
+from tests.api.browser import Look
+from tests.api.test_memory_pages import ANN, put, read
+from tests.corpora import hostile
+from tests.mcp.loopback import served
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed]
+
+RULES = {
+    "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]},
+    "rules": {"region": {"enabled": False}},
+}
+
+
+# What could do something: attributes that run or style, addresses of other kinds, elements that load.
+ACTIVE = r"""() => {
+  const kinds = /^(https?:|mailto:|data:image[/](png|jpeg|gif|webp)|#|[/](?![/\\])|$)/i;
+  const ours = /^([/]media[/]|[/]uploads[/]|data:image)/;
+  const runs = (at) => at.name.startsWith('on') || ['style', 'srcdoc'].includes(at.name);
+  const leads = (at) => ['href', 'src', 'action', 'data'].includes(at.name) && !kinds.test(at.value);
+  const loads = 'main :is(script, style, iframe, object, embed, link, base, svg, math, video, audio)';
+  return [
+    ...[...document.querySelectorAll('*')].flatMap((node) => [...node.attributes]
+      .filter((at) => runs(at) || leads(at)).map((at) => `${node.tagName} ${at.name}=${at.value}`)),
+    ...[...document.querySelectorAll(loads)].map((node) => node.outerHTML),
+    ...[...document.images].map((image) => image.getAttribute('src'))
+      .filter((src) => !ours.test(src) || /[.][.]|%2e/i.test(src)),
+  ];
+}"""
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+    """A server with some pages, its address, a browser."""
+    async with house(tmp_path) as home, served(home.app) as url, browser.browser() as chromium:
+        await put(
+            home, "companies/acme", "# Acme\n\nMakes quiet airships.\n", type="company", tags=["client"]
+        )
+        await put(home, "projects/zeppelin", "# Zeppelin\n\nFirst.\n\nMiddle.\n\nLast.\n")
+        await put(home, "people/ann", ANN + "\n- **2026-11-02** — Met Ben\n", type="person", tags=["team"])
+        yield home, url, chromium
+
+
+async def test_search_finds_while_one_types_and_is_walked_by_keys(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/memory")
+        await page.keyboard.press("/")
+        await page.keyboard.type("airships")
+        await page.wait_for_selector("#results mark")
+        assert await page.inner_text("#results mark") == "airships"
+        assert page.url.endswith("/memory?q=airships")
+        await page.click(".why summary")
+        assert await page.locator("meter").first.is_visible()
+        await page.focus("#q")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/memory/companies/acme")
+        assert await page.inner_text("h1") == "Acme"
+
+
+async def test_an_edit_is_previewed_saved_and_merged_with_an_agents(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/memory/projects/zeppelin/~edit")
+        await page.fill(
+            "#body", "# Zeppelin\n\nFirst.\n\nMiddle.\n\nLast, by **me** at [[companies/acme]].\n"
+        )
+        await page.wait_for_selector("#preview strong")
+        assert await page.inner_text("#preview a.wiki") == "Acme"
+        await put(home, "projects/zeppelin", "# Zeppelin\n\nFirst, by the agent.\n\nMiddle.\n\nLast.\n")
+        await page.keyboard.press("Control+s")
+        await page.wait_for_selector(".met")
+        assert await page.locator(".clash").count() == 0
+        await page.click("[value=save]")
+        await page.wait_for_url("**/memory/projects/zeppelin")
+        text = await page.inner_text(".prose")
+        assert "First, by the agent." in text
+        assert "Last, by me at Acme." in text
+
+        await tab.open("/memory/projects/zeppelin/~edit")
+        await page.fill("#body", "# Zeppelin\n\nMine alone.\n")
+        await put(home, "projects/zeppelin", "# Zeppelin\n\nTheirs alone.\n")
+        await page.click("[value=save]")
+        await page.wait_for_selector(".clash")
+        assert "Theirs alone." in await page.input_value("#body")
+        await page.click("[data-take=mine]")
+        assert await page.input_value("#body") == "# Zeppelin\n\nMine alone.\n"
+        await page.click("[value=save]")
+        await page.wait_for_url("**/memory/projects/zeppelin")
+        assert await page.inner_text(".prose") == "Mine alone."
+    assert (await read(home, "projects/zeppelin"))["version"] == 5
+
+
+async def test_links_are_judged_and_versions_come_back(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/memory/people/ann")
+        assert "Ann works at Acme." in await page.inner_text("#inferred blockquote")
+        await page.click("#inferred [value=dismiss]")
+        await page.wait_for_selector("#inferred", state="detached")
+        assert "works_at" not in {link["type"] for link in (await read(home, "people/ann"))["links"]}
+        await put(home, "people/ann", "# Ann\n\nWritten over.\n")
+        await page.click("text=History")
+        await page.click("text=What changed >> nth=0")
+        assert "Written over." in await page.inner_text(".diff .new")
+        await page.click("text=Restore")
+        await page.wait_for_url("**/memory/people/ann")
+        assert "Ann works at Acme." in await page.inner_text(".prose")
+        await page.click("text=Move or delete")
+        await page.click("text=Delete this page")
+        await page.click("text=Bring it back")
+        await page.wait_for_selector(".prose")
+
+
+async def test_without_scripts_a_page_is_written_and_read(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url, Look(scripts=False)) as tab:
+        page = tab.page
+        await tab.open("/memory?q=airships")
+        await page.click(".hits h2 a")
+        await page.click("text=Edit")
+        await page.fill("#body", "# Acme\n\nNow by **hand**.\n")
+        await page.click("[value=preview]")
+        assert await page.inner_text("#preview strong") == "hand"
+        await page.click("[value=save]")
+        assert await page.inner_text(".prose strong") == "hand"
+
+
+@pytest.mark.parametrize("look", [Look(340), Look(1180, "dark")])
+async def test_every_page_fits_and_is_accessible(stand: tuple[House, str, Any], look: Look) -> None:
+    home, url, chromium = stand
+    long = "w" * 180
+    await put(home, long, f"# {long}\n\n{long} [[{long}]]\n\n```\n{long}\n```\n\n| {long} |\n|--|\n| a |\n")
+    await put(home, long, f"# {long}\n\nchanged\n")
+    await put(home, long, f"# {long}\n\n```\n{long}\n```\n\n| {long} | b |\n|--|--|\n| a | c |\n")
+    paths = ["/memory", "/memory?q=ann", "/memory/people/ann", "/memory/people/ann/~edit", "/memory/~new"]
+    paths += [f"/memory/{long}", f"/memory/{long}/~history?from=1&to=2", "/memory/people/ann/~move"]
+    paths += ["/memory/nobody", "/memory/~import", "/memory?tag=team", "/memory?prefix=people/"]
+    async with browser.tab(chromium, home, url, look) as tab:
+        for path in paths:
+            await tab.open(path)
+            width = await tab.page.evaluate("document.documentElement.scrollWidth")
+            assert width <= look.width, (path, width)
+            found = await axe.Axe().run(tab.page, options=RULES)
+            said = [
+                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
+                for rule in found.response["violations"]
+            ]
+            assert said == [], (path, json.dumps(said, indent=1))
+
+
+async def test_hostile_texts_are_inert(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    assert len(hostile.ALL) > 120
+    async with browser.tab(chromium, home, url) as tab:
+        tab.page.on("dialog", lambda dialog: tab.wrong.append(dialog.message))
+        for number, text in enumerate(hostile.ALL):
+            line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+            await put(
+                home, f"h/{number}", text, title=line[:500], type="note", tags=[line.replace(",", "")[:100]]
+            )
+            await tab.open(f"/memory/h/{number}")
+            assert await tab.page.evaluate(ACTIVE) == [], text
+        for path in ("/memory", "/memory?prefix=h/", "/memory?q=script+alert", "/memory/h/0/~edit"):
+            await tab.open(path)
+            assert await tab.page.evaluate(ACTIVE) == [], path
+        await tab.page.wait_for_selector("#preview .prose")
+        assert await tab.page.evaluate(ACTIVE) == []
+        tab.wrong = [text for text in tab.wrong if "/media/" not in text]  # pictures that are not there

@@ -1,0 +1,169 @@
+"""What strangers send to the memory: slugs, texts and arguments of every kind."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.app_fixture import House
+from tests.api.test_memory import CODED, get, put
+
+SLUGS = [
+    "..",
+    ".",
+    "a/../b",
+    "a//b",
+    "/a",
+    "a/",
+    "a?b",
+    "a#b",
+    "a b",
+    "A",
+    "%2e%2e/%2e%2e/etc/passwd",
+    "a%00b",
+    "a\\b",
+    "ａ",
+    "a\u200bb",
+    "日本語",
+    "हिन्दी",
+    "ß",
+    "İ",
+    "\u0301x",
+    "x" * 200,
+    "x" * 201,
+    "con",
+    "a'--",
+    'a";DROP TABLE page;',
+    "\U0001f642",
+    "a\u202eb",
+    "-",
+    "_",
+    "a.md",
+    "١٢٣",
+]
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+async def test_a_slug_is_one_or_is_refused_and_comes_back_as_it_is(home: House, slug: str) -> None:
+    answer = await home.client.post("/api/pages", json={"slug": slug, "body": "x"}, headers=home.bearer)
+    if answer.status_code == 400:
+        assert "slug" in answer.json()["error"]
+        return
+    assert answer.status_code == 201
+    made = answer.json()["slug"]
+    again = await home.client.get(
+        httpx.URL("http://127.0.0.1:8600").join(answer.headers["Location"]), headers=home.bearer
+    )
+    assert (again.status_code, again.json()["slug"]) == (200, made)
+    assert (
+        await home.client.post("/api/pages", json={"slug": made, "body": "x"}, headers=home.bearer)
+    ).status_code == 409
+
+
+TEXTS = [
+    "",
+    " ",
+    "---\n",
+    "---\n---\n",
+    "---\na: &a [*a]\n---\n",
+    "---\n" + "[" * 5000 + "\n---\n",
+    "---\n" + "- " * 5000 + "\n---\n",
+    "---\n" + "".join(f"{' ' * n}k{n}:\n" for n in range(300)) + "---\n",
+    "---\n? {a: b}\n: c\n---\n",
+    "---\ntitle: !!python/object:os.system\n---\n",
+    "---\ntitle: [[x]]\n---\n",
+    "---\ntags: {a: b}\n---\n",
+    '---\ntitle: "\\u0000"\n---\n',
+    "[[" * 5000,
+    "]]" * 5000,
+    "[[a|" * 2000,
+    "`" * 5001 + "[[a]]",
+    "```\n" * 2000,
+    "# " + " " * 50_000 + "x",
+    "- **2026-11-20** | " + "—" * 20_000,
+    "[a](" * 5000,
+    "x\u2028y\x85z\x0b",
+    "\u202e\u0000"[:1] + "[[\u202e]]",
+    "- " * 20_000,
+    "[[::]] [[a::]] [[::b]] [[#x]] [[^y]] [[|]]",
+    "\x01\x1f\x7f",
+    "𝔘𝔫𝔦𝔠𝔬𝔡𝔢" * 1000,
+]
+
+
+@pytest.mark.parametrize("number", range(len(TEXTS)))
+async def test_any_text_is_a_page_and_comes_back_whole(home: House, number: int) -> None:
+    text = TEXTS[number]
+    headers = {**home.bearer, "Content-Type": "text/markdown"}
+    made = await home.client.put("/api/pages/t", content=text.encode(), headers=headers)
+    assert made.status_code == 201, made.text
+    file = await home.client.get("/api/pages/t", headers={**home.bearer, "Accept": "text/markdown"})
+    kept = file.content.decode()
+    assert kept.endswith(made.json()["body"])
+    again = await home.client.put("/api/pages/t", content=kept.encode(), headers=headers)
+    assert (again.json()["version"], again.json()["title"]) == (1, made.json()["title"])
+    for query in (text[:5000] or "x", text[-100:] or "x"):
+        found = await home.client.post("/api/search", json={"query": query}, headers=home.bearer)
+        assert found.status_code in {200, 400}, found.text
+
+
+WRONG: list[tuple[str, str, Any]] = [
+    ("POST", "/api/pages", {"slug": "a", "body": 1}),
+    ("POST", "/api/pages", {"slug": ["a"], "body": "x"}),
+    ("POST", "/api/pages", {"body": "x"}),
+    ("POST", "/api/pages", {"slug": "a", "body": "a\0b"}),
+    ("POST", "/api/pages", {"slug": "a", "body": "x", "title": "a\nb"}),
+    ("POST", "/api/pages", {"slug": "a", "body": "x", "tags": [1]}),
+    ("POST", "/api/pages", {"slug": "a", "body": "x", "title": "t" * 501}),
+    ("POST", "/api/pages", {"slug": "a", "body": "x", "type": "\x07"}),
+    ("PATCH", "/api/pages/p", {"operation": "explode"}),
+    ("PATCH", "/api/pages/p", {"operation": "append"}),
+    ("PATCH", "/api/pages/p", {"operation": "set_fields", "fields": {"version": 9}}),
+    ("PATCH", "/api/pages/p", {"operation": "rename"}),
+    ("PATCH", "/api/pages/p", {"operation": "rename", "slug": ".."}),
+    ("POST", "/api/links/p", {"to": ""}),
+    ("POST", "/api/links/p", {}),
+    ("POST", "/api/links/p", {"to": "x", "type": "a/b"}),
+    ("POST", "/api/timeline/p", {"date": "soon", "summary": "x"}),
+    ("POST", "/api/timeline/p", {"date": "2026-13-01", "summary": "x"}),
+    ("POST", "/api/timeline/p", {"date": "2026"}),
+    ("POST", "/api/tags/p", {"tags": [""]}),
+    ("POST", "/api/versions/p", {"version": 0}),
+    ("POST", "/api/versions/p", {"version": 1e300}),
+    ("POST", "/api/search", {"query": "x", "limit": 0}),
+    ("POST", "/api/search", {"query": "x", "mode": "magic"}),
+    ("POST", "/api/search", {"query": "x" * 10_001}),
+    ("POST", "/api/search", {"query": "x", "since": "then"}),
+    ("GET", "/api/pages?limit=0", None),
+    ("GET", "/api/pages?updated_after=x", None),
+    ("GET", "/api/traverse/p?depth=6", None),
+    ("GET", "/api/versions/p?cursor=x", None),
+    ("GET", "/api/timeline/p?cursor=x", None),
+    ("GET", "/api/pages/p?as_of=2026-11", None),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG)))
+async def test_what_is_wrong_is_named_and_nothing_happens(home: House, number: int) -> None:
+    await put(home, "p", "x")
+    method, path, body = WRONG[number]
+    answer = await home.client.request(method, path, json=body, headers=home.bearer)
+    assert (answer.status_code, set(answer.json()) - {"errors"}) == (400, CODED), answer.text
+    pages = (await get(home, "/api/pages"))["pages"]
+    assert [(page["slug"], page["version"]) for page in pages] == [("p", 1)]
+
+
+async def test_bodies_that_break_parsers_and_methods_that_are_none(home: House) -> None:
+    for path, data in itertools.product(
+        ("/api/pages", "/api/search", "/api/tags/p"),
+        (b"", b"{", b"[]", b'{"slug":"\xff"}', b'{"slug":"\\ud800"}'),
+    ):
+        answer = await home.client.post(path, content=data, headers=home.bearer)
+        assert (answer.status_code, set(answer.json()) - {"errors"}) == (400, CODED)
+    assert (await home.client.put("/api/search", headers=home.bearer)).status_code == 405
+    assert (await home.client.get("/api/pages/", headers=home.bearer)).status_code in {400, 404}
+    large = await home.client.post("/api/search", content=b"x" * 1_100_000, headers=home.bearer)
+    assert large.status_code == 413

@@ -1,0 +1,284 @@
+"""The memory's pages for people, over HTTP: who gets in, forms without scripts, merging, files."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+import zipfile
+from typing import Any
+
+import httpx
+import pytest
+
+from sixfold.core.accounts.keys import Scope
+from sixfold.web import sessions
+from tests.api.app_fixture import House, bearer
+from tests.api.test_pages import signed_in
+
+ANN = "# Ann\n\nAnn works at Acme.\n\n- leads [[projects/zeppelin]]\n- knows [[nobody]]\n"
+
+
+async def put(home: House, slug: str, body: str, **fields: Any) -> int:
+    """Write a page over REST; gives its version."""
+    answer = await home.client.put(f"/api/pages/{slug}", json={"body": body, **fields}, headers=home.bearer)
+    assert answer.status_code in {200, 201}, answer.text
+    return answer.json()["version"]
+
+
+async def read(home: House, slug: str) -> dict[str, Any]:
+    """A page over REST."""
+    return (await home.client.get(f"/api/pages/{slug}", headers=home.bearer)).json()
+
+
+async def shown(home: House, path: str, key: str = "") -> httpx.Response:
+    """A page for whoever holds a key, the first account's if none is given."""
+    return await home.visitor().get(path, headers=bearer(key or home.key))
+
+
+async def sent(home: House, path: str, **form: str) -> httpx.Response:
+    """A form with a key."""
+    return await home.client.post(path, data=form, headers=home.bearer)
+
+
+def editor(text: str) -> str:
+    """What stands in the text area of a page."""
+    found = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", text, re.DOTALL)
+    assert found is not None
+    return html.unescape(found[1])
+
+
+async def test_a_page_is_read_with_everything_around_it(either_home: House) -> None:
+    home = either_home
+    await put(home, "projects/zeppelin", "# Zeppelin\n\nSee [[people/ann]].\n")
+    await put(home, "companies/acme", "# Acme\n")
+    await put(home, "people/ann", ANN, type="person", tags=["team"], collections=["hangar"])
+    page = (await shown(home, "/memory/people/ann")).text
+    assert page.count("<h1>Ann</h1>") == 1
+    assert ">Ann</h2>" not in page  # the heading that says the title again
+    assert '<a class="wiki" href="/memory/projects/zeppelin">Zeppelin</a>' in page
+    assert 'href="/memory/~new?slug=nobody"' in page
+    assert "not yet written" in page
+    assert "works at" in page
+    assert "Ann works at Acme." in page
+    folder = (await shown(home, "/memory?prefix=people")).text
+    assert 'href="/memory/people/ann"' in folder
+    browse = (await shown(home, "/memory")).text
+    for name in ("people/", "companies/", "projects/", "person", "team", "hangar"):
+        assert f">{name}</a> <span>1</span>" in browse
+
+
+async def test_whoever_is_nobody_signs_in_and_others_find_nothing(home: House) -> None:
+    await put(home, "people/ann", ANN)
+    answer = await home.visitor().get("/memory/people/ann")
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/signin?next=%2Fmemory%2Fpeople%2Fann")
+    form = (await home.visitor().get(answer.headers["Location"])).text
+    assert '<input type="hidden" name="next" value="/memory/people/ann">' in form
+    assert (await home.visitor().post("/memory/people/ann/~delete")).status_code == 401
+    for path in ("/memory/people/ann", "/memory/people/ann/~edit", "/memory/people/ann/~history"):
+        answer = await shown(home, path, home.other)
+        assert answer.status_code == 404
+        assert "Acme" not in answer.text
+    assert "Ann" not in (await shown(home, "/memory?q=ann", home.other)).text
+    assert (await shown(home, "/memory", "sf_wrong")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "/a//b", "/a\n/b", "a", "/", "/" * 9],
+)
+async def test_signing_in_leads_to_no_other_host(home: House, path: str) -> None:
+    assert sessions.own_path(path) == ""
+    assert 'name="next"' not in (await home.client.get("/signin", params={"next": path})).text
+    assert sessions.own_path("/memory/people/ann?version=2") == "/memory/people/ann?version=2"
+
+
+async def test_a_read_only_key_reads_its_collections_and_is_offered_no_change(home: House) -> None:
+    await put(home, "a", "# A\n\nA secret [[b]].\n", collections=["open"])
+    await put(home, "b", "# Hidden title\n", collections=["closed"])
+    key = await home.limited_key(Scope(collections=("open",), read_only=True))
+    page = (await shown(home, "/memory/a", key)).text
+    assert "~edit" not in page
+    assert "Hidden title" not in page
+    assert (await shown(home, "/memory/b", key)).status_code == 404
+    assert (await shown(home, "/memory/~new", key)).status_code == 403
+    answer = await home.client.post(
+        "/memory/a/~edit", data={"version": "1", "body": "x"}, headers=bearer(key)
+    )
+    assert answer.status_code == 403
+    services = await home.limited_key(Scope(services=("media",)))
+    assert (await shown(home, "/memory", services)).status_code == 403
+
+
+async def test_a_change_needs_the_token_of_the_session(home: House) -> None:
+    await put(home, "a", "text")
+    token = await signed_in(home)
+    for path in (
+        "/memory/a/~edit",
+        "/memory/a/~delete",
+        "/memory/a/~move",
+        "/memory/a/~restore",
+        "/memory/~new",
+    ):
+        assert (await home.client.post(path, data={"body": "x", "version": "1"})).status_code == 403
+    form = {"csrf": token, "body": "better", "version": "1", "title": "A", "type": "note"}
+    assert (await home.client.post("/memory/a/~edit", data=form)).headers["Location"] == "/memory/a"
+    stored = await read(home, "a")
+    assert (stored["body"], stored["title"], stored["version"]) == ("better", "A", 2)
+
+
+async def test_a_form_keeps_what_nobody_touched(home: House) -> None:
+    await put(home, "a", "one\r\ntwo\r\n", tags=["with, comma", "x"])
+    page = (await shown(home, "/memory/a/~edit")).text
+    body = editor(page).replace("\r\n", "\n")
+    await sent(
+        home, "/memory/a/~edit", version="1", body=body + "three\r\n", title="A", tags="with, comma, x"
+    )
+    stored = await read(home, "a")
+    assert stored["body"] == "one\r\ntwo\r\nthree\r\n"
+    assert stored["tags"] == ["with, comma", "x"]
+
+
+@pytest.mark.parametrize("body", ["\n\nstarts empty", "</textarea><script>1</script>", "&amp; &lt;", "a\n"])
+async def test_the_editor_shows_exactly_the_text(home: House, body: str) -> None:
+    await put(home, "a", body)
+    assert editor((await shown(home, "/memory/a/~edit")).text) == body
+
+
+async def test_an_edit_that_meets_another_is_merged_and_nothing_is_lost(home: House) -> None:
+    await put(home, "a", "# T\n\nfirst\n\nmiddle\n\nlast\n", title="T", tags=["x"])
+    await put(home, "a", "# T\n\nfirst of the agent\n\nmiddle\n\nlast\n", tags=["x", "agent"])
+    mine = "# T\n\nfirst\n\nmiddle\n\nlast of mine\n"
+    answer = await sent(
+        home, "/memory/a/~edit", version="1", body=mine, title="T", tags="x, mine", type="note"
+    )
+    assert answer.status_code == 409
+    merged = editor(answer.text)
+    assert merged == "# T\n\nfirst of the agent\n\nmiddle\n\nlast of mine\n"
+    assert 'value="x, agent, mine"' in answer.text
+    assert 'name="version" value="2"' in answer.text
+    assert (await read(home, "a"))["version"] == 2
+    form = {"version": "2", "merging": "1", "body": merged, "title": "T", "tags": "x, agent, mine"}
+    assert (await sent(home, "/memory/a/~edit", **form)).status_code == 303
+    assert (await read(home, "a"))["body"] == merged
+
+
+async def test_lines_that_both_changed_are_marked_and_not_saved_unseen(home: House) -> None:
+    await put(home, "a", "old\n", title="T")
+    await put(home, "a", "theirs\n", title="Their title")
+    answer = await sent(home, "/memory/a/~edit", version="1", body="mine\n", title="My title")
+    marked = editor(answer.text)
+    assert marked == "<<<<<<< yours\nmine\n=======\ntheirs\n>>>>>>> theirs\n"
+    assert "you wrote <b>My title</b>, they wrote <b>Their title</b>" in answer.text
+    again = {"version": "2", "merging": "1", "body": marked, "title": "T"}
+    refused = await sent(home, "/memory/a/~edit", **again)
+    assert refused.status_code == 409
+    assert editor(refused.text) == marked
+    assert (await read(home, "a"))["body"] == "theirs\n"
+    assert (await sent(home, "/memory/a/~edit", **again, action="anyway")).status_code == 303
+
+
+async def test_an_edit_of_a_page_that_was_moved_or_deleted_meanwhile_stays(home: House) -> None:
+    await put(home, "a", "one\n\ntwo\n", title="T")
+    move = {"operation": "rename", "slug": "b"}
+    await home.client.patch("/api/pages/a", json=move, headers=home.bearer)
+    answer = await sent(home, "/memory/a/~edit", version="1", body="one\n\nmine\n", title="T")
+    assert 'action="/memory/b/~edit"' in answer.text
+    assert editor(answer.text) == "one\n\nmine\n"
+    await home.client.delete("/api/pages/b", headers=home.bearer)
+    answer = await sent(home, "/memory/b/~edit", version="2", body="one\n\nmine\n", title="T")
+    assert "was deleted while you were writing" in answer.text
+    assert (await sent(home, "/memory/b/~edit", body=editor(answer.text), title="T")).status_code == 303
+    assert (await read(home, "b"))["body"] == "one\n\nmine\n"
+
+
+async def test_new_move_delete_and_bring_back(home: House) -> None:
+    answer = await sent(home, "/memory/~new", title="Quiet engines", body="Text", type="idea")
+    assert answer.headers["Location"] == "/memory/quiet-engines"
+    taken = await sent(home, "/memory/~new", slug="quiet-engines", body="typed before")
+    assert taken.status_code == 409
+    assert "choose another slug" in taken.text
+    assert editor(taken.text) == "typed before"
+    bad = await sent(home, "/memory/quiet-engines/~move", to="a?b")
+    assert bad.status_code == 400
+    assert "which no slug may have" in bad.text
+    moved = await sent(home, "/memory/quiet-engines/~move", to="ideas/engines")
+    assert moved.headers["Location"] == "/memory/ideas/engines"
+    old = await shown(home, "/memory/quiet-engines")
+    assert (old.status_code, old.headers["Location"]) == (308, "/memory/ideas/engines")
+    await sent(home, "/memory/ideas/engines/~delete")
+    gone = await shown(home, "/memory/ideas/engines")
+    assert (gone.status_code, "Bring it back" in gone.text) == (404, True)
+    await sent(home, "/memory/ideas/engines/~restore", version="1")
+    assert (await shown(home, "/memory/ideas/engines")).status_code == 200
+
+
+async def test_history_shows_what_changed_and_restores(home: House) -> None:
+    await put(home, "a", "one\ntwo words\n", title="T")
+    await put(home, "a", "one\ntwo names\n", tags=["new"])
+    page = (await shown(home, "/memory/a/~history?from=1&to=2")).text
+    assert "two <b>words</b>" in page
+    assert "two <b>names</b>" in page
+    assert "<ins>new</ins>" in page
+    old = (await shown(home, "/memory/a?version=1")).text
+    assert "two words" in old
+    assert "~edit" not in old
+    await sent(home, "/memory/a/~restore", version="1")
+    assert (await read(home, "a"))["body"] == "one\ntwo words\n"
+    for query in ("from=x&to=1", "from=1&to=99", "cursor=x"):
+        assert (await shown(home, f"/memory/a/~history?{query}")).status_code in {400, 404}
+
+
+async def test_inferred_links_are_confirmed_and_dismissed(home: House) -> None:
+    await put(home, "companies/acme", "# Acme\n")
+    await put(home, "people/ann", "# Ann\n\nAnn works at Acme.\n", type="person")
+    assert 'id="inferred"' in (await shown(home, "/memory/people/ann")).text
+    form = {"to": "companies/acme", "type": "works_at"}
+    assert (await sent(home, "/memory/people/ann/~link", **form, action="add")).status_code == 400
+    await sent(home, "/memory/people/ann/~link", **form, action="confirm")
+    assert [link["origin"] for link in (await read(home, "people/ann"))["links"]] == ["confirmed"]
+
+
+async def test_files_come_in_and_go_out(home: House) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("people/ann.md", ANN)
+    token = await signed_in(home)
+    path = "/memory/~import"
+    files = {"file": ("notes.zip", archive.getvalue())}
+    assert (await home.client.post(path, files=files)).status_code == 403
+    answer = await home.client.post(path, files=files, data={"csrf": token})
+    assert "<b>1</b> new" in answer.text
+    one = {"file": ("Weekly Report.md", b"# Report\n")}
+    answer = await home.client.post(path, files=one, data={"csrf": token})
+    assert answer.headers["Location"] == "/memory/weekly-report"
+    wrong = {"file": ("notes.zip", b"no archive")}
+    assert (await home.client.post(path, files=wrong, data={"csrf": token})).status_code == 400
+    out = await home.client.get("/memory/~export")
+    with zipfile.ZipFile(io.BytesIO(out.content)) as made:
+        assert sorted(made.namelist()) == ["people/ann.md", "weekly-report.md"]
+
+
+async def test_search_tells_why_and_its_results_point_to_the_pages(home: House) -> None:
+    await put(home, "projects/zeppelin", "# Zeppelin\n\nQuiet <b>engines</b> for an airship.\n")
+    page = (await shown(home, "/memory/~results?q=quiet+engines")).text
+    assert "<mark>Quiet</mark> &lt;b&gt;<mark>engines</mark>&lt;/b&gt;" in page
+    assert "<meter" in page
+    found = await home.client.post("/api/search", json={"query": "airship"}, headers=home.bearer)
+    url = found.json()["results"][0]["url"]
+    assert (await shown(home, url.removeprefix("http://127.0.0.1:8600"))).status_code == 200
+    nothing = (await shown(home, "/memory?q=unheardofword")).text
+    assert "Nothing answers" in nothing
+    assert (await shown(home, f"/memory?q={'x' * 9000}&offset=99999")).status_code == 200
+
+
+async def test_every_page_stands_without_scripts_and_has_the_policy(home: House) -> None:
+    await put(home, "a/b", ANN)
+    paths = ["/memory", "/memory?q=ann", "/memory/a/b", "/memory/a/b/~edit", "/memory/a/b/~history"]
+    paths += ["/memory/a/b/~move", "/memory/~new", "/memory/~import", "/memory/none", "/memory/~x"]
+    for path in paths:
+        page = await shown(home, path)
+        assert page.status_code in {200, 404, 400}, path
+        assert "script-src 'self'" in page.headers["Content-Security-Policy"]
+        assert not re.search(r"<script(?![^>]*src=)|\son\w+=|style=|javascript:", page.text), path
+        assert page.text.count("<h1") == 1, path

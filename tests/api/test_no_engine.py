@@ -1,0 +1,260 @@
+"""Uploads that no engine here can use: 503 with the remedy in every dialect, and no retry by the clients."""
+
+from __future__ import annotations
+
+import io
+import re
+import wave
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import anthropic
+import httpx
+import httpx2
+import openai
+import pytest
+import pytest_asyncio
+from PIL import Image
+from replicate.client import Client
+from replicate.exceptions import ReplicateError
+
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import ORIGIN, House, house
+from tests.mcp.agent import Agent
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+ABSENT = "sixfold_no_such_package"
+SPEECH = "pip install 'sixfold[speech]'"
+EMBEDDED = "pip install 'sixfold[embedded]'"
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
+
+
+def without_engines() -> Mapping[str, Any]:
+    """The bundled catalog on a machine where the packages of the embedded engines are missing."""
+    document = app_catalog.models_document()
+    engines = {
+        name: {**row, "packages": [ABSENT]} if row["kind"] == "embedded" else row
+        for name, row in document["engines"].items()
+    }
+    return {**document, "engines": engines}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bare(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A server that has no engine for any media."""
+    folder = tmp_path_factory.mktemp("bare")
+    async with house(folder, without_engines(), probe=False, **FILES) as found:
+        yield found
+
+
+def recording() -> bytes:
+    """A second of silence as a WAV file."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(16000)
+        out.writeframes(bytes(32000))
+    return file.getvalue()
+
+
+def picture(mode: str = "RGB") -> bytes:
+    """A small PNG file."""
+    file = io.BytesIO()
+    Image.new(mode, (32, 32)).save(file, "PNG")
+    return file.getvalue()
+
+
+async def uploaded(home: House, data: bytes, kind: str) -> dict[str, Any]:
+    headers = {**home.bearer, "Content-Type": kind}
+    answer = await home.client.post("/api/uploads", content=data, headers=headers)
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def unavailable(answer: httpx.Response, remedy: str) -> Any:
+    """Check the status, the header against retries and the remedy; return the body."""
+    assert answer.status_code == 503, answer.text
+    assert answer.headers["x-should-retry"] == "false"
+    assert remedy in answer.text.replace("\\u0027", "'")
+    return answer.json()
+
+
+# -- transcription ---------------------------------------------------------------------------------
+
+
+async def test_openai_transcription_without_an_engine_is_503_with_the_remedy(bare: House) -> None:
+    answer = await bare.client.post(
+        "/v1/audio/transcriptions",
+        files={"file": ("said.wav", recording(), "audio/wav")},
+        data={"model": "whisper-1"},
+        headers=bare.bearer,
+    )
+    error = unavailable(answer, SPEECH)["error"]
+    assert (error["code"], error["type"]) == ("engine_unavailable", "server_error")
+
+
+async def test_openai_transcription_of_no_recording_is_400_before_the_missing_engine(bare: House) -> None:
+    answer = await bare.client.post(
+        "/v1/audio/transcriptions",
+        files={"file": ("said.wav", b"no sound at all", "audio/wav")},
+        data={"model": "whisper-1"},
+        headers=bare.bearer,
+    )
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "file")
+
+
+@pytest.mark.parametrize("by", ["id", "url"])
+async def test_service_transcription_of_an_upload_is_503_with_the_remedy(bare: House, by: str) -> None:
+    upload = await uploaded(bare, recording(), "audio/wav")
+    body = {"service": "stt", "audio_url": upload[by]}
+    answer = await bare.client.post("/api/service", json=body, headers=bare.bearer)
+    assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
+
+
+async def test_queued_transcription_of_an_upload_is_503_with_the_remedy(bare: House) -> None:
+    upload = await uploaded(bare, recording(), "audio/wav")
+    for path, body in (
+        ("/api/containers/stt/queue/join", {"input": {"audio_url": upload["id"]}}),
+        (
+            "/api/containers/speech-to-speech/queue/join",
+            {"input": {"task": "transcribe", "audio": upload["id"]}},
+        ),
+    ):
+        answer = await bare.client.post(path, json=body, headers=bare.bearer)
+        assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
+
+
+async def test_mounted_recording_without_an_engine_is_503_and_an_unknown_mount_is_400(bare: House) -> None:
+    upload = await uploaded(bare, recording(), "audio/wav")
+    given = {"task": "transcribe", "audio": "/mnt/sixfold/artifacts/said.wav"}
+    for path in ("run", "speech-to-speech/queue/join", "speech-to-speech/quote"):
+        body = {"model": "speech-to-speech", "input": given, "_artifacts_mounts": {"said.wav": upload["id"]}}
+        answer = await bare.client.post(f"/api/containers/{path}", json=body, headers=bare.bearer)
+        unavailable(answer, SPEECH)
+        body["_artifacts_mounts"] = {"other.wav": upload["id"]}
+        answer = await bare.client.post(f"/api/containers/{path}", json=body, headers=bare.bearer)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+
+
+async def test_replicate_client_sending_a_file_gets_503_with_the_remedy(bare: House) -> None:
+    transport = httpx.ASGITransport(bare.app, raise_app_exceptions=False)
+    client = Client(bare.key, base_url=f"{ORIGIN}/replicate", transport=transport)
+    given = {"audio_url": io.BytesIO(recording())}
+    with pytest.raises(ReplicateError) as caught:
+        await client.async_run("sixfold/stt", given, file_encoding_strategy="base64")
+    assert caught.value.status == 503
+    assert SPEECH in (caught.value.detail or "")
+
+
+async def test_mcp_run_with_an_upload_tells_the_remedy(bare: House) -> None:
+    upload = await uploaded(bare, recording(), "audio/wav")
+    told = await Agent(bare).refused("run", model="stt", input={"audio_url": upload["id"]})
+    assert SPEECH in told
+
+
+async def test_workflow_with_an_uploaded_recording_is_503_with_the_remedy(bare: House) -> None:
+    upload = await uploaded(bare, recording(), "audio/wav")
+    for value in (upload["id"], upload["url"], "input/sample.wav"):
+        answer = await bare.client.post(
+            "/api/graph/spaces/speech-to-text/run",
+            json={"input": {"audio_path": value}},
+            headers=bare.bearer,
+        )
+        assert unavailable(answer, SPEECH)["code"] == "engine_unavailable"
+
+
+async def test_comfyui_prompt_with_an_uploaded_recording_is_503_with_the_remedy(bare: House) -> None:
+    files = {"image": ("said.wav", recording(), "audio/wav")}
+    kept = await bare.client.post("/upload/image", files=files, headers=bare.bearer)
+    assert kept.status_code == 200, kept.text
+    space = await bare.client.get("/api/graph/spaces/speech-to-text/download")
+    graph = space.json()
+    graph["1"]["inputs"]["audio"] = kept.json()["name"]
+    answer = await bare.client.post("/prompt", json={"prompt": graph}, headers=bare.bearer)
+    unavailable(answer, SPEECH)
+
+
+# -- other media -----------------------------------------------------------------------------------
+
+
+async def test_openai_image_edit_without_an_engine_is_503_with_the_remedy(bare: House) -> None:
+    for files in (
+        {"image": ("a.png", picture(), "image/png")},
+        {"image": ("a.png", picture(), "image/png"), "mask": ("m.png", picture("RGBA"), "image/png")},
+    ):
+        answer = await bare.client.post(
+            "/v1/images/edits", files=files, data={"prompt": "x", "model": "ra2"}, headers=bare.bearer
+        )
+        assert unavailable(answer, EMBEDDED)["error"]["code"] == "engine_unavailable"
+
+
+async def test_media_api_with_an_upload_and_no_engine_is_503_with_the_remedy(bare: House) -> None:
+    upload = await uploaded(bare, picture(), "image/png")
+    for value in (upload["id"], upload["url"]):
+        body = {"image_url": value, "api_key": bare.key}
+        answer = await bare.client.post("/api/remove-background", json=body)
+        told = unavailable(answer, EMBEDDED)
+        assert set(told) == {"error", "status"}
+
+
+async def test_image_service_with_an_upload_and_no_engine_is_503_with_the_remedy(bare: House) -> None:
+    upload = await uploaded(bare, picture(), "image/png")
+    body = {"source_image_url": upload["url"], "style_prompt": "watercolour"}
+    answer = await bare.client.post("/api/style-transfer", json=body, headers=bare.bearer)
+    assert EMBEDDED in unavailable(answer, "pip install")["detail"]
+
+
+async def test_nothing_is_charged_where_no_engine_serves(bare: House) -> None:
+    before = await bare.standing()
+    upload = await uploaded(bare, picture(), "image/png")
+    body = {"model": "upscaler", "input": {"image": upload["id"]}}
+    answer = await bare.client.post("/api/containers/run", json=body, headers=bare.bearer)
+    unavailable(answer, "sixfold engines add upscale")
+    assert await bare.standing() == before
+    assert await bare.faults() == ()
+
+
+# -- retries of the official clients ---------------------------------------------------------------
+
+
+class Counted(httpx2.ASGITransport):
+    """A transport into the application that counts its requests."""
+
+    count = 0
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self.count += 1
+        return await super().handle_async_request(request)
+
+
+async def test_openai_client_sends_one_request_where_no_retry_helps(bare: House) -> None:
+    transport = Counted(bare.app, client=("127.0.0.1", 40000))
+    client = openai.AsyncOpenAI(
+        api_key=bare.key,
+        base_url=f"{ORIGIN}/v1",
+        http_client=httpx2.AsyncClient(transport=transport),
+        max_retries=2,
+    )
+    with pytest.raises(openai.InternalServerError) as caught:
+        await client.audio.transcriptions.create(model="whisper-1", file=("a.wav", recording()))
+    assert (caught.value.status_code, caught.value.code) == (503, "engine_unavailable")
+    with pytest.raises(openai.InternalServerError):
+        await client.chat.completions.create(model="gpt-5", messages=[{"role": "user", "content": "hi"}])
+    assert transport.count == 2
+
+
+async def test_anthropic_client_sends_one_request_where_no_retry_helps(bare: House) -> None:
+    transport = Counted(bare.app, client=("127.0.0.1", 40000))
+    client = anthropic.AsyncAnthropic(
+        api_key=bare.key,
+        base_url=ORIGIN,
+        http_client=httpx2.AsyncClient(transport=transport),
+        max_retries=2,
+    )
+    with pytest.raises(anthropic.InternalServerError) as caught:
+        await client.messages.create(
+            model="claude", max_tokens=5, messages=[{"role": "user", "content": "hi"}]
+        )
+    assert re.search(r"`sixfold engines add chat`", str(caught.value))
+    assert transport.count == 1

@@ -1,0 +1,112 @@
+"""Numbers that are not finite are refused, on every route and for every input of every model."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, cast
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.catalog import inputs
+from sixfold.web import bodies
+from sixfold.web.app import App
+from sixfold.web.routing import Route
+from tests.api.app_fixture import House
+
+TEXTS = ("nan", "NaN", "inf", "-Infinity", "1e999")
+NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999", "-1e999")
+UNREAD = {  # their body is a file, or is not read, or is not read without a configuration or a session
+    *("/api/uploads", "/pages/uploads", "/pages/origin", "/replicate/v1/files"),
+    *("/signin/passkey/ask", "/api/webhooks/stripe"),
+}
+NAMES = (
+    *(
+        "limit",
+        "seed",
+        "width",
+        "height",
+        "steps",
+        "wait",
+        "fps",
+        "n",
+        "temperature",
+        "speed",
+        "scale",
+        "number",
+    ),
+    *("max_tokens", "min_score", "duration", "offset", "quality", "cursor", "since", "until", "as_of"),
+)
+
+
+def _routes(home: House) -> list[Route]:
+    table: Any = cast("App", home.app)._table
+    exact = [match.route for match in table._exact.values() if match.route is not None]
+    return [*exact, *(route for _, _, route in table._patterns)]
+
+
+def _path(route: Route) -> str:
+    return re.sub(r"\{(\w+)(:path)?\}", "ra1", route.path)
+
+
+async def test_every_route_refuses_json_with_a_number_that_is_not_finite(home: House) -> None:
+    headers = home.bearer | {"Content-Type": "application/json"}
+    taken: list[str] = []
+    for route in _routes(home):
+        for method in sorted(route.handlers.keys() & {"POST", "PUT", "PATCH"}):
+            if not route.body_bytes or route.path in UNREAD:
+                continue
+            for number in NUMBERS:
+                raw = f'{{"model":"ra1","prompt":"x","seed":{number},"input":{{"x":{number}}}}}'
+                answer = await home.client.request(method, _path(route), content=raw, headers=headers)
+                if (
+                    not 400 <= answer.status_code < 500
+                    and answer.headers.get("Location", "")[:7] != "/signin"
+                ):
+                    taken.append(f"{method} {route.path} {number}: {answer.status_code} {answer.text[:100]}")
+    assert not taken, "\n".join(taken)
+
+
+async def test_no_route_breaks_at_a_query_that_is_not_finite(home: House) -> None:
+    broken: list[str] = []
+    for route in _routes(home):
+        for method in sorted(route.handlers.keys() & {"GET", "POST"}):
+            for text in TEXTS:
+                query = dict.fromkeys(NAMES, text)
+                answer = await home.client.request(method, _path(route), params=query, headers=home.bearer)
+                if answer.status_code >= 500 and answer.status_code != 503:
+                    broken.append(f"{method} {route.path} {text}: {answer.status_code} {answer.text[:100]}")
+    assert not broken, "\n".join(broken)
+
+
+async def test_no_route_breaks_at_a_header_that_is_not_finite(home: House) -> None:
+    names = (
+        "Prefer",
+        "Last-Event-ID",
+        "If-Match",
+        "Range",
+        "X-Stainless-Timeout",
+        "Accept",
+        "Idempotency-Key",
+    )
+    values = {"Prefer": "wait=nan", "Range": "bytes=nan-inf", "Accept": "image/png;q=nan"}
+    headers = home.bearer | {name: values.get(name, "nan") for name in names}
+    for route in _routes(home):
+        for method in sorted(route.handlers.keys() & {"GET", "POST"}):
+            answer = await home.client.request(method, _path(route), headers=headers)
+            assert answer.status_code < 500 or answer.status_code == 503, (method, route.path, answer.text)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+async def test_every_numeric_input_of_every_model_refuses_it(home: House, text: str) -> None:
+    tried = 0
+    for model in home.product.catalog.models():
+        for descriptor in model.inputs:
+            if descriptor.type not in ("number", "integer"):
+                continue
+            for value in (float(text), *bodies.from_text(model.inputs, {descriptor.name: text}).values()):
+                with pytest.raises(errors.InvalidInput) as refused:
+                    inputs.check(model.inputs, {descriptor.name: value})
+                assert descriptor.name in {problem.input for problem in refused.value.problems}
+                tried += 1
+    assert tried > 100

@@ -1,0 +1,299 @@
+"""Pictures, sound and vectors by the official client, unmodified, from the engines of this server."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import av
+import httpx2
+import numpy as np
+import openai
+import pytest
+import pytest_asyncio
+from PIL import Image, ImageDraw
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import House, house
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+# the dialects are the same on every ground
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def real(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+    """A server with the bundled catalogue and its own engines."""
+    async with house(tmp_path_factory.mktemp("media"), app_catalog.models_document(), **FILES) as found:
+        yield found
+
+
+def client(home: House, key: str | None = None) -> openai.AsyncOpenAI:
+    """The official client, unmodified but for its base URL."""
+    visitor = httpx2.AsyncClient(transport=httpx2.ASGITransport(home.app, client=("127.0.0.1", 40000)))
+    return openai.AsyncOpenAI(
+        api_key=key or home.key, base_url="http://127.0.0.1:8600/v1", http_client=visitor, max_retries=0
+    )
+
+
+async def post(home: House, path: str, body: Any) -> Any:
+    return await home.client.post(path, json=body, headers=home.bearer)
+
+
+async def paid(home: House, before: float) -> float:
+    """How much was paid since, with nothing held."""
+    posted, held = await home.standing()
+    assert held == "0.00"
+    return round(before - float(posted), 6)
+
+
+def png(mode: str = "RGB", size: tuple[int, int] = (96, 64), colour: Any = (40, 90, 160)) -> bytes:
+    """A plain picture with a dot in the middle, which for a mask is bare."""
+    image = Image.new(mode, size, colour)
+    middle = (size[0] // 2 - 8, size[1] // 2 - 8, size[0] // 2 + 8, size[1] // 2 + 8)
+    ImageDraw.Draw(image).ellipse(middle, (0, 0, 0, 0) if mode == "RGBA" else (240, 200, 40))
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def opened(data: bytes) -> Image.Image:
+    image = Image.open(io.BytesIO(data))
+    image.load()
+    return image
+
+
+# -- vectors ---------------------------------------------------------------------------------------
+
+
+async def test_embeddings_come_as_numbers_and_as_base64_and_say_the_same(real: House) -> None:
+    before = float((await real.standing())[0])
+    plain = await client(real).embeddings.create(
+        model="embeddings", input=["a red fox", "a red foxes' den"], encoding_format="float"
+    )
+    packed = await client(real).embeddings.create(model="embeddings", input="a red fox")
+    first, second = (row.embedding for row in plain.data)
+    assert len(first) == len(second) == 384
+    assert packed.data[0].embedding == pytest.approx(first, abs=1e-6)
+    assert math.fsum(a * b for a, b in zip(first, second, strict=True)) > 0.3
+    assert plain.usage.total_tokens > 0
+    assert await paid(real, before) == 0.0003
+
+
+async def test_lines_within_a_text_stay_one_text(real: House) -> None:
+    answer = await client(real).embeddings.create(model="embeddings", input="one\ntwo\nthree")
+    assert len(answer.data) == 1
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+async def test_a_picture_of_the_asked_size_lies_at_its_address(real: House) -> None:
+    before = float((await real.standing())[0])
+    size: Any = "256x192"
+    answer = await client(real).images.generate(model="dall-e-3", prompt="a lake at dawn", size=size)
+    assert answer.data is not None
+    assert answer.data[0].url is not None
+    file = await real.client.get(answer.data[0].url)
+    assert opened(file.content).size == (256, 192)
+    assert await paid(real, before) == 0.04
+
+
+async def test_several_pictures_differ_and_each_is_paid(real: House) -> None:
+    before = float((await real.standing())[0])
+    body = {"model": "gpt-image-1", "prompt": "a fox", "n": 2, "size": "128x128", "output_format": "webp"}
+    told = (await post(real, "/v1/images/generations", body)).json()
+    first, second = (base64.b64decode(row["b64_json"]) for row in told["data"])
+    assert first != second
+    assert (opened(first).format, opened(first).size) == ("WEBP", (128, 128))
+    assert told["output_format"] == "webp"
+    assert await paid(real, before) == 0.08
+
+
+async def test_an_edit_repaints_the_picture_that_was_sent(real: House) -> None:
+    before = float((await real.standing())[0])
+    answer = await client(real).images.edit(
+        model="gpt-image-1", image=("photo.png", png(), "image/png"), prompt="watercolour"
+    )
+    assert answer.data is not None
+    assert answer.data[0].b64_json is not None
+    painted = opened(base64.b64decode(answer.data[0].b64_json))
+    assert painted.size == (96, 64)
+    assert painted.convert("RGB").tobytes() != opened(png()).convert("RGB").tobytes()
+    assert await paid(real, before) == 0.04
+
+
+async def test_what_a_mask_lets_through_is_taken_out(real: House) -> None:
+    answer = await client(real).images.edit(
+        model="gpt-image-1",
+        image=png(),
+        mask=png("RGBA", colour=(0, 0, 0, 255)),
+        prompt="nothing there",
+    )
+    assert answer.data is not None
+    assert answer.data[0].b64_json is not None
+    cleaned = opened(base64.b64decode(answer.data[0].b64_json)).convert("RGB")
+    middle = cleaned.crop((44, 28, 52, 36)).tobytes()  # where the dot was, the ground is
+    wanted = Image.new("RGB", (8, 8), (40, 90, 160)).tobytes()
+    assert max(abs(one - other) for one, other in zip(middle, wanted, strict=True)) < 30
+    assert await real.faults() == ()
+
+
+# -- sound -----------------------------------------------------------------------------------------
+
+
+CODECS = {"mp3": "mp3", "opus": "opus", "wav": "pcm_s16le", "flac": "flac", "aac": "aac"}
+
+
+@pytest.mark.parametrize(("kind", "codec"), CODECS.items())
+async def test_speech_is_bytes_that_decode(real: House, kind: Any, codec: str) -> None:
+    before = float((await real.standing())[0])
+    answer = await client(real).audio.speech.create(
+        model="gpt-4o-mini-tts", input="Good morning.", voice="alloy", response_format=kind
+    )
+    with av.open(io.BytesIO(answer.content), "r") as container:
+        stream = container.streams.audio[0]
+        assert stream.codec_context.name.startswith(codec)
+        assert sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0)) > 0.4
+    assert await paid(real, before) == 0.002
+
+
+async def test_raw_speech_is_sixteen_bits_at_24_khz_without_a_header(real: House) -> None:
+    talk = client(real).audio.speech
+    raw = await talk.create(model="tts-1", input="Good morning.", voice="alloy", response_format="pcm")
+    wav = await talk.create(model="tts-1", input="Good morning.", voice="alloy", response_format="wav")
+    assert raw.response.headers["content-type"] == "audio/pcm"
+    with av.open(io.BytesIO(wav.content), "r") as container:
+        frames = [frame.to_ndarray()[0] for frame in container.decode(audio=0)]
+    whole = np.concatenate(frames).astype(np.float64)
+    half = np.frombuffer(raw.content, "<i2").astype(np.float64)
+    assert half.size == pytest.approx(whole.size / 2, abs=24)
+    even = whole[: 2 * half.size : 2][: half.size]
+    assert np.corrcoef(half[: even.size], even)[0, 1] > 0.95
+
+
+async def test_what_was_spoken_is_heard_in_every_shape(real: House) -> None:
+    talk = client(real)
+    spoken = await talk.audio.speech.create(
+        model="tts-1", input="Hello. How are you today?", voice="ava", response_format="wav"
+    )
+    file = ("hello.wav", spoken.content, "audio/wav")
+    plain = await talk.audio.transcriptions.create(model="whisper-1", file=file)
+    whole = await talk.audio.transcriptions.create(
+        model="stt", file=file, response_format="verbose_json", timestamp_granularities=["word", "segment"]
+    )
+    assert plain.text
+    assert whole.text == plain.text
+    assert whole.duration > 1
+    assert whole.segments
+    assert whole.words
+    assert whole.words[0].end > whole.words[0].start
+    assert (
+        plain.text.strip()
+        == str(await talk.audio.transcriptions.create(model="stt", file=file, response_format="text")).strip()
+    )
+    srt = await talk.audio.transcriptions.create(model="stt", file=file, response_format="srt")
+    vtt = await talk.audio.transcriptions.create(model="stt", file=file, response_format="vtt")
+    assert str(srt).startswith("1\n00:00:0")
+    assert "," in str(srt).splitlines()[1]
+    assert str(vtt).startswith("WEBVTT\n\n00:00:0")
+
+
+# -- what all of them share ------------------------------------------------------------------------
+
+
+async def test_what_is_made_here_is_among_the_models(real: House) -> None:
+    names = {model.id async for model in client(real).models.list()}
+    assert names >= {"ra2", "tts", "stt", "embeddings"}
+    assert (await client(real).models.retrieve("tts")).owned_by == "sixfold"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "status"),
+    [
+        ("embeddings", {"input": []}, "input", 400),
+        ("embeddings", {"input": [[1, 2.5]]}, "input", 400),
+        ("embeddings", {"input": ""}, "input", 400),
+        ("embeddings", {"input": "a", "dimensions": 7}, "dimensions", 400),
+        ("embeddings", {"input": "a", "encoding_format": "int8"}, "encoding_format", 400),
+        ("embeddings", {"input": "a", "model": "gpt-9"}, None, 404),
+        ("embeddings", {"input": "a", "model": 5}, "model", 400),
+        ("images/generations", {}, "prompt", 400),
+        ("images/generations", {"prompt": "x", "n": 11}, "n", 400),
+        ("images/generations", {"prompt": "x", "size": "big"}, "size", 400),
+        ("images/generations", {"prompt": "x", "size": "9000x9000"}, "size", 400),
+        ("images/generations", {"prompt": "x", "response_format": "gif"}, "response_format", 400),
+        ("images/generations", {"prompt": "x", "background": "transparent"}, "background", 400),
+        ("images/generations", {"prompt": "x", "stream": True}, "stream", 400),
+        ("images/generations", {"prompt": "x", "model": "custom:nobody"}, None, 404),
+        ("images/edits", {"prompt": "x"}, "image", 400),
+        ("audio/speech", {"voice": "alloy"}, "input", 400),
+        ("audio/speech", {"input": "a", "voice": "nobody"}, "voice", 400),
+        ("audio/speech", {"input": "a" * 10_001, "voice": "ava"}, "input", 400),
+        ("audio/speech", {"input": "a", "voice": "ava", "response_format": "aiff"}, "response_format", 400),
+        ("audio/speech", {"input": "a", "voice": "ava", "speed": 9}, "speed", 400),
+        ("audio/transcriptions", {"model": "stt"}, "file", 400),
+    ],
+)
+async def test_what_is_wrong_is_named_in_the_error_object_and_free(
+    real: House, path: str, body: Any, param: str | None, status: int
+) -> None:
+    before = await real.standing()
+    answer = await post(real, f"/v1/{path}", body)
+    told = answer.json()["error"]
+    assert (answer.status_code, told["param"]) == (status, param), told
+    assert told["type"] == "invalid_request_error"
+    assert told["message"]
+    assert param == "prompt" or "prompt" not in told["message"]
+    assert await real.standing() == before
+
+
+async def test_a_file_that_is_no_recording_is_refused_by_its_name(real: House) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client(real).audio.transcriptions.create(model="stt", file=("a.wav", b"no sound at all"))
+    assert caught.value.param == "file"
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client(real).images.edit(model="ra2", image=("a.png", b"no picture"), prompt="x")
+    assert caught.value.param == "image"
+
+
+async def test_strangers_the_poor_and_the_limited_are_told_so_as_the_client_expects(real: House) -> None:
+    with pytest.raises(openai.AuthenticationError):
+        await client(real, "sf_wrong").embeddings.create(model="embeddings", input="a")
+    with pytest.raises(openai.APIStatusError) as poor:
+        await client(real, real.poor).images.generate(prompt="x")
+    assert (poor.value.status_code, poor.value.code) == (402, "insufficient_credits")
+    limited = await real.limited_key(Scope(services=("embeddings",)))
+    assert await client(real, limited).embeddings.create(model="embeddings", input="a")
+    with pytest.raises(openai.PermissionDeniedError):
+        await client(real, limited).images.generate(prompt="x")
+
+
+async def test_the_same_key_gives_the_same_picture_once(real: House) -> None:
+    before = float((await real.standing())[0])
+    headers = {**real.bearer, "Idempotency-Key": "picture"}
+    body = {"prompt": "a hill", "size": "64x64", "n": 2}
+    first, again = [
+        await real.client.post("/v1/images/generations", json=body, headers=headers) for _ in range(2)
+    ]
+    assert json.loads(first.content) == json.loads(again.content)
+    assert await paid(real, before) == 0.08
+
+
+async def test_where_one_of_several_fails_none_is_paid(tmp_path: Path) -> None:
+    async with house(tmp_path, **FILES) as home:
+        answer = await post(home, "/v1/images/generations", {"prompt": "FAIL", "n": 3})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "generation_failed")
+        await home.until("5.00", "0.00")
+        rich = {"prompt": "x", "n": 10}
+        for _ in range(12):
+            assert (await post(home, "/v1/images/generations", rich)).status_code == 200
+        assert (await post(home, "/v1/images/generations", rich)).status_code == 402
+        await home.until("0.20", "0.00")
+        assert await home.faults() == ()

@@ -1,0 +1,239 @@
+"""The descriptions are true: schemathesis asks every operation, and every path is in the reference."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import hypothesis
+import jsonschema_rs
+import pytest
+import requests
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from starlette.requests import Request
+
+from sixfold.api.platform.openapi_documents import Reference
+from sixfold.app.asgi import documents
+from sixfold.core.accounts import accounts
+from sixfold.errors import SixfoldError
+from sixfold.web.app import App
+from sixfold.web.openapi import documented
+from sixfold.web.routing import Entry
+from tests.api import described as answers
+from tests.api.app_fixture import House, house
+from tests.architecture import source
+from tests.harness.processes import PATIENCE_SECONDS
+
+AREAS = ("media", "gateway", "image", "hosting", "replicate", "memory", "platform")
+CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
+DOCUMENTED = frozenset({502, 503})
+UNDESCRIBED = frozenset({"ui", "memory-pages", "mcp", "workflows", "comfyui"})  # pages, and other protocols
+STANDARDS = ("/.well-known/", "/oauth/")  # RFC 8414, 9728, 7591 and 7009 describe these
+CASES = 50
+WRONG_CASES = 15
+
+
+def described(home: House) -> set[tuple[str, str]]:
+    """Method and path of every operation."""
+    found = documents(home.product, cast("App", home.app).table.entries).values()
+    return {(method, path) for document in found for method, path, _ in document.summaries()}
+
+
+async def test_every_path_is_in_the_reference(home: House) -> None:
+    text = re.sub(r"\{[^}]*\}", "{}", source.documentation())
+    paths = {path for _, path in described(home)}
+    assert [path for path in sorted(paths) if re.sub(r"\{[^}]*\}", "{}", path) not in text] == []
+
+
+async def test_every_route_of_an_api_is_in_its_document(home: House) -> None:
+    known = described(home)
+    entries = [entry for entry in cast("App", home.app).table.entries() if entry.method not in {"HEAD", "WS"}]
+    missing = [
+        f"{entry.method} {entry.path}"
+        for entry in entries
+        if entry.face not in UNDESCRIBED
+        and not entry.path.startswith(STANDARDS)
+        and (entry.method, documented(entry.path)) not in known
+    ]
+    assert missing == []
+
+
+async def test_an_operation_names_the_right_that_its_route_needs(home: House) -> None:
+    entries = {
+        (entry.method.lower(), documented(entry.path)): entry.access
+        for entry in cast("App", home.app).table.entries()
+    }
+    for area in AREAS:
+        paths = (await home.client.get(f"/openapi/{area}.json")).json()["paths"]
+        for path, item in paths.items():
+            for method, operation in item.items():
+                access = entries[method, path]
+                assert access is not None
+                needed = [] if access.public else [{"bearer": [access.name]}]
+                assert [each for each in operation["security"] if each] == needed, f"{method} {path}"
+
+
+async def test_a_document_is_made_once_and_off_the_event_loop(home: House) -> None:
+    made: list[bool] = []
+    table = cast("App", home.app).table.entries
+
+    def routes() -> Iterator[Entry]:
+        made.append(threading.current_thread() is threading.main_thread())
+        return table()
+
+    reference = Reference(documents(home.product, routes), "http://127.0.0.1")
+    request = Request({"type": "http", "headers": [], "path_params": {"area": "media.json"}})
+    found = await asyncio.gather(*(reference.show(request) for _ in range(5)))
+    assert made == [False]
+    assert {answer.status_code for answer in found} == {200}
+
+
+async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(home: House) -> None:
+    request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
+    error = {"error": "", "code": "", "status": 404, "request_id": ""}
+    whole = httpx.Response(404, json=error, request=request)
+    await answers.check(home.product, cast("App", home.app), whole)
+    part = httpx.Response(404, json={**error, "status": "404"}, request=request)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        await answers.check(home.product, cast("App", home.app), part)
+
+
+async def test_each_area_describes_itself(home: House) -> None:
+    for area in AREAS:
+        answer = await home.client.get(f"/openapi/{area}.json")
+        assert answer.json()["openapi"] == "3.1.0"
+        again = await home.client.get(
+            f"/openapi/{area}.json", headers={"If-None-Match": answer.headers["ETag"]}
+        )
+        assert again.status_code == 304
+    image = (await home.client.get("/openapi/image.json")).json()
+    assert image["info"]["version"] == "0.1.0"
+    described = {(method, path) for path, item in image["paths"].items() for method in item}
+    assert described == {
+        ("get", "/"),
+        ("get", "/health"),
+        ("get", "/create_image"),
+        ("get", "/create_and_upload_image"),
+        ("get", "/create_and_upload_image_klein"),
+        ("post", "/api/style-transfer"),
+    }
+    invalid = image["paths"]["/create_image"]["get"]["responses"]["422"]
+    assert invalid["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/HTTPValidationError"
+    }
+    for name in ("media", "media.yaml", "nothing.json"):
+        assert (await home.client.get(f"/openapi/{name}")).status_code == 404
+
+
+class Served:
+    """A house on a port, in a thread with a loop of its own, as schemathesis asks without one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ready = threading.Event()
+        self.server: uvicorn.Server | None = None
+        self.url = self.key = ""
+        self.session = requests.Session()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    async def _serve(self) -> None:
+        async with house(self._folder, inline_seconds=5, queue_limit=100_000) as home:
+            await home.product.database.write(accounts.credit(home.account.email, 1_000_000_000))
+            config = uvicorn.Config(home.app, port=0, log_config=None, lifespan="off", ws="none")
+            self.server = uvicorn.Server(config)
+            serving = asyncio.create_task(self.server.serve())
+            while not self.server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.01)
+            port = self.server.servers[0].sockets[0].getsockname()[1]
+            self.url, self.key = f"http://127.0.0.1:{port}", home.key
+            self.ready.set()
+            await serving
+            assert await home.faults() == ()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all operations."""
+    found = Served(tmp_path_factory.mktemp("served"))
+    found.thread.start()
+    assert found.ready.wait(PATIENCE_SECONDS)
+    yield found
+    found.session.close()
+    assert found.server is not None
+    found.server.should_exit = True
+    found.thread.join(PATIENCE_SECONDS)
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.timeout(360)
+@pytest.mark.parametrize("area", AREAS)
+def test_no_request_of_an_operation_breaks_its_description(served: Served, area: str) -> None:
+    """Fifty cases and more of each operation, keyed and not: no undocumented 5xx, answers as described."""
+    schema: Any = schemathesis.openapi.from_url(f"{served.url}/openapi/{area}.json")
+    asked = {
+        operation.label: sum(probe(served, operation, mode) for mode in GenerationMode)
+        for operation in (found.ok() for found in schema.get_all_operations())
+    }
+    assert asked
+    assert all(count >= CASES or parameterless(schema, label) for label, count in asked.items()), asked
+
+
+def probe(served: Served, operation: Any, mode: GenerationMode) -> int:
+    """Ask one operation many ways, as its description has it or against it; gives how many."""
+    asked = 0
+
+    @hypothesis.settings(
+        max_examples=CASES if mode is GenerationMode.POSITIVE else WRONG_CASES,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=(Phase.generate,),  # what fails is told as it was asked: to make it smaller takes minutes
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )
+    @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: Case) -> None:
+        nonlocal asked
+        asked += 1
+        headers = {"Authorization": f"Bearer {served.key}"} if asked % 5 else {}
+        how = {"headers": headers, "session": served.session, "timeout": PATIENCE_SECONDS}
+        answer = case.call(base_url=served.url, **how)
+        case.validate_response(answer, checks=CHECKS)
+        if answer.status_code not in DOCUMENTED:
+            case.validate_response(answer, checks=[not_a_server_error])
+
+    with contextlib.suppress(Unsatisfiable):  # there is nothing in it that could be wrong
+        ask()
+    return asked
+
+
+def parameterless(schema: Any, label: str) -> bool:
+    """Whether an operation has nothing to vary, so that its one case says all."""
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        if operation.label == label:
+            return not operation.body and not list(operation.iter_parameters())
+    return False
+
+
+def test_every_error_of_the_tree_has_a_text_and_a_status() -> None:
+    tree = [SixfoldError]
+    for kind in tree:
+        tree += kind.__subclasses__()
+    assert all(400 <= kind.status < 600 and kind.code and kind.__doc__ for kind in tree)

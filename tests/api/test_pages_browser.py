@@ -1,0 +1,182 @@
+"""The pages in a real browser: a form to its result, files, keys, the history, a walk; and what axe says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.api import browser
+from tests.api.app_fixture import House
+from tests.api.browser import Look
+from tests.api.test_memory_browser import RULES
+
+axe = pytest.importorskip("axe_playwright_python.async_playwright", reason="axe is not installed")
+pytestmark = [pytest.mark.browser, browser.needed]
+
+# Resolved once so many more frames or poses were drawn.
+FRAMES = """(more) => new Promise((done) => {
+  const canvas = document.getElementById("canvas");
+  const drawn = () => Number(canvas.dataset.frames ?? 0);
+  const enough = drawn() + more;
+  const look = () => (drawn() >= enough ? done() : requestAnimationFrame(look));
+  look();
+})"""
+# How many lines an element's text takes.
+LINES = """(element) => {
+  const text = document.createRange();
+  text.selectNodeContents(element);
+  return new Set([...text.getClientRects()].map((part) => Math.round(part.top))).size;
+}"""
+PLAIN = ("/account", "/account/security", "/predictions", "/docs")
+GUIDE = "/docs/howto/keys"
+DONE = ".made[data-status=succeeded]"
+
+
+async def test_a_form_tells_the_price_runs_and_shows_the_picture_with_its_receipt(
+    stand: tuple[House, str, Any],
+) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/catalog")
+        await page.fill("#q", "fast picture")
+        await page.keyboard.press("Enter")
+        await page.click("text='Fast picture'")
+        await page.click("#run .doing .primary")
+        await page.wait_for_selector("[data-problem=prompt]:not([hidden])")
+        assert await page.inner_text("[data-problem=prompt]") == "prompt is required"
+        await page.fill("#in-prompt", "a red fox in snow")
+        for side in ("width", "height"):
+            await page.fill(f"#in-{side}", "256")
+        await page.wait_for_selector("#price:has-text('scene-painter')")
+        assert '"prompt": "a red fox in snow"' in await page.inner_text("[data-sample=curl]")
+        await page.keyboard.press("Control+Enter")
+        await page.wait_for_selector(f"{DONE} img")
+        size = await page.eval_on_selector(".outputs img", "i => i.decode().then(() => i.naturalWidth)")
+        assert size == 256
+        assert await page.locator(".receipt .reached").count() == 6
+        await page.click("text=Run again with changes")
+        assert await page.input_value("#in-prompt") == "a red fox in snow"
+        await tab.open("/predictions")
+        assert await page.inner_text(".history .what") == "fast-image-native"
+        await page.click(".history .what")
+        assert await page.locator(".pairs dd", has_text="a red fox in snow").count() == 1
+        tab.wrong = [text for text in tab.wrong if "status of 400" not in text]  # the empty form
+
+
+async def test_a_dropped_file_becomes_a_thing_that_turns(
+    stand: tuple[House, str, Any], tmp_path: Path
+) -> None:
+    home, url, chromium = stand
+    photo = tmp_path / "apple.png"
+    picture = Image.new("RGBA", (96, 96))
+    picture.paste((200, 40, 30, 255), (24, 24, 72, 72))
+    picture.save(photo)
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/catalog/image-to-3d-voxel")
+        await page.set_input_files("#file-image", photo)
+        await page.wait_for_selector(".seen img")
+        await page.select_option("#in-style", "voxel32")
+        await page.click("#run .doing .primary")
+        await page.wait_for_selector(f"{DONE} [data-thing][data-ready]")
+        assert int(await page.get_attribute("[data-thing]", "data-ready")) > 100
+
+
+async def test_a_key_is_made_shown_once_works_and_ends(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open("/account")
+        await page.fill("[name=budget_day]", "0.50")
+        await page.click("text=New key")
+        key = await page.inner_text("#made")
+        asked = await home.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+        assert asked.status_code == 200
+        await page.click(f"[aria-label='Revoke the key that ends in {key[-4:]}']")
+        await page.wait_for_selector("#made", state="detached")
+        asked = await home.client.get("/api/account", headers={"Authorization": f"Bearer {key}"})
+        assert asked.status_code == 401
+
+
+@pytest.mark.parametrize("model", ["world-model", "motion-model"])
+async def test_a_live_session_draws_and_hears_keys(stand: tuple[House, str, Any], model: str) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab:
+        page = tab.page
+        await tab.open(f"/live/{model}")
+        await page.click("#live .primary")
+        await page.evaluate(FRAMES, 3)
+        await page.focus("#canvas")
+        await page.keyboard.down("w")
+        await page.evaluate(FRAMES, 3)
+        await page.keyboard.up("w")
+
+
+@pytest.mark.parametrize(
+    "look", [Look(), Look(width=390, scheme="dark")], ids=["desktop", "phone in the dark"]
+)
+async def test_the_pages_fit_and_are_accessible(stand: tuple[House, str, Any], look: Look) -> None:
+    home, url, chromium = stand
+    paths = ["/", "/catalog", "/catalog/tts-b", "/catalog/inpaint-cleaner", "/predictions", "/account"]
+    paths += [
+        "/gallery",
+        "/characters",
+        "/live/world-model",
+        "/workflows",
+        "/workflows/video-to-video",
+        "/docs",
+        "/docs/howto/agents",
+        "/docs/reference/engines",
+    ]
+    async with browser.tab(chromium, home, url, look) as tab:
+        for path in paths:
+            await tab.open(path)
+            width = await tab.page.evaluate("document.documentElement.scrollWidth")
+            assert width <= look.width, (path, width)
+            found = await axe.Axe().run(tab.page, options=RULES)
+            said = [
+                (rule["id"], [node["html"][:120] for node in rule["nodes"]])
+                for rule in found.response["violations"]
+            ]
+            assert said == [], (path, json.dumps(said, indent=1))
+
+
+async def test_the_menu_is_one_line_on_a_phone_and_opens_by_keyboard_and_nothing_is_too_wide(
+    stand: tuple[House, str, Any],
+) -> None:
+    home, url, chromium = stand
+    graph = "/api/graph/spaces/turbo-text-to-image/run"
+    given = {"input": {"prompt": "a mill", "width": 64, "height": 64}}
+    assert (await home.client.post(graph, json=given, headers=home.bearer)).status_code == 200
+    async with browser.tab(chromium, home, url, Look(width=320)) as tab:
+        page = tab.page
+        for path in (*PLAIN, "/workflows/text-to-video", GUIDE):
+            await tab.open(path)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 320, path
+        await tab.open("/account")
+        assert await page.locator("header").evaluate("top => top.getBoundingClientRect().height") < 80
+        assert not await page.is_visible("text=Sign out")
+        await page.focus(".menu summary")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector(".top nav a:has-text('Catalogue')", state="visible")
+        for name in ("Catalogue", "Workflows"):
+            await page.keyboard.press("Tab")
+            assert await page.evaluate("document.activeElement.textContent") == name
+        part = page.locator(".latest li", has_text="in its workflow")
+        assert "0.00 USD" in await part.inner_text()
+        await part.get_by_text("in its workflow").click()
+        assert await page.inner_text("h1") == "space:turbo-text-to-image"
+
+
+async def test_the_words_of_the_reference_stay_whole_on_a_phone(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url, Look(width=390)) as tab:
+        await tab.open("/docs")
+        for text in ("DELETE", "/api/training"):
+            cell = tab.page.locator(".paths").get_by_text(text, exact=True).first
+            assert await cell.evaluate(LINES) == 1

@@ -1,0 +1,211 @@
+"""Passkeys in a real Chromium with a virtual authenticator: made, used, removed; and answers that lie."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import accounts, login_sessions, passkeys
+from sixfold.core.database import now
+from sixfold.settings import Settings
+from sixfold.ui.passkeys import place
+from tests.api import browser
+from tests.api.app_fixture import House, house
+from tests.mcp.loopback import served
+
+# What the pages' script does, in one call: ask, let the device answer, give back what would be sent.
+MAKE = """async (csrf) => {
+  const headers = { "Content-Type": "application/json", "X-CSRF-Token": csrf };
+  const response = await fetch("/account/passkeys/ask", { method: "POST", headers, body: "{}" });
+  const options = await response.json();
+  return answer(await navigator.credentials.create(asked(options)));
+}"""
+USE = """async () => {
+  const options = await post("/signin/passkey/ask", {});
+  return answer(await navigator.credentials.get(asked(options)));
+}"""
+SEND = """async ([path, body, csrf]) => {
+  const headers = { "Content-Type": "application/json", ...(csrf ? { "X-CSRF-Token": csrf } : {}) };
+  const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
+  return [response.status, await response.json()];
+}"""
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[tuple[House, str, Any]]:
+    """A server known as localhost, which is a name that browsers make passkeys for, and a browser."""
+    port = free_port()
+    async with (
+        house(tmp_path, port=port, public_url=f"http://localhost:{port}") as home,
+        served(home.app, port),
+        browser.browser() as chromium,
+    ):
+        yield home, f"http://localhost:{port}", chromium
+
+
+@asynccontextmanager
+async def device(page: Any) -> AsyncIterator[Any]:
+    """A device that keeps passkeys and always finds its owner."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("WebAuthn.enable")
+    options = {
+        "protocol": "ctap2",
+        "transport": "internal",
+        "hasResidentKey": True,
+        "hasUserVerification": True,
+        "isUserVerified": True,
+        "automaticPresenceSimulation": True,
+    }
+    added = await session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+    yield session, added["authenticatorId"]
+
+
+async def link(home: House, email: str) -> str:
+    """A link that signs an account in."""
+    account = await home.product.database.read(accounts.by_email(email))
+    moment = await home.product.database.read(now())
+    return await home.product.database.write(login_sessions.new_link(account.id, moment))
+
+
+async def csrf(page: Any) -> str:
+    """The page's token."""
+    return str(await page.get_attribute("form[data-csrf]", "data-csrf"))
+
+
+def altered(answer: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """An answer whose client data say something else."""
+    text = answer["response"]["clientDataJSON"]
+    data = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))) | changes
+    lie = base64.urlsafe_b64encode(json.dumps(data).encode()).rstrip(b"=").decode()
+    return {**answer, "response": {**answer["response"], "clientDataJSON": lie}}
+
+
+def test_passkeys_belong_to_the_public_address() -> None:
+    assert place(Settings(public_url="https://six.example.com")) == passkeys.Place(
+        "six.example.com", "https://six.example.com"
+    )
+    assert place(Settings()) == passkeys.Place("localhost", "http://localhost:8600")
+    for without in ("http://six.example.com", "https://192.0.2.7", "https://[2001:db8::1]"):
+        assert place(Settings(public_url=without)) is None
+
+
+@pytest.mark.browser
+@browser.needed
+async def test_a_passkey_is_added_signs_in_and_is_removed(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab, device(tab.page):
+        page = tab.page
+        await tab.open("/account/security")
+        await page.fill("#make-passkey [name=name]", "My laptop")
+        await page.click("#make-passkey button")
+        await page.wait_for_selector("#passkeys td:has-text('My laptop')")
+        await page.click("text='Sign out'")
+        await page.wait_for_url(f"{url}/signin")
+        await tab.open("/signin?next=/predictions")
+        await page.click("#use-passkey button")
+        await page.wait_for_url(f"{url}/predictions")
+        await tab.open("/account/security")
+        assert "passkey" in await page.inner_text("#sessions tbody tr:has-text('this one')")
+        assert "passkey, Chrome on Linux" in await page.inner_text("#log")
+        await page.click("button[aria-label='Remove the passkey My laptop']")
+        await page.wait_for_selector("#passkeys:not(:has(table))")
+        await page.click("text='Sign out'")
+        await page.wait_for_url(f"{url}/signin")
+        tab.page.remove_listener("console", tab.note)  # the 401 that follows is wanted
+        await page.click("#use-passkey button")
+        told = page.locator("#use-passkey [role=status]")
+        await browser.playwright.expect(told).to_have_text("This passkey does not sign in here")
+
+
+@pytest.mark.browser
+@browser.needed
+async def test_answers_that_lie_or_come_twice_make_no_passkey(stand: tuple[House, str, Any]) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab, device(tab.page):
+        page = tab.page
+        page.remove_listener("console", tab.note)  # refusals are wanted
+        await tab.open("/account/security")
+        token = await csrf(page)
+
+        async def sent(answer: Any, form: str = token) -> int:
+            return (await page.evaluate(SEND, ["/account/passkeys", {"credential": answer}, form]))[0]
+
+        other_origin = altered(await page.evaluate(MAKE, token), origin="https://evil.example")
+        assert await sent(other_origin) == 400
+        other_challenge = altered(await page.evaluate(MAKE, token), challenge="AAAA")
+        assert await sent(other_challenge) == 400
+        other_kind = altered(await page.evaluate(MAKE, token), type="webauthn.get")
+        assert await sent(other_kind) == 400
+        good = await page.evaluate(MAKE, token)
+        assert await sent(good, "wrong") == 403
+        assert await sent(good) == 201
+        assert await sent(good) == 400  # the question is used up
+        for nonsense in (None, [], {}, {"id": 5}, {**good, "response": {}}, {**good, "rawId": "AAAA"}):
+            await page.evaluate(SEND, ["/account/passkeys/ask", {}, token])
+            assert await sent(nonsense) == 400
+        kept = await home.product.database.read(passkeys.of_account(home.account.id))
+        assert len(kept) == 1
+
+
+@pytest.mark.browser
+@browser.needed
+async def test_nobody_signs_in_with_an_old_answer_a_forged_one_or_anothers(
+    stand: tuple[House, str, Any],
+) -> None:
+    home, url, chromium = stand
+    async with browser.tab(chromium, home, url) as tab, device(tab.page):
+        page = tab.page
+        page.remove_listener("console", tab.note)
+        await tab.open("/account/security")
+        token = await csrf(page)
+        made = await page.evaluate(MAKE, token)
+        assert (await page.evaluate(SEND, ["/account/passkeys", {"credential": made}, token]))[0] == 201
+        mine = (await home.product.database.read(passkeys.of_account(home.account.id)))[0]["id"]
+
+        async def sent(answer: Any) -> int:
+            return (await page.evaluate(SEND, ["/signin/passkey", {"credential": answer}]))[0]
+
+        await tab.open("/signin")
+        for lie in ({"origin": "https://evil.example"}, {"challenge": "AAAA"}, {"type": "webauthn.create"}):
+            assert await sent(altered(await page.evaluate(USE), **lie)) == 401
+        honest = await page.evaluate(USE)
+        forged = {**honest, "response": {**honest["response"], "userHandle": "YWNjdF9iZW4"}}
+        assert await sent(forged) == 401
+        honest = await page.evaluate(USE)
+        async with browser.tab(chromium, home, url) as stranger:  # another browser has another ticket
+            stranger.page.remove_listener("console", stranger.note)
+            await stranger.open("/signin")
+            send = ["/signin/passkey", {"credential": honest}]
+            assert (await stranger.page.evaluate(SEND, send))[0] == 400
+            await stranger.open(f"/signin?token={await link(home, 'ben@example.com')}")
+            await stranger.open("/account/security")
+            form = {"csrf": await csrf(stranger.page)}
+            there = f"{url}/account/passkeys/{mine}/remove"
+            assert (await stranger.page.request.post(there, form=form)).status == 404
+        assert await sent(honest) == 200
+        assert await sent(honest) == 400
+
+
+async def test_questions_are_for_this_servers_own_pages_and_are_counted(home: House) -> None:
+    for headers in ({"Origin": "https://evil.example"}, {"Host": "evil.example"}):
+        answer = await home.client.post("/signin/passkey/ask", headers=headers)
+        assert answer.status_code == 403
+    assert (await home.client.post("/account/passkeys/ask")).status_code == 401
+    answers = [await home.client.post("/signin/passkey/ask") for _ in range(31)]
+    assert [answer.status_code for answer in answers] == [200] * 30 + [429]
+    cookie = answers[0].headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "Path=/signin" in cookie

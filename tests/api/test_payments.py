@@ -1,0 +1,256 @@
+"""Paying by card: pages of the processor, and messages that count once, if it was the processor who spoke."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import httpx
+import pytest
+import stripe
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from sixfold.app import bootstrap
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.keys import Scope
+from sixfold.web import refusals
+from tests.api.app_fixture import House, bearer, house
+from tests.mcp.loopback import served
+
+SECRET = "whsec_of_the_test"
+CHECKOUT, PLAN, TOLD = "/api/account/checkout", "/api/account/plan", "/api/webhooks/stripe"
+
+
+class Processor:
+    """A payment processor on this machine, as far as checkout goes."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, str]] = []
+        self.keys: list[str] = []
+        self.status = 200
+        self.ended: list[str] = []
+
+    async def session(self, request: Request) -> JSONResponse:
+        self.asked.append(dict(parse_qsl((await request.body()).decode())))
+        self.keys.append(request.headers["authorization"])
+        return JSONResponse({"id": "cs_1", "url": "https://pay.example/cs_1"}, self.status)
+
+    async def end(self, request: Request) -> JSONResponse:
+        if self.status == 200:
+            self.ended.append(request.path_params["id"])
+        return JSONResponse({"id": request.path_params["id"], "status": "canceled"}, self.status)
+
+    @property
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/v1/checkout/sessions", self.session, methods=["POST"]),
+                Route("/v1/subscriptions/{id}", self.end, methods=["DELETE"]),
+            ]
+        )
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[tuple[House, Processor]]:
+    """A server that sells, and its processor."""
+    async with opened(tmp_path) as both:
+        yield both
+
+
+@asynccontextmanager
+async def opened(folder: Path, **changes: Any) -> AsyncIterator[tuple[House, Processor]]:
+    processor = Processor()
+    async with served(processor.app) as origin:
+        pays: dict[str, Any] = {
+            "stripe_secret_key": "sk_test",
+            "stripe_webhook_secret": SECRET,
+            "stripe_url": origin,
+        }
+        async with house(folder, **pays, **changes) as home:
+            yield home, processor
+
+
+def session(home: House, event: str = "evt_1", **changes: Any) -> dict[str, Any]:
+    """The event of a checkout that was paid."""
+    what = {
+        "id": "cs_1",
+        "object": "checkout.session",
+        "mode": "payment",
+        "payment_status": "paid",
+        "currency": "usd",
+        "amount_total": 2050,
+        "metadata": {"account_id": home.account.id, "micros": "20500000"},
+        **changes,
+    }
+    kind = "checkout.session.completed"
+    return {"id": event, "object": "event", "type": kind, "data": {"object": what}}
+
+
+async def tell(home: House, event: Mapping[str, Any], **changes: Any) -> httpx.Response:
+    """The event as the processor sends it, signed by its own library."""
+    body = json.dumps(event)
+    moment = changes.get("at", int(time.time()))
+    sign = stripe.WebhookSignature._compute_signature  # the library shows no other
+    signature = f"t={moment},v1={sign(f'{moment}.{body}', changes.get('secret', SECRET))}"
+    headers = {"Stripe-Signature": changes.get("signature", signature)}
+    return await home.visitor().post(TOLD, content=changes.get("body", body), headers=headers)
+
+
+async def test_credit_is_paid_on_a_page_of_the_processors(shop: tuple[House, Processor]) -> None:
+    home, processor = shop
+    answer = await home.client.post(CHECKOUT, json={"amount_usd": "20.50"}, headers=home.bearer)
+    assert (answer.status_code, answer.json()) == (200, {"checkout_url": "https://pay.example/cs_1"})
+    asked = processor.asked[0]
+    assert (asked["mode"], asked["line_items[0][price_data][unit_amount]"]) == ("payment", "2050")
+    assert asked["metadata[account_id]"] == home.account.id
+    assert processor.keys == ["Bearer sk_test"]
+    assert await home.standing() == ("5.00", "0.00"), "nothing is credited before it is paid"
+
+
+async def test_a_plan_is_paid_on_a_page_of_the_processors(shop: tuple[House, Processor]) -> None:
+    home, processor = shop
+    answer = await home.client.post(PLAN, json={"plan": "yearly"}, headers=home.bearer)
+    assert answer.status_code == 200
+    asked = processor.asked[0]
+    assert asked["line_items[0][price_data][unit_amount]"] == "8000"
+    assert asked["line_items[0][price_data][recurring][interval]"] == "year"
+    assert asked["subscription_data[metadata][plan]"] == "yearly"
+
+
+@pytest.mark.parametrize("amount", [0, -1, "x", None, True, "1.005", 10_001, 0.99, "1e400", "1e999999", [1]])
+async def test_an_amount_that_cannot_be_paid_is_refused(shop: tuple[House, Processor], amount: Any) -> None:
+    home, processor = shop
+    answer = await home.client.post(CHECKOUT, json={"amount_usd": amount}, headers=home.bearer)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+    assert "amount_usd" in answer.json()["error"]
+    assert processor.asked == []
+
+
+async def test_a_paid_checkout_counts_once_however_often_it_is_told(shop: tuple[House, Processor]) -> None:
+    home, _ = shop
+    answers = await asyncio.gather(*(tell(home, session(home, f"evt_{n % 2}")) for n in range(6)))
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert await home.standing() == ("25.50", "0.00")
+    assert await home.faults() == ()
+    entries = await home.client.get("/api/account/ledger", headers=home.bearer)
+    newest = entries.json()["entries"][0]
+    assert (newest["amount_usd"], newest["kind"]) == ("20.50", "top_up")
+
+
+async def test_a_plan_begins_with_its_payment_and_ends_with_its_subscription(
+    shop: tuple[House, Processor],
+) -> None:
+    home, _ = shop
+    about = {"account_id": home.account.id, "plan": "monthly"}
+    bought = session(home, mode="subscription", subscription="sub_1", metadata=about)
+    await tell(home, bought)
+    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "monthly"
+    over = {"id": "evt_2", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_1"}}}
+    await tell(home, over)
+    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
+    await tell(home, bought)
+    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
+
+
+async def test_a_plan_is_ended_at_the_processor_before_its_account_is_erased(tmp_path: Path) -> None:
+    async with opened(tmp_path, deletion_days=0) as (home, processor):
+        about = {"account_id": home.account.id, "plan": "yearly"}
+        await tell(home, session(home, mode="subscription", subscription="sub_7", metadata=about))
+        read, account_id = home.product.database.read, home.account.id
+        processor.status = 500
+        left = await home.client.request(
+            "DELETE", "/api/account", json={"confirm": "ada@example.com"}, headers=home.bearer
+        )
+        assert left.status_code == 202
+        kept = await read(accounts.by_id(account_id))
+        assert (kept.email, kept.plan, processor.ended) == ("ada@example.com", "yearly", [])
+        processor.status = 200
+        assert await bootstrap.leaving_of(home.product).sweep() == 1
+        assert processor.ended == ["sub_7"]
+        over = {"id": "evt_9", "type": "customer.subscription.deleted", "data": {"object": {"id": "sub_7"}}}
+        assert (await tell(home, over)).status_code == 200
+
+
+async def test_whoever_begins_to_leave_pays_no_plan_from_then_on(shop: tuple[House, Processor]) -> None:
+    home, processor = shop
+    about = {"account_id": home.account.id, "plan": "monthly"}
+    await tell(home, session(home, mode="subscription", subscription="sub_1", metadata=about))
+    sure = {"confirm": "ada@example.com"}
+    await home.client.request("DELETE", "/api/account", json=sure, headers=home.bearer)
+    assert processor.ended == ["sub_1"]
+    assert (await home.product.database.read(accounts.by_id(home.account.id))).plan == "free"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"secret": "whsec_of_another"},
+        {"at": 0},
+        {"at": 4_000_000_000},
+        {"signature": ""},
+        {"signature": "t=1,v1=abc"},
+        {"signature": "t=x,v1=abc"},
+        {"body": "{}"},
+    ],
+)
+async def test_a_forged_message_changes_nothing(shop: tuple[House, Processor], changes: Any) -> None:
+    home, _ = shop
+    answer = await tell(home, session(home), **changes)
+    assert answer.status_code == 400
+    assert await home.standing() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payment_status": "unpaid"},
+        {"currency": "jpy"},
+        {"metadata": {}},
+        {"metadata": {"account_id": "acct_of_nobody"}},
+        {"metadata": None},
+    ],
+)
+async def test_a_checkout_that_is_not_ours_or_not_paid_credits_nobody(
+    shop: tuple[House, Processor], changes: Any
+) -> None:
+    home, _ = shop
+    answer = await tell(home, session(home, **changes))
+    assert answer.status_code == 200, "or the processor would tell it again"
+    assert await home.standing() == ("5.00", "0.00")
+    assert await home.faults() == ()
+
+
+async def test_a_processor_that_refuses_is_told_as_such(shop: tuple[House, Processor]) -> None:
+    home, processor = shop
+    processor.status = 402
+    answer = await home.client.post(CHECKOUT, json={"amount_usd": 5}, headers=home.bearer)
+    assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
+
+
+async def test_without_a_processor_the_variable_is_named(
+    home: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = refusals.recorder().totals["not_configured"]
+    for path, body in ((CHECKOUT, {"amount_usd": 5}), (PLAN, {"plan": "monthly"}), (TOLD, {})):
+        answer = await home.client.post(path, json=body, headers=home.bearer)
+        assert (answer.status_code, answer.json()["code"]) == (503, "not_configured"), path
+        assert "SIXFOLD_STRIPE_" in answer.json()["error"]
+    assert refusals.recorder().totals["not_configured"] == before + 3  # one line a minute tells of all
+    assert not [record for record in caplog.records if "SIXFOLD_STRIPE_" in record.getMessage()]
+
+
+async def test_without_a_chain_deposits_say_so_and_limited_keys_see_no_address(home: House) -> None:
+    answer = await home.client.post("/api/account/deposits", headers=home.bearer)
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_configured")
+    reader = await home.limited_key(Scope(read_only=True))
+    refused = await home.client.post("/api/account/deposits", headers=bearer(reader))
+    assert refused.status_code == 403

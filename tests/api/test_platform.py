@@ -1,0 +1,221 @@
+"""Uploads, stored files, the account, health."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import ORIGIN, House, bearer, house
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 100
+
+
+async def test_an_upload_is_kept_and_typed_by_its_own_bytes(home: House) -> None:
+    headers = {**home.bearer, "Content-Type": "text/html"}
+    raw = await home.client.post("/api/uploads", content=PNG, headers=headers)
+    form = await home.client.post(
+        "/api/uploads", files={"file": ("x.svg", PNG, "image/svg+xml")}, headers=home.bearer
+    )
+    for answer in (raw, form):
+        assert answer.status_code == 201
+        told = answer.json()
+        assert set(told) == {"url", "id", "media_type", "bytes", "sha256"}
+        assert (told["media_type"], told["bytes"]) == ("image/png", len(PNG))
+        assert told["sha256"] == hashlib.sha256(PNG).hexdigest()
+        assert told["id"].startswith("blob_")
+        assert told["url"].startswith(f"{ORIGIN}/media/")
+        got = await home.client.get(told["url"])
+        assert got.content == PNG
+        assert got.headers["Content-Type"] == "image/png"
+
+
+TYPED = [
+    (b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>", "image/svg+xml", True),
+    (b"<?xml version='1.0'?><svg/>", "image/svg+xml", True),
+    (b"  <!DOCTYPE html><script>alert(1)</script>", "text/html", True),
+    (b"plain words", "text/plain", False),
+    (b"\x00\x01\x02\x03binary", "application/octet-stream", True),
+    (b"PK\x03\x04rest", "application/zip", True),
+    (b"RIFF\x10\x00\x00\x00WAVEfmt ", "audio/wav", False),
+    (b"\x00\x00\x00\x20ftypisom....", "video/mp4", False),
+    (b"glTF\x02\x00\x00\x00", "model/gltf-binary", False),
+    ("ünïcode".encode(), "text/plain", False),
+]
+
+
+@pytest.mark.parametrize(("data", "kind", "handed_over"), TYPED)
+async def test_nothing_that_is_served_can_run(home: House, data: bytes, kind: str, handed_over: bool) -> None:
+    headers = {**home.bearer, "Content-Type": "image/png"}
+    told = (await home.client.post("/api/uploads", content=data, headers=headers)).json()
+    got = await home.client.get(told["url"])
+    assert told["media_type"] == kind
+    assert got.headers["Content-Type"].partition(";")[0] == kind
+    assert ("attachment" in got.headers.get("Content-Disposition", "")) is handed_over
+    assert got.headers["X-Content-Type-Options"] == "nosniff"
+    assert "sandbox" in got.headers["Content-Security-Policy"]
+    assert got.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("multipart/form-data", b"x"),
+        ("multipart/form-data; boundary=x", b""),
+        ("multipart/form-data; boundary=x", b"--x\r\n"),
+        ("multipart/form-data; boundary=x", b"not a form at all"),
+        ("multipart/form-data; boundary=x", b'--x\r\nContent-Disposition: form-data; name="file"\r\n\r\nab'),
+        (
+            "multipart/form-data; boundary=x",
+            b'--x\r\nContent-Disposition: form-data; name="other"\r\n\r\nab\r\n--x--',
+        ),
+        ("multipart/form-data; boundary=x", b"--x\r\n" + b"A" * 20_000 + b": 1\r\n\r\nab\r\n--x--"),
+        ("multipart/form-data; boundary=" + "y" * 500, b"x"),
+        ("application/octet-stream", b""),
+    ],
+)
+async def test_a_broken_upload_is_refused_and_leaves_nothing(home: House, kind: str, content: bytes) -> None:
+    answer = await home.client.post(
+        "/api/uploads", content=content, headers={**home.bearer, "Content-Type": kind}
+    )
+    assert answer.status_code == 400, answer.text
+    folder = home.product.settings.data_dir / "tmp"
+    assert not folder.exists() or not list(folder.iterdir())
+
+
+async def test_uploads_have_a_limit_and_a_quota(tmp_path: Path) -> None:
+    async with house(tmp_path, upload_body_bytes=1000, upload_quota_bytes=1500) as home:
+
+        async def sent(size: int) -> int:
+            answer = await home.client.post("/api/uploads", content=b"x" * size, headers=home.bearer)
+            return answer.status_code
+
+        assert [await sent(size) for size in (1001, 1000, 501, 500)] == [413, 201, 413, 201]
+
+        async def dripping() -> AsyncIterator[bytes]:
+            for _ in range(20):
+                yield b"x" * 100
+
+        streamed = await home.client.post("/api/uploads", content=dripping(), headers=home.bearer)
+        assert (streamed.status_code, streamed.json()["code"]) == (413, "too_large")
+
+
+async def test_limited_keys_upload_nothing_and_see_no_secrets(home: House) -> None:
+    key = await home.limited_key(Scope(collections=("work",)))
+    headers = {"Authorization": f"Bearer {key}"}
+    assert (await home.client.post("/api/uploads", content=b"x", headers=headers)).status_code == 403
+    for path in ("/api/account", "/api/account/ledger", "/api/containers/predictions"):
+        assert (await home.client.get(path, headers=headers)).status_code == 403
+
+
+RANGES = [
+    ("bytes=0-4", 206, b"01234", "bytes 0-4/10"),
+    ("bytes=5-", 206, b"56789", "bytes 5-9/10"),
+    ("bytes=-3", 206, b"789", "bytes 7-9/10"),
+    ("bytes=-100", 206, b"0123456789", "bytes 0-9/10"),
+    ("bytes=9-100", 206, b"9", "bytes 9-9/10"),
+    ("BYTES = 1-1", 206, b"1", "bytes 1-1/10"),
+    ("bytes=10-", 416, b"", "bytes */10"),
+    ("bytes=-0", 416, b"", "bytes */10"),
+    ("bytes=4-2", 200, b"0123456789", None),
+    ("bytes=0-1,3-4", 200, b"0123456789", None),
+    ("items=0-1", 200, b"0123456789", None),
+    ("bytes=", 200, b"0123456789", None),
+    ("bytes=-", 200, b"0123456789", None),
+    ("bytes=" + "9" * 40 + "-", 200, b"0123456789", None),
+    ("bytes=٣-٤", 200, b"0123456789", None),
+]
+
+
+@pytest.mark.parametrize(("asked", "status", "data", "said"), RANGES)
+async def test_byte_ranges(home: House, asked: str, status: int, data: bytes, said: str | None) -> None:
+    told = (await home.client.post("/api/uploads", content=b"0123456789", headers=home.bearer)).json()
+    answer = await home.client.get(told["url"], headers=[(b"Range", asked.encode())])
+    assert (answer.status_code, answer.content) == (status, data)
+    assert answer.headers.get("Content-Range") == said
+    head = await home.client.head(told["url"])
+    assert (head.status_code, head.content, head.headers["Content-Length"]) == (200, b"", "10")
+
+
+async def test_validators(home: House) -> None:
+    told = (await home.client.post("/api/uploads", content=b"0123456789", headers=home.bearer)).json()
+    tag = (await home.client.get(told["url"])).headers["ETag"]
+    for given in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        answer = await home.client.get(told["url"], headers={"If-None-Match": given})
+        assert (answer.status_code, answer.content) == (304, b"")
+    for condition, status in ((tag, 206), ('"other"', 200)):
+        headers = {"If-Range": condition, "Range": "bytes=0-1"}
+        assert (await home.client.get(told["url"], headers=headers)).status_code == status
+
+
+async def test_the_account_and_its_journal(home: House) -> None:
+    for _ in range(3):
+        await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)
+    told = (await home.client.get("/api/account", headers=home.bearer)).json()
+    secret = told.pop("webhook_secret")
+    assert secret.startswith("whsec_")
+    assert told == {
+        "account_id": home.account.id,
+        "email": "ada@example.com",
+        "balance_usd": "4.88",
+        "held_usd": "0.00",
+        "credits": 488,
+        "plan": "free",
+    }
+    entries, cursor, pages = [], "", 0
+    while cursor is not None:
+        query = {"limit": "2", **({"cursor": cursor} if cursor else {})}
+        page = (await home.client.get("/api/account/ledger", params=query, headers=home.bearer)).json()
+        entries += page["entries"]
+        cursor, pages = page["next_cursor"], pages + 1
+    assert [entry["amount_usd"] for entry in entries] == ["-0.04", "-0.04", "-0.04", "5.00"]
+    assert [entry["kind"] for entry in entries] == ["charge", "charge", "charge", "credit"]
+    assert pages == 2
+    assert all(entry["request_id"].startswith("req_") for entry in entries[:3])
+    for bad in ("0", "201", "x", "-1", "9" * 30):
+        answer = await home.client.get("/api/account/ledger", params={"limit": bad}, headers=home.bearer)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    nonsense = await home.client.get("/api/account/ledger", params={"cursor": "x"}, headers=home.bearer)
+    assert nonsense.status_code == 400
+
+
+async def test_health_and_figures(home: House) -> None:
+    await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)
+    await home.client.get("/media/guess-me-not")
+    for path in ("/livez", "/readyz"):
+        assert (await home.client.get(path)).json() == {"status": "ok"}
+    operator = bearer(await home.operator_key())
+    figures = (await home.client.get("/metrics", headers=operator)).text
+    assert (await home.client.get("/metrics")).status_code == 401
+    counted = 'sixfold_requests_total{face="media",method="POST",route="/api/ra1",status="200"} 1.0'
+    assert counted in figures
+    assert 'route="/media/{name}",status="404"' in figures
+    assert "guess-me-not" not in figures
+    assert 'sixfold_predictions{state="queued"} 0.0' in figures
+    assert "sixfold_held_usd 0.0" in figures
+    assert "sixfold_engines_waiting_for_memory 0.0" in figures
+    assert re.search(r'sixfold_worker_memory_bytes{state="allowed"} [1-9]', figures)
+    workers = re.findall(r'sixfold_workers{engine="scene-painter",state="(?:busy|idle)"} (\S+)', figures)
+    assert sum(map(float, workers)) == 1, "the one that made the picture"
+    away = home.visitor("203.0.113.9")
+    assert (await away.get("/metrics")).status_code == 401
+    assert (await away.get("/metrics", headers=home.bearer)).status_code == 403
+
+
+async def test_a_request_of_our_own_never_goes_round(home: House) -> None:
+    answer = await home.client.get("/livez", headers={"X-Sixfold-Hop": "1"})
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/livez", "/readyz", "/api/services", "/api/containers/templates", "/api/posts"]
+)
+async def test_whoever_only_wants_to_know_may_ask_by_head(home: House, path: str) -> None:
+    head, get = await home.client.head(path), await home.client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == get.headers["content-type"]
+    assert (await home.client.head("/api/service")).status_code == 405

@@ -1,0 +1,145 @@
+"""What everybody may see names no account: open routes, the gallery, and URLs of uploads."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sixfold.core.accounts import accounts, keys
+from sixfold.store import sql
+from tests.api.app_fixture import ORIGIN, House, bearer, house
+from tests.api.test_gallery import post
+from tests.api.test_pages import signed_in
+from tests.api.test_tenants_routes import ELSEWHERE, filled, owned, routes
+
+ACCOUNT_ID = re.compile(r"acct_[0-9a-z]")
+SMALL = {"prompt": "x", "width": "64", "height": "64", "save_path": "draft.png"}
+UPLOAD = "/create_and_upload_image"
+
+
+async def test_no_route_that_answers_a_stranger_names_an_account(home: House) -> None:
+    names = await owned(home)
+    assert (await post(home)).status_code == 200
+    upload = await home.client.get(UPLOAD, params=SMALL, headers=home.bearer)
+    job = f"/api/media/status/{names['job_id']}"
+    found: dict[str, httpx.Response] = {}
+    async with home.visitor(ELSEWHERE) as stranger:
+        for method, path in routes(home.app):
+            if method in ("GET", "POST"):
+                found[f"{method} {path}"] = await stranger.request(method, filled(path, names))
+        for path in (job, "/api/posts", "/gallery", upload.json()["path"].removeprefix(ORIGIN)):
+            found[path] = await stranger.get(path)
+            assert found[path].status_code == 200, path
+    opened = [name for name, answer in found.items() if answer.status_code < 300]
+    assert len(opened) > 25
+    named = [
+        name
+        for name, answer in found.items()
+        if ACCOUNT_ID.search(answer.text) or ACCOUNT_ID.search(str(answer.headers))
+    ]
+    assert named == []
+
+
+async def test_uploads_lie_at_urls_that_nobody_guesses(either_home: House) -> None:
+    home = either_home
+    made = await home.client.get(UPLOAD, params=SMALL, headers=home.bearer)
+    path = made.json()["path"].removeprefix(ORIGIN)
+    folder = path.split("/")[2]
+    assert re.fullmatch("[0-9a-f]{32}", folder)
+    async with home.visitor(ELSEWHERE) as stranger:
+        assert (await stranger.get(path)).content == (await home.client.get(path)).content
+        for guess in (
+            f"{'0' * 32}/draft.png",
+            f"{folder}/other.png",
+            f"{folder}",
+            f"{folder}/",
+            "_keyless/draft.png",
+        ):
+            assert (await stranger.get(f"/uploads/{guess}")).status_code == 404
+    assert path in (await home.client.get(UPLOAD, params=SMALL, headers=home.bearer)).json()["path"]
+
+
+async def test_urls_from_before_answer_their_owner_alone(either_home: House) -> None:
+    home = either_home
+    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
+    rows = ((home.bearer, f"/uploads/{home.account.id}/draft.png"), (bearer(key), "/uploads/draft.png"))
+    strangers = ({}, bearer(home.other), {"Authorization": "Bearer sf_x"})
+    for owner, path in rows:
+        assert (await home.client.get(UPLOAD, params=SMALL, headers=owner)).status_code == 200
+        seen = await home.client.get(path, headers=owner)
+        assert (seen.status_code, seen.headers["Cache-Control"]) == (200, "private, no-cache")
+        for stranger in strangers:
+            assert (await home.client.get(path, headers=stranger)).status_code == 404
+    async with home.visitor() as nobody:
+        for _, path in rows:
+            assert (await nobody.get(path)).status_code == 404
+    await signed_in(home)
+    assert [(await home.client.get(path)).status_code for _, path in rows] == [200, 404]
+
+
+@pytest.mark.parametrize("name", ["acct_x.png", "_keyless/x.png"])
+async def test_the_operator_puts_nothing_where_others_keep_their_files(home: House, name: str) -> None:
+    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
+    query = {**SMALL, "save_path": name}
+    answer = await home.client.get(UPLOAD, params=query, headers=bearer(key))
+    assert answer.status_code == 422
+
+
+async def test_what_has_no_key_replaces_no_file_of_the_operators(home: House) -> None:
+    key = (await home.product.database.write(keys.create(home.operator.id))).api_key
+    mine = await home.client.get(UPLOAD, params=SMALL, headers=bearer(key))
+    before = (await home.client.get(mine.json()["path"])).content
+    other = await home.client.get(UPLOAD, params={**SMALL, "prompt": "another"})
+    assert other.json()["path"] != mine.json()["path"]
+    assert (await home.client.get(mine.json()["path"])).content == before
+
+
+async def test_accounts_made_by_the_version_before_have_an_author_id_too(either_home: House) -> None:
+    database = either_home.product.database
+    account = await database.write(accounts.create("dan@example.com"))
+    key = (await database.write(keys.create(account.id))).api_key
+    made = await post(either_home, api_key=key)
+    assert re.fullmatch("user_[0-9a-f]{32,}", made.json()["author_user_id"])
+
+
+def test_a_migration_gives_every_account_an_author_id(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "steps.db")
+    before = "INSERT INTO account (id, kind, email, created_at) VALUES (?, 'customer', ?, 0)"
+    for step in sql.migrations("sqlite"):
+        if step.name == "identities":
+            connection.execute(before, ("acct_1", "a@example.com"))
+        connection.executescript(step.up)
+    connection.execute(before, ("acct_2", "b@example.com"))
+    rows = connection.execute("SELECT author_id FROM account").fetchall()
+    assert len(rows) == len(set(rows)) > 2
+    assert all(re.fullmatch("user_[0-9a-f]{32}", row[0]) for row in rows)
+
+
+async def test_browsers_are_kept_to_https_where_the_public_url_is(tmp_path: Path) -> None:
+    public = "https://six.example"
+    async with house(tmp_path, public_url=public) as home, home.visitor(base_url=public) as visitor:
+        for path in ("/livez", "/signin", "/nowhere", "/api/account"):
+            answer = await visitor.get(path)
+            assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
+
+
+async def test_on_loopback_no_browser_is_kept_to_https(home: House) -> None:
+    assert "Strict-Transport-Security" not in (await home.client.get("/signin")).headers
+
+
+async def test_strangers_of_an_open_service_do_not_share_idempotency_keys(tmp_path: Path) -> None:
+    opened = {"open_image_service": True, "previews": "allow"}
+    async with house(tmp_path, public_url="https://six.example", **opened) as home:
+        picture = (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)).json()
+        body = {"source_image_url": picture["image_url"], "style_prompt": "ukiyo-e"}
+        headers = {"Idempotency-Key": "one", "Host": "six.example"}
+        answers: list[httpx.Response] = []
+        for peer in ("203.0.113.9", "203.0.113.9", "198.51.100.7"):
+            async with home.visitor(peer) as stranger:
+                answers.append(await stranger.post("/api/style-transfer", json=body, headers=headers))
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert ["idempotent-replayed" in answer.headers for answer in answers] == [False, True, False]

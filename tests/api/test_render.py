@@ -1,0 +1,317 @@
+"""The timeline on the wire: a project in, a job, a film; every way to be refused, and what it costs."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import House, house
+from tests.api.media_samples import Seen, ended, film, near, uploaded, wav
+from tests.corpora import tricks
+from tests.unit.net import servers
+
+RENDER = "/api/video-editor/render"
+FAILED = "Video generation service failed"
+TITLE = {"type": "text", "clips": [{"text": "Hello", "duration": 0.5, "style": {"font_size": 20}}]}
+
+
+@pytest.fixture
+async def studio(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with every real engine."""
+    async with house(tmp_path, app_catalog.models_document()) as found:
+        yield found
+
+
+def project(*tracks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A small project."""
+    return {"width": 96, "height": 64, "fps": 10, "tracks": list(tracks or (TITLE,)), **more}
+
+
+def picture(colour: str = "#1040c0", size: tuple[int, int] = (40, 30)) -> str:
+    """A picture as a `data:` URI."""
+    file = io.BytesIO()
+    Image.new("RGB", size, colour).save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+async def ordered(home: House, wanted: Any, **more: Any) -> Any:
+    """The answer to an order."""
+    body = {"api_key": home.key, "project": wanted, **more}
+    return await home.client.post(RENDER, json=body)
+
+
+async def rendered(home: House, wanted: Any, **more: Any) -> tuple[dict[str, Any], Seen]:
+    """A project's result, and the film."""
+    queued = await ordered(home, wanted, **more)
+    assert queued.status_code == 202, queued.text
+    job = await ended(home, queued.json()["status_url"])
+    assert job["status"] == "completed", job
+    answer = await home.client.get(job["result"]["video"]["url"])
+    assert answer.headers["Content-Type"] == job["result"]["video"]["content_type"]
+    return job["result"], Seen(answer.content)
+
+
+async def test_a_render_is_always_a_job_and_ends_in_a_film(studio: House) -> None:
+    for more in ({}, {"response_mode": "inline"}, {"response_mode": "polling"}):
+        queued = await ordered(studio, project(), **more)
+        job = queued.json()
+        assert (queued.status_code, set(job)) == (202, {"job_id", "status", "status_url"})
+        assert job["status"] == "in_progress"
+        assert job["status_url"] == f"/api/media/status/{job['job_id']}"
+        result = (await ended(studio, job["status_url"]))["result"]
+        url = result["video"].pop("url")
+        assert result == {
+            "video": {"width": 96, "height": 64, "duration": 0.5, "fps": 10, "content_type": "video/mp4"},
+            "cost": "0.005",
+            "credits_charged": 1,
+        }
+    seen = Seen((await studio.client.get(url)).content)
+    assert (seen.size, seen.rate, len(seen.frames)) == ((96, 64), 10.0, 5)
+    assert (seen.codecs, seen.pixels) == ({"video": "h264"}, "yuv420p")
+    assert await studio.faults() == ()
+
+
+async def test_seven_seconds_and_three_tenths_cost_what_the_contract_says(studio: House) -> None:
+    still = {"type": "image", "clips": [{"url": picture(), "duration": 7.3}]}
+    result, seen = await rendered(studio, project(still, width=16, height=16, fps=24))
+    assert (result["cost"], result["credits_charged"]) == ("0.073", 8)
+    assert len(seen.frames) == 176
+    assert await studio.standing() == ("4.927", "0.00")
+
+
+FORMATS = {
+    "mp4": ("video/mp4", {"video": "h264", "audio": "aac"}),
+    "webm": ("video/webm", {"video": "vp9", "audio": "opus"}),
+    "gif": ("image/gif", {"video": "gif"}),
+}
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+async def test_films_come_in_three_formats(studio: House, tmp_path: Path, format_: str) -> None:
+    url = await uploaded(studio, film(tmp_path / "a.mp4", tone=440))
+    result, seen = await rendered(
+        studio, project({"type": "video", "clips": [{"url": url, "fit": "fill"}]}), format=format_
+    )
+    content_type, codecs = FORMATS[format_]
+    assert result["video"]["content_type"] == content_type
+    assert (result["video"]["duration"], result["video"]["fps"]) == (1.0, 10)
+    assert (seen.codecs, seen.size, len(seen.frames)) == (codecs, (96, 64), 10)
+    assert near(seen.colour(0.5, 48, 32), (200, 40, 40), 30)
+    if format_ != "gif":
+        assert abs(seen.pitch(0.2, 0.8) - 440) < 5
+
+
+async def test_tracks_lie_over_each_other_where_their_clips_say(studio: House, tmp_path: Path) -> None:
+    red = await uploaded(studio, film(tmp_path / "a.mp4"))
+    music = await uploaded(studio, wav(1.0, 660))
+    tracks = (
+        {"type": "video", "clips": [{"url": red, "start": 0.3, "fit": "cover"}]},
+        {"type": "image", "clips": [{"url": picture(), "x": 50, "y": 10, "width": 40, "height": 30}]},
+        {"type": "audio", "clips": [{"url": music, "start": 0.5, "duration": 0.5, "volume": 0.5}]},
+    )
+    result, seen = await rendered(studio, project(*tracks, background="#00ff00"))
+    assert result["video"]["duration"] == 5.0  # a picture stands for five seconds unless it says otherwise
+    assert near(seen.colour(0.1, 10, 10), (0, 255, 0))
+    assert near(seen.colour(0.5, 10, 10), (200, 40, 40))
+    assert near(seen.colour(0.1, 70, 25), (16, 64, 192), 20)
+    assert near(seen.colour(0.5, 10, 60), (200, 40, 40))
+    assert near(seen.colour(3.0, 70, 25), (16, 64, 192), 20)
+    assert seen.loudness(0.0, 0.45) < 0.001
+    assert seen.loudness(0.55, 0.95) == pytest.approx(0.5 * 0.5 / 2**0.5, rel=0.1)
+    assert abs(seen.pitch(0.55, 0.95) - 660) < 5
+
+
+WRONG: list[tuple[Any, str]] = [
+    (None, "Invalid project: it is required"),
+    ("nonsense", "Invalid project: it must be an object"),
+    ([], "Invalid project: it must be an object"),
+    ({}, "Invalid project: tracks: must be a list"),
+    ({"tracks": []}, "Invalid project: project must have 1 to 256 clips"),
+    ({"tracks": {}}, "Invalid project: tracks: must be a list"),
+    ({"tracks": [TITLE] * 33}, "Invalid project: tracks: must be at most 32"),
+    (project(width=15), "Invalid project: project width must be from 16 to 3840; got 15"),
+    (project(height=3841), "Invalid project: project height must be from 16 to 3840; got 3841"),
+    (project(fps=0), "Invalid project: project fps must be from 1 to 60; got 0"),
+    (project(background="nope"), "Invalid project: project background must be a colour such as #ffcc00"),
+    (
+        project({"type": "film"}),
+        "Invalid project: tracks[0]: type must be one of video, image, text, audio",
+    ),
+    (project(TITLE, {"type": "text"}), "Invalid project: tracks[1].clips: must be a list"),
+    (project({"type": "image", "clips": [{}]}), "Invalid project: tracks[0].clips[0]: url is required"),
+]
+CLIPS: list[tuple[dict[str, Any], str]] = [
+    ({"text": ""}, "text is required"),
+    ({"start": -1}, "start must be from 0 to 600; got -1"),
+    ({"duration": 0}, "duration must be from 0.01 to 600; got 0"),
+    ({"duration": "long"}, "duration must be a number from 0.01 to 600"),
+    ({"fit": "crop"}, "fit must be one of contain, cover, fill; got crop"),
+    ({"opacity": 1.1}, "opacity must be from 0 to 1; got 1.1"),
+    ({"speed": 0}, "speed must be from 0.1 to 16; got 0"),
+    ({"volume": True}, "volume must be a number from 0 to 8"),
+    ({"rotation": "90"}, "rotation must be a number from -36000 to 36000"),
+    ({"style": {"color": "#12"}}, "tracks[0].clips[0].style: color must be a colour such as #ffcc00"),
+    (
+        {"style": {"align": "top"}},
+        "tracks[0].clips[0].style: align must be one of left, center, right; got top",
+    ),
+    ({"transition": {"type": "spin"}}, "transition: type must be one of crossfade, wipe, slide; got spin"),
+    ({"transition": {}}, "transition: type is required"),
+    ({"start": 599, "duration": 2}, "project lasts 601 seconds, and 600 are the most"),
+]
+
+
+async def test_what_is_wrong_with_a_project_is_named_and_free(studio: House) -> None:
+    for wanted, text in WRONG:
+        answer = await ordered(studio, wanted)
+        assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400}), wanted
+    for change, text in CLIPS:
+        clip = {"text": "x", **change}
+        answer = await ordered(studio, project({"type": "text", "clips": [clip]}))
+        assert answer.status_code == 400, change
+        assert answer.json()["error"].endswith(text), answer.text
+    bad_format = await ordered(studio, project(), format="avi")
+    assert bad_format.json() == {
+        "error": "Invalid format: it must be one of mp4, webm, gif; got avi",
+        "status": 400,
+    }
+    assert await studio.standing() == ("5.00", "0.00")
+
+
+async def test_every_bad_clip_is_named_at_once(studio: House) -> None:
+    urls = [
+        "http://127.0.0.1:9/a.mp4",
+        "http://169.254.169.254/latest/meta-data",
+        "file:///etc/passwd",
+        "data:text/html,<script>",
+        f"{studio.client.base_url}/media/nothing.mp4",
+        picture(),
+    ]
+    clips = [{"url": url, "duration": 0.2} for url in urls]
+    answer = await ordered(
+        studio, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
+    )
+    said = answer.json()["error"]
+    assert answer.status_code == 400
+    places = [f"tracks[{track}].clips[{clip}]: " for track in (0, 1) for clip in range(len(urls))]
+    assert [place for place in places if place not in said] == []
+    assert await studio.standing() == ("5.00", "0.00")
+
+
+async def test_the_key_comes_first_and_the_balance_last(studio: House) -> None:
+    keyless = await studio.client.post(RENDER, json={"project": 5})
+    wrong = await studio.client.post(RENDER, json={"api_key": studio.poor, "project": {}})
+    poor = await studio.client.post(RENDER, json={"api_key": studio.poor, "project": project()})
+    assert (keyless.status_code, keyless.json()["error"]) == (401, "Invalid API key")
+    assert wrong.status_code == 400
+    assert (poor.status_code, poor.json()) == (402, {"error": "Insufficient credits", "status": 402})
+
+
+async def test_an_address_is_asked_once_however_many_clips_show_it(tmp_path: Path) -> None:
+    data = film(tmp_path / "a.mp4", tone=440)
+    async with (
+        servers.serving(routes={"/a.mp4": servers.reply(data)}) as far,
+        house(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as home,
+    ):
+        clips = [{"url": far.url("/a.mp4"), "start": at, "duration": 0.2} for at in (0, 0.2, 0.4)]
+        result, seen = await rendered(
+            home, project({"type": "video", "clips": clips}, {"type": "audio", "clips": clips})
+        )
+        assert len(far.requests) == 1
+        assert (result["video"]["duration"], len(seen.frames)) == (0.6, 6)
+
+
+async def test_no_trick_file_reaches_another_file_or_host(tmp_path: Path) -> None:
+    async with (
+        servers.serving() as canary,
+        house(tmp_path, app_catalog.models_document(), fetch_allow="127.0.0.0/8") as home,
+    ):
+        for name, data in tricks.files(canary.url("").rstrip("/")).items():
+            url = await uploaded(home, data)
+            for kind in ("video", "audio", "image"):
+                answer = await ordered(
+                    home, project({"type": kind, "clips": [{"url": url, "duration": 0.2}]})
+                )
+                if answer.status_code == 202:
+                    job = await ended(home, answer.json()["status_url"])
+                    assert job["status"] == "failed", (name, kind)
+                    assert job["error"].startswith("tracks[0].clips[0]: "), job
+                else:
+                    assert answer.status_code == 400, (name, kind, answer.text)
+            cut = {"api_key": home.key, "video_url": url}
+            refused = await home.client.post("/api/remove-background-video", json=cut)
+            assert refused.status_code == 400, (name, refused.text)
+        assert canary.connections == 0
+        assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: House, tmp_path: Path) -> None:
+    url = await uploaded(studio, film(tmp_path / "a.mp4"))
+    clip = {"url": url, "trim_start": 0.4, "speed": 0.5}
+    result, seen = await rendered(studio, project({"type": "video", "clips": [clip]}))
+    assert (result["video"]["duration"], result["cost"], len(seen.frames)) == (1.2, "0.012", 12)
+    beyond = await ordered(studio, project({"type": "video", "clips": [{"url": url, "trim_start": 1.5}]}))
+    assert beyond.json()["error"] == (
+        "Invalid project: tracks[0].clips[0]: trim_start is beyond its 1 seconds"
+    )
+
+
+async def test_a_clip_that_begins_after_its_files_end_is_refused_before_it_is_priced(
+    studio: House, tmp_path: Path
+) -> None:
+    picture_, sound = await uploaded(studio, film(tmp_path / "a.mp4")), await uploaded(studio, wav(1.0, 440))
+    late = {"trim_start": 1.0, "duration": 500}
+    answer = await ordered(
+        studio,
+        project(
+            {"type": "video", "clips": [{"url": picture_, "duration": 1}, {"url": picture_, **late}]},
+            {"type": "audio", "clips": [{"url": sound, **late}]},
+            {"type": "image", "clips": [{"url": picture(), "trim_start": 9, "duration": 0.1}]},
+        ),
+    )
+    assert (answer.status_code, answer.json()["error"]) == (
+        400,
+        "Invalid project: tracks[0].clips[1]: trim_start is beyond its 1 seconds; "
+        "tracks[1].clips[0]: trim_start is beyond its 1 seconds",
+    )
+    assert await studio.standing() == ("5.00", "0.00")
+
+
+async def test_a_failed_render_is_told_and_free(tmp_path: Path) -> None:
+    document = app_catalog.models_document()
+    async with house(tmp_path, document, failpoints="engine.run.render=fail", max_attempts=1) as home:
+        queued = await ordered(home, project())
+        job = await ended(home, queued.json()["status_url"])
+        assert (job["status"], job["error"]) == ("failed", FAILED)
+        assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_a_render_can_be_canceled(studio: House) -> None:
+    long = {"type": "text", "clips": [{"text": "x", "duration": 600, "fade_in": 600}]}
+    queued = await ordered(studio, project(long, width=640, height=360, fps=30))
+    assert (await studio.standing())[1] == "0.00" or queued.status_code == 402
+    assert queued.status_code == 402  # six dollars, and there are five
+    shorter = {"type": "text", "clips": [{"text": "x", "duration": 400, "fade_in": 400}]}
+    queued = await ordered(studio, project(shorter, width=640, height=360, fps=30))
+    assert await studio.standing() == ("5.00", "4.00")
+    url = queued.json()["status_url"]
+    await studio.client.delete(url)
+    assert (await ended(studio, url))["status"] == "canceled"
+    assert await studio.standing() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+async def test_the_same_project_gives_the_same_film(studio: House, format_: str) -> None:
+    files = []
+    for _ in range(2):
+        queued = await ordered(studio, project(), format=format_)
+        job = await ended(studio, queued.json()["status_url"])
+        files.append((await studio.client.get(job["result"]["video"]["url"])).content)
+    assert files[0] == files[1]

@@ -1,0 +1,248 @@
+"""Every principal on every route: allowed exactly when the route's declaration says so.
+
+`make test` sends all of them on SQLite and some on PostgreSQL; `make nightly` sends all on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from sixfold.core.accounts import keys, login_sessions, rights
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.accounts.rights import Access, Rights
+from sixfold.core.database import now
+from sixfold.mcp import app as tools
+from sixfold.web.app import App
+from sixfold.web.routing import Entry, Table
+from sixfold.web.sessions import COOKIE
+from tests.api.app_fixture import House, bearer, house
+from tests.harness import backends
+from tests.mcp.agent import Agent
+
+FOREIGN = "203.0.113.9"
+PAGES = frozenset({"ui"})  # by a session
+BOTH = frozenset({"memory-pages"})  # by a session or a key
+LIMITED = {
+    "read only": (Scope(read_only=True), Rights.MEMORY_READ),
+    "collections": (Scope(collections=("a",)), rights.MEMORY),
+    "services": (Scope(services=("ra1",)), Rights.RUN),
+    "budget": (Scope(budget_day=10_000_000), rights.LIMITED),
+    "rate": (Scope(rpm=1_000_000), rights.STANDARD),
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A principal as a request shows it, and the rights that it should have."""
+
+    name: str
+    granted: Rights | None  # None: a stranger
+    headers: Mapping[str, str]
+    stale: bool = False
+
+    @property
+    def is_session(self) -> bool:
+        return "Cookie" in self.headers
+
+    def may(self, access: Access) -> bool:
+        if access.public:
+            return True
+        if self.granted is None or access.right & ~self.granted:
+            return False
+        return not (self.stale and access.right & Rights.ACCOUNT_MANAGE)
+
+
+ALL = ["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.nightly])]
+
+
+@pytest.fixture(params=ALL)
+async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[House]:
+    backends.database_url(tmp_path, request.param)
+    async with house(tmp_path) as found:
+        yield found
+
+
+def table(home: House) -> Table:
+    return cast("App", home.app).table
+
+
+async def with_key(home: House, name: str, granted: Rights, scope: Scope | None = None) -> Caller:
+    made = keys.create(home.operator.id, scope, granted=None if scope else granted)
+    return Caller(name, granted, bearer((await home.product.database.write(made)).api_key))
+
+
+async def program(home: House, scope: str) -> Caller:
+    granted = keys.of_program([scope])
+    made = keys.create(home.operator.id, granted=granted, origin="oauth")
+    return Caller(f"OAuth {scope}", granted, bearer((await home.product.database.write(made)).api_key))
+
+
+async def session(home: House, account: Account, name: str, *, stale: bool = False) -> Caller:
+    moment = await home.product.database.read(now())
+    begun = login_sessions.new_session(account.id, moment, Visit("link"))
+    token = await home.product.database.write(begun)
+    granted = rights.ALL if account.is_operator else rights.STANDARD
+    return Caller(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)
+
+
+async def holders(home: House) -> list[Caller]:
+    """A key for each single right and each limit, and a program for each scope."""
+    single = [await with_key(home, name, right) for name, right in rights.BY_NAME.items()]
+    limited = [await with_key(home, name, granted, scope) for name, (scope, granted) in LIMITED.items()]
+    programs = [await program(home, scope) for scope in ("memory", "models")]
+    return [*single, *limited, *programs, await with_key(home, "all rights", rights.ALL)]
+
+
+def concerned(caller: Caller, entry: Entry) -> bool:
+    """Whether a route takes this kind of credential at all; none takes none, and says so."""
+    if caller.granted is None or entry.face in BOTH:
+        return True
+    return caller.is_session == (entry.face in PAGES)
+
+
+def sent(entry: Entry) -> tuple[str, str]:
+    return entry.method, re.sub(r"\{[^}]*\}", "x", entry.path)
+
+
+def refusal(answer: httpx.Response) -> str:
+    """How an answer refuses for want of a right: `sign in`, `right`, `again`; else empty."""
+    there = answer.headers.get("location", "")
+    if answer.status_code == 303 and there.startswith("/signin?again=1"):
+        return "again"
+    if answer.status_code == 401 or (answer.status_code == 303 and there.startswith("/signin")):
+        return "sign in"
+    if answer.status_code == 403 and "sign_in_again" in answer.text:
+        return "again"
+    return "right" if answer.status_code == 403 and "needs the right" in answer.text else ""
+
+
+def expected(caller: Caller, access: Access) -> str:
+    if caller.may(access):
+        return ""
+    if caller.granted is None:
+        return "sign in"
+    return "right" if access.right & ~caller.granted else "again"
+
+
+async def wrong(home: House, callers: list[Caller]) -> Iterator[str]:
+    """Every request whose answer is not what the table says."""
+    visitor = home.visitor(FOREIGN)
+    found: list[str] = []
+
+    async def look(caller: Caller, entry: Entry) -> None:
+        assert entry.access is not None
+        method, path = sent(entry)
+        body: dict[str, Any] = {"data": {"x": "y"}} if entry.face in PAGES | BOTH else {"json": {}}
+        body = {} if method in ("GET", "HEAD") else body
+        answer = await visitor.request(method, path, headers=caller.headers, **body)
+        wanted, was = expected(caller, entry.access), refusal(answer)
+        if path in FAILS_BY_ITSELF:
+            return
+        if method == "HEAD" and answer.status_code == 403:  # it says no more
+            was = "right"
+        if caller.is_session and wanted == "right":  # a page of the operator's is not there for others
+            was = "right" if answer.status_code == 404 else was
+        if was != wanted:
+            found.append(
+                f"{caller.name}: {method} {path} needs {entry.access.name}: {answer.status_code} {was}"
+            )
+        if wanted == "right" and not caller.is_session and method != "HEAD":
+            missing = rights.names(entry.access.right)
+            if not all(name in answer.text for name in missing):
+                found.append(f"{caller.name}: {method} {path} does not name {missing}: {answer.text[:200]}")
+
+    for caller in callers:
+        entries = [each for each in table(home).entries() if each.method != "WS" and concerned(caller, each)]
+        for entry in entries:
+            await look(caller, entry)
+    await visitor.aclose()
+    return iter(found)
+
+
+# A sign-in that fails is a 401, a sign-out leads to one; a program's request is checked before the person is.
+FAILS_BY_ITSELF = frozenset(
+    {"/signin", "/signin/passkey", "/signin/passkey/ask", "/signout", "/oauth/authorize"}
+)
+
+
+async def test_every_key_and_every_stranger_on_every_route(home: House) -> None:
+    callers = [Caller("a stranger", None, {}), *await holders(home)]
+    assert "\n".join(await wrong(home, callers)) == ""
+
+
+@pytest.mark.postgres
+async def test_a_key_a_program_a_session_and_a_stranger_on_every_route_of_postgresql(tmp_path: Path) -> None:
+    backends.database_url(tmp_path, "postgres")
+    async with house(tmp_path) as home:
+        callers = [
+            Caller("a stranger", None, {}),
+            await with_key(home, "budget", rights.LIMITED, LIMITED["budget"][0]),
+            await program(home, "models"),
+            await session(home, home.account, "a customer"),
+        ]
+        assert "\n".join(await wrong(home, callers)) == ""
+
+
+async def test_every_session_on_every_page(home: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [
+        await session(home, home.account, "a customer"),
+        await session(home, home.operator, "the operator"),
+    ]
+    assert list(await wrong(home, own)) == []
+    monkeypatch.setattr(login_sessions, "FRESH_US", 0)
+    old = [
+        await session(home, home.account, "a customer of yesterday", stale=True),
+        await session(home, home.operator, "the operator of yesterday", stale=True),
+    ]
+    assert list(await wrong(home, old)) == []
+
+
+async def test_every_key_on_every_tool(home: House) -> None:
+    known = {
+        **dict.fromkeys(("models", "quote", "run", "run_space", "prediction"), rights.RUN),
+        **dict.fromkeys(("write", "edit", "delete", "restore"), rights.MEMORY_WRITE),
+    }
+    for caller in await holders(home):
+        agent = Agent(home, caller.headers["Authorization"].removeprefix("Bearer "))
+        listed = {tool["name"] for tool in (await agent.result("tools/list"))["tools"]}
+        for name in TOOLS:
+            allowed = caller.may(known.get(name, rights.MEMORY_READ))
+            assert (name in listed) == allowed, (caller.name, name)
+            answer = await agent.rpc("tools/call", {"name": name, "arguments": {}})
+            refused = answer.get("error", {}).get("data", {}).get("code") == "forbidden"
+            assert refused != allowed, (caller.name, name, answer)
+
+
+TOOLS = (
+    "search", "read", "write", "edit", "list", "tag", "link", "timeline", "traverse", "history", "delete",
+    "restore", "inspect", "fetch", "models", "quote", "run", "prediction", "run_space",
+)  # fmt: skip
+
+
+async def test_the_table_and_the_tools_are_complete(home: House) -> None:
+    entries = list(table(home).entries())
+    assert len(entries) > 150
+    assert {each.method for each in entries} >= {"GET", "POST", "PUT", "PATCH", "DELETE", "WS"}
+    assert all(each.access is not None for each in entries)
+    assert {each.access for each in entries} >= {
+        rights.PUBLIC,
+        rights.ANY,
+        rights.RUN,
+        rights.MEMORY_READ,
+        rights.MEMORY_WRITE,
+        rights.ACCOUNT_READ,
+        rights.ACCOUNT_MANAGE,
+        rights.OPERATE,
+    }
+    agent = Agent(home, await home.operator_key())
+    assert {tool["name"] for tool in (await agent.result("tools/list"))["tools"]} == set(TOOLS)
+    assert tools.build is not None

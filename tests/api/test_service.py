@@ -1,0 +1,164 @@
+"""`/api/service`: one address for every service, in one shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import House, bearer
+
+RUN, LIST = "/api/service", "/api/services"
+SHAPE = {
+    "id",
+    "service",
+    "status",
+    "output",
+    "output_kind",
+    "engine",
+    "quality",
+    "usage",
+    "cost",
+    "credits_charged",
+    "created_at",
+}
+
+
+async def ask(home: House, body: Any, key: str | None = None, **headers: str) -> Any:
+    who = home.bearer if key is None else bearer(key)
+    return await home.client.post(RUN, json=body, headers={**who, **headers})
+
+
+async def test_a_picture_comes_with_its_address_its_price_and_who_made_it(home: House) -> None:
+    answer = await ask(home, {"service": "ra2", "prompt": "a fox", "width": 320, "height": 256, "seed": 5})
+    assert answer.status_code == 200, answer.text
+    made = answer.json()
+    assert made.keys() == SHAPE | {"image_url", "images"}
+    assert (made["service"], made["status"], made["output_kind"]) == ("ra2", "succeeded", "image")
+    assert (made["cost"], made["credits_charged"]) == ("0.04", 4)
+    assert made["images"] == [made["image_url"]]
+    assert made["output"]["url"] == made["image_url"]
+    assert (await home.client.get(made["image_url"])).status_code == 200
+    assert answer.headers["x-sixfold-engine"] == made["engine"]
+    assert await home.standing() == ("4.96", "0.00")
+
+
+async def test_several_pictures_are_listed_and_each_is_paid(home: House) -> None:
+    made = (await ask(home, {"service": "anime", "prompt": "a fox", "num_images": 3})).json()
+    assert (made["cost"], made["credits_charged"], len(made["images"])) == ("0.021", 3, 3)
+
+
+async def test_later_is_a_prediction_to_ask_after(home: House) -> None:
+    answer = await ask(home, {"service": "ra1", "prompt": "a fox", "async": True})
+    assert answer.status_code == 202
+    told = answer.json()
+    assert told["status_url"] == f"/api/containers/predictions/{told['id']}"
+    await home.until("4.96", "0.00")
+    found = (await home.client.get(told["status_url"], headers=home.bearer)).json()
+    assert (found["status"], found["cost"]) == ("succeeded", "0.04")
+
+
+async def test_a_template_is_a_service_and_paid_by_its_time(home: House) -> None:
+    made = (await ask(home, {"service": "piano", "bars": 1})).json()
+    assert made["status"] == "succeeded"
+    assert 0 < float(made["cost"]) < 0.07
+    assert await home.faults() == ()
+
+
+async def test_embeddings_cost_by_text_here_and_by_time_as_a_template(home: House) -> None:
+    made = (await ask(home, {"service": "embeddings", "texts": ["a", "b"]})).json()
+    assert made["cost"] == "0.0002"
+    run = {"model": "embeddings", "input": {"texts": "a"}}
+    ran = (await home.client.post("/api/containers/run", json=run, headers=home.bearer)).json()
+    assert (ran["status"], ran["hardware"]) == ("succeeded", "gpu-16gb-a")
+    assert await home.faults() == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"service": "nothing", "prompt": "x"}, 404, "unknown_service"),
+        ({"service": "custom:nobody", "prompt": "x"}, 404, "unknown_service"),
+        ({"service": "space:nowhere"}, 404, "unknown_service"),
+        ({"service": "create_image", "prompt": "x"}, 404, "unknown_service"),
+        ({"prompt": "x"}, 400, "invalid_input"),
+        ({"service": 7}, 400, "invalid_input"),
+        ({"service": "ra2"}, 400, "invalid_input"),
+        ({"service": "ra2", "prompt": "x", "width": 1}, 400, "invalid_input"),
+        ({"service": "ra2", "prompt": "x", "async": "yes"}, 400, "invalid_input"),
+        ({"service": "ra2", "prompt": "x", "stream": True}, 400, "invalid_input"),
+        ({"service": "chat", "prompt": "x"}, 503, "engine_unavailable"),
+        ({"service": "vision", "prompt": "x"}, 400, "invalid_input"),
+        ({"service": "chat"}, 400, "invalid_input"),
+        ([], 400, "bad_request"),
+    ],
+)
+async def test_what_cannot_be_done_is_told_and_free(home: House, body: Any, status: int, code: str) -> None:
+    answer = await ask(home, body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert answer.json().keys() >= {"error", "code", "status", "request_id"}
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_every_wrong_input_is_named_at_once(home: House) -> None:
+    told = (await ask(home, {"service": "ra2", "width": 1, "height": "x"})).json()
+    assert [problem["input"] for problem in told["errors"]] == ["prompt", "width", "height"]
+
+
+async def test_a_failure_is_502_and_free(home: House) -> None:
+    answer = await ask(home, {"service": "ra2", "prompt": "FAIL"})
+    assert (answer.status_code, answer.json()["code"]) == (502, "generation_failed")
+    assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_the_poor_the_strangers_and_the_limited_are_refused(home: House) -> None:
+    body = {"service": "ra2", "prompt": "x"}
+    assert (await ask(home, body, home.poor)).status_code == 402
+    assert (await ask(home, body, "sf_wrong")).status_code == 401
+    assert (await home.client.post(RUN, content=b"{")).status_code == 401
+    reader = await home.limited_key(Scope(read_only=True))
+    other = await home.limited_key(Scope(services=("tts",)))
+    assert (await ask(home, body, reader)).status_code == 403
+    assert (await ask(home, body, other)).status_code == 403
+
+
+async def test_the_same_key_gives_the_same_answer_once(home: House) -> None:
+    body = {"service": "ra2", "prompt": "x"}
+    first = await ask(home, body, **{"Idempotency-Key": "k"})
+    again = await ask(home, body, **{"Idempotency-Key": "k"})
+    assert again.json() == first.json()
+    assert await home.standing() == ("4.96", "0.00")
+
+
+async def test_the_list_names_every_service_its_inputs_its_price_and_its_standing(home: House) -> None:
+    rows = {row["service"]: row for row in (await home.client.get(LIST)).json()["services"]}
+    wanted = (
+        "ra2 ra1 anime photoreal video-a video-b video-c video-text video-image ra2v forecast tts stt chat"
+    )
+    assert rows.keys() >= {*wanted.split(), "vision", "caption", "embeddings"}
+    assert rows.keys() >= {template.name for template in home.product.templates}
+    for row in rows.values():
+        assert {"service", "description", "inputs", "output_kind", "price", "available"} <= row.keys()
+        assert row["available"] or row["unlock"]
+    assert rows["ra1"]["price"] == "0.04 USD per image"
+    assert rows["photoreal"]["price"] == "0.07 to 0.15 USD per image"
+    assert rows["piano"]["price"] == "0.42 USD per hour"
+    names = [each["name"] for each in rows["ra2"]["inputs"]]
+    assert names == ["prompt", "negative_prompt", "width", "height", "seed"]
+    assert rows["chat"]["available"] is False
+    assert "Ollama" in rows["chat"]["unlock"]
+
+
+async def test_unknown_service_or_model_is_404_and_says_where_the_list_is(home: House) -> None:
+    told = await home.client.post("/api/service", json={"service": "ra9"}, headers=home.bearer)
+    assert (told.status_code, told.json()["error"]) == (
+        404,
+        "There is no service ra9; `GET /api/services` lists them",
+    )
+    body = {"model": "nope", "input": {}}
+    told = await home.client.post("/api/containers/run", json=body, headers=home.bearer)
+    assert told.status_code == 404
+    assert told.json()["error"] == "There is no model nope; `GET /api/containers/templates` lists the models"
+    for path in ("/api/services", "/api/containers/templates"):
+        assert (await home.client.get(path, headers=home.bearer)).status_code == 200

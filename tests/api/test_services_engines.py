@@ -1,0 +1,185 @@
+"""Speech, forecasts, captions and vectors by the real engines, as a client gets them."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import House, bearer, house
+
+RUN = "/api/containers/run"
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with the bundled catalogue and its own engines."""
+    async with house(tmp_path, app_catalog.models_document()) as found:
+        yield found
+
+
+async def run(real: House, model: str, **inputs: Any) -> Any:
+    """A run's answer."""
+    return await real.client.post(RUN, json={"model": model, "input": inputs}, headers=real.bearer)
+
+
+def seconds(data: bytes) -> float:
+    """How long a file of sound is, by its decoded samples."""
+    with av.open(io.BytesIO(data), "r") as container:
+        return sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "kind"),
+    [
+        ("tts", {"text": "Good morning.", "voice": "felix", "format": "wav"}, "audio/wav"),
+        ("tts", {"prompt": "Good morning."}, "audio/mpeg"),
+        ("tts-a", {"response_format": "opus", "speed": 2}, "audio/ogg"),
+        ("tts-b", {"text": "Buenos días.", "voice": "lucia"}, "audio/mpeg"),
+        ("tts-b-gpu", {"text": "Bom dia.", "voice": "ines", "format": "wav"}, "audio/wav"),
+    ],
+)
+async def test_every_speaking_model_gives_sound_that_decodes(
+    real: House, model: str, inputs: dict[str, Any], kind: str
+) -> None:
+    answer = await run(real, model, **inputs)
+    told = answer.json()
+    assert (answer.status_code, told["status"], told["quality"]) == (200, "succeeded", "preview"), told
+    output = told["output"]
+    assert output["content_type"] == kind
+    sound = await real.client.get(output["url"])
+    assert abs(seconds(sound.content) - output["duration"]) < 0.1
+    assert output["duration"] > 0.5
+
+
+async def test_speech_has_its_price(real: House) -> None:
+    told = (await run(real, "tts", prompt="Good morning.")).json()
+    assert told["cost"] == "0.002"
+
+
+REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("tts", {}, ["prompt"]),
+    ("tts", {"text": "a", "voice": "zoe", "speed": 9, "format": "aiff"}, ["voice", "speed", "format"]),
+    ("tts-b", {"text": " "}, ["text"]),
+    ("stt", {}, ["audio_url"]),
+    ("forecast", {"series": "many", "horizon": 0}, ["series", "horizon"]),
+    ("forecast", {"series": [1, "x"], "levels": [101]}, ["series", "levels"]),
+    ("forecast", {"series": []}, ["series"]),
+    ("embeddings", {"texts": "\n \n"}, ["texts"]),
+    ("embeddings", {"texts": ["a", 5]}, ["texts"]),
+    ("caption", {}, ["image_url"]),
+]
+
+
+@pytest.mark.parametrize(("model", "inputs", "named"), REFUSED)
+async def test_wrong_inputs_are_named_before_anything_is_queued(
+    real: House, model: str, inputs: dict[str, Any], named: list[str]
+) -> None:
+    answer = await run(real, model, **inputs)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+    assert [problem["input"] for problem in answer.json()["errors"]] == named
+
+
+@pytest.mark.parametrize("model", ["tts-a", "tts-b", "tts-b-gpu"])
+async def test_a_voice_from_a_sample_needs_weights_and_says_which(real: House, model: str) -> None:
+    answer = await run(real, model, text="Hello.", voice_sample="https://example.com/voice.wav")
+    told = answer.json()
+    assert (answer.status_code, told["code"]) == (503, "engine_unavailable")
+    assert "chatterbox" in told["error"]
+    assert "Piper" not in told["error"]
+    assert await real.standing() == ("5.00", "0.00")
+
+
+@pytest.mark.parametrize("task", ["converse", "chat"])
+async def test_a_conversation_needs_a_chat_model_and_says_so(real: House, task: str) -> None:
+    answer = await run(real, "speech-to-speech", task=task, text="Hello.")
+    assert (answer.status_code, answer.json()["code"]) == (503, "engine_unavailable")
+    assert "chat model" in answer.json()["error"]
+
+
+async def test_speech_is_written_down_and_paid_by_the_minute(real: House) -> None:
+    pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
+    spoken = (
+        await run(real, "speech-to-speech", task="speak", text="Open the door.", audio_format="wav")
+    ).json()
+    assert spoken["output"]["text"] == "Open the door."
+    assert spoken["output"]["audio"]["content_type"] == "audio/wav"
+    url = spoken["output"]["audio"]["url"]
+    told = (await run(real, "stt", audio=url)).json()
+    assert told["status"] == "succeeded", told
+    output = told["output"]
+    assert set(output) == {"text", "segments", "language", "confidence", "duration"}
+    assert 0 < output["confidence"] <= 1
+    words = [word for segment in output["segments"] for word in segment["words"]]
+    assert all(0 <= word["start"] < word["end"] <= output["duration"] + 0.1 for word in words)
+    assert 0 < float(told["cost"]) <= 0.006 * output["duration"] / 60 + 1e-6
+    assert (await run(real, "stt", audio_url=url, language="fi")).status_code == 503
+    heard = (await run(real, "speech-to-speech", task="transcribe", audio=url)).json()
+    assert heard["output"]["text"] == output["text"]
+
+
+async def test_what_is_no_sound_is_told_in_a_sentence(real: House) -> None:
+    pytest.importorskip("pocketsphinx", reason="needs the extra `speech`")
+    data = base64.b64encode(b"#EXTM3U\nfile:///etc/hosts\n").decode()
+    told = await run(real, "stt", audio_url=f"data:audio/mpeg;base64,{data}")
+    assert told.status_code == 400
+    assert "audio_url: The file is no sound" in told.json()["error"]
+    assert await real.standing() == ("5.00", "0.00")
+
+
+async def test_a_forecast_has_a_mean_intervals_a_model_and_a_backtest(real: House) -> None:
+    series = [100 + 0.5 * at + 10 * np.sin(at * np.pi / 6) for at in range(60)]
+    told = (await run(real, "forecast", series=series, horizon=12)).json()
+    output = told["output"]
+    assert set(output) == {"mean", "intervals", "model", "season_length", "backtest"}
+    assert len(output["mean"]) == 12
+    assert list(output["intervals"]) == ["80", "95"]
+    assert told["cost"] == "0.001"
+    assert told["quality"] == "full"
+
+
+async def test_what_cannot_be_forecast_is_said_of_the_series(real: House) -> None:
+    answer = await real.client.post(
+        "/api/service", json={"service": "forecast", "series": [1, {"t": 2, "y": 3}]}, headers=real.bearer
+    )
+    assert answer.status_code == 400
+    assert '"series"' in answer.text
+
+
+async def test_texts_become_vectors_whether_a_list_lines_or_json(real: House) -> None:
+    ways: list[Any] = [
+        ["a red fox", "a blue boat"],
+        "a red fox\na blue boat\n",
+        '["a red fox", "a blue boat"]',
+    ]
+    answers = [(await run(real, "embeddings", texts=way)).json() for way in ways]
+    assert all(answer["output"] == answers[0]["output"] for answer in answers)
+    output = answers[0]["output"]
+    assert set(output) == {"embeddings", "dimensions", "model"}
+    assert [len(row) for row in output["embeddings"]] == [output["dimensions"]] * 2
+    quote = real.product.pipeline.quote("embeddings", {"texts": ["a", "b", "c"]})
+    assert quote.price.cost == "0.0003"
+
+
+async def test_a_caption_says_what_was_measured(real: House) -> None:
+    held = io.BytesIO()
+    Image.new("RGB", (64, 48), (20, 40, 200)).save(held, "PNG")
+    url = "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
+    told = (await run(real, "caption", image_url=url)).json()
+    assert "blue" in told["output"]["text"]
+    assert (told["output"]["width"], told["output"]["height"]) == (64, 48)
+    assert (told["quality"], told["cost"]) == ("preview", "0.002")
+
+
+async def test_another_account_hears_nothing(real: House) -> None:
+    told = (await run(real, "tts", prompt="A secret.")).json()
+    seen = await real.client.get(told["urls"]["get"], headers=bearer(real.other))
+    assert seen.status_code == 404

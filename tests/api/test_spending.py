@@ -1,0 +1,59 @@
+"""Spending by day and model: what the journal says, as columns; and each charge leads to its receipt."""
+
+from __future__ import annotations
+
+import re
+
+from sixfold.core.accounts import ledger, spending
+from sixfold.core.accounts.spending import Spending
+from sixfold.core.clock import DAY_US
+from sixfold.ui.spending import plot
+from tests.api.app_fixture import House
+from tests.api.test_pages import signed_in
+
+RUN = "/api/containers/run"
+
+
+async def test_what_was_spent_and_got_back_adds_up_by_model(either_home: House) -> None:
+    home = either_home
+    for model in ("ra1", "ra1", "anime"):
+        body = {"model": model, "input": {"prompt": "a fox"}}
+        made = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
+    await home.product.pipeline.refund(await home.product.pipeline.any(made), "of no use")
+    found = await home.product.database.read(spending.of(home.account.id, 14))
+    assert found.models == {"ra1": 80_000, "anime": 0}
+    assert (len(found.days), found.total) == (14, 80_000)
+    assert [sum(day.values()) for day in found.days.values()] == [0] * 13 + [80_000]
+    assert (await home.product.database.read(spending.of(home.operator.id, 14))).total == 0
+
+
+async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_receipt(home: House) -> None:
+    await signed_in(home)
+    assert "Nothing was spent" in (await home.client.get("/account")).text
+    body = {"model": "ra1", "input": {"prompt": "a fox"}}
+    made = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
+    page = (await home.client.get("/account?days=30")).text
+    assert 'aria-label="0.04 USD in 30 days"' in page
+    assert re.search(r'swatch hosting"></i> <a href="/catalog/ra1">ra1</a>.*?0\.04.*?100 %', page, re.DOTALL)
+    assert f'<a href="/predictions/{made}">charge</a>' in page
+    assert '<span class="sum">1 × 0.04/image = 0.04 USD</span>' in page
+    receipt = (await home.client.get(f"/predictions/{made}")).text
+    assert '<p class="sum">1 × 0.04/image = 0.04 USD</p>' in receipt
+    assert (await home.client.get("/account?days=31")).text.count('class="hit"') == 14
+
+
+async def test_money_that_was_taken_back_is_no_spending(home: House) -> None:
+    entry = ledger.Entry("credit", "Credit by the operator")
+    await home.product.database.write(ledger.deposit(home.account.id, -1_000_000, entry))
+    assert (await home.product.database.read(spending.of(home.account.id, 14))).models == {}
+
+
+def test_a_plot_stacks_the_dearest_below_and_sums_the_rest() -> None:
+    models = {f"model-{number}": 100 - number for number in range(8)}
+    drawn = plot(Spending({0: models, DAY_US: {"model-0": 50}}, models))
+    first, second = drawn.columns
+    assert len(drawn.legend) == 6
+    assert drawn.legend[-1][1:] == ("all others", sum((95, 94, 93)))
+    assert [part.y for part in first.stretches] == sorted((p.y for p in first.stretches), reverse=True)
+    assert round(sum(part.height for part in first.stretches)) == 110
+    assert round(second.stretches[0].height, 1) == round(110 * 50 / sum(models.values()), 1)

@@ -1,0 +1,103 @@
+"""What a collector on loopback is told of requests, tries and runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sixfold.settings import InvalidSetting, load
+from tests.api.gateway import Gateway, gateway
+from tests.fakes import fault_server
+
+FILES: dict[str, Any] = {"database_url": "", "blob_url": "", "upload_url": ""}  # the same on every ground
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Collector:
+    """Takes spans by OTLP."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, list[Any]] = {}
+
+    async def take(self, request: Request) -> Response:
+        document = ExportTraceServiceRequest.FromString(await request.body())
+        for scope in (scope for resource in document.resource_spans for scope in resource.scope_spans):
+            for span in scope.spans:
+                self.spans.setdefault(span.name, []).append(span)
+        return Response(b"", media_type="application/x-protobuf")
+
+
+def facts(span: Any) -> dict[str, Any]:
+    """A span's attributes as Python has them."""
+    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
+
+
+@asynccontextmanager
+async def watched(folder: Path, **policy: Any) -> AsyncIterator[tuple[Gateway, Collector]]:
+    """A house whose collector has heard everything once it is closed."""
+    collector = Collector()
+    async with fault_server.served([Route("/v1/traces", collector.take, methods=["POST"])]) as port:
+        settings = {**FILES, "otel_endpoint": f"http://127.0.0.1:{port}"}
+        async with gateway(folder, settings=settings, **policy) as door:
+            yield door, collector
+
+
+async def test_a_call_is_one_trace_from_the_caller_to_the_model(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (door, collector):
+        body = {"model": "both", "messages": [{"role": "user", "content": "say 3 words"}]}
+        headers = {**door.headers, "traceparent": CALLER}
+        door.acme.mode = "fail"
+        answer = await door.home.client.post("/v1/chat/completions", json=body, headers=headers)
+        assert answer.status_code == 200
+        passed = [server.seen[0].headers["traceparent"] for server in (door.acme, door.anth)]
+        streamed = await door.chat("say 3 words", "anth/small", stream=True)
+        assert streamed.status_code == 200
+        await door.settled(2)
+    (request, _) = sorted(
+        collector.spans["POST /v1/chat/completions"], key=lambda span: span.start_time_unix_nano
+    )
+    tries = sorted(collector.spans["chat small"], key=lambda span: span.start_time_unix_nano)
+    assert request.trace_id.hex() == CALLER.split("-")[1]
+    assert request.parent_span_id.hex() == CALLER.split("-")[2]
+    assert facts(request)["http.response.status_code"] == 200
+    assert facts(request)["sixfold.request_id"] == answer.headers["x-request-id"]
+    assert [span.parent_span_id for span in tries[:2]] == [request.span_id] * 2
+    assert [header.split("-")[2] for header in passed] == [span.span_id.hex() for span in tries[:2]]
+    failed, served = facts(tries[0]), facts(tries[1])
+    assert (failed["http.response.status_code"], "gen_ai.usage.input_tokens" in failed) == (500, False)
+    assert (served["gen_ai.provider.name"], served["gen_ai.operation.name"]) == ("anth", "chat")
+    assert (served["gen_ai.usage.input_tokens"], served["gen_ai.usage.output_tokens"]) == (14, 3)
+    assert served["sixfold.cost_usd"] == answer.headers["x-sixfold-cost"]
+    assert [event.name for event in tries[2].events] == ["gen_ai.first_chunk"]
+    assert facts(tries[2])["gen_ai.usage.output_tokens"] == 3
+    assert all(span.end_time_unix_nano >= span.start_time_unix_nano for span in tries)
+
+
+async def test_a_run_lies_below_its_request(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (door, collector):
+        body = {"service": "ra1", "prompt": "a hill"}
+        answer = await door.home.client.post("/api/service", json=body, headers=door.headers)
+        assert answer.status_code == 200, answer.text
+    (run,) = collector.spans["run ra1"]
+    (request,) = collector.spans["POST /api/service"]
+    assert (run.trace_id, run.parent_span_id) == (request.trace_id, request.span_id)
+    told = facts(run)
+    assert told["sixfold.prediction_id"] == answer.json()["id"]
+    assert (told["sixfold.state"], told["sixfold.cost_usd"]) == ("succeeded", answer.json()["cost"])
+
+
+def test_a_collector_is_named_as_every_program_names_it_and_must_be_an_address(tmp_path: Path) -> None:
+    base = {"SIXFOLD_DATA_DIR": str(tmp_path)}
+    named = load({**base, "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
+    assert named.otel_endpoint == "http://127.0.0.1:4318"
+    assert not load(base).otel_endpoint
+    with pytest.raises(InvalidSetting, match="otel_endpoint must be an origin"):
+        load({**base, "SIXFOLD_OTEL_ENDPOINT": "somewhere"})

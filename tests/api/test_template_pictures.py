@@ -1,0 +1,202 @@
+"""Templates of pictures, films and things on the wire: by name, with the contract's inputs, really made."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.provenance import embed
+from tests.api.app_fixture import House, house
+from tests.unit.engines import onnx_model, orders
+from tests.unit.engines.three_d import meshes
+from tests.unit.engines.video import films
+
+RUN = "/api/containers/run"
+
+
+@pytest.fixture
+async def real(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with the bundled catalogue, on which nothing but the embedded engines can run."""
+    async with house(tmp_path, app_catalog.models_document(), probe=False) as found:
+        yield found
+
+
+def uri(pixels: Any) -> str:
+    """A picture as a `data:` URI."""
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+
+
+async def ran(home: House, template: str, status: int = 200, /, **inputs: Any) -> dict[str, Any]:
+    """A run's answer."""
+    body = {"model": template, "input": inputs}
+    answer = await home.client.post(RUN, json=body, headers=home.bearer)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def output(home: House, told: Mapping[str, Any]) -> bytes:
+    """The bytes of a run's only file, which carry its manifest."""
+    assert told["status"] == "succeeded", told["error"]
+    answer = await home.client.get(told["output"]["url"])
+    assert answer.headers["Content-Type"].startswith(told["output"]["content_type"])
+    assert f'"model":"{told["model"]}"' in (embed.extract(answer.content) or "")
+    return answer.content
+
+
+async def seen(home: House, told: Mapping[str, Any]) -> Image.Image:
+    """A run's picture."""
+    return Image.open(io.BytesIO(await output(home, told)))
+
+
+async def test_pictures_from_words_have_the_asked_size_snapped_and_format(real: House) -> None:
+    wish = {"prompt": "a red fox", "width": 519, "height": 521, "seed": 7}
+    told = await ran(real, "anime-image", **wish, output_format="png")
+    image = await seen(real, told)
+    assert (image.size, image.format) == ((512, 528), "PNG")
+    assert (told["engine"], told["quality"]) == ("scene-painter", "preview")
+    webp = await ran(real, "anime-image", **wish, negative_prompt="fox")
+    assert (await seen(real, webp)).format == "WEBP"
+    jpeg = await ran(real, "fast-image-native", prompt="a lake", width=261, height=256, output_format="jpeg")
+    image = await seen(real, jpeg)
+    assert (image.size, image.format) == ((261, 256), "JPEG")
+    space = await ran(real, "fast-image-space", prompt="a lake", width=261, height=300)
+    assert (await seen(real, space)).size == (256, 304)
+
+
+async def test_a_negative_prompt_is_left_out_and_the_looks_differ(real: House) -> None:
+    wish = {"prompt": "a red fox on a meadow", "width": 512, "height": 512, "seed": 3, "output_format": "png"}
+    made = {
+        name: np.asarray(await seen(real, await ran(real, model, **{**wish, **more})))[..., :3]
+        for name, model, more in (
+            ("plain", "anime-image", {}),
+            ("without", "anime-image", {"negative_prompt": "fox"}),
+            ("native", "fast-image-native", {}),
+        )
+    }
+    assert orders.psnr(made["plain"], made["without"]) < 35
+    assert orders.psnr(made["plain"], made["native"]) < 20
+
+
+async def test_seeds_repeat_and_minus_one_is_random(real: House) -> None:
+    size = {"prompt": "hills", "width": 256, "height": 256}
+
+    async def made(model: str, **more: Any) -> bytes:
+        return np.asarray(await seen(real, await ran(real, model, **size, **more))).tobytes()
+
+    native = {"output_format": "png"}
+    assert await made("fast-image-native", seed=5, **native) == await made(
+        "fast-image-native", seed=5, **native
+    )
+    assert await made("fast-image-native", seed=-1, **native) != await made("fast-image-native", **native)
+    fixed = {"seed": 5, "randomize_seed": False}
+    assert await made("fast-image-space", **fixed) == await made("fast-image-space", **fixed)
+    assert await made("fast-image-space", seed=5) != await made("fast-image-space", seed=5)
+
+
+async def test_a_picture_is_enlarged_and_finer_faces_say_what_they_need(real: House) -> None:
+    picture = uri(orders.scenery((40, 50)))
+    for scale, model in ((2, "anime"), (4, "general"), ("4", "general")):
+        told = await ran(real, "upscaler", image=picture, scale=scale, model=model)
+        assert (await seen(real, told)).size == (50 * int(scale), 40 * int(scale))
+    refused = await ran(real, "upscaler", 503, image=picture, face_enhance=True)
+    assert refused["code"] == "engine_unavailable"
+    assert "REPLICATE_API_TOKEN" in refused["error"]
+    wrong = await ran(real, "upscaler", 400, scale=3, model="x")
+    assert [one["input"] for one in wrong["errors"]] == ["image", "scale", "model"]
+
+
+async def test_all_five_names_cut_out_and_installed_weights_serve_theirs_alone(tmp_path: Path) -> None:
+    rgb = np.full((60, 80, 3), 230, np.uint8)
+    rgb[15:45, 20:60] = (200, 30, 30)
+    model = onnx_model.write(tmp_path / "own.onnx", (0.0, 0.0, 0.0), bias=1.0)
+    document = app_catalog.models_document()
+    row = document["engines"]["weights-u2net"]
+    document["engines"]["weights-u2net"] = {**row, "options": {**row["options"], "source": str(model)}}
+    names = document["models"]["bg-remover"]["inputs"]["model"]["choices"]
+    async with house(tmp_path / "home", document, probe=False) as home:
+        for name in names:
+            told = await ran(home, "bg-remover", image=uri(rgb), model=name)
+            assert told["engine"] == ("weights-u2net" if name == "u2net" else "matting")
+            image = await seen(home, told)
+            assert (image.format, image.mode, image.size) == ("PNG", "RGBA", (80, 60))
+
+
+async def test_depth_is_a_film_or_a_map(real: House) -> None:
+    picture = uri(orders.scenery((72, 96)))
+    told = await ran(real, "depth-fx", image=picture, seconds=1)
+    assert told["output"]["content_type"] == "video/mp4"
+    assert (told["output"]["duration"], told["output_kind"]) == (1.0, "file")
+    maps = [
+        (await seen(real, await ran(real, "depth-fx", image=picture, effect=name))).convert("RGB").tobytes()
+        for name in ("depth", "heatmap", "normals")
+    ]
+    assert len(set(maps)) == 3
+
+
+async def test_what_a_mask_covers_is_taken_out(real: House) -> None:
+    picture = np.full((64, 64, 3), 120, np.uint8)
+    picture[24:40, 24:40] = (250, 0, 250)
+    mask = np.zeros((64, 64), np.uint8)
+    mask[24:40, 24:40] = 255
+    told = await ran(real, "inpaint-cleaner", image=uri(picture), mask=uri(mask), grow=3, feather=2)
+    made = np.asarray(await seen(real, told)).astype(int)
+    assert np.abs(made - 120).max() < 8
+    missing = await ran(real, "inpaint-cleaner", 400, image=uri(picture), grow=65)
+    assert [one["input"] for one in missing["errors"]] == ["mask", "grow"]
+
+
+async def test_pictures_and_words_become_glb_files(real: House) -> None:
+    rgba = np.zeros((60, 60, 4), np.uint8)
+    rgba[10:50, 20:40] = (40, 160, 60, 255)
+    voxels = await ran(real, "image-to-3d-voxel", image=uri(rgba), style="voxel32")
+    relief = await ran(
+        real, "image-to-3d-pbr", image=uri(rgba), resolution=1024, texture_size=1024, decimation_target=10000
+    )
+    words = await ran(real, "text-to-3d", prompt="a red chair")
+    for told, kind in ((voxels, "file"), (relief, "model3d"), (words, "model3d")):
+        assert (told["output"]["content_type"], told["output_kind"]) == ("model/gltf-binary", kind)
+        data = await output(real, told)
+        meshes.checked(data)
+        assert told["output"]["faces"] == sum(
+            len(part.faces)
+            for part in meshes.trimesh.load(io.BytesIO(data), file_type="glb").geometry.values()
+        )
+    assert (voxels["quality"], relief["quality"]) == ("full", "preview")
+    refused = await ran(real, "image-to-3d-pbr", 400, image=uri(rgba), resolution=1200, decimation_target=9)
+    assert [one["input"] for one in refused["errors"]] == ["resolution", "decimation_target"]
+
+
+async def test_a_picture_becomes_paths(real: House) -> None:
+    told = await ran(real, "vectorizer", image=uri(orders.scenery((60, 80))), preset="logo")
+    assert told["output"]["content_type"] == "image/svg+xml"
+    answer = await real.client.get(told["output"]["url"])
+    assert answer.headers["Content-Disposition"].startswith("attachment")
+    assert b"<path" in await output(real, told)
+
+
+async def test_films_from_words_and_films_in_few_tones(real: House, tmp_path: Path) -> None:
+    told = await ran(real, "video-t2v", prompt="a lake at dawn, slow pan left", num_frames=17, seed=2)
+    made = told["output"]
+    assert (made["width"], made["height"], made["fps"]) == (480, 480, 16)
+    film = await output(real, told)
+    upload = await real.client.post(
+        "/api/uploads", content=film, headers={**real.bearer, "Content-Type": "video/mp4"}
+    )
+    for codec in ("h264_hw", "av1_hw"):
+        wish = {"video": upload.json()["url"], "num_levels": 4, "output_codec": codec}
+        again = await ran(real, "video-fx", **wish)
+        (tmp_path / "fx.mp4").write_bytes(await output(real, again))
+        assert len(films.watched(tmp_path / "fx.mp4").frames) == 17
+        assert "in software" in again["logs"]
+    refused = await ran(real, "video-t2v", 400, prompt="x", num_frames=16, resolution="1x1")
+    assert [one["input"] for one in refused["errors"]] == ["num_frames", "resolution"]

@@ -1,0 +1,81 @@
+"""Area E's templates of music and sound files over the wire: their outputs, and what they refuse."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import House, house
+
+RUN = "/api/containers/run"
+
+
+@pytest.fixture
+async def studio(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with the real engines."""
+    async with house(tmp_path, app_catalog.models_document()) as found:
+        yield found
+
+
+async def ran(home: House, model: str, **inputs: Any) -> dict[str, Any]:
+    """A finished prediction."""
+    answer = await home.client.post(RUN, json={"model": model, "input": inputs}, headers=home.bearer)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["status"] == "succeeded", answer.text
+    return answer.json()
+
+
+async def seconds(home: House, url: str) -> float:
+    """How long a sound is by its own frames."""
+    answer = await home.client.get(url)
+    with av.open(io.BytesIO(answer.content), "r") as container:
+        return sum(frame.samples / frame.rate for frame in container.decode(audio=0))
+
+
+async def test_a_piano_plays_and_its_piece_is_taken_apart_and_drawn(studio: House) -> None:
+    played = await ran(studio, "piano", bars=1, tempo=120)
+    assert (played["engine"], played["quality"]) == ("piano", "full")
+    url = played["output"]["url"]
+    assert await seconds(studio, url) == pytest.approx(2.0, abs=0.03)
+    parts = (await ran(studio, "stem-separator", audio=url, stems="four", format="wav"))["output"]
+    assert set(parts) == {"vocals", "drums", "bass", "other"}
+    assert await seconds(studio, parts["bass"]["url"]) == pytest.approx(2.0, abs=0.03)
+    drawn = (await ran(studio, "media-encode", media=url, operation="waveform", width=200))["output"]
+    assert (drawn["content_type"], drawn["width"]) == ("image/png", 200)
+    small = (await ran(studio, "media-optimizer", media=drawn["url"], widths="100,5000"))["output"]
+    assert [row["name"] for row in small["files"]] == ["image-100.webp"]
+    assert small["image-100.webp"]["content_type"] == "image/webp"
+
+
+async def test_music_and_songs_are_previews_of_exact_length(studio: House) -> None:
+    music = await ran(studio, "music-diffusion", prompt="lo-fi piano", duration=10, bpm=90)
+    song = await ran(studio, "song-gen", style="rock", lyrics="[Verse]\nla la", semantic_max_tokens=200)
+    assert {music["quality"], song["quality"]} == {"preview"}
+    assert await seconds(studio, music["output"]["url"]) == pytest.approx(10, abs=0.03)
+    assert await seconds(studio, song["output"]["url"]) == pytest.approx(8, abs=0.03)
+
+
+REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("piano", {"bars": 33, "key": "H", "sound": "x", "tempo": 1}, ["sound", "bars", "tempo", "key"]),
+    ("music-diffusion", {"duration": 9, "key": "H dur"}, ["prompt", "duration", "key"]),
+    ("song-gen", {"style": "x", "lyrics": "x", "abc": "CDE", "cot": "off"}, ["abc"]),
+    ("stem-separator", {"stems": "six"}, ["audio", "stems"]),
+    ("media-encode", {"operation": "burn", "width": 8}, ["media", "operation", "width"]),
+    ("media-optimizer", {"widths": "a", "formats": "bmp"}, ["media", "widths", "formats"]),
+]
+
+
+@pytest.mark.parametrize(("model", "inputs", "names"), REFUSED)
+async def test_what_is_wrong_is_named_before_anything_runs(
+    studio: House, model: str, inputs: dict[str, Any], names: list[str]
+) -> None:
+    answer = await studio.client.post(RUN, json={"model": model, "input": inputs}, headers=studio.bearer)
+    assert answer.status_code == 400
+    assert [item["input"] for item in answer.json()["errors"]] == names
+    assert await studio.standing() == ("5.00", "0.00")

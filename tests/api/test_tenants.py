@@ -1,0 +1,134 @@
+"""Two accounts on every route that names an object: what is another's is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from sixfold.app.asgi import documents
+from sixfold.app.bootstrap import Product
+from sixfold.core.accounts import login_sessions
+from sixfold.core.database import one
+from tests.api import memory_routes
+from tests.api.app_fixture import House, bearer
+
+OBJECTS = {
+    "GET /api/containers/predictions/{prediction_id}",
+    "DELETE /api/containers/predictions/{prediction_id}",
+    "POST /api/containers/predictions/{prediction_id}/cancel",
+    "PUT /api/containers/predictions/{prediction_id}/cancel",
+    "GET /api/containers/predictions/{prediction_id}/events",
+    "GET /replicate/v1/predictions/{prediction_id}",
+    "POST /replicate/v1/predictions/{prediction_id}/cancel",
+}
+# What names no object of an account but a model, which is everybody's or found by its owner alone.
+MODELS = {
+    "GET /api/containers/templates/{name}",
+    "GET /v1/models/{model}",
+    "POST /api/containers/{model_id}/queue/join",
+    "POST /api/containers/{model_id}/quote",
+    "POST /api/containers/{model_id}/sessions",
+    "GET /replicate/v1/models/{owner}/{name}",
+    "GET /replicate/v1/models/{owner}/{name}/versions",
+    "GET /replicate/v1/models/{owner}/{name}/versions/{version}",
+    "POST /replicate/v1/models/{owner}/{name}/predictions",
+}
+# tests/e2e/test_sessions.py asks for these as a stranger.
+SESSIONS = {
+    "GET /api/containers/sessions/{session_id}",
+    "DELETE /api/containers/sessions/{session_id}",
+}
+# tests/api/test_stored_responses.py asks for these as a stranger.
+RESPONSES = {
+    "GET /v1/responses/{response_id}",
+    "DELETE /v1/responses/{response_id}",
+    "GET /v1/responses/{response_id}/input_items",
+    "POST /v1/responses/{response_id}/cancel",
+}
+# Whose URL or id alone is enough, on purpose; each has 128 random bits or more, or is public.
+CAPABILITIES = {
+    "GET /media/{name}",
+    "GET /uploads/{path}",
+    "GET /api/media/status/{job_id}",
+    "POST /api/media/status/{job_id}",
+    "DELETE /api/media/status/{job_id}",
+}
+
+
+def templated(product: Product) -> set[str]:
+    """Every described route with a value in its path."""
+    return {
+        f"{method} {path}"
+        for document in documents(product, list).values()
+        for method, path, _ in document.summaries()
+        if "{" in path
+    }
+
+
+async def test_every_route_with_an_object_is_covered(home: House) -> None:
+    named = OBJECTS | MODELS | SESSIONS | RESPONSES | CAPABILITIES
+    assert templated(home.product) == named | memory_routes.ROUTES.keys()
+
+
+async def prediction_of(home: House, key: str) -> str:
+    """A finished prediction of a key's account."""
+    run = {"model": "ra2", "input": {"prompt": "mine", "width": 64, "height": 64}}
+    answer = await home.client.post("/api/containers/run", json=run, headers=bearer(key))
+    return str(answer.json()["id"])
+
+
+@pytest.mark.parametrize("route", sorted(OBJECTS))
+async def test_anothers_object_is_as_unknown_as_none(home: House, route: str) -> None:
+    method, _, path = route.partition(" ")
+    mine = await prediction_of(home, home.key)
+    answers = [
+        await home.client.request(method, path.replace("{prediction_id}", name), headers=bearer(home.other))
+        for name in (mine, mine[:-1] + "x", "pred_none")
+    ]
+    assert [answer.status_code for answer in answers] == [404] * 3
+    bodies = [{**answer.json(), "request_id": ""} for answer in answers]
+    assert bodies[0] == bodies[1] == bodies[2]
+
+
+async def test_lists_and_journals_show_ones_own_alone(home: House) -> None:
+    mine, theirs = await prediction_of(home, home.key), await prediction_of(home, home.other)
+    for key, own, foreign in ((home.key, mine, theirs), (home.other, theirs, mine)):
+        for path in ("/api/containers/predictions", "/api/account/ledger", "/api/account"):
+            text = (await home.client.get(path, headers=bearer(key))).text
+            assert foreign not in text
+            if path != "/api/account":
+                assert own in text
+
+
+async def test_anothers_upload_is_no_input_by_its_id(home: House) -> None:
+    picture = (await home.client.post("/api/ra1", json={"prompt": "x"}, headers=home.bearer)).json()[
+        "image_url"
+    ]
+    data = (await home.client.get(picture)).content
+    upload = (await home.client.post("/api/uploads", content=data, headers=home.bearer)).json()
+    body = {"source_image_url": upload["id"], "style_prompt": "ukiyo-e"}
+    for key, status in ((home.key, 200), (home.other, 422)):
+        answer = await home.client.post("/api/style-transfer", json=body, headers=bearer(key))
+        assert answer.status_code == status
+
+
+async def test_pages_show_ones_own_alone(home: House) -> None:
+    mine, theirs = await prediction_of(home, home.key), await prediction_of(home, home.other)
+    clock = await home.product.database.read(one("clock"))
+    assert clock is not None
+    token = await home.product.database.write(login_sessions.new_link(home.account.id, clock["now"]))
+    await home.client.get("/signin", params={"token": token})
+    assert (await home.client.get(f"/predictions/{mine}")).status_code == 200
+    assert (await home.client.get(f"/predictions/{theirs}")).status_code == 404
+    assert theirs not in (await home.client.get("/account")).text
+
+
+async def test_no_account_reaches_anothers_folder(home: House) -> None:
+    query = {"prompt": "x", "width": "64", "height": "64"}
+    mine = await home.client.get(
+        "/create_and_upload_image", params={**query, "save_path": "x.png"}, headers=home.bearer
+    )
+    before = (await home.client.get(mine.json()["path"])).content
+    for headers in (bearer(home.other), {}):
+        aimed = {**query, "prompt": "y", "save_path": f"{home.account.id}/x.png"}
+        await home.client.get("/create_and_upload_image", params=aimed, headers=headers)
+    assert (await home.client.get(mine.json()["path"])).content == before

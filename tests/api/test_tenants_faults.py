@@ -1,0 +1,57 @@
+"""A store that forgets whose something is gets caught: each known fault shows another's secret at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.api.app_fixture import House, bearer
+
+SECRET = "zeppelin"
+# The statement that forgets its account, and the request that then shows what is another's.
+FAULTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "page_by_slug": ("GET", f"/api/pages/{SECRET}", {}),
+    "pages_list": ("GET", "/api/pages", {}),
+    "tags_counted": ("GET", "/api/tags", {}),
+    "types_counted": ("GET", "/api/types", {}),
+    "collections_counted": ("GET", "/api/collections", {}),
+    "pages_exported": ("GET", "/api/export", {}),
+    "prediction_page": ("GET", "/api/containers/predictions", {}),
+}
+OWN = re.compile(r"((?:\w+\.)?account_id) = :account_id")
+
+
+async def furnish(home: House) -> None:
+    """What the first account has, with the secret in all of it."""
+    page = {"slug": SECRET, "body": SECRET, "tags": [SECRET], "type": SECRET, "collections": [SECRET]}
+    assert (await home.client.post("/api/pages", json=page, headers=home.bearer)).status_code == 201
+    run = {"model": "ra2", "input": {"prompt": SECRET, "width": 64, "height": 64}}
+    assert (await home.client.post("/api/containers/run", json=run, headers=home.bearer)).status_code == 200
+
+
+def forget(database: Any, name: str) -> None:
+    """Let a statement, and the one that counts its rows, take all rows for the caller's."""
+    for each in (name, f"{name}_sizes"):
+        if (query := database._queries.get(each)) is not None:
+            sql, changed = OWN.subn(r"(\1 = :account_id OR \1 <> :account_id)", query.sql)
+            assert changed
+            database._queries = {**database._queries, each: replace(query, sql=sql)}
+
+
+async def shown(home: House, name: str) -> bool:
+    """Whether the second account's request gives it the first one's secret."""
+    method, path, given = FAULTS[name]
+    answer = await home.client.request(method, path, headers=bearer(home.other), **given)
+    told = answer.content.replace(path.encode(), b"")
+    return answer.status_code == 200 and SECRET.encode() in told
+
+
+@pytest.mark.parametrize("name", FAULTS)
+async def test_a_statement_that_forgets_its_account_is_caught(home: House, name: str) -> None:
+    await furnish(home)
+    assert not await shown(home, name)
+    forget(home.product.database, name)
+    assert await shown(home, name)

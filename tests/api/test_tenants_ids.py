@@ -1,0 +1,74 @@
+"""Ids that are another's, and keys whose time is over, are as unknown at every door as none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts import accounts, keys
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.clock import DAY_US
+from sixfold.core.database import now
+from sixfold.core.predictions import repository as predictions
+from tests.api.app_fixture import House, bearer, house
+from tests.api.gateway import gateway
+
+SESSIONS = "/api/containers/motion-model/sessions"
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+async def test_a_key_opens_every_door_until_its_time_is_over_and_none_after(
+    either_home: House, days: int
+) -> None:
+    home = either_home
+    moment = await home.product.database.read(now())
+    made = await home.product.database.write(keys.create(home.account.id, expires_at=moment + days * DAY_US))
+    asked = {"prompt": "a hill", "width": 64, "height": 64}
+    talk = {"model": "none", "messages": [{"role": "user", "content": "hello"}]}
+    answers = [
+        await home.client.get("/api/account", headers=bearer(made.api_key)),
+        await home.client.post("/api/ra1", json={"api_key": made.api_key, "prompt": "a hill"}),
+        await home.client.post(
+            "/api/containers/run", json={"model": "ra2", "input": asked}, headers=bearer(made.api_key)
+        ),
+        await home.client.get("/api/pages", headers=bearer(made.api_key)),
+        await home.client.post("/v1/chat/completions", json=talk, headers=bearer(made.api_key)),
+        await home.client.post(
+            "/v1/messages", json={**talk, "max_tokens": 1}, headers={"x-api-key": made.api_key}
+        ),
+        await home.client.post("/mcp", json={}, headers=bearer(made.api_key)),
+    ]
+    refused = [answer.status_code == 401 for answer in answers]
+    assert refused == [days < 0] * len(answers), [answer.status_code for answer in answers]
+
+
+async def test_anothers_live_session_is_neither_shown_nor_closed(tmp_path: Path) -> None:
+    async with house(tmp_path, app_catalog.models_document()) as home:
+        made = (await home.client.post(SESSIONS, json={}, headers=home.bearer)).json()
+        path = f"/api/containers/sessions/{made['session_id']}"
+        for method in ("GET", "DELETE"):
+            assert (await home.client.request(method, path, headers=bearer(home.other))).status_code == 404
+        told = (await home.client.get(path, headers=home.bearer)).json()
+        assert told["status"] not in {"closing", "closed", "failed"}
+        assert (await home.client.delete(path, headers=home.bearer)).json()["status"] == "closed"
+        assert await home.faults() == ()
+
+
+async def test_anothers_calls_of_models_and_runs_alike_are_not_seen(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as door:
+        client, other = door.home.client, bearer(door.home.other)
+        assert (await door.chat("say 3 words")).status_code == 200
+        assert len(await door.settled()) == 1
+        assert (await client.get("/api/gateway/calls", headers=other)).json()["calls"] == []
+        order = {"model": "ra2", "input": {"prompt": "a hill", "width": 64, "height": 64, "seed": 1}}
+        run = [
+            (await client.post("/api/containers/run", json=order, headers=headers)).json()["id"]
+            for headers in (door.headers, other, other)
+        ]
+        ben = await door.home.product.database.read(accounts.by_email("ben@example.com"))
+        second, third = [
+            await door.home.product.database.read(predictions.get(each, Tenant(ben.id))) for each in run[1:]
+        ]
+        assert (second.origin_id, third.origin_id) == (run[1], run[1])

@@ -1,0 +1,161 @@
+"""A second account asks every route of the router for what is the first one's: nothing is read or changed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp
+
+from sixfold.app import asgi, bootstrap
+from sixfold.core.accounts import accounts
+from sixfold.settings import Settings
+from sixfold.web.routing import Route
+from sixfold.web.sessions import COOKIE, CSRF_HEADER, Session
+from tests.api.app_fixture import House, bearer, small_models
+from tests.api.test_comfyui_face import PAINT
+from tests.api.test_pages import link
+
+SECRET = "zeppelin"
+PAGE = "airship"
+ELSEWHERE = "203.0.113.9"
+# Whose id alone is enough, on purpose: see CAPABILITIES of test_tenants.py, which has the described ones.
+BY_ID = {"/media/{name}", "/uploads/{path:path}", "/api/media/status/{job_id}"}
+# What ends the caller's own account or sign-in: asked last, so that all others are asked by somebody.
+LAST = ("/account/close", "/account/keep", "/account/sessions/end", "/signout", "/api/account")
+# Values that name nothing of an account's; a new name in a route's path has to be put here or into `owned`.
+COMMON = {
+    "area": "memory",
+    "class_type": "KSampler",
+    "engine": "dot",
+    "folder": "checkpoints",
+    "grant_id": "1",
+    "model": "ra2",
+    "model_id": "ra2",
+    "name": "ra2",
+    "owner": "sixfold",
+    "version": "1",
+    "path": "none.png",
+    "passkey_id": "1",
+}
+
+OWN = ("prediction_id", "slug", "prompt_id", "job_id")
+
+
+def every_route() -> list[tuple[str, str]]:
+    """The same of a server that is only built: `make assurance` counts them."""
+    return list(routes(built()))
+
+
+def built() -> ASGIApp:
+    """An application that is only built."""
+    with TemporaryDirectory() as folder:
+        return asgi.create_app(bootstrap.build(Settings(data_dir=Path(folder)), small_models()))
+
+
+def table(app: ASGIApp) -> list[Route]:
+    """Every route of the router, described or not."""
+    known: Any = vars(app)["_table"]  # the router has no other way to be listed
+    found = [match.route for match in known._exact.values() if match.route is not None]
+    return found + [route for _, _, route in known._patterns]
+
+
+def routes(app: ASGIApp) -> Iterator[tuple[str, str]]:
+    """Every method and path of the router; those that end the caller's account last."""
+    pairs = [(method, route.path) for route in table(app) for method in sorted(route.handlers)]
+    return iter(sorted(pairs, key=lambda pair: (pair[1] in LAST, pair[1])))
+
+
+async def owned(home: House) -> dict[str, str]:
+    """What the first account has, with the secret in all of it; gives its names as routes call them."""
+    client, mine = home.client, home.bearer
+    page = {"slug": PAGE, "title": SECRET, "body": SECRET, "tags": [SECRET], "collections": [SECRET]}
+    assert (await client.post("/api/pages", json=page, headers=mine)).status_code == 201
+    run = {"model": "ra2", "input": {"prompt": SECRET, "width": 64, "height": 64}}
+    made = (await client.post("/api/containers/run", json=run, headers=mine)).json()
+    space = {"workflow": PAINT, "name": SECRET}
+    kept = (await client.post("/api/graph/spaces", json=space, headers=mine)).json()
+    prompt = (await client.post("/prompt", json={"prompt": PAINT}, headers=mine)).json()
+    job = {"api_key": home.key, "prompt": SECRET, "response_mode": "polling"}
+    polled = (await client.post("/api/ra1", json=job)).json()
+    async with asyncio.timeout(60):
+        while (await home.standing())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
+            await asyncio.sleep(0.02)
+    return COMMON | {
+        "prediction_id": made["id"],
+        "slug": PAGE,
+        "space": kept["slug"],
+        "prompt_id": prompt["prompt_id"],
+        "job_id": polled["job_id"],
+        "session_id": "1",
+        "response_id": "resp_1",
+        "key_id": "1",
+    }
+
+
+def filled(path: str, names: dict[str, str]) -> str:
+    """A route's path with the first account's names in it."""
+    slug = names["space"] if path.startswith(("/api/graph/", "/workflows/")) else names["slug"]
+    return re.sub(r"\{(\w+)(:path)?\}", lambda found: {**names, "slug": slug}[found[1]], path)
+
+
+async def standing(home: House) -> list[Any]:
+    """What the first account sees of its own."""
+    paths = (
+        f"/api/pages/{PAGE}",
+        "/api/containers/predictions",
+        "/api/account",
+        "/api/graph/spaces",
+        "/history",
+    )
+    return [(await home.client.get(path, headers=home.bearer)).json() for path in paths]
+
+
+@asynccontextmanager
+async def signed_in(home: House) -> AsyncIterator[httpx.AsyncClient]:
+    """The second account in a browser elsewhere, with the token of the pages' forms."""
+    account = await home.product.database.read(accounts.by_email("ben@example.com"))
+    async with home.visitor(ELSEWHERE) as browser:
+        await browser.get("/signin", params={"token": await link(home, account)})
+        browser.headers[CSRF_HEADER] = Session(account, browser.cookies[COOKIE], account.owner).csrf
+        yield browser
+
+
+def told(path: str, answer: httpx.Response) -> bool:
+    """Whether an answer has the secret in it, where its id alone is not enough."""
+    return answer.status_code < 300 and path not in BY_ID and SECRET in answer.text
+
+
+async def test_every_route_of_the_router_shows_nothing_of_anothers_and_changes_none(home: House) -> None:
+    names = await owned(home)
+    before = await standing(home)
+    body = {
+        **{name: names[name] for name in OWN},
+        "delete": [names["prompt_id"]],
+        "id": names["prediction_id"],
+    }
+    pairs, leaks = list(routes(home.app)), list[str]()
+    async with home.visitor(ELSEWHERE) as caller, AsyncExitStack() as stack:
+        browser = await stack.enter_async_context(signed_in(home))
+        for method, path in pairs:
+            if path in LAST:
+                browser = await stack.enter_async_context(signed_in(home))
+            where = filled(path, names)
+            form = {**body, "csrf": browser.headers[CSRF_HEADER]}
+            answers = [
+                await caller.request(method, where, json=body, headers=bearer(home.other)),
+                await browser.request(method, where, json=body),
+                await browser.request(method, where, data=form),
+            ]
+            assert all(each.status_code < 500 or each.status_code == 503 for each in answers), (method, path)
+            leaks += [f"{method} {path}: {each.status_code}" for each in answers if told(path, each)]
+    assert leaks == []
+    assert str(before).count(SECRET) > 5, "there was something to be read"
+    assert await standing(home) == before
+    assert len(pairs) > 250

@@ -1,0 +1,311 @@
+"""Area A's films: every path, its answer, its price, and every way to fail without a charge."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import House, house
+
+FILMS = ("video-a", "video-b", "video-c", "video-text", "video-image", "ra2v")
+BAD = {"error": "Invalid image URL or prompt", "status": 400}
+FAILED = {"error": "Video generation service failed", "status": 500}
+
+
+def short_films() -> dict[str, Any]:
+    """The bundled catalogue, with films so short and small that a test can wait for them."""
+    document = app_catalog.models_document()
+    models = {name: dict(row) for name, row in document["models"].items()}
+    for name in FILMS:
+        fixed = {**models[name].get("fixed", {}), "num_frames": 5, "resolution": "480p"}
+        models[name]["fixed"] = fixed
+    return {**document, "models": models}
+
+
+def picture(size: tuple[int, int] = (96, 64)) -> str:
+    """A picture as a `data:` URI."""
+    file = io.BytesIO()
+    Image.radial_gradient("L").resize(size).convert("RGB").save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+@pytest.fixture
+async def cinema(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with the real camera and short films."""
+    async with house(tmp_path, short_films()) as found:
+        yield found
+
+
+def asked(home: House, **more: Any) -> dict[str, Any]:
+    """A good body for all of them, with changes."""
+    return {"api_key": home.key, "prompt": "slow pan left", "image_url": picture(), "seed": 7, **more}
+
+
+async def facts(home: House, url: str) -> dict[str, Any]:
+    """What a player sees of a result."""
+    answer = await home.client.get(url)
+    assert answer.headers["Content-Type"] == "video/mp4"
+    with av.open(io.BytesIO(answer.content), "r") as container:
+        video = container.streams.video[0]
+        return {
+            "size": (video.width, video.height),
+            "rate": float(video.average_rate or 0),
+            "frames": sum(1 for _ in container.decode(video)),
+            "pixels": video.pix_fmt,
+            "sound": bool(container.streams.audio),
+        }
+
+
+async def test_video_a_gives_resource_a3_for_thirty_cents(cinema: House) -> None:
+    answer = await cinema.client.post("/api/video-a", json=asked(cinema))
+    assert answer.status_code == 200
+    body = answer.json()
+    video = body["result"].pop("video")
+    url = video.pop("url")
+    assert video == {"width": 720, "height": 480, "duration": 0.281, "fps": 32, "content_type": "video/mp4"}
+    assert body == {"result": {"prompt": "slow pan left", "seed": 7}, "cost": "0.30", "credits_charged": 30}
+    assert await facts(cinema, url) == {
+        "size": (720, 480),
+        "rate": 32.0,
+        "frames": 9,
+        "pixels": "yuv420p",
+        "sound": False,
+    }
+    assert answer.headers["X-Sixfold-Engine"] == "camera-preview"
+    assert answer.headers["X-Sixfold-Quality"] == "preview"
+    assert await cinema.standing() == ("4.70", "0.00")
+    assert await cinema.faults() == ()
+
+
+async def test_a_job_of_video_a_ends_in_the_inner_object_of_what_waiting_gives(cinema: House) -> None:
+    inline = (await cinema.client.post("/api/video-a", json=asked(cinema))).json()["result"]
+    queued = await cinema.client.post("/api/video-a", json=asked(cinema, response_mode="polling"))
+    assert queued.status_code == 202
+    ended = await finished(cinema, queued.json()["status_url"])
+    assert ended["status"] == "completed"
+    result = ended["result"]
+    files = [(await cinema.client.get(one["video"].pop("url"))).content for one in (inline, result)]
+    assert result == inline
+    assert files[0] == files[1]
+
+
+async def finished(home: House, status_url: str) -> dict[str, Any]:
+    """A job's status once it has ended."""
+    async with asyncio.timeout(60):
+        while True:
+            body = (await home.client.get(status_url)).json()
+            if body["status"] != "in_progress":
+                return body
+            await asyncio.sleep(0.02)
+
+
+async def test_every_parameter_of_video_a_is_honoured(cinema: House) -> None:
+    wanted = {
+        "frames_per_second": 10,
+        "aspect_ratio": "9:16",
+        "interpolator_model": "rife",
+        "num_interpolated_frames": 2,
+        "negative_prompt": "blur",
+        "num_inference_steps": 30,
+        "guidance_scale": 5.5,
+        "enable_safety_checker": False,
+        "seed": None,
+    }
+    answer = await cinema.client.post("/api/video-a", json=asked(cinema, **wanted))
+    result = answer.json()["result"]
+    assert 0 <= result["seed"] < 2**31
+    seen = await facts(cinema, result["video"]["url"])
+    assert (seen["size"], seen["rate"], seen["frames"]) == ((480, 854), 30.0, 13)
+
+
+async def test_a_form_is_as_good_as_json(cinema: House) -> None:
+    form = {key: str(value) for key, value in asked(cinema, guidance_scale=2.5).items()}
+    answer = await cinema.client.post("/api/video-a", data=form)
+    assert (answer.status_code, answer.json()["result"]["seed"]) == (200, 7)
+
+
+SEEDS = f"from 0 to {2**31 - 1}"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"image_url": None}, BAD["error"]),
+    ({"image_url": ""}, BAD["error"]),
+    ({"image_url": "nonsense"}, BAD["error"]),
+    ({"image_url": "ftp://example.com/x.png"}, BAD["error"]),
+    ({"image_url": "http://127.0.0.1/x.png"}, BAD["error"]),
+    ({"image_url": "http://[::1]/x.png"}, BAD["error"]),
+    ({"image_url": "http://169.254.169.254/latest/meta-data"}, BAD["error"]),
+    ({"image_url": "file:///etc/passwd"}, BAD["error"]),
+    ({"image_url": "data:image/png;base64,AAAA"}, BAD["error"]),
+    ({"image_url": "data:text/html,<script>"}, BAD["error"]),
+    ({"image_url": 5}, BAD["error"]),
+    ({"prompt": None}, BAD["error"]),
+    ({"prompt": " "}, BAD["error"]),
+    ({"prompt": "x" * 4001}, BAD["error"]),
+    ({"num_frames": 80}, "Invalid num_frames: it must be from 81 to 121; got 80"),
+    ({"num_frames": 122}, "Invalid num_frames: it must be from 81 to 121; got 122"),
+    ({"num_frames": 81.5}, "Invalid num_frames: it must be a whole number from 81 to 121"),
+    ({"frames_per_second": 3}, "Invalid frames_per_second: it must be from 4 to 60; got 3"),
+    ({"frames_per_second": 61}, "Invalid frames_per_second: it must be from 4 to 60; got 61"),
+    ({"resolution": "1080p"}, "Invalid resolution: it must be one of 480p, 580p, 720p; got 1080p"),
+    ({"aspect_ratio": "4:3"}, "Invalid aspect_ratio: it must be one of auto, 16:9, 9:16, 1:1; got 4:3"),
+    ({"seed": -1}, f"Invalid seed: it must be {SEEDS}; got -1"),
+    ({"seed": 2**31}, f"Invalid seed: it must be {SEEDS}; got {2**31}"),
+    ({"num_inference_steps": 0}, "Invalid num_inference_steps: it must be from 1 to 200; got 0"),
+    ({"guidance_scale": "high"}, "Invalid guidance_scale: it must be a number from 0 to 30"),
+    ({"enable_safety_checker": 1}, "Invalid enable_safety_checker: it must be true or false"),
+    (
+        {"interpolator_model": "dis"},
+        "Invalid interpolator_model: it must be one of none, film, rife; got dis",
+    ),
+    ({"num_interpolated_frames": 5}, "Invalid num_interpolated_frames: it must be from 0 to 4; got 5"),
+    ({"response_mode": "later"}, "Invalid response_mode: it must be polling or inline"),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), REFUSED)
+async def test_what_is_wrong_with_an_order_of_video_a_is_named(
+    cinema: House, change: dict[str, Any], text: str
+) -> None:
+    answer = await cinema.client.post("/api/video-a", json=asked(cinema, **change))
+    assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
+    assert await cinema.standing() == ("5.00", "0.00")
+
+
+PRICED: list[tuple[str, dict[str, Any], str, int]] = [
+    ("video-b", {}, "0.05", 5),
+    ("video-c", {}, "0.36", 36),
+    ("video-c", {"duration": 2.5, "image_url": None, "resolution": "720p"}, "0.18", 18),
+    ("video-text", {"duration": 20}, "0.96", 96),
+    ("video-text", {}, "0.24", 24),
+    ("video-image", {"duration": 1}, "0.048", 5),
+    ("ra2v", {}, "1.00", 100),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "cost", "credits"), PRICED)
+async def test_prices_are_those_of_the_contract(
+    cinema: House, name: str, change: dict[str, Any], cost: str, credits: int
+) -> None:
+    answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, **change))
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert (body["cost"], body["credits_charged"]) == (cost, credits)
+    url = body.get("video_url") or body["video"]["url"]
+    seen = await facts(cinema, url)
+    assert seen["sound"] is (name in ("video-text", "video-image"))
+    if "video" in body:
+        assert set(body["video"]) == {"url", "width", "height", "duration", "fps", "content_type"}
+        assert (body["video"]["width"], body["video"]["height"]) == seen["size"]
+    assert await cinema.faults() == ()
+
+
+BACKENDS = [
+    ({}, "video-a"),
+    ({"image_url": None}, "video-c"),
+    ({"prompt": "waves with the sound of gulls"}, "video-image"),
+    ({"prompt": "a choir singing in a cave", "image_url": None}, "video-text"),
+]
+
+
+@pytest.mark.parametrize(("change", "backend"), BACKENDS)
+async def test_ra2v_takes_the_service_that_fits_and_says_which(
+    cinema: House, change: dict[str, Any], backend: str
+) -> None:
+    answer = await cinema.client.post("/api/ra2v", json=asked(cinema, **change))
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    assert set(body) == {"video_url", "cost", "credits_charged", "backend_used"}
+    assert body["backend_used"] == backend
+    assert (await facts(cinema, body["video_url"]))["sound"] is (backend in ("video-text", "video-image"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("video-c", "Prompt is required"), ("ra2v", "Prompt is required")]
+)
+async def test_a_prompt_is_asked_for_where_words_drive(cinema: House, name: str, text: str) -> None:
+    answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, prompt=""))
+    assert (answer.status_code, answer.json()) == (400, {"error": text, "status": 400})
+
+
+@pytest.mark.parametrize("name", ["video-b", "video-image"])
+async def test_a_picture_alone_is_enough_where_it_drives(cinema: House, name: str) -> None:
+    good = await cinema.client.post(f"/api/{name}", json=asked(cinema, prompt=None, duration=1))
+    without = await cinema.client.post(f"/api/{name}", json=asked(cinema, image_url=None))
+    assert good.status_code == 200
+    assert (without.status_code, without.json()["error"]) == (400, "Invalid image_url: it is required")
+
+
+@pytest.mark.parametrize("duration", [0, 0.9, 20.1, 21, "5", True])
+async def test_a_duration_is_one_to_twenty_seconds(cinema: House, duration: Any) -> None:
+    for name in ("video-c", "video-text", "video-image"):
+        answer = await cinema.client.post(f"/api/{name}", json=asked(cinema, duration=duration))
+        number = "a number " if isinstance(duration, str | bool) else ""
+        got = "" if number else f"; got {duration}"
+        told = f"Invalid duration: it must be {number}from 1 to 20{got}"
+        assert (answer.status_code, answer.json()) == (400, {"error": told, "status": 400})
+
+
+@pytest.mark.parametrize("name", FILMS)
+async def test_the_key_comes_first_and_the_balance_last(cinema: House, name: str) -> None:
+    keyless = await cinema.client.post(f"/api/{name}", json={"image_url": 5})
+    poor = await cinema.client.post(f"/api/{name}", json=asked(cinema, api_key=cinema.poor))
+    wrong = await cinema.client.post(f"/api/{name}", json=asked(cinema, api_key=cinema.poor, seed=-1))
+    assert (keyless.status_code, keyless.json()["error"]) == (401, "Invalid API key")
+    assert (wrong.status_code, wrong.json()["error"]) == (400, f"Invalid seed: it must be {SEEDS}; got -1")
+    assert (poor.status_code, poor.json()) == (402, {"error": "Insufficient credits", "status": 402})
+
+
+@pytest.mark.parametrize("name", ["video-a", "video-text", "ra2v"])
+async def test_a_failed_film_is_told_and_free(tmp_path: Path, name: str) -> None:
+    points = f"engine.run.{name}=fail"
+    async with house(tmp_path, short_films(), failpoints=points, max_attempts=1) as home:
+        answer = await home.client.post(f"/api/{name}", json=asked(home))
+        queued = await home.client.post(f"/api/{name}", json=asked(home, response_mode="polling"))
+        ended = await finished(home, queued.json()["status_url"])
+        assert (answer.status_code, answer.json()) == (500, FAILED)
+        assert (ended["status"], ended["error"]) == ("failed", FAILED["error"])
+        assert await home.standing() == ("5.00", "0.00")
+        assert await home.faults() == ()
+
+
+async def test_a_picture_that_only_its_decoder_can_judge_is_refused_and_free(cinema: House) -> None:
+    file = io.BytesIO()
+    Image.effect_noise((400, 300), 80).save(file, "PNG")
+    cut = base64.b64encode(file.getvalue()[: len(file.getvalue()) // 2]).decode()
+    answer = await cinema.client.post(
+        "/api/video-a", json=asked(cinema, image_url=f"data:image/png;base64,{cut}")
+    )
+    assert (answer.status_code, answer.json()) == (400, BAD)
+    assert await cinema.standing() == ("5.00", "0.00")
+
+
+async def test_a_film_that_is_canceled_on_its_way_is_free(tmp_path: Path) -> None:
+    document = app_catalog.models_document()
+    async with house(tmp_path, document) as home:
+        queued = await home.client.post(
+            "/api/video-a",
+            json=asked(home, num_frames=121, num_interpolated_frames=4, response_mode="polling"),
+        )
+        url = queued.json()["status_url"]
+        async with asyncio.timeout(60):
+            while (await home.client.get(url)).json()["progress"] < 0.13:  # noqa: ASYNC110 - over HTTP
+                await asyncio.sleep(0.02)
+        await home.client.delete(url)
+        ended = await finished(home, url)
+        assert ended["status"] == "canceled"
+        assert ended["progress"] < 0.9
+        assert await home.standing() == ("5.00", "0.00")
+
+
+async def test_other_methods_are_refused(cinema: House) -> None:
+    for name in FILMS:
+        answer = await cinema.client.get(f"/api/{name}")
+        assert (answer.status_code, answer.json()) == (405, {"error": "Method not allowed", "status": 405})

@@ -1,0 +1,134 @@
+"""Background removal from films on the wire: three formats, two paths, the sound kept, and its price."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import AsyncIterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from sixfold.engines.video import encode
+from sixfold.engines.video.decoder import Reel
+from tests.api.app_fixture import House, house
+from tests.api.media_samples import Seen, ended, uploaded, wave
+
+PATH = "/api/remove-background-video"
+SIZE, FRAMES = (96, 64), 8
+
+
+@pytest.fixture
+async def studio(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with every real engine."""
+    async with house(tmp_path, app_catalog.models_document()) as found:
+        yield found
+
+
+def subject(frame: int) -> np.ndarray[Any, Any]:
+    """Where the ball is in a frame."""
+    mask = np.zeros((SIZE[1], SIZE[0]), np.uint8)
+    return cv2.circle(mask, (36 + 3 * frame, 32), 18, 255, -1, cv2.LINE_AA)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> bytes:
+    """A red ball that rolls before a wall, with a tone."""
+    path = tmp_path / "ball.mp4"
+    with encode.Film(path, SIZE, Fraction(8), encode.Sound.of(wave(1.0, 440))) as film:
+        for frame in range(FRAMES):
+            share = subject(frame)[..., None] / 255
+            film.add((share * (200, 40, 40) + (1 - share) * (190, 195, 200)).astype(np.uint8))
+    return path.read_bytes()
+
+
+async def cut(home: House, url: str | None, path: str = PATH, **more: Any) -> Any:
+    """The answer to an order."""
+    return await home.client.post(path, json={"api_key": home.key, "video_url": url, **more})
+
+
+@pytest.mark.parametrize("path", [PATH, f"/alt{PATH}"])
+async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
+    studio: House, source: bytes, tmp_path: Path, path: str
+) -> None:
+    answer = await cut(studio, await uploaded(studio, source), path)
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    url = body["video"].pop("url")
+    assert body["video"] == {
+        "width": 96,
+        "height": 64,
+        "duration": 1.0,
+        "fps": 8,
+        "content_type": "video/webm",
+    }
+    assert (body["cost"], body["credits_charged"]) == ("0.50", 50)
+    assert 0 <= body["confidence"] <= 1
+    assert answer.headers["X-Sixfold-Quality"] == "preview"
+    data = (await studio.client.get(url)).content
+    seen = Seen(data)
+    assert seen.codecs == {"video": "vp9", "audio": "opus"}
+    assert abs(seen.pitch(0.1, 0.9) - 440) < 5
+    made = tmp_path / "made.webm"
+    made.write_bytes(data)
+    reel = Reel(made)
+    for frame in range(FRAMES):
+        alpha = reel.pixels(reel.at(frame / 8), SIZE)[..., 3].astype(int)
+        truth = subject(frame).astype(int)
+        assert np.minimum(alpha, truth).sum() / np.maximum(alpha, truth).sum() > 0.8, frame
+    reel.close()
+    assert await studio.standing() == ("4.50", "0.00")
+
+
+async def test_a_cut_out_film_comes_for_editors_and_as_pictures(studio: House, source: bytes) -> None:
+    url = await uploaded(studio, source)
+    mov = (await cut(studio, url, format="mov")).json()["video"]
+    assert mov["content_type"] == "video/quicktime"
+    seen = Seen((await studio.client.get(mov["url"])).content)
+    assert (seen.codecs, len(seen.frames)) == ({"video": "prores", "audio": "aac"}, FRAMES)
+    assert seen.pixels.startswith("yuva444p")
+    pictures = (await cut(studio, url, format="png_sequence")).json()["video"]
+    assert (pictures["content_type"], pictures["fps"]) == ("application/zip", 8)
+    with zipfile.ZipFile(io.BytesIO((await studio.client.get(pictures["url"])).content)) as packed:
+        names = packed.namelist()
+        first = Image.open(io.BytesIO(packed.read(names[0])))
+    assert names == [f"{number:05}.png" for number in range(FRAMES)]
+    assert (first.mode, first.size) == ("RGBA", SIZE)
+
+
+async def test_a_job_gives_what_waiting_gives(studio: House, source: bytes) -> None:
+    queued = await cut(studio, await uploaded(studio, source), response_mode="polling")
+    assert queued.status_code == 202
+    job = await ended(studio, queued.json()["status_url"])
+    assert set(job["result"]) == {"video", "confidence", "cost", "credits_charged"}
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        (None, "Invalid video_url: it is required"),
+        ("", "Invalid video_url: it is required"),
+        ("data:video/mp4;base64,AAAA", "Invalid video_url: The file is no film (MP4, MOV, WebM or GIF)"),
+        ("http://127.0.0.1/x.mp4", None),
+        ("file:///etc/passwd", None),
+    ],
+)
+async def test_what_is_no_film_is_refused_and_free(studio: House, url: str | None, text: str | None) -> None:
+    answer = await cut(studio, url)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("Invalid video_url")
+    assert text is None or answer.json()["error"] == text
+    assert await studio.standing() == ("5.00", "0.00")
+
+
+async def test_a_film_that_breaks_off_is_refused_and_free(studio: House, source: bytes) -> None:
+    for data in (source[:600], source[:64] + bytes(3000)):
+        answer = await cut(studio, await uploaded(studio, data))
+        assert answer.status_code == 400, answer.text
+    assert await studio.standing() == ("5.00", "0.00")

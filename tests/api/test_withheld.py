@@ -1,0 +1,324 @@
+"""What a graph with a price makes can be read once it is paid, and never if it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core import ids
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Query, Transaction, many
+from sixfold.core.predictions import authorization, lineage, refunds
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.node_events import NodeMoved
+from sixfold.core.predictions.requests import Order, Parent
+from sixfold.core.predictions.states import State
+from sixfold.core.workflows import websocket_hub
+from sixfold.core.workflows.websocket_hub import Client
+from tests.api.app_fixture import House, house, small_models
+from tests.api.test_comfyui_face import SAMPLED, Script, Stage, node, served
+from tests.api.test_reversals import painting
+
+PREDICTIONS = "/api/containers/predictions"
+SAVED = {"filename": "fox_00001_.png", "type": "output"}
+SHOWN = {"filename": "ComfyUI_temp_00001_.png", "type": "temp"}
+FOX: dict[str, Any] = {
+    "1": painting("a fox"),
+    "2": node("SaveImage", images=["1", 0], filename_prefix="fox"),
+    "3": node("SaveImageWebsocket", images=["1", 0]),
+    "4": node("PreviewImage", images=["1", 0]),
+}
+
+
+def styled(prompt: str) -> dict[str, Any]:
+    """The same picture, saved, and changed by a second model."""
+    change = node("SixfoldEdgeStyle", image=["1", 0], prompt=prompt, strength=0.5, steps=3, seed=1)
+    return {**FOX, "5": change, "6": node("SaveImage", images=["5", 0], filename_prefix="styled")}
+
+
+@pytest.fixture
+async def dots(either: Path) -> AsyncIterator[House]:
+    """A server whose models give dots and whose graphs are real, on both databases."""
+    document = small_models()
+    graph = app_catalog.models_document()["engines"]["graph"]
+    async with house(either, {**document, "engines": {**document["engines"], "graph": graph}}) as home:
+        yield home
+
+
+class Watch:
+    """The steps of all predictions, to wait for one of them."""
+
+    def __init__(self, home: House) -> None:
+        self.seen: list[Event] = []
+        self._changed = asyncio.Event()
+        home.product.pipeline.bus.watchers.append(self._heard)
+
+    def _heard(self, _id: str, event: Event) -> None:
+        self.seen.append(event)
+        self._changed.set()
+
+    async def until(self, *finished: str, running: str) -> None:
+        """Wait until nodes have finished and another one's prediction runs."""
+        async with asyncio.timeout(60):
+            while not (set(finished) <= self._finished and running in self._running):
+                self._changed.clear()
+                await self._changed.wait()
+
+    @property
+    def _finished(self) -> set[str]:
+        return {each.node for each in self.seen if isinstance(each, NodeMoved) and each.state == "finished"}
+
+    @property
+    def _running(self) -> set[str]:
+        moved = [each.prediction for each in self.seen if isinstance(each, Moved)]
+        return {each.model for each in moved if each.state is State.RUNNING}
+
+
+async def prompted(home: House, graph: Any) -> Prediction:
+    body = {"prompt": graph, "client_id": "c", "prompt_id": ids.new("req")}
+    answer = await home.client.post("/prompt", json=body, headers=home.bearer)
+    assert answer.status_code == 200, answer.text
+    listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+    (parent,) = [each for each in listed if each["parent_id"] is None and each["status"] != "failed"][:1]
+    return await home.product.pipeline.any(parent["id"])
+
+
+@contextlib.contextmanager
+def listening(home: House) -> Iterator[Client]:
+    with home.product.workshop.hub.open(Tenant(home.account.id, keyless=False), "c") as client:
+        yield client
+
+
+async def heard(client: Client) -> list[Any]:
+    """What a client was told up to here."""
+    client.tell({"type": "here", "data": {}})
+    found: list[Any] = []
+    while not found or found[-1] != {"type": "here", "data": {}}:
+        content = await client.next()
+        found.append(content if isinstance(content, bytes) else json.loads(content))
+    return found[:-1]
+
+
+def kinds(messages: list[Any]) -> list[str]:
+    return ["image" if isinstance(each, bytes) else each["type"] for each in messages]
+
+
+async def parts(home: House, parent: Prediction) -> list[Prediction]:
+    """The whole children of a graph, as the server itself reads them."""
+    rows = await home.product.database.read(many("lineage_parts", parent_id=parent.id, limit=100))
+    return [Prediction.whole(row) for row in rows]
+
+
+async def nothing_is_readable(home: House, parent: Prediction, made: list[Prediction]) -> None:
+    """Nothing of what a graph made is readable on any route."""
+    names = [file.name for part in made for file in (part.output.files if part.output else ())]
+    assert names
+    for name in names:
+        assert (await home.client.get(f"/media/{name}")).status_code == 404
+    for query in (SAVED, SHOWN):
+        for path in ("/view", "/api/view"):
+            assert (await home.client.get(path, params=query, headers=home.bearer)).status_code == 404
+    listed = (await home.client.get(PREDICTIONS, headers=home.bearer)).json()["predictions"]
+    for record in listed:
+        one = (await home.client.get(f"{PREDICTIONS}/{record['id']}", headers=home.bearer)).json()
+        for each in (record, one):
+            assert each["output"] is None
+            assert each["parent_id"] is None or each["input"] == {}
+    database = home.product.database
+    rows = await database.read(many("mine_media", account_id=home.account.id, after="", limit=100))
+    assert rows == [] or rows == ()
+    kept = await database.read(many("mine_predictions", account_id=home.account.id, after="", limit=100))
+    assert all(row["output"] is None for row in kept)
+    for part in made:
+        shown = await home.product.pipeline.get(part.id, Tenant.of(part))
+        assert await database.read(lineage.stored(part)) == {}
+        assert await database.read(lineage.again(shown, "")) == {}
+    kin = await database.read(lineage.of(parent))
+    assert all(part.output is None and part.inputs == {} for part in kin.parts)
+    assert await home.faults() == ()
+
+
+async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: House) -> None:
+    with listening(dots) as client:
+        watch = Watch(dots)
+        parent = await prompted(dots, styled("SLOW"))
+        await watch.until("2", "3", "4", running="graph-restyle")
+        told = kinds(await heard(client))
+        assert {"executing", "progress"} <= set(told)
+        assert not {"executed", "image"} & set(told)
+        made = await parts(dots, parent)
+        assert {part.state for part in made} == {State.SUCCEEDED, State.RUNNING}
+        await nothing_is_readable(dots, parent, made)
+        assert await dots.standing() == ("5.00", "0.08")
+        await dots.client.post("/interrupt", json={}, headers=dots.bearer)
+        ended = await dots.product.pipeline.wait(parent, 60)
+        assert ended.state is State.CANCELED
+        assert await dots.standing() == ("5.00", "0.00")
+        assert not {"executed", "image"} & set(kinds(await heard(client)))
+    assert dots.product.workshop.hub.withheld_bytes == 0
+    await nothing_is_readable(dots, parent, made)
+    rows = (await dots.client.get("/history", headers=dots.bearer)).json()
+    assert all(row["outputs"] == {} for row in rows.values())
+
+
+async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: House) -> None:
+    with listening(dots) as client:
+        parent = await prompted(dots, styled("ink"))
+        ended = await dots.product.pipeline.wait(parent, 60)
+        assert (ended.state, await dots.standing()) == (State.SUCCEEDED, ("4.92", "0.00"))
+        messages = await heard(client)
+    told = kinds(messages)
+    at = told.index("image")
+    assert messages[at - 1]["data"]["node"] == "3", "clients take a frame for the node of the message before"
+    assert told.count("executed") == 3
+    assert max(at, len(told) - 1 - told[::-1].index("executed")) < told.index("execution_success")
+    for query in (SAVED, SHOWN):
+        assert (await dots.client.get("/view", params=query, headers=dots.bearer)).status_code == 200
+    listed = (await dots.client.get(PREDICTIONS, headers=dots.bearer)).json()["predictions"]
+    for record in (each for each in listed if each["parent_id"]):
+        assert {"a fox", "ink"} & set(map(str, record["input"].values()))
+        assert (await dots.client.get(record["output"]["url"])).status_code == 200
+    for part in await parts(dots, parent):
+        found = await dots.product.database.read(lineage.stored(part))
+        assert found.keys() == part.task.files.keys() & part.inputs.keys()
+    assert await dots.faults() == ()
+    await dots.product.pipeline.refund(ended, "a test")
+    await nothing_after_refund(dots, listed)
+    assert await dots.standing() == ("5.00", "0.00")
+
+
+async def nothing_after_refund(home: House, listed: list[dict[str, Any]]) -> None:
+    urls = [each["output"]["url"] for each in listed if each["parent_id"]]
+    assert {(await home.client.get(url)).status_code for url in urls} == {404}
+    for query in (SAVED, SHOWN):
+        assert (await home.client.get("/view", params=query, headers=home.bearer)).status_code == 404
+    assert await home.faults() == ()
+
+
+async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dots: House) -> None:
+    watch = Watch(dots)
+    parent = await prompted(dots, styled("SLOW"))
+    await watch.until("2", running="graph-restyle")
+    (late,) = [part for part in await parts(dots, parent) if part.state is State.RUNNING]
+    made = [part for part in await parts(dots, parent) if part.state is State.SUCCEEDED]
+
+    def success() -> Transaction[Prediction]:
+        """Ends as if it were over before it heard that it is canceled."""
+        first = made[0].output
+        assert first is not None
+        file = first.files[0]
+        renamed = type(file)("late.png", file.blob, file.content_type, file.size)
+        record = predictions.Success(type(first)((renamed,)), "full", "1", predictions.Trace())
+        return (yield from predictions.succeed(late.id, late.attempt, record))
+
+    def ended() -> Transaction[None]:
+        row = (yield Query("prediction_by_id", {"id": parent.id}))[0]
+        yield Query(
+            "prediction_end",
+            {
+                **dict.fromkeys(("logs", "error", "error_kind"), ""),
+                **dict.fromkeys(("cold_start_us", "run_us"), 0),
+                "id": parent.id,
+                "from_state": row["state"],
+                "to_state": "canceled",
+                "attempt": row["attempt"],
+            },
+        )
+
+    await dots.product.database.write(ended())
+    await dots.product.database.write(success())
+    assert (await dots.product.pipeline.any(late.id)).output is None
+    assert await dots.product.database.write(refunds.sweep()) == len(made)
+    swept = [await dots.product.pipeline.any(part.id) for part in (late, *made)]
+    assert {(part.state, part.error_kind) for part in swept} == {(State.FAILED, refunds.REFUNDED)}
+    assert await dots.product.database.write(refunds.sweep()) == 0
+
+
+async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_is_paid(dots: House) -> None:
+    pipeline, watch = dots.product.pipeline, Watch(dots)
+    parent = await prompted(dots, styled("SLOW"))
+    await watch.until("2", running="graph-restyle")
+    (slow,) = [part for part in await parts(dots, parent) if part.state is State.RUNNING]
+    order = Order(
+        await dots.product.database.read(authorization.principal_of(parent)),
+        "ra1",
+        {"prompt": "below"},
+        "test",
+        "req_1",
+        parent=Parent(slow.id, "a", slow.model),
+    )
+    below = await pipeline.wait(await pipeline.submit(order), 60)
+    assert (below.state, below.withheld, below.output, below.inputs) == (State.SUCCEEDED, True, None, {})
+    await pipeline.cancel(parent.id, Tenant.of(parent))
+    await pipeline.wait(parent, 60)
+    assert (await pipeline.any(below.id)).state is State.FAILED
+    assert await dots.faults() == ()
+
+
+async def test_free_graphs_tell_as_they_run(dots: House) -> None:
+    free = {
+        "1": node("EmptyImage", width=32, height=16, batch_size=1, color=4096),
+        "2": node("SaveImage", images=["1", 0], filename_prefix="fox"),
+        "3": node("SaveImageWebsocket", images=["1", 0]),
+    }
+    with listening(dots) as client:
+        parent = await prompted(dots, free)
+        assert (await dots.product.pipeline.wait(parent, 60)).price == 0
+        told = kinds(await heard(client))
+    assert told.count("executed") == 1
+    assert told.count("image") == 1
+    assert (await dots.client.get("/view", params=SAVED, headers=dots.bearer)).status_code == 200
+
+
+async def test_more_images_than_can_be_withheld_fail_the_run(
+    dots: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket_hub, "MOST_WITHHELD_BYTES", 10)
+    parent = await prompted(dots, FOX)
+    ended = await dots.product.pipeline.wait(parent, 60)
+    assert ended.state is State.FAILED
+    assert "images that it does not save" in str(ended.error)
+    assert dots.product.workshop.hub.withheld_bytes == 0
+    assert await dots.standing() == ("5.00", "0.00")
+
+
+class Signed(Script):
+    """The same script with a key in its addresses."""
+
+    def _asked(self, path: str, data: bytes | None = None) -> urllib.request.Request:
+        return super()._asked(f"{path}?token={self.token}", data)
+
+
+@pytest.fixture
+async def paid(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with served(tmp_path) as found:
+        yield Stage(found.home, Signed(found.script.address, found.home.key))
+
+
+async def test_unmodified_clients_get_the_pictures_of_a_graph_with_a_price(paid: Stage) -> None:
+    graph = {
+        "3": node(
+            "KSampler", model=["4", 0], positive=["6", 0], negative=["7", 0], latent_image=["5", 0], **SAMPLED
+        ),
+        "4": node("CheckpointLoaderSimple", ckpt_name="v1-5-pruned-emaonly.safetensors"),
+        "5": node("EmptyLatentImage", width=96, height=64, batch_size=2),
+        "6": node("CLIPTextEncode", text="a lighthouse", clip=["4", 1]),
+        "7": node("CLIPTextEncode", text="text", clip=["4", 1]),
+        "8": node("VAEDecode", samples=["3", 0], vae=["4", 2]),
+        "9": node("SaveImageWebsocket", images=["8", 0]),
+        "10": node("SaveImage", images=["8", 0], filename_prefix="made"),
+    }
+    frames = await asyncio.to_thread(paid.script.streamed, graph, "9")
+    assert len(frames) == 2
+    posted, held = await paid.home.standing()
+    assert (posted < "5.00", held) == (True, "0.00")

@@ -1,0 +1,78 @@
+"""The pages of workflows: the graph within the page, its form, one's own brought in; and who sees them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import sixfold
+from tests.api.app_fixture import House
+from tests.api.test_pages import signed_in
+
+SLUGS = sorted(path.stem for path in (Path(sixfold.__file__).parent / "data/spaces").glob("*.json"))
+GRAPH = {
+    "1": {"class_type": "PrimitiveString", "inputs": {"value": "Hello <b>you</b>"}},
+    "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 0]}, "_meta": {"title": "Say it"}},
+}
+
+
+async def brought(home: House, token: str, content: bytes, name: str = "mine") -> tuple[int, dict[str, str]]:
+    """What the page is told of a workflow that was dropped."""
+    headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
+    answer = await home.client.post(
+        "/pages/workflows", params={"name": name}, content=content, headers=headers
+    )
+    return answer.status_code, answer.json()
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+async def test_a_graph_stands_in_its_page_with_a_node_for_each_and_no_style_of_its_own(
+    home: House, slug: str
+) -> None:
+    space = home.product.workshop.spaces[slug]
+    page = await home.client.get(f"/workflows/{slug}")
+    assert page.status_code == 200
+    assert set(re.findall(r'data-node="([^"]+)"', page.text)) == set(space.graph)
+    assert "<style" not in page.text
+    assert " style=" not in page.text
+    for each in space.inputs or ():
+        assert f'id="in-{each.name}"' in page.text
+        assert f'data-input="{each.name}" data-at="{each.node_id}"' in page.text
+    for model in space.models:
+        assert f'<a href="{model["sources"][0]}" rel="noreferrer">' in page.text
+
+
+async def test_a_workflow_is_brought_in_shown_downloaded_and_is_nobody_elses(home: House) -> None:
+    token = await signed_in(home)
+    content = json.dumps(GRAPH).encode()
+    status, told = await brought(home, token, content, "My graph")
+    assert (status, told["path"]) == (201, "/workflows/my-graph")
+    page = (await home.client.get(told["path"])).text
+    assert "Say it" in page
+    assert "<b>you</b>" not in page
+    assert "Yours" in (await home.client.get("/workflows")).text
+    assert (await home.client.get("/workflows/my-graph/download")).content == content
+    picture = await home.client.get("/workflows/my-graph/graph.svg")
+    assert "sandbox" in picture.headers["Content-Security-Policy"]
+    async with home.visitor() as operator:
+        assert (await operator.get("/workflows/my-graph")).status_code == 404
+        assert "my-graph" not in (await operator.get("/workflows")).text
+
+
+async def test_what_is_no_workflow_is_refused_in_a_sentence(home: House) -> None:
+    token = await signed_in(home)
+    for content in (b"{}", b"words", b"\x89PNG\r\n\x1a\n"):
+        status, told = await brought(home, token, content)
+        assert status == 400
+        assert told["error"].endswith(("nodes that run", "workflow", "workflow."))
+    assert (await brought(home, "wrong", b"{}"))[0] == 403
+
+
+async def test_a_graph_dropped_on_any_page_is_told_from_an_output(home: House) -> None:
+    token = await signed_in(home)
+    headers = {"X-CSRF-Token": token, "Content-Type": "application/json"}
+    answer = await home.client.post("/pages/origin", content=json.dumps(GRAPH), headers=headers)
+    assert answer.json() == {"kind": "graph"}

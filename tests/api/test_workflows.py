@@ -1,0 +1,497 @@
+"""Workflow spaces: the catalogue, runs by named inputs, imports, and what a graph costs."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold.app import asgi, bootstrap
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts import keys, rights
+from sixfold.core.predictions.node_events import NodeMoved
+from tests.api.app_fixture import House, bearer, client, house
+
+SPACES = "/api/graph/spaces"
+COUNTS = {
+    "api-contract": 2,
+    "speech-to-text": 5,
+    "voice-clone-tts": 3,
+    "photoreal-text-to-image": 7,
+    "stylized-text-to-image": 7,
+    "lora-text-to-image": 8,
+    "turbo-text-to-image": 2,
+    "text-to-video": 11,
+    "image-to-video": 12,
+    "photoreal-img2img": 8,
+    "image-upscale": 4,
+    "edge-style-transfer": 11,
+    "video-to-video": 18,
+    "sound-effects": 2,
+    "edge-style-node": 3,
+    "line-control": 3,
+    "text-to-3d": 1,
+    "image-to-3d": 2,
+}
+FIELDS = {
+    "slug",
+    "name",
+    "description",
+    "kind",
+    "minVramGb",
+    "nodeCount",
+    "apiInputs",
+    "customNodes",
+    "models",
+    "downloadPath",
+    "labs",
+    "tutorials",
+    "openSource",
+    "source",
+    "verification",
+    "workflow",
+}
+
+
+@pytest.fixture
+async def works(tmp_path: Path) -> AsyncIterator[House]:
+    """A server with its real engines."""
+    async with house(tmp_path, app_catalog.models_document()) as found:
+        yield found
+
+
+async def run(home: House, slug: str, key: str = "", **given: Any) -> Any:
+    """A space's run, to its end."""
+    headers = bearer(key or home.key)
+    return await home.client.post(f"{SPACES}/{slug}/run", json={"input": given}, headers=headers)
+
+
+def png(size: tuple[int, int] = (96, 64)) -> bytes:
+    out = io.BytesIO()
+    Image.linear_gradient("L").resize(size).convert("RGB").save(out, "PNG")
+    return out.getvalue()
+
+
+async def picture(home: House, told: Any) -> Image.Image:
+    """The picture that a run gave."""
+    assert told["status"] == "succeeded", told["error"]
+    answer = await home.client.get(told["output"]["url"])
+    return Image.open(io.BytesIO(answer.content))
+
+
+async def test_every_space_has_its_fields_and_its_nodes(works: House) -> None:
+    told = (await works.client.get(SPACES)).json()
+    assert told["success"] is True
+    assert {each["slug"]: each["nodeCount"] for each in told["spaces"]} == COUNTS
+    for each in told["spaces"]:
+        assert set(each) == FIELDS
+        assert len(each["workflow"]) == each["nodeCount"]
+        answer = await works.client.get(each["downloadPath"])
+        assert json.loads(answer.content) == each["workflow"]
+        assert answer.content == (await works.client.get(each["downloadPath"])).content
+        assert set(each["verification"]) == {"status", "checkedAt", "runtime", "evidence"}
+        assert each["verification"]["status"] == "api-validated"
+        for given in each["apiInputs"] or ():
+            assert given["field"] in each["workflow"][given["nodeId"]]["inputs"]
+    one = (await works.client.get(f"{SPACES}/api-contract")).json()
+    expected = {"name": "text", "type": "string", "nodeId": "1", "field": "value", "required": True}
+    assert expected.items() <= one["apiInputs"][0].items()
+    drawn = await works.client.get(f"{SPACES}/video-to-video/graph.svg")
+    assert drawn.headers["content-type"] == "image/svg+xml"
+    assert drawn.text.count("data-node=") == 18
+    missing = await works.client.get(f"{SPACES}/nothing")
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+async def test_a_run_gives_a_prediction_and_is_paid_by_its_nodes(works: House) -> None:
+    told = (await run(works, "api-contract", text="hello")).json()
+    assert (told["status"], told["output"], told["cost"]) == ("succeeded", "hello", "0.00")
+    told = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
+    assert (await picture(works, told)).size == (128, 128)
+    assert (told["cost"], told["credits_charged"], told["quality"]) == ("0.04", 4, "preview")
+    assert await works.standing() == ("4.96", "0.00")
+    again = (await run(works, "turbo-text-to-image", prompt="a red boat", width=128, height=128)).json()
+    assert (again["status"], again["cost"], again["quality"]) == ("succeeded", "0.00", "preview")
+    assert (await picture(works, again)).tobytes() == (await picture(works, told)).tobytes()
+    assert await works.faults() == ()
+
+
+async def test_inputs_reach_their_nodes_and_bad_ones_are_named(works: House) -> None:
+    given = {"prompt": "a fox", "steps": 3, "width": 128, "height": 64, "cfg": 4.5, "seed": 9}
+    told = (await run(works, "stylized-text-to-image", **given)).json()
+    assert (await picture(works, told)).size == (128, 64)
+    page = await works.client.get("/api/containers/predictions?model=graph-image", headers=works.bearer)
+    [child] = page.json()["predictions"]
+    assert child["parent_id"] == told["id"]
+    asked = {name: child["input"][name] for name in ("prompt", "steps", "guidance", "seed")}
+    assert asked == {"prompt": "a fox", "steps": 3, "guidance": 4.5, "seed": 9}
+    refused = await run(works, "stylized-text-to-image", width=128)
+    assert [each["input"] for each in refused.json()["errors"]] == ["prompt"]
+    refused = await run(works, "stylized-text-to-image", prompt="x", width=17_000, steps=0)
+    assert {each["input"] for each in refused.json()["errors"]} == {"width", "steps"}
+    assert refused.status_code == 400
+    keyless = await works.client.post(f"{SPACES}/api-contract/run", json={"input": {"text": "x"}})
+    assert (keyless.status_code, keyless.json()["code"]) == (401, "invalid_api_key")
+    poor = await run(works, "turbo-text-to-image", works.poor, prompt="a boat")
+    assert (poor.status_code, poor.json()["code"]) == (402, "insufficient_credits")
+
+
+@pytest.mark.parametrize("image", ["gone.png", "/media/gone.png", "blob_gone", "data:image/png;base64,AAAA"])
+async def test_a_file_that_is_none_is_told_once_by_the_name_of_its_input(works: House, image: str) -> None:
+    body = {"input": {"image": image, "prompt": "winter"}}
+    refused = await works.client.post(f"{SPACES}/photoreal-img2img/run", json=body, headers=works.bearer)
+    assert refused.status_code == 400
+    [problem] = refused.json()["errors"]
+    assert problem["input"] == "image"
+    assert problem["message"].startswith("image: ")
+    assert problem["message"].count("image:") - image.count("image:") == 1
+
+
+async def test_files_come_by_url_by_upload_and_by_name(works: House) -> None:
+    given = {"prompt": "in winter", "denoise": 0.4}
+    uploaded = await works.client.post(
+        "/api/uploads", content=png(), headers={**works.bearer, "Content-Type": "image/png"}
+    )
+    named = await works.client.post(
+        "/upload/image", files={"image": ("mine.png", png((64, 96)), "image/png")}, headers=works.bearer
+    )
+    assert named.json() == {"name": "mine.png", "subfolder": "", "type": "input"}
+    sizes = []
+    for image in (uploaded.json()["url"], uploaded.json()["id"], "mine.png", "input/mine.png"):
+        told = (await run(works, "photoreal-img2img", image=image, **given)).json()
+        sizes.append((await picture(works, told)).size)
+    assert sizes == [(96, 64), (96, 64), (64, 96), (64, 96)]
+    told = (await run(works, "line-control", image="mine.png", prompt="an engraving")).json()
+    assert (await picture(works, told)).size == (64, 96)
+    missing = await run(works, "photoreal-img2img", image="nowhere.png", prompt="x")
+    assert (missing.status_code, missing.json()["errors"][0]["input"]) == (400, "image")
+    foreign = await run(works, "photoreal-img2img", works.other, image="mine.png", prompt="x")
+    assert foreign.status_code == 400
+
+
+async def test_what_no_engine_serves_is_told_at_once_and_costs_nothing(works: House) -> None:
+    refused = await run(works, "voice-clone-tts", speech="Hello.", sample_text="My voice.")
+    assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+    assert "pip install chatterbox-tts" in refused.json()["error"]
+    spoken = (await run(works, "voice-clone-tts", speech="Hello.")).json()
+    assert spoken["output"]["content_type"] == "audio/mpeg"
+    refused = await run(works, "sound-effects", prompt="rain", model="no-such-model")
+    assert refused.status_code == 503
+
+
+async def test_a_failed_child_fails_the_run_for_nothing(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.graph-image=fail"}
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
+        told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
+        assert (told["status"], told["cost"]) == ("failed", "0.00")
+        assert "SixfoldTextToImage (node 1)" in told["error"]
+        assert await home.standing() == ("5.00", "0.00")
+        assert await home.faults() == ()
+
+
+async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path) -> None:
+    async with house(tmp_path, app_catalog.models_document(), failpoints="engine.run.upscaler=hang") as home:
+        pipeline = home.product.pipeline
+        body = {"workflow": FIVE, "name": "five"}
+        assert (await home.client.post(SPACES, json=body, headers=home.bearer)).status_code == 201
+        answer = await home.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=home.bearer)
+        whole = await pipeline.any(answer.json()["id"])
+        async for event in pipeline.events(whole):
+            if isinstance(event, NodeMoved) and (event.node, event.state) == ("5", "started"):
+                break
+        await home.client.post(answer.json()["urls"]["cancel"], headers=home.bearer)
+        told = await pipeline.wait(whole, 60)
+        assert (str(told.state), told.cost) == ("canceled", 0)
+        page = await home.client.get("/api/containers/predictions?limit=50", headers=home.bearer)
+        for child in page.json()["predictions"]:
+            last = await pipeline.wait(await pipeline.any(child["id"]), 60)
+            assert (last.is_terminal, last.cost) == (True, 0)
+        assert await home.standing() == ("5.00", "0.00")
+        assert await home.faults() == ()
+
+
+async def test_a_picture_dropped_back_is_a_space_of_ones_own(works: House) -> None:
+    told = (await run(works, "turbo-text-to-image", prompt="a tower", width=64, height=64)).json()
+    made = (await works.client.get(told["output"]["url"])).content
+    answer = await works.client.post(
+        SPACES, files={"file": ("My tower.png", made, "image/png")}, headers=works.bearer
+    )
+    space = answer.json()
+    assert (answer.status_code, space["slug"], space["nodeCount"]) == (201, "my-tower", 2)
+    assert space["verification"]["status"] == "api-validated"
+    defaults = {each["name"]: each["default"] for each in space["apiInputs"]}
+    assert (defaults["prompt"], defaults["width"]) == ("a tower", 64)
+    again = (await run(works, "my-tower", prompt="a tower", width=128)).json()
+    assert (await picture(works, again)).size == (128, 64)
+    own = f"{SPACES}/my-tower"
+    assert (await works.client.get(f"{own}/download", headers=works.bearer)).content == made
+    listed = (await works.client.get(SPACES, headers=works.bearer)).json()["spaces"]
+    assert [each["slug"] for each in listed][-1] == "my-tower"
+    assert (await works.client.get(own, headers=bearer(works.other))).status_code == 404
+    assert (await works.client.get(own)).status_code == 404
+    assert (await works.client.delete(own, headers=works.bearer)).status_code == 204
+    assert (await works.client.get(own, headers=works.bearer)).status_code == 404
+
+
+async def test_a_picture_that_was_made_of_another_says_that_it_does_not_carry_it(works: House) -> None:
+    source = (
+        await works.client.post(
+            "/api/uploads", files={"file": ("a.png", png(), "image/png")}, headers=works.bearer
+        )
+    ).json()["url"]
+    told = (await run(works, "image-upscale", image=source)).json()
+    made = (await works.client.get(told["output"]["url"])).content
+    await works.client.post(SPACES, files={"file": ("larger.png", made, "image/png")}, headers=works.bearer)
+    refused = await run(works, "larger")
+    assert refused.status_code == 400
+    assert "was given its image and does not carry it" in refused.text
+    again = (await run(works, "larger", image=source)).json()
+    assert (await picture(works, again)).size == (384, 256)
+
+
+async def test_a_workflow_comes_as_json_or_raw_and_bad_ones_are_refused(works: House) -> None:
+    graph = (await works.client.get(f"{SPACES}/api-contract/download")).content
+    raw = await works.client.post(f"{SPACES}?name=echo", content=graph, headers=works.bearer)
+    assert (raw.status_code, raw.json()["slug"]) == (201, "echo")
+    body = {"workflow": json.loads(graph), "name": "Echo"}
+    twice = await works.client.post(SPACES, json=body, headers=works.bearer)
+    assert twice.json()["slug"] == "echo-2"
+    for content in (b"{}", b"[1]", b"nothing", png()):
+        refused = await works.client.post(SPACES, content=content, headers=works.bearer)
+        assert (refused.status_code, refused.json()["code"]) == (400, "not_a_workflow")
+    unknown = {"9": {"class_type": "MadeUpNode", "inputs": {}}, **json.loads(graph)}
+    space = (await works.client.post(SPACES, json={"workflow": unknown}, headers=works.bearer)).json()
+    assert space["verification"]["status"] == "unverified"
+
+
+async def test_a_title_becomes_a_name_without_its_accents(works: House) -> None:
+    graph = (await works.client.get(f"{SPACES}/api-contract/download")).json()
+    graph["1"]["_meta"]["title"] = "Grüße, 東京"
+    body = {"workflow": graph, "name": "Café Müller"}
+    space = (await works.client.post(SPACES, json=body, headers=works.bearer)).json()
+    assert (space["slug"], space["apiInputs"][0]["name"]) == ("cafe-muller", "grusse")
+    refused = await works.client.post(SPACES, json=body | {"name": 5}, headers=works.bearer)
+    assert (refused.status_code, refused.json()["error"]) == (400, "name must be a string")
+
+
+async def test_validation_tells_everything_at_once(works: House) -> None:
+    graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+    check = "/api/graph/validate"
+    good = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    assert (good["valid"], good["errors"], good["missing_classes"]) == (True, [], [])
+    assert (good["estimate"]["price_usd"], good["estimate"]["vram_gb"]) == ("0.04", 12.0)
+    assert good["missing_models"][0]["file"] == "animagine-xl-4.0.safetensors"
+    graph["5"]["inputs"] |= {"steps": 0, "sampler_name": "eulr"}
+    del graph["6"]["inputs"]["vae"]
+    bad = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    assert {each["type"] for each in bad["errors"]} == {
+        "value_smaller_than_min",
+        "value_not_in_list",
+        "required_input_missing",
+    }
+    graph["6"]["class_type"] = "VAEDecoder"
+    bad = (await works.client.post(check, json={"workflow": graph}, headers=works.bearer)).json()
+    assert (bad["valid"], bad["missing_classes"]) == (False, ["VAEDecoder"])
+
+
+async def test_two_graphs_are_compared(works: House) -> None:
+    a = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+    b = json.loads(json.dumps(a))
+    b["5"]["inputs"]["steps"] = 30
+    told = (await works.client.post("/api/graph/diff", json={"a": a, "b": b}, headers=works.bearer)).json()
+    assert [(each["input"], each["from"], each["to"]) for each in told["changed"]] == [("steps", 24, 30)]
+
+
+async def test_the_gateway_runs_spaces_too(works: House) -> None:
+    services = (await works.client.get("/api/services")).json()["services"]
+    assert {f"space:{slug}" for slug in COUNTS} <= {each["service"] for each in services}
+    body = {"service": "space:turbo-text-to-image", "prompt": "a boat", "width": 64, "height": 64}
+    told = (await works.client.post("/api/service", json=body, headers=works.bearer)).json()
+    assert (told["status"], told["cost"]) == ("succeeded", "0.04")
+
+
+async def test_whoever_follows_a_run_hears_of_each_node(works: House) -> None:
+    async def steps() -> list[tuple[str, str]]:
+        told = (await run(works, "stylized-text-to-image", prompt="a hut", width=64, height=64)).json()
+        assert told["status"] == "succeeded", told["error"]
+        text = (await works.client.get(told["urls"]["events"], headers=works.bearer)).text
+        frames = [
+            dict(line.split(": ", 1) for line in frame.splitlines()) for frame in text.split("\n\n") if frame
+        ]
+        nodes = [json.loads(frame["data"]) for frame in frames if frame["event"] == "node"]
+        assert all(set(each) == {"node", "class_type", "state", "progress"} for each in nodes)
+        assert {each["progress"] for each in nodes if each["state"] in ("finished", "cached")} == {1.0}
+        return [(each["node"], each["state"]) for each in nodes]
+
+    first = await steps()
+    graph = (await works.client.get(f"{SPACES}/stylized-text-to-image/download")).json()
+    for node_id in graph:
+        assert [state for node, state in first if node == node_id and state != "progress"] == [
+            "started",
+            "finished",
+        ]
+    assert {state for _, state in await steps()} == {"cached"}
+
+
+async def test_a_graph_has_a_limit_of_its_own(tmp_path: Path) -> None:
+    points = {"failpoints": "engine.run.graph-image=hang", "graph_limit_seconds": 0.5}
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
+        told = (await run(home, "turbo-text-to-image", prompt="a boat", width=64, height=64)).json()
+        assert (told["status"], told["cost"]) == ("failed", "0.00")
+        assert "longer than 0.5 seconds" in told["error"]
+        page = await home.client.get("/api/containers/predictions?model=graph-image", headers=home.bearer)
+        for child in page.json()["predictions"]:  # one, unless the machine was too busy to order it
+            ended = await home.product.pipeline.wait(await home.product.pipeline.any(child["id"]), 60)
+            assert str(ended.state) == "canceled"
+        assert await home.standing() == ("5.00", "0.00")
+
+
+SHOUT = '''
+import sixfold
+
+@sixfold.model(name="shout")
+def shout(text: str) -> str:
+    """Say it louder."""
+    return text.upper()
+'''
+SHOUTED = {
+    "1": {
+        "class_type": "SixfoldTemplate",
+        "inputs": {"template": "template:shout", "input": '{"text": "hello"}'},
+    },
+    "2": {"class_type": "PreviewAny", "inputs": {"source": ["1", 3]}},
+}
+
+
+async def test_a_node_runs_a_model_of_the_accounts_own_at_its_price(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "shout.py").write_text(SHOUT, "utf-8")
+    async with house(tmp_path, app_catalog.models_document(), driver="process") as home:
+        await home.product.shelf.look()
+        key = (await home.product.database.write(keys.create(home.operator.id, granted=rights.ALL))).api_key
+        body = {"workflow": SHOUTED, "name": "shouted"}
+        check, header = "/api/graph/validate", bearer(key)
+        told = (await home.client.post(check, json=body, headers=header)).json()
+        assert [(each["node_id"], each["model"]) for each in told["estimate"]["orders"]] == [("1", "shout")]
+        assert float(told["estimate"]["price_usd"]) > 0.01
+        assert (await home.client.post(SPACES, json=body, headers=header)).status_code == 201
+        told = (await run(home, "shouted", key)).json()
+        assert (told["status"], "HELLO" in str(told["output"])) == ("succeeded", True)
+        assert 0 < float(told["cost"]) < 0.01
+        told = (await home.client.post(check, json=body, headers=home.bearer)).json()
+        assert "There is no model shout" in told["estimate"]["unavailable"]
+        assert await home.faults() == ()
+
+
+FIVE = {
+    "1": {
+        "class_type": "SixfoldTextToImage",
+        "inputs": {"prompt": "a mill", "steps": 4, "seed": 1, "width": 64, "height": 64},
+    },
+    "2": {"class_type": "ImageInvert", "inputs": {"image": ["1", 0]}},
+    "3": {"class_type": "SaveImage", "inputs": {"images": ["2", 0], "filename_prefix": "negative"}},
+    "4": {"class_type": "UpscaleModelLoader", "inputs": {"model_name": "RealESRGAN_x2plus.safetensors"}},
+    "5": {"class_type": "ImageUpscaleWithModel", "inputs": {"upscale_model": ["4", 0], "image": ["2", 0]}},
+    "6": {"class_type": "SaveImage", "inputs": {"images": ["5", 0], "filename_prefix": "large"}},
+}
+
+
+async def test_a_space_whose_fifth_node_fails_is_free_and_pays_for_every_node_the_second_time(
+    tmp_path: Path,
+) -> None:
+    points = {"failpoints": "engine.run.upscaler=fail"}
+    async with house(tmp_path, app_catalog.models_document(), **points) as home:
+        answer = await home.client.post(SPACES, json={"workflow": FIVE, "name": "five"}, headers=home.bearer)
+        assert answer.status_code == 201
+        told = (await run(home, "five")).json()
+        assert (told["status"], told["cost"]) == ("failed", "0.00")
+        assert told["error"].startswith("ImageUpscaleWithModel (node 5): ")
+        assert await home.standing() == ("5.00", "0.00")
+        header, settings = home.bearer, replace(home.product.settings, failpoints="")
+    product = bootstrap.build(settings, app_catalog.models_document())
+    async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
+        told = (await visitor.post(f"{SPACES}/five/run", json={}, headers=header)).json()
+        assert (told["status"], len(told["output"])) == ("succeeded", 2)
+        assert ("cached" in told["logs"], "node 1 " in told["logs"]) == (False, True)
+        page = await visitor.get("/api/containers/predictions?limit=50", headers=header)
+        parts = [each for each in page.json()["predictions"] if each["parent_id"] == told["id"]]
+        assert len(parts) == 2
+        assert sum(float(each["cost"]) for each in parts) == pytest.approx(float(told["cost"]))
+        account = (await visitor.get("/api/account", headers=header)).json()
+        assert float(account["balance_usd"]) == pytest.approx(5 - float(told["cost"]))
+
+
+WAVES = {
+    "1": {"class_type": "EmptyImage", "inputs": {"width": 32, "height": 16, "batch_size": 3, "color": 4096}},
+    "2": {
+        "class_type": "SaveAnimatedWEBP",
+        "inputs": {
+            "images": ["1", 0],
+            "filename_prefix": "waves",
+            "fps": 6.0,
+            "lossless": True,
+            "quality": 80,
+            "method": "default",
+        },
+    },
+}
+EDITED = {
+    "nodes": [
+        {
+            "id": 1,
+            "type": "EmptyImage",
+            "inputs": [],
+            "outputs": [{"name": "IMAGE", "type": "IMAGE", "links": [1]}],
+            "widgets_values": [48, 24, 1, 255],
+        },
+        {
+            "id": 2,
+            "type": "ImageInvert",
+            "inputs": [{"name": "image", "type": "IMAGE", "link": 1}],
+            "outputs": [{"name": "IMAGE", "type": "IMAGE", "links": [2]}],
+            "widgets_values": [],
+        },
+        {
+            "id": 3,
+            "type": "SaveImage",
+            "inputs": [{"name": "images", "type": "IMAGE", "link": 2}],
+            "outputs": [],
+            "widgets_values": ["edited"],
+        },
+    ],
+    "links": [[1, 1, 0, 2, 0, "IMAGE"], [2, 2, 0, 3, 0, "IMAGE"]],
+    "version": 0.4,
+}
+
+
+async def test_an_animated_webp_and_an_editors_document_become_spaces_that_run(works: House) -> None:
+    body = {"workflow": WAVES, "name": "waves"}
+    assert (await works.client.post(SPACES, json=body, headers=works.bearer)).status_code == 201
+    told = (await run(works, "waves")).json()
+    assert (told["status"], told["cost"]) == ("succeeded", "0.00")
+    made = (await works.client.get(told["output"]["url"])).content
+    waves = Image.open(io.BytesIO(made))
+    assert (waves.format, waves.size) == ("WEBP", (32, 16))
+    assert json.loads(waves.getexif()[0x0110].removeprefix("prompt:")) == WAVES
+    answer = await works.client.post(f"{SPACES}?name=again", content=made, headers=works.bearer)
+    assert (answer.status_code, answer.json()["workflow"]) == (201, WAVES)
+    own = await works.client.get(f"{SPACES}/again/download", headers=works.bearer)
+    assert (own.content, own.headers["content-type"]) == (made, "image/webp")
+    given = {each["name"]: each["default"] for each in answer.json()["apiInputs"]}
+    told = (await run(works, "again", width=given["width"] * 2)).json()
+    assert (await picture(works, told)).size == (64, 16)
+    answer = await works.client.post(
+        SPACES, json={"workflow": EDITED, "name": "edited"}, headers=works.bearer
+    )
+    assert (answer.status_code, answer.json()["nodeCount"]) == (201, 3)
+    stored = await works.client.get(f"{SPACES}/edited/download", headers=works.bearer)
+    assert json.loads(stored.content) == EDITED
+    told = (await run(works, "edited", width=20)).json()
+    inverted = await picture(works, told)
+    assert (inverted.size, inverted.getpixel((3, 3))) == ((20, 24), (255, 255, 0))

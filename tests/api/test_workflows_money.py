@@ -1,0 +1,204 @@
+"""What graphs cost where only their run knows what they order: held at its dearest, charged as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import House, house, small_models
+from tests.api.test_comfyui_face import PAINT, node
+from tests.harness.charge_recomputation import micros, recomputed
+
+SPACES = "/api/graph/spaces"
+MANY = {"width": 32, "height": 16, "batch_size": 3, "color": 4096}
+
+
+@pytest.fixture
+async def dots(tmp_path: Path) -> AsyncIterator[House]:
+    """A server whose models all give dots; its graphs are real."""
+    document = small_models()
+    graph = app_catalog.models_document()["engines"]["graph"]
+    whole = {**document, "engines": {**document["engines"], "graph": graph}}
+    async with house(tmp_path, whole) as home:
+        yield home
+
+
+def said_late(text: str) -> dict[str, Any]:
+    """Nodes whose last one gives a text that nobody knows before the run."""
+    return {
+        "1": node("PrimitiveString", value=text),
+        "2": node("SixfoldSaveText", text=["1", 0], filename_prefix="said"),
+    }
+
+
+def templated(model: str, **given: Any) -> dict[str, Any]:
+    """A graph that runs a template by inputs that only the run knows."""
+    linked = node("SixfoldTemplate", template=f"template:{model}", input=["2", 0])
+    return {**said_late(json.dumps(given)), "3": linked}
+
+
+async def estimated(home: House, graph: Any) -> Any:
+    """What is said before a run."""
+    answer = await home.client.post("/api/graph/validate", json={"workflow": graph}, headers=home.bearer)
+    return answer.json()
+
+
+async def ran(home: House, graph: Any) -> Any:
+    """A run of a graph as a space of one's own, with what was held for it."""
+    body = {"workflow": graph, "name": "one"}
+    answer = await home.client.post(SPACES, json=body, headers=home.bearer)
+    assert answer.status_code == 201, answer.text
+    space = f"{SPACES}/{answer.json()['slug']}/run"
+    told = (await home.client.post(space, json={}, headers=home.bearer)).json()
+    assert "id" in told, told
+    whole = await home.product.pipeline.any(told["id"])
+    return {**told, "held": whole.price}
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "most", "cost"),
+    [
+        ("video-text", {"prompt": "a lake", "duration": 2}, "0.96", "0.096"),
+        ("video-text", {"prompt": "a lake", "duration": 20}, "0.96", "0.96"),
+        ("video-c", {"prompt": "a lake"}, "1.44", "0.36"),
+        ("anime", {"prompt": "a lake", "num_images": 3}, "0.056", "0.021"),
+        ("photoreal", {"prompt": "a lake", "resolution": "4K"}, "0.15", "0.15"),
+        ("photoreal", {"prompt": "a lake"}, "0.15", "0.07"),
+        ("ra1", {"prompt": "a lake"}, "0.04", "0.04"),
+    ],
+)
+async def test_inputs_that_only_the_run_knows_are_held_at_their_dearest(
+    dots: House, model: str, given: dict[str, Any], most: str, cost: str
+) -> None:
+    graph = templated(model, **given)
+    told = await estimated(dots, graph)
+    assert (told["valid"], told["estimate"]["price_usd"]) == (True, most)
+    ended = await ran(dots, graph)
+    assert (ended["status"], ended["cost"]) == ("succeeded", cost)
+    charge = ended["receipt"][-1]["charge"]
+    assert (recomputed(charge), charge["lines"][0]["unit"]) == (micros(cost), model)
+    assert ended["held"] == round(float(most) * 1_000_000)
+    assert await dots.standing() == (f"{5 - float(cost):.3f}".removesuffix("0"), "0.00")
+    assert await dots.faults() == ()
+
+
+async def test_sizes_counts_and_seeds_of_our_own_nodes_may_come_from_the_run(dots: House) -> None:
+    sizes = {
+        "1": node("LoadImage", image="example.png"),
+        "2": node("GetImageSize", image=["1", 0]),
+    }
+    painted = node(
+        "SixfoldTextToImage", prompt="a lake", steps=["2", 2], seed=["2", 0], width=["2", 0], height=["2", 1]
+    )
+    styled = node("SixfoldEdgeStyle", image=["3", 0], prompt="ink", strength=0.5, steps=3, seed=["2", 2])
+    graph = {
+        **sizes,
+        "3": painted,
+        "4": styled,
+        "5": node("SaveImage", images=["4", 0], filename_prefix="ink"),
+    }
+    assert (await estimated(dots, graph))["estimate"]["price_usd"] == "0.08"
+    ended = await ran(dots, graph)
+    assert (ended["status"], ended["cost"]) == ("succeeded", "0.08"), ended["error"]
+
+
+async def test_a_list_whose_length_only_the_run_knows_is_held_as_long_as_it_may_be(dots: House) -> None:
+    graph = {
+        "1": node("EmptyImage", **MANY),
+        "2": node("RebatchImages", images=["1", 0], batch_size=1),
+        "3": node("SixfoldEdgeStyle", image=["2", 0], prompt="ink", strength=0.5, steps=3, seed=1),
+        "4": node("SaveImage", images=["3", 0], filename_prefix="ink"),
+    }
+    [row] = (await estimated(dots, graph))["estimate"]["orders"]
+    assert row == {
+        "node_id": "3",
+        "node_ids": ["3"],
+        "model": "graph-restyle",
+        "count": 64,
+        "price_usd": "2.56",
+    }
+    ended = await ran(dots, graph)
+    assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.12", 3)
+
+
+async def test_latents_in_a_list_are_pictures_as_others_are(dots: House) -> None:
+    graph = {
+        **PAINT,
+        "5": node("EmptyLatentImage", width=96, height=64, batch_size=2),
+        "r": node("RebatchLatents", latents=["3", 0], batch_size=1),
+        "8": node("VAEDecode", samples=["r", 0], vae=["4", 2]),
+    }
+    assert (await estimated(dots, graph))["estimate"]["price_usd"] == "0.08"
+    ended = await ran(dots, graph)
+    assert (ended["status"], ended["cost"], len(ended["output"])) == ("succeeded", "0.08", 2), ended["error"]
+
+
+async def test_no_order_goes_beyond_what_was_held(dots: House) -> None:
+    """A switch that only the run turns, towards what is dearer than what was held."""
+    graph = {
+        **said_late("yes"),
+        "s": node("StringContains", string=["2", 0], substring="no", case_sensitive=True),
+        "5": node("EmptyLatentImage", width=96, height=64, batch_size=1),
+        "6b": node("EmptyLatentImage", width=96, height=64, batch_size=5),
+        "4": PAINT["4"],
+        "6": PAINT["6"],
+        "7": PAINT["7"],
+        "3": node("KSampler", **{**PAINT["3"]["inputs"], "latent_image": ["w", 0]}),
+        "w": node("ComfySwitchNode", switch=["s", 0], on_false=["6b", 0], on_true=["5", 0]),
+        "8": PAINT["8"],
+        "9": PAINT["9"],
+    }
+    assert (await estimated(dots, graph))["estimate"]["price_usd"] == "0.04"
+    ended = await ran(dots, graph)
+    assert (ended["status"], ended["cost"]) == ("failed", "0.00")
+    assert ended["error"] == "VAEDecode (node 8): it would cost more than the 0.04 USD held for this graph"
+    assert await dots.standing() == ("5.00", "0.00")
+    assert await dots.faults() == ()
+
+
+async def test_which_model_works_is_known_before_the_run(dots: House) -> None:
+    graph = {**said_late("template:ra1"), "3": node("SixfoldTemplate", template=["2", 0], input="{}")}
+    told = await estimated(dots, graph)
+    sentence = "SixfoldTemplate (node 3): which model does the work has to be known before the run"
+    assert told["estimate"]["unavailable"] == sentence
+    refused = await dots.client.post("/prompt", json={"prompt": graph}, headers=dots.bearer)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (400, sentence)
+    broken = {"3": node("SixfoldTemplate", template="template:ra1", input="{")}
+    refused = await dots.client.post("/prompt", json={"prompt": broken}, headers=dots.bearer)
+    assert (refused.status_code, "no JSON" in refused.text) == (400, True)
+
+
+async def test_a_graph_that_runs_a_graph_is_refused(dots: House) -> None:
+    graph = {"1": node("SixfoldTemplate", template="template:space:round", input="{}")}
+    body = {"workflow": graph, "name": "round"}
+    assert (await dots.client.post(SPACES, json=body, headers=dots.bearer)).status_code == 201
+    refused = await dots.client.post(f"{SPACES}/round/run", json={}, headers=dots.bearer)
+    assert (refused.status_code, refused.json()["code"]) == (400, "bad_request"), refused.text
+
+
+async def test_nodes_that_order_the_same_are_told_in_one_row(dots: House) -> None:
+    graph = {
+        f"{at}": node("SixfoldTextToImage", prompt="x", steps=1, seed=at, width=64, height=64)
+        for at in range(64)
+    }
+    graph |= {f"s{at}": node("PreviewImage", images=[f"{at}", 0]) for at in range(64)}
+    told = (await estimated(dots, graph))["estimate"]
+    [row] = told["orders"]
+    assert (row["node_id"], row["count"], len(row["node_ids"])) == ("0", 64, 64)
+    assert row["price_usd"] == told["price_usd"] == "2.56"
+
+
+async def test_wrong_types_and_wrong_ranges_are_named_together(dots: House) -> None:
+    given = {"prompt": "x", "width": "wide", "steps": 0, "cfg": 1000, "seed": 1.5, "height": 64}
+    space = f"{SPACES}/stylized-text-to-image/run"
+    refused = await dots.client.post(space, json={"input": given}, headers=dots.bearer)
+    named = [each["input"] for each in refused.json()["errors"]]
+    assert (refused.status_code, sorted(named)) == (400, ["cfg", "seed", "steps", "width"])
+    body = {"service": "space:stylized-text-to-image", "steps": 0, "cfg": "much"}
+    refused = await dots.client.post("/api/service", json=body, headers=dots.bearer)
+    assert {each["input"] for each in refused.json()["errors"]} == {"prompt", "cfg", "steps"}

@@ -1,0 +1,226 @@
+"""Graphs with classes that only a ComfyUI has: sent there as they are, brought back, and paid as here."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.tenants import Tenant
+from tests.api.app_fixture import House, house
+from tests.api.test_comfyui_face import PAINT, node
+from tests.fakes.comfyui import Comfy, comfyui
+
+SPACES = "/api/graph/spaces"
+TINT = {
+    "1": node("LoadImage", image="mine.png"),
+    "2": node("CustomTint", image=["1", 0], strength=0.5),
+    "3": node("SaveImage", images=["2", 0], filename_prefix="art/tinted"),
+}
+CHECKPOINT = {"ckpt_name": "sd_xl_base_1.0.safetensors"}
+PAINT_AND_TINT = {
+    **PAINT,
+    "4": node("CheckpointLoaderSimple", **CHECKPOINT),
+    "10": node("CustomTint", image=["8", 0], strength=0.5),
+    "9": node("SaveImage", filename_prefix="made", images=["10", 0]),
+}
+
+
+@dataclass
+class Both:
+    """A server, and the ComfyUI that it uses."""
+
+    home: House
+    comfy: Comfy
+
+    async def imported(self, graph: Any, name: str) -> Any:
+        """A graph as a space of the first account's."""
+        body = {"workflow": graph, "name": name}
+        answer = await self.home.client.post(SPACES, json=body, headers=self.home.bearer)
+        assert answer.status_code == 201
+        return answer.json()
+
+    async def run(self, slug: str, wait: float = 60, **given: Any) -> Any:
+        """A run of a space."""
+        body = {"input": given, "wait": wait}
+        return await self.home.client.post(f"{SPACES}/{slug}/run", json=body, headers=self.home.bearer)
+
+
+@pytest.fixture
+async def two(tmp_path: Path) -> AsyncIterator[Both]:
+    async with (
+        comfyui() as comfy,
+        house(tmp_path, app_catalog.models_document(), comfyui_url=comfy.url) as home,
+    ):
+        yield Both(home, comfy)
+
+
+def png(colour: str = "blue") -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (40, 24), colour).save(out, "PNG")
+    return out.getvalue()
+
+
+async def test_a_graph_runs_there_as_it_is_with_its_files_and_comes_back(two: Both) -> None:
+    file = {"image": ("mine.png", png(), "image/png")}
+    await two.home.client.post("/upload/image", files=file, headers=two.home.bearer)
+    space = await two.imported(TINT, "tint")
+    assert (space["verification"]["status"], space["kind"]) == ("api-validated", "image")
+    assert space["customNodes"] == ["http://127.0.0.1:8600/object_info/CustomTint"]
+    told = (await two.run("tint", strength=0.25)).json()
+    assert (told["status"], told["cost"], told["quality"]) == ("succeeded", "0.00", "full")
+    picture = Image.open(io.BytesIO((await two.home.client.get(told["output"]["url"])).content))
+    assert (picture.size, picture.getpixel((5, 5))) == ((40, 24), (64, 0, 191))
+    [entry] = two.comfy.history.values()
+    sent = entry["prompt"][2]
+    assert sent["2"]["inputs"] == {"image": ["1", 0], "strength": 0.25}
+    assert sent["1"]["inputs"]["image"].startswith("sixfold-")
+    assert ("input", sent["1"]["inputs"]["image"]) in two.comfy.files
+    text = (await two.home.client.get(told["urls"]["events"], headers=two.home.bearer)).text
+    states = [json.loads(line[6:]) for line in text.splitlines() if '"class_type"' in line]
+    assert [each["state"] for each in states if each["node"] == "2"] == [
+        "started",
+        "progress",
+        "progress",
+        "finished",
+    ]
+    given = (await two.run("tint", image=f"data:image/png;base64,{_base64(png('lime'))}")).json()
+    picture = Image.open(io.BytesIO((await two.home.client.get(given["output"]["url"])).content))
+    assert picture.getpixel((5, 5)) == (128, 128, 0)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+async def test_it_is_held_once_and_costs_what_the_same_nodes_cost_here(two: Both) -> None:
+    check = {"workflow": PAINT_AND_TINT}
+    told = (await two.home.client.post("/api/graph/validate", json=check, headers=two.home.bearer)).json()
+    assert (told["valid"], told["errors"], told["estimate"]["price_usd"]) == (True, [], "0.04")
+    await two.imported(PAINT_AND_TINT, "paint")
+    told = (await two.run("paint", text="a lake")).json()
+    assert (told["status"], told["cost"]) == ("succeeded", "0.04")
+    assert two.comfy.ran.count("KSampler") == 1
+    page = await two.home.client.get("/api/containers/predictions", headers=two.home.bearer)
+    assert [each["model"] for each in page.json()["predictions"]] == ["space:paint"]
+    again = (await two.run("paint", text="a lake")).json()
+    assert (again["status"], again["cost"]) == ("succeeded", "0.00")
+    two.comfy.old = True  # what it had kept it does not tell over its socket
+    old = (await two.run("paint", text="a lake")).json()
+    assert (old["status"], old["output"]["content_type"]) == ("succeeded", "image/png")
+    assert await two.home.standing() == ("4.96", "0.00")
+    assert await two.home.faults() == ()
+
+
+async def test_a_client_of_comfyui_sees_the_run_as_its_own(two: Both) -> None:
+    hub, client = two.home.product.workshop.hub, two.home.client
+    await two.home.product.workshop.look()
+    assert "CustomTint" in (await client.get("/object_info/CustomTint")).json()
+    graph = {**PAINT_AND_TINT, "11": node("SaveImageWebsocket", images=["10", 0])}
+    with hub.open(Tenant(two.home.operator.id, keyless=True), "me") as heard:
+        taken = await client.post("/prompt", json={"prompt": graph, "client_id": "me"})
+        assert taken.status_code == 200, taken.text
+        prompt_id, kinds, pictures = taken.json()["prompt_id"], [], []
+        async with asyncio.timeout(60):
+            while not kinds or kinds[-1] != ("executing", None):
+                heard_next = await heard.next()
+                if isinstance(heard_next, bytes):
+                    pictures.append(heard_next)
+                else:
+                    message = json.loads(heard_next)
+                    kinds.append((message["type"], message["data"].get("node")))
+    assert ("progress", "3") in kinds
+    assert ("executing", "10") in kinds
+    assert ("executed", "9") in kinds
+    assert ("execution_success", None) in kinds
+    assert Image.open(io.BytesIO(pictures[-1][8:])).size == (96, 64)
+    entry = (await client.get(f"/history/{prompt_id}")).json()[prompt_id]
+    [image] = entry["outputs"]["9"]["images"]
+    seen = await client.get("/view", params=image)
+    assert Image.open(io.BytesIO(seen.content)).size == (96, 64)
+    refused = await client.post(
+        "/prompt", json={"prompt": {**PAINT_AND_TINT, "10": node("CustomTint", image=["8", 0], strength=3)}}
+    )
+    assert refused.json()["node_errors"]["10"]["errors"][0]["type"] == "value_bigger_than_max"
+
+
+async def test_a_canceled_run_is_interrupted_there_and_free(two: Both) -> None:
+    await two.imported(PAINT_AND_TINT, "paint")
+    hold = two.comfy.hold("KSampler")
+    told = (await two.run("paint", wait=0, text="a lake")).json()
+    await hold.reached.wait()
+    await two.home.client.post(told["urls"]["cancel"], headers=two.home.bearer)
+    async with asyncio.timeout(60):
+        while not two.comfy.called("/interrupt"):  # noqa: ASYNC110  # the fake has no event for it
+            await asyncio.sleep(0.01)
+    hold.go.set()
+    ended = await two.home.product.pipeline.wait(await two.home.product.pipeline.any(told["id"]), 60)
+    assert (str(ended.state), ended.cost) == ("canceled", 0)
+    assert await two.home.standing() == ("5.00", "0.00")
+
+
+async def test_a_node_that_fails_there_is_named_and_free(two: Both) -> None:
+    await two.imported(PAINT_AND_TINT, "paint")
+    two.comfy.raises["CustomTint"] = ("ValueError", "The tint is /srv/models/off.")
+    told = (await two.run("paint", text="a lake")).json()
+    assert (told["status"], told["cost"]) == ("failed", "0.00")
+    assert told["error"] == "CustomTint (node 10): The tint is off."
+    assert await two.home.standing() == ("5.00", "0.00")
+
+
+async def test_what_neither_has_and_what_only_both_have_together_is_refused_at_once(two: Both) -> None:
+    unknown = {**TINT, "4": node("Nowhere", image=["2", 0])}
+    check = "/api/graph/validate"
+    told = await two.home.client.post(check, json={"workflow": unknown}, headers=two.home.bearer)
+    assert told.json()["missing_classes"] == ["Nowhere"]
+    mixed = {**TINT, "4": node("SixfoldSaveText", text="words")}
+    told = await two.home.client.post(check, json={"workflow": mixed}, headers=two.home.bearer)
+    assert told.json()["missing_classes"] == ["SixfoldSaveText"]
+    sentences = {"unknown": "The connected ComfyUI lacks them too", "mixed": "a graph is not divided"}
+    for name, graph in (("unknown", unknown), ("mixed", mixed)):
+        await two.imported(graph, name)
+        refused = await two.run(name, image="data:image/png;base64," + base64.b64encode(png()).decode())
+        assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+        assert sentences[name] in refused.json()["error"]
+        assert "SIXFOLD_COMFYUI_URL" not in refused.json()["error"]  # one is there
+
+
+async def test_without_a_comfyui_the_classes_are_told_with_what_unlocks_them(tmp_path: Path) -> None:
+    async with house(tmp_path, app_catalog.models_document()) as home:
+        body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}
+        space = await home.client.post(SPACES, json=body, headers=home.bearer)
+        assert space.json()["verification"]["status"] == "unverified"
+        refused = await home.client.post(f"{SPACES}/tint/run", json={}, headers=home.bearer)
+        assert (refused.status_code, refused.json()["code"]) == (503, "engine_unavailable")
+        assert "CustomTint" in refused.json()["error"]
+        assert "SIXFOLD_COMFYUI_URL" in refused.json()["error"]
+
+
+async def test_on_a_public_address_strangers_graphs_reach_the_comfyui_only_where_that_is_allowed(
+    tmp_path: Path,
+) -> None:
+    body = {"workflow": {**TINT, "1": node("LoadImage", image="example.png")}, "name": "tint"}
+    public = {"public_url": "https://sixfold.example", "previews": "allow"}
+    for allowed, status in (("", 503), ("allow", 200)):
+        folder = tmp_path / f"data{allowed}"
+        folder.mkdir()
+        changes = {**public, "comfyui_graphs": allowed}
+        async with (
+            comfyui() as comfy,
+            house(folder, app_catalog.models_document(), comfyui_url=comfy.url, **changes) as home,
+        ):
+            visitor = home.visitor("203.0.113.9", "https://sixfold.example")
+            await visitor.post(SPACES, json=body, headers=home.bearer)
+            told = await visitor.post(f"{SPACES}/tint/run", json={}, headers=home.bearer)
+            assert told.status_code == status, told.text
+            assert allowed or "SIXFOLD_COMFYUI_GRAPHS=allow" in told.json()["error"]
+            await visitor.aclose()

@@ -1,0 +1,59 @@
+"""What is wrong with a request is told before what is missing here: 400, then 503."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.app_fixture import house
+
+RUN, TRAIN = "/api/containers/run", "/api/training"
+
+
+def talk(**given: Any) -> dict[str, Any]:
+    """A conversation that no engine here can lead."""
+    return {"model": "speech-to-speech", "input": {"task": "chat", "text": "hi", **given}}
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    (RUN, talk(history="nonsense"), "history"),
+    (RUN, talk(history='{"role":"user","text":"hi"}'), "history"),
+    (RUN, talk(history='[{"role":"user"}]'), "history"),
+    (RUN, talk(history=[{"role": "nobody", "text": "hi"}]), "history"),
+    (RUN, talk(audio="nonsense"), "audio"),
+    (TRAIN, {"name": "mine", "images": ["nonsense"]}, "images"),
+    (TRAIN, {"name": "mine", "images": ["https://example.com/a.png", "ftp://example.com/b.png"]}, "images"),
+    (TRAIN, {"name": "mine", "images": [5]}, "images"),
+]
+MISSING: list[tuple[str, dict[str, Any]]] = [
+    (RUN, talk(history='[{"role":"user","text":"hi"}]')),
+    (RUN, talk(history=[{"role": "assistant", "text": "hello"}])),
+    (RUN, talk(history="  ")),
+    (TRAIN, {"name": "mine", "images": ["https://example.com/a.png"]}),
+]
+
+
+async def refused(folder: Path, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Why a request is refused."""
+    async with house(folder) as home:
+        answer = await home.client.post(path, json=body, headers=home.bearer)
+        return answer.status_code, answer.json()
+
+
+@pytest.mark.parametrize(("path", "body", "name"), WRONG)
+async def test_what_no_engine_could_use_is_refused_by_its_name(
+    tmp_path: Path, path: str, body: dict[str, Any], name: str
+) -> None:
+    status, told = await refused(tmp_path, path, body)
+    assert (status, told["code"]) == (400, "invalid_input")
+    assert name in told["error"]
+
+
+@pytest.mark.parametrize(("path", "body"), MISSING)
+async def test_what_could_be_used_waits_for_an_engine(
+    tmp_path: Path, path: str, body: dict[str, Any]
+) -> None:
+    status, told = await refused(tmp_path, path, body)
+    assert (status, told["code"]) == (503, "engine_unavailable")

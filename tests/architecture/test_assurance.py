@@ -1,0 +1,121 @@
+"""Every promise of safety and money names tests that are there, and stands on the page."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import source
+from tools import assurance
+
+ENDS = """
+import pytest
+@pytest.fixture
+def torn():
+    yield
+    assert False
+@pytest.mark.parametrize("number", [1, 2])
+def test_passes(number): assert number
+def test_fails(): assert False
+def test_fails_behind(torn): assert True
+@pytest.mark.skip(reason="no")
+def test_lacks(): assert False
+"""
+FILE = "tests/test_ends.py"
+
+
+def test_each_promise_names_tests_that_are_there() -> None:
+    for promise in assurance.promises():
+        assert promise.of in assurance.TITLES
+        assert promise.tests, promise.about
+        for test in promise.tests:
+            name, _, function = test.partition("::")
+            found = {node.name for node in source.functions(name)}
+            assert not function or function in found, test
+            assert function or any(each.startswith("test_") for each in found), test
+
+
+def test_each_promise_stands_on_the_page() -> None:
+    text = source.text("docs/reference/assurance.md")
+    missing = [promise.about for promise in assurance.promises() if f"| {promise.about} |" not in text]
+    assert not missing, f"`make assurance` writes the page anew: it lacks {missing}"
+
+
+def test_what_is_counted_is_there() -> None:
+    for promise in assurance.promises():
+        assert all(assurance.count(place) for place in promise.counts.values()), promise.about
+
+
+@pytest.fixture(scope="module", params=[[], ["-n", "2"]], ids=["alone", "by two"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> assurance.Run:
+    """A small suite's own run, as its report tells of it."""
+    folder = tmp_path_factory.mktemp("suite")
+    (folder / FILE).parent.mkdir()
+    (folder / FILE).write_text(ENDS)
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir=.",
+        "--junitxml=report.xml",
+    ]
+    done = subprocess.run([*words, *request.param], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return assurance.told(folder / "report.xml")
+
+
+def _promise(*tests: str) -> assurance.Promise:
+    return assurance.Promise("money", "what", "none", list(tests))
+
+
+def test_a_promise_finds_its_checks_in_any_run_of_them(run: assurance.Run) -> None:
+    rows = [
+        _promise(f"{FILE}::test_passes"),
+        _promise(FILE),
+        _promise(f"{FILE}::test_lacks"),
+        _promise("tests/other.py"),
+    ]
+    assurance.judge(rows, [run])
+    assert [dict(row.found) for row in rows] == [
+        {"passed": 2},
+        {"passed": 2, "failed": 2, "skipped": 1},
+        {"skipped": 1},
+        {},
+    ]
+    assert [row.kept for row in rows] == [True, False, False, False]
+    assert {test for row in rows for test in row.tests}.difference(run.tests()) == {"tests/other.py"}
+
+
+def test_the_page_says_which_runs_it_is_of(run: assurance.Run) -> None:
+    later = assurance.Run(datetime(2031, 5, 6, 1, tzinfo=UTC), [("tests/other.py::test_x", "passed")])
+    rows = [_promise(f"{FILE}::test_passes")]
+    assurance.judge(rows, [run, later])
+    text = assurance.page(rows, [run, later])
+    day = run.began.astimezone(UTC).date()
+    assert f"What was run: 5 checks on {day}: 2 failed, 1 skipped; 1 checks on 2031-05-06: 0 failed" in text
+    assert f"| what | none | 2 checks, 0 failed | `{FILE}` |" in text
+
+
+def test_a_source_that_is_newer_than_a_run_is_found(tmp_path: Path) -> None:
+    began = datetime.now(UTC)
+    for name, age in (
+        ("src/old.py", 9),
+        ("tests/old.py", 9),
+        ("src/__pycache__/new.pyc", -9),
+        ("docs/new.md", -9),
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        moment = (began - timedelta(seconds=age)).timestamp()
+        os.utime(path, (moment, moment))
+    assert assurance.changed_since(began, tmp_path) is None
+    assert assurance.changed_since(began - timedelta(seconds=10), tmp_path) is not None

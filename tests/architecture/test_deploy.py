@@ -1,0 +1,205 @@
+"""What lies in deploy/ is read by the programs that it is for, as far as they are on this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from dataclasses import fields
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sixfold import settings
+from sixfold.core.gateway.gateway import Counts
+from sixfold.web.metrics import Metrics
+from tests.architecture import source
+from tools import container_smoke_test as images_tool
+
+DEPLOY = source.ROOT / "deploy"
+DEFAULTS = {field.name: field.default for field in fields(settings.Settings)}
+KNOWN = {f"SIXFOLD_{name.upper()}" for name in DEFAULTS}
+
+
+def steps() -> list[tuple[str, str]]:
+    """The Dockerfile's instructions, with continued lines put together."""
+    text = re.sub(r"\\\n", " ", re.sub(r"^#.*\n", "", source.text("deploy/Dockerfile"), flags=re.MULTILINE))
+    pairs = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
+    return [(word, " ".join(rest.split())) for word, rest in pairs]
+
+
+def composed() -> dict[str, Any]:
+    return yaml.safe_load(source.text("deploy/compose/compose.yaml"))
+
+
+def test_the_image_is_made_of_files_that_are_there_and_runs_as_nobody_special() -> None:
+    found = steps()
+    kept = {
+        line.strip()[1:]
+        for line in source.text("deploy/Dockerfile.dockerignore").splitlines()
+        if line[0] == "!"
+    }
+    copied = [rest.split()[:-1] for word, rest in found if word == "COPY" and not rest.startswith("--from")]
+    for name in chain.from_iterable(copied):
+        assert (source.ROOT / name).exists(), name
+        assert any(Path(name).match(pattern) for pattern in kept), f"{name} is ignored"
+    assert [rest for word, rest in found if word == "USER"] == ["10001"]
+    last = [word for word, _ in found]
+    assert "RUN" not in last[last.index("USER") :], "nothing is done to the image after its user is chosen"
+    project = tomllib.loads(source.text("pyproject.toml"))["project"]
+    (extras,) = (rest.partition("=")[2] for word, rest in found if word == "ARG")
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    said = dict(found)
+    assert json.loads(said["ENTRYPOINT"])[0] in project["scripts"]
+    assert json.loads(said["HEALTHCHECK"].partition("CMD ")[2])[0] == "python"
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    for path in sorted(DEPLOY.rglob("*")):
+        if path.is_file():
+            named = set(re.findall(r"SIXFOLD_[A-Z_]+[A-Z]", path.read_text()))
+            assert named <= KNOWN, (path.name, named - KNOWN)
+
+
+def test_every_path_that_a_probe_asks_is_one_of_ours() -> None:
+    asked = re.findall(r"path: (/\w+)", source.text("deploy/kubernetes/sixfold.yaml"))
+    (healthy,) = (rest for word, rest in steps() if word == "HEALTHCHECK")
+    asked += re.findall(r"127\.0\.0\.1:8600(/\w+)", healthy)
+    assert len(asked) == 4
+    assert set(asked) <= set(source.text("src/sixfold/api/platform/routes.py").split('"')), asked
+
+
+def test_the_compose_file_hangs_together() -> None:
+    document = composed()
+    services: dict[str, dict[str, Any]] = document["services"]
+    for name, service in services.items():
+        assert set(service.get("depends_on", ())) <= set(services), name
+        for secret in service.get("secrets", ()):
+            assert secret["source"] in document["secrets"]
+        for volume in service.get("volumes", ()):
+            where = volume.partition(":")[0]
+            assert where in document["volumes"] or (DEPLOY / "compose" / where).exists(), volume
+        for other, wanted in service.get("depends_on", {}).items() if "store" in service else ():
+            assert "healthcheck" in services[other] or wanted != {"condition": "service_healthy"}
+    assert {services[name]["command"][0] for name in ("server-1", "server-2")} == {"serve"}
+
+
+OWN_IMAGE = "sixfold"  # built from this checkout, so it has no tag of a registry
+IMAGE = re.compile(r"(?:^|/)[\w.-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64})?$")
+
+
+def images() -> list[tuple[str, str]]:
+    """Every image that deploy/ and its check take from a registry, with the file that names it."""
+    found: list[tuple[str, str]] = []
+    for path in sorted(DEPLOY.rglob("*")):
+        text = path.read_text() if path.is_file() else ""
+        if path.suffix == ".yaml":
+            found += [(path.name, name) for name in re.findall(r"^[\s-]*image:\s*(\S+)", text, re.MULTILINE)]
+        elif path.name == "Dockerfile":
+            stages = set(re.findall(r"^FROM .* AS (\S+)", text, re.MULTILINE))
+            names = re.findall(r"^FROM (?:--\S+ )*(\S+)", text, re.MULTILINE)
+            found += [(f"{path.parent.name}/Dockerfile", name) for name in names if name not in stages]
+        elif path.suffix == ".sh":
+            command = r"(?:docker|podman) (?:run|pull) .*?(\S+)$"
+            found += [(path.name, name) for name in re.findall(command, text, re.MULTILINE)]
+    return [(file, name) for file, name in found if name != OWN_IMAGE]
+
+
+def pinned(name: str) -> bool:
+    """Whether an image's name has a digest, or a tag other than `latest`."""
+    found = IMAGE.search(name)
+    return "@sha256:" in name or (found is not None and found["tag"] not in (None, "latest"))
+
+
+def test_every_image_of_a_registry_has_a_tag_other_than_latest_or_a_digest() -> None:
+    assert {name for _, name in images()} >= {"nginx:1.28-alpine", "postgres:18-alpine", "python:3.11-slim"}
+    assert [(file, name) for file, name in images() if not pinned(name)] == []
+    for name in ("minio/minio", "minio/minio:latest", "host:5000/store", "host:5000/store:latest"):
+        assert not pinned(name)
+    assert pinned("host:5000/store:2.1")
+    assert pinned(f"minio/minio@sha256:{'0' * 64}")
+
+
+def test_the_check_of_the_compose_file_stands_in_for_the_images_that_it_names() -> None:
+    taken = {service["image"] for service in composed()["services"].values()} - {OWN_IMAGE}
+    known = set(images_tool.STAND_INS.values())
+    assert {name.removeprefix("docker.io/").removeprefix("library/") for name in known} == taken
+
+
+def test_only_servers_reach_the_store_of_the_compose_file() -> None:
+    services: dict[str, dict[str, Any]] = composed()["services"]
+    near = {name for name, service in services.items() if "files" in service.get("networks", ())}
+    assert near == {"server-1", "server-2", "head", "store"}
+    assert list(services["store"]["networks"]) == ["files"]
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx on this machine")
+def test_nginx_takes_the_proxys_configuration(tmp_path: Path) -> None:
+    text = source.text("deploy/compose/nginx.conf")
+    for name in ("server-1", "server-2"):
+        assert name in composed()["services"]
+        text = text.replace(f"{name}:8600", "127.0.0.1:8600")
+    (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\nerror_log stderr;\n{text}")
+    command = ["nginx", "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "non_idempotent;" not in text, "a call that is sent twice may be paid twice"
+
+
+def test_kubernetes_takes_the_manifests() -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    documents = list(yaml.safe_load_all(source.text("deploy/kubernetes/sixfold.yaml")))
+    for document in documents:
+        validate.validate(document, validate.latest_version(), strict=True)
+    kinds = [document["kind"] for document in documents]
+    assert kinds.count("Deployment") == 2
+    for document in documents:
+        if document["kind"] == "Deployment":
+            inside = document["spec"]["template"]["spec"]
+            assert inside["securityContext"]["runAsNonRoot"]
+            drain = DEFAULTS["drain_seconds"]
+            assert isinstance(drain, int | float)
+            assert inside["terminationGracePeriodSeconds"] > drain, "a server is given the time to drain"
+            labels = document["spec"]["template"]["metadata"]["labels"]
+            assert document["spec"]["selector"]["matchLabels"] == labels
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
+@pytest.mark.parametrize("unit", ["sixfold.service", "sixfold-worker.service"])
+def test_systemd_takes_the_units(unit: str, tmp_path: Path) -> None:
+    text = source.text(f"deploy/systemd/{unit}")
+    shutil.copy("/bin/true", tmp_path / "sixfold")
+    (tmp_path / unit).write_text(text.replace("/opt/sixfold/bin/sixfold", str(tmp_path / "sixfold")))
+    command = ["systemd-analyze", "verify", "--man=no", str(tmp_path / unit)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if "Failed to initialize" in done.stderr or "Operation not permitted" in done.stderr:
+        pytest.skip("systemd-analyze cannot run here")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def exposed() -> set[str]:
+    """The names of the series that /metrics gives."""
+    metrics = Metrics()
+    metrics.answered("platform", "/", "GET", 200, 0.1)
+    metrics.watch(Counts())
+    found: set[str] = {"up"}
+    for family in metrics._registry.collect():
+        found |= {family.name, f"{family.name}_total", f"{family.name}_bucket"}
+    return found
+
+
+def test_prometheus_takes_the_rules_and_each_series_is_one_of_ours() -> None:
+    promql = pytest.importorskip("promql_parser", reason="promql-parser is not installed")
+    (group,) = yaml.safe_load(source.text("deploy/prometheus/sixfold.rules.yaml"))["groups"]
+    for rule in group["rules"]:
+        promql.parse(rule["expr"])
+        series = set(re.findall(r"\b(?:sixfold_\w+|up)\b", rule["expr"]))
+        assert series, rule["alert"]
+        assert series <= exposed(), (rule["alert"], series - exposed())
+        assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
+        assert rule["annotations"]["summary"]

@@ -1,0 +1,121 @@
+"""The laws themselves: each catches what it forbids and lets pass what it allows."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import socket
+
+import pytest
+
+from tests.architecture import source, test_documented, test_places, test_shape
+from tools import lock
+
+
+def function(code: str) -> source.Function:
+    """Return the first function of a piece of code."""
+    return next(node for node in ast.walk(ast.parse(code)) if isinstance(node, source.Function))
+
+
+@pytest.mark.parametrize(
+    ("handler", "broad"),
+    [
+        ("except Exception: pass", True),
+        ("except (ValueError, BaseException): pass", True),
+        ("except: pass", True),
+        ("except ValueError: pass", False),
+        ("except Exception:\n undo()\n raise", False),
+        ("except Exception as error:\n raise Known() from error", False),
+        ("except Exception:\n raise Known()", True),
+    ],
+)
+def test_a_handler_of_everything_is_seen_unless_it_passes_the_error_on(handler: str, broad: bool) -> None:
+    tree = ast.parse(f"try: work()\n{handler}")
+    found = next(node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler))
+    assert test_shape.catches_everything(found) is broad
+
+
+def test_a_docstring_does_not_count_as_length() -> None:
+    assert source.length(function('@one\n@two\ndef f():\n    """A.\n\n    B.\n    """\n    return 1\n')) == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["utils", "string_utils", "helpers", "worker_manager", "store_part2", "misc"]
+)
+def test_a_vague_name_is_seen(name: str) -> None:
+    assert test_shape.VAGUE_MODULE.fullmatch(name)
+
+
+@pytest.mark.parametrize("name", ["ledger", "partition", "management", "department", "commons"])
+def test_a_noun_is_no_vague_name(name: str) -> None:
+    assert not test_shape.VAGUE_MODULE.fullmatch(name)
+
+
+@pytest.mark.parametrize(
+    ("line", "good"),
+    [
+        ("x = 1  # " + "noqa: S104  # it listens on purpose", True),
+        ("x = 1  # " + "noqa: S104, E501 - it listens on purpose", True),
+        ("x = 1  # " + "noqa: S104", False),
+        ("x = 1  # " + "noqa", False),
+        ("x = 1  # " + "type: ignore[arg-type]  # the stub is wrong here", False),
+        ("x = 1  # " + "pyright: ignore[reportPrivateUsage]  # no public way", True),
+        ("x = 1  # " + "pyright: ignore  # no public way", False),
+    ],
+)
+def test_a_silenced_rule_needs_its_name_and_a_reason(line: str, good: bool) -> None:
+    assert test_shape.says_why(line) is good
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see /" + "work/notes", True),
+        ("'/" + "root/.cache'", True),
+        ("https://" + "pypi" + ".org/simple", True),
+        ("src/sixfold/core/catalog/engines.py", False),
+        ("/media/work/1", False),
+        ("{data}/work/1", False),
+    ],
+)
+def test_a_path_of_one_machine_is_seen(text: str, found: bool) -> None:
+    assert bool(test_places.ELSEWHERE.search(text)) is found
+
+
+def test_a_test_without_a_claim_is_seen() -> None:
+    assert not test_shape.asserts(function("def test_x():\n    run()\n"), frozenset())
+    assert test_shape.asserts(function("def test_x():\n    assert run()\n"), frozenset())
+    assert test_shape.asserts(
+        function("def test_x():\n    suite.balance_holds()\n"), frozenset({"balance_holds"})
+    )
+
+
+def test_every_command_and_long_option_of_a_parser_is_listed() -> None:
+    parser = argparse.ArgumentParser()
+    command = parser.add_subparsers().add_parser("serve")
+    command.add_argument("--port", "-p")
+    command.add_argument("--secret", help=argparse.SUPPRESS)
+    listed = list(test_documented.options(parser, "sixfold"))
+    assert listed == [("sixfold", ""), ("sixfold serve", ""), ("sixfold serve", "--port")]
+
+
+def test_a_lock_is_split_into_its_pins() -> None:
+    first, second = "first==1", "second==2 ; sys_platform == 'win32'"
+    text = f"# a comment\n{first} \\\n    --hash=sha256:aa\n{second} \\\n    --hash=sha256:bb\n"
+    assert list(lock.blocks(text)) == [first, second]
+    assert [lock.name_of(pin) for pin in lock.blocks(text)] == ["first", "second"]
+
+
+def test_no_test_can_reach_the_network() -> None:
+    with pytest.raises(RuntimeError, match="may not reach"):
+        socket.getaddrinfo("example.com", 80)
+    with socket.socket() as sock, pytest.raises(RuntimeError, match="may not reach"):
+        sock.connect(("192.0.2.1", 80))
+
+
+def test_this_machine_can_be_reached() -> None:
+    with socket.socket() as server, socket.socket() as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        client.connect(server.getsockname())
+        assert client.getpeername() == server.getsockname()

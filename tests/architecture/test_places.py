@@ -1,0 +1,85 @@
+"""Laws on what the repository may carry: no path of one machine, no registry, and a lock that is whole."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.architecture import source
+from tools import lock, sizes
+
+# Joined here, so that this file does not find itself.
+HOSTS = [
+    "pypi" + ".org",
+    "files." + "pythonhosted",
+    "registry." + "npmjs",
+    "deb." + "debian.org",
+    "registry." + "yarnpkg",
+]
+PLACES = ["work", "root", "opt/pypi", "opt/wheels", "home"]
+ELSEWHERE = re.compile(
+    "|".join([*map(re.escape, HOSTS), *(rf"(?<![\w.*}}>\])/])/{place}/" for place in PLACES)])
+)
+MEGABYTE = 1_000_000
+
+
+def test_no_registry_and_no_path_of_one_machine_is_named() -> None:
+    broken = {}
+    for name in source.files():
+        try:
+            found = ELSEWHERE.search(source.text(name))
+        except UnicodeDecodeError:
+            continue
+        if found:
+            broken[name] = f"names {found[0]}"
+    source.held("place", broken)
+
+
+def test_the_lock_pins_and_hashes_everything() -> None:
+    for layer in lock.LAYERS:
+        blocks = lock.blocks(source.text(layer))
+        assert all("==" in pin and "--hash=sha256:" in block for pin, block in blocks.items()), layer
+        assert "--index-url" not in source.text(layer), layer
+
+
+def test_no_distribution_is_in_two_layers_of_the_lock() -> None:
+    layers = [{lock.name_of(pin) for pin in lock.blocks(source.text(layer))} for layer in lock.LAYERS]
+    names = [name for layer in layers for name in layer]
+    assert len(names) == len(set(names)), sorted({name for name in names if names.count(name) > 1})
+
+
+def test_the_lock_follows_the_project() -> None:
+    """Each requirement of pyproject.toml is in the lock, at a version that it admits."""
+    project = tomllib.loads(source.text("pyproject.toml"))
+    wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"], *lock.BUILD]
+    extras = project["project"]["optional-dependencies"]
+    wanted += [line for extra, lines in extras.items() if extra not in lock.UNLOCKED for line in lines]
+    pins: dict[str, set[str]] = {}  # versions, of which markers may choose one by the interpreter
+    for layer in lock.LAYERS:
+        for pin in lock.blocks(source.text(layer)):
+            name, version = pin.partition(";")[0].strip().split("==")
+            pins.setdefault(name, set()).add(version)
+    for requirement in map(Requirement, wanted):
+        name = canonicalize_name(requirement.name)
+        if name != "sixfold":
+            assert name in pins, f"{requirement} is not in the lock; run `make lock`"
+            assert any(requirement.specifier.contains(version) for version in pins[name]), (
+                f"{requirement}, not {pins[name]}; run `make lock`"
+            )
+
+
+def test_an_installation_stays_small() -> None:
+    base, embedded = sizes.installed(("constraints.txt", "constraints-embedded.txt"))
+    assert base <= 300 * MEGABYTE, f"base: {base / MEGABYTE:.0f} MB"
+    assert base + embedded <= 600 * MEGABYTE, f"with embedded: {(base + embedded) / MEGABYTE:.0f} MB"
+
+
+def test_every_face_is_kept_from_drivers_engines_and_stores() -> None:
+    """import-linter knows no optional module here, so a face that arrives must join the contract."""
+    contracts = tomllib.loads(source.text("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    held = next(contract for contract in contracts if contract["name"].startswith("Faces"))["source_modules"]
+    there = {f"sixfold.{face}" for face in ("areas", "ui", "mcp") if (source.PACKAGE / face).is_dir()}
+    assert there <= set(held), f"add {sorted(there - set(held))} to the contract 'Faces reach …'"

@@ -1,0 +1,164 @@
+"""Laws on the shape of the code: sizes, names, and what a function may not do."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from tests.architecture import source
+
+THIS_FILE = "tests/architecture/test_shape.py"  # its patterns are no breach
+FUNCTION_LINES = 70
+FILE_LINES = 500
+VAGUE_MODULE = re.compile(
+    r"(utils?|helpers?|managers?|common|misc|stuff)(_.*)?|.*(_utils?|_helpers?|_manager|part_?\d)"
+)
+VAGUE_CLASS = re.compile(r".*(Manager|Helper|Utils?)")
+SILENCED = re.compile(
+    r"#\s*(?:(?P<noqa>noqa)(?::\s*(?P<codes>[A-Z]+\d+(?:,\s*[A-Z]+\d+)*))?"
+    r"|(?P<types>type:\s*ignore)|(?P<pyright>pyright:\s*ignore)(?P<rules>\[[\w, ]+\])?)(?P<reason>.*)"
+)
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    source.held(
+        "long-function",
+        {
+            f"{name}:{function.name}": f"{source.length(function)} lines, at most {FUNCTION_LINES}"
+            for name in source.python()
+            for function in source.functions(name)
+            if source.length(function) > FUNCTION_LINES
+        },
+    )
+
+
+def test_a_file_is_read_in_one_sitting() -> None:
+    lengths = {name: source.text(name).count("\n") for name in source.python()}
+    source.held(
+        "long-file",
+        {
+            name: f"{lines} lines, at most {FILE_LINES}"
+            for name, lines in lengths.items()
+            if lines > FILE_LINES
+        },
+    )
+
+
+def test_a_name_says_what_is_in_it() -> None:
+    for name in source.python("src", "tools", "bench"):
+        for part in PurePath(name).with_suffix("").parts:
+            assert not VAGUE_MODULE.fullmatch(part), f"{name}: `{part}` names no noun"
+        for node in ast.walk(source.tree(name)):
+            if isinstance(node, ast.ClassDef):
+                assert not VAGUE_CLASS.fullmatch(node.name), f"{name}: `{node.name}` names no noun"
+
+
+def catches_everything(handler: ast.ExceptHandler) -> bool:
+    """Say whether a handler takes any exception and does not pass it on at its end."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    broad = any(kind is None or ast.unparse(kind) in {"Exception", "BaseException"} for kind in kinds)
+    last = handler.body[-1]
+    passed_on = isinstance(last, ast.Raise) and (last.exc is None or last.cause is not None)
+    return broad and not passed_on
+
+
+def test_only_an_outermost_loop_catches_everything() -> None:
+    broken = {}
+    for name in source.python("src"):
+        for function in source.functions(name):
+            for node in ast.walk(function):
+                if isinstance(node, ast.ExceptHandler) and catches_everything(node):
+                    broken[f"{name}:{function.name}"] = (
+                        f"line {node.lineno} catches everything; name what can go wrong"
+                    )
+    source.held("broad-except", broken)
+
+
+def test_the_environment_is_read_in_settings_only() -> None:
+    reading = re.compile(r"\bos\.(environ(?!\[[^\]]*\] = )|getenv)\b|\bfrom os import .*\b(environ|getenv)\b")
+    elsewhere = [n for n in source.python("src", "tests") if n not in {"src/sixfold/settings.py", THIS_FILE}]
+    source.held(
+        "environment",
+        {
+            name: "reads the environment; pass a Settings field instead"
+            for name in elsewhere
+            if reading.search(source.text(name))
+        },
+    )
+
+
+def says_why(line: str) -> bool:
+    """Say whether a line silences no rule, or names the rule and gives a reason."""
+    found = SILENCED.search(line)
+    named = found is None or found["codes"] or found["rules"]
+    return bool(named) and (found is None or len(found["reason"].strip(" #–-:")) >= 5)
+
+
+def test_a_silenced_rule_is_named_and_says_why() -> None:
+    broken = [
+        f"{name}:{number}: name the rule and say why: `# noqa: S104  # it listens`"
+        for name in source.python()
+        for number, line in enumerate(source.text(name).splitlines(), 1)
+        if name != THIS_FILE and not says_why(line)
+    ]
+    assert not broken, "\n" + "\n".join(broken)
+
+
+def sleeps(function: source.Function) -> bool:
+    """Say whether a test waits for the clock instead of for what it expects."""
+    return any(
+        isinstance(node, ast.Call) and ast.unparse(node.func) == "time.sleep" for node in ast.walk(function)
+    )
+
+
+def test_no_test_waits_for_the_clock() -> None:
+    source.held(
+        "sleep",
+        {
+            f"{name}:{function.name}": "sleeps; wait for what should happen, with a limit"
+            for name in source.python("tests")
+            for function in source.functions(name)
+            if sleeps(function)
+        },
+    )
+
+
+def asserts(function: source.Function, checking: frozenset[str]) -> bool:
+    """Say whether a function claims something, itself or through one of the `checking` functions."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            if called in checking or re.match(
+                r"(assert|check|expect|validate|call_and_validate)(_|$)", called
+            ):
+                return True
+    return False
+
+
+def each_test(name: str) -> Iterator[source.Function]:
+    """Yield the functions of a file that pytest runs."""
+    return (function for function in source.functions(name) if function.name.startswith("test_"))
+
+
+def test_every_test_claims_something() -> None:
+    checking = frozenset({"raises", "warns", "deprecated_call", "fail", "held"})
+    for _ in range(3):  # a helper may lean on a helper
+        checking |= {
+            function.name
+            for name in source.python("tests")
+            for function in source.functions(name)
+            if not function.name.startswith("test_") and asserts(function, checking)
+        }
+    source.held(
+        "no-assertion",
+        {
+            f"{name}:{function.name}": "claims nothing"
+            for name in source.python("tests")
+            for function in each_test(name)
+            if not asserts(function, checking)
+        },
+    )

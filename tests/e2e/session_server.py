@@ -1,0 +1,111 @@
+"""A server in this process on a real port, and a client of its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+import websockets
+from websockets.asyncio.client import ClientConnection
+
+from sixfold.app import asgi
+from sixfold.app import catalog as app_catalog
+from tests.api.app_fixture import House, house
+
+WAIT_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Room:
+    """A house with a door on a port."""
+
+    home: House
+    port: int
+
+    async def begin(self, model: str = "motion-model", **body: Any) -> dict[str, Any]:
+        """A new session."""
+        path = f"/api/containers/{model}/sessions"
+        answer = await self.home.client.post(path, json=body, headers=self.home.bearer)
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    async def told(self, session: dict[str, Any]) -> dict[str, Any]:
+        """The session's record."""
+        path = f"/api/containers/sessions/{session['session_id']}"
+        return (await self.home.client.get(path, headers=self.home.bearer)).json()
+
+    @asynccontextmanager
+    async def inside(self, session: dict[str, Any], **more: Any) -> AsyncIterator[Guest]:
+        """A socket of a session."""
+        async with websockets.connect(session["ws_url"], **more) as connection:
+            yield Guest(connection)
+
+
+@dataclass
+class Guest:
+    """A client that keeps what it heard."""
+
+    connection: ClientConnection
+    heard: list[dict[str, Any]] = field(default_factory=list)
+
+    async def say(self, kind: str, **fields: Any) -> None:
+        """Send one message."""
+        await self.connection.send(json.dumps({"type": kind, **fields}))
+
+    async def next(self) -> dict[str, Any]:
+        """The next message; a frame has its picture under `image`."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            message = json.loads(await self.connection.recv())
+            if message["type"] == "frame":
+                message["image"] = await self.connection.recv()
+        self.heard.append(message)
+        return message
+
+    async def until(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """The next message of a kind with these fields."""
+        while True:
+            message = await self.next()
+            if message["type"] == kind and fields.items() <= message.items():
+                return message
+
+    async def several(self, kind: str, count: int) -> list[dict[str, Any]]:
+        """The next messages of a kind."""
+        return [await self.until(kind) for _ in range(count)]
+
+    async def closed(self) -> int:
+        """Hear until the socket closes; gives its code."""
+        with contextlib.suppress(websockets.ConnectionClosed):
+            while True:
+                await self.next()
+        assert self.connection.close_code is not None
+        return self.connection.close_code
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """What was heard of a kind."""
+        return [message for message in self.heard if message["type"] == kind]
+
+
+@asynccontextmanager
+async def room(folder: Path, **changes: Any) -> AsyncIterator[Room]:
+    """A house whose door is open."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        port = door.getsockname()[1]
+        async with house(folder, app_catalog.models_document(), port=port, **changes) as home:
+            app = asgi.create_app(home.product)
+            config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None)
+            server = uvicorn.Server(config)
+            serving = asyncio.create_task(server.serve(sockets=[door]))
+            try:
+                yield Room(home, port)
+            finally:
+                await home.product.live.drain()
+                server.should_exit = True
+                await serving

@@ -1,0 +1,32 @@
+"""A server with one slow run, to be stopped under it: `slow_child FOLDER SECONDS`; prints its ending."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from sixfold.core.predictions.events import Moved, Progressed
+from sixfold.drivers.process import ProcessDriver
+from tests.harness.pipeline import Options, road
+
+
+async def main(folder: Path, seconds: float) -> None:
+    """Run it, and say `running` once its worker reports."""
+    async with road(folder, Options(driver=ProcessDriver(), lease_seconds=0.6)) as built:
+        order = built.order("slow", idempotency_id="slow", extras={"seconds": seconds})
+        prediction = await built.pipeline.submit(order)
+        told = "queued"
+        async for event in built.pipeline.events(prediction):
+            match event:
+                case Progressed() if told != "running":
+                    told = "running"
+                    print(told, flush=True)  # noqa: T201 - what the parent reads
+                case Moved(ended) if ended.is_terminal:
+                    print(f"{ended.state} {ended.attempt}", flush=True)  # noqa: T201 - the same
+                case _:
+                    pass
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), float(sys.argv[2])))

@@ -1,0 +1,29 @@
+"""The day that the guide tells of is lived here: its script runs, and prints what the guide shows."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from sixfold import settings
+from tests.api.app_fixture import house
+from tests.harness import processes
+from tests.mcp.loopback import served
+
+GUIDE = Path(__file__).parents[2] / "docs" / "howto"
+
+
+async def test_an_agent_and_a_person_write_one_page_and_neither_is_lost(tmp_path: Path) -> None:
+    async with house(tmp_path) as home, served(home.app) as origin:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(GUIDE / "agents_day.py"),
+            origin,
+            env={**settings.worker_environment(), "SIXFOLD_API_KEY": home.key, "PYTHONWARNINGS": "ignore"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, wrong = await processes.told(child)
+    assert child.returncode == 0, wrong.decode()
+    assert said.decode() == (GUIDE / "agents_day.txt").read_text("utf-8")

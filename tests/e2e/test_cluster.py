@@ -1,0 +1,76 @@
+"""A cluster whose parts are killed at random while people work on it: nothing is lost or paid twice."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from sixfold.app import catalog as app_catalog
+from tests.e2e.cluster import Work, cluster, wrongs
+from tests.e2e.ray_cluster import QUIET, Rays, raylets
+from tests.fakes.chat_servers import model_server
+from tests.harness import postgres, s3
+
+LACKING = postgres.LACKING or s3.LACKING
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.slow,
+    pytest.mark.postgres,
+    pytest.mark.s3,
+    pytest.mark.skipif(bool(LACKING), reason=LACKING or "all is there"),
+    pytest.mark.timeout(300),
+]
+NO_RAY = importlib.util.find_spec("ray") is None
+ON_RAY = [pytest.mark.ray, pytest.mark.skipif(NO_RAY, reason="needs the extra `ray`")]
+RUNS, CALLS, PAGES = 15, 12, 12
+SEEDS = {"processes": 6, "ray": 1}  # the same misfortunes each time
+
+
+@pytest.mark.parametrize("workers", ["processes", pytest.param("ray", marks=ON_RAY)])
+async def test_nothing_is_lost_or_paid_twice_whatever_dies(tmp_path: Path, workers: str) -> None:
+    chance = random.Random(SEEDS[workers])  # noqa: S311 - misfortunes, not secrets
+    async with AsyncExitStack() as stack:
+        acme = await stack.enter_async_context(model_server())
+        settings: dict[str, str] = {}
+        blows: list[Callable[[], Awaitable[None]]] = []
+        if workers == "ray":
+            kinds = [kind.id for kind in app_catalog.templates().hardware.kinds()]
+            rays = await stack.enter_async_context(raylets(tmp_path, 4, kinds))
+            settings = {"SIXFOLD_DRIVER": "ray", "SIXFOLD_RAY_ADDRESS": rays.address, **QUIET}
+            blows.append(lambda: _crash_machine(rays))
+        whole = await stack.enter_async_context(cluster(tmp_path, acme.url, settings))
+        blows += [
+            lambda: whole.crash_one(whole.servers, chance),
+            lambda: whole.crash_one(whole.workers, chance),
+            whole.crash_database,
+        ]
+        chance.shuffle(blows)
+        work, over = Work(whole), asyncio.Event()
+        session = asyncio.create_task(work.live(over))
+        people = asyncio.gather(
+            *(work.job(number) for number in range(RUNS)),
+            *(work.chat(number) for number in range(CALLS)),
+            *(work.page(number) for number in range(PAGES)),
+        )
+        for number, blow in enumerate(blows):
+            await work.until(lambda number=number: work.done > 8 * number or people.done())
+            await blow()
+        await people
+        await work.until(lambda: bool(work.heard) or session.done())  # a busy machine begins it late
+        over.set()
+        await session
+        assert len({told["prediction_id"] for told in work.predictions}) == RUNS
+        assert (len(work.chats), len(work.pages)) == (CALLS, PAGES)
+        assert len(work.heard) > 0
+        assert await wrongs(work) == []
+
+
+async def _crash_machine(rays: Rays) -> None:
+    await rays.add()
+    await rays.crash()

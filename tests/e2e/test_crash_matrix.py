@@ -1,0 +1,117 @@
+"""Kill −9 at every named place of the road: nothing accepted is lost, nothing is charged twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.failpoints import SERVER_POINTS
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.states import State
+from tests.e2e import pipeline_child
+from tests.harness import processes
+from tests.harness.pipeline import PRICE, Road, road
+
+CREDIT = 1_000_000
+
+
+async def _child(folder: Path, failpoints: str = "", mutant: str = "") -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.e2e.pipeline_child",
+        str(folder),
+        failpoints,
+        mutant,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+async def _ended(child: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    """What it said, once it has ended; workers that it was just starting would hold its pipes open."""
+    async with asyncio.timeout(processes.STORY_SECONDS):
+        while child.returncode is None:  # noqa: ASYNC110 - `wait` waits for the pipes as well
+            await asyncio.sleep(0.01)
+    await processes.killed(child)
+    return await processes.told(child)
+
+
+def _accepted(output: bytes) -> set[str]:
+    return {line.split()[1] for line in output.decode().splitlines() if line.startswith("accepted")}
+
+
+async def _settled(built: Road) -> list[predictions.Prediction]:
+    """What every prediction in the store came to, after the client asked again for all of its orders."""
+    await pipeline_child.submit_all(built)
+    listed, _ = await built.pipeline.page(Tenant(built.payer.id), predictions.Filter(), 1000, None)
+    return [await built.pipeline.wait(prediction, 60) for prediction in listed]
+
+
+async def _check(folder: Path, accepted: set[str]) -> None:
+    async with road(folder) as again:
+        ended = await _settled(again)
+        assert accepted <= {prediction.id for prediction in ended}
+        assert [prediction.state for prediction in ended] == [State.SUCCEEDED] * pipeline_child.ORDERS
+        account = await again.account()
+        assert (account.posted, account.held) == (CREDIT - pipeline_child.ORDERS * PRICE, 0)
+        assert await again.faults() == ()
+        for prediction in ended:
+            assert prediction.output is not None
+            assert await again.blobs.stat(prediction.output.files[0].blob) is not None
+
+
+@pytest.mark.parametrize(
+    ("either", "moment"),
+    [("sqlite", 1), ("sqlite", 3), pytest.param("postgres", 1, marks=pytest.mark.postgres)],
+    indirect=["either"],
+)
+@pytest.mark.parametrize("point", SERVER_POINTS)
+async def test_a_server_killed_there_loses_and_doubles_nothing(either: Path, point: str, moment: int) -> None:
+    child = await _child(either, f"{point}=crash@{moment}")
+    output, errors = await _ended(child)
+    assert child.returncode == -signal.SIGKILL, errors.decode()
+    await _check(either, _accepted(output))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_server_killed_at_any_moment_loses_and_doubles_nothing(either: Path, seed: int) -> None:
+    child = await _child(either)
+    assert child.stdout is not None
+    lines = random.Random(seed).randint(1, pipeline_child.ORDERS)  # noqa: S311 - a test that repeats
+    try:
+        async with asyncio.timeout(processes.STORY_SECONDS):
+            seen = b"".join([await child.stdout.readline() for _ in range(lines)])
+    finally:
+        child.kill()
+    rest, _ = await _ended(child)
+    await _check(either, _accepted(seen + rest))
+
+
+@pytest.mark.parametrize("point", [p for p in SERVER_POINTS if p not in {"accept.before", "accept.after"}])
+async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point: str) -> None:
+    child = await _child(either, f"{point}=fail")
+    output, _ = await _ended(child)
+    assert child.returncode == 0
+    async with road(either) as again:
+        account = await again.account()
+        listed, _ = await again.pipeline.page(Tenant(again.payer.id), predictions.Filter(), 1000, None)
+        won = [prediction for prediction in listed if prediction.state is State.SUCCEEDED]
+        assert _accepted(output) == {prediction.id for prediction in listed}
+        assert (account.posted, account.held) == (CREDIT - len(won) * PRICE, 0)
+        assert await again.faults() == ()
+
+
+async def test_a_mutant_that_captures_apart_from_success_is_caught(either: Path) -> None:
+    child = await _child(either, "capture.after=crash", "capture-apart")
+    await _ended(child)
+    assert child.returncode == -signal.SIGKILL
+    async with road(either) as again:
+        assert await again.faults() != ()

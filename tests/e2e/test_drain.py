@@ -1,0 +1,101 @@
+"""SIGTERM while somebody waits for a picture that he cannot ask for later: he gets it, or hears what next."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+from pathlib import Path
+
+from PIL import Image
+
+from tests.e2e.servers import Reply, Server, serving
+from tests.e2e.test_server import descendants
+
+PICTURE = "/create_image?prompt=a+harbour&width=256&height=256&seed=1"
+HANGING = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": "engine.run.create_image=hang"}
+
+
+async def asked(server: Server) -> Reply:
+    return await server.call("GET", PICTURE, Authorization=f"Bearer {server.key}")
+
+
+async def money(server: Server) -> tuple[str, str]:
+    found = await server.call("GET", "/api/account", Authorization=f"Bearer {server.key}")
+    return found.json["balance_usd"], found.json["held_usd"]
+
+
+async def states(server: Server) -> list[str]:
+    listed = await server.call("GET", "/api/containers/predictions", Authorization=f"Bearer {server.key}")
+    return [row["status"] for row in listed.json["predictions"]]
+
+
+async def until_a_worker_is_there(server: Server) -> list[int]:
+    async with asyncio.timeout(60):
+        while not (workers := descendants(server.process.pid)):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
+    return workers
+
+
+async def until_it_runs(server: Server) -> None:
+    async with asyncio.timeout(60):
+        while await states(server) != ["running"]:
+            pass
+
+
+async def test_a_picture_that_is_being_made_is_given_before_the_server_ends(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as server:
+        waiting = asyncio.create_task(asked(server))
+        workers = await until_a_worker_is_there(server)
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        ending = asyncio.create_task(server.terminate())
+        async with asyncio.timeout(60):
+            while (await server.call("GET", "/readyz")).status != 503:
+                pass
+        assert not waiting.done()
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+        answer = await waiting
+        assert (answer.status, await ending) == (200, 0)
+        assert Image.open(io.BytesIO(answer.body)).size == (256, 256)
+
+
+async def test_one_that_takes_too_long_is_free(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data", SIXFOLD_DRAIN_SECONDS="0.5", **HANGING) as server:
+        before = await money(server)
+        waiting = asyncio.create_task(asked(server))
+        await until_it_runs(server)
+        assert await server.terminate() == 0
+        answer = await waiting
+        assert (answer.status, "ask again in a moment" in answer.json["detail"]) == (503, True)
+        await server.restart()
+        assert await money(server) == before
+        assert await states(server) == ["canceled"]
+
+
+async def test_one_that_has_a_key_is_made_after_the_start_and_paid_once(tmp_path: Path) -> None:
+    hanging = {**HANGING, "SIXFOLD_FAILPOINTS": "engine.run.style-transfer=hang"}
+    async with serving(tmp_path / "data", SIXFOLD_DRAIN_SECONDS="0.5", **hanging) as server:
+        own = {"Authorization": f"Bearer {server.key}"}
+        picture = io.BytesIO()
+        Image.linear_gradient("L").save(picture, "PNG")
+        sent = await server.call("POST", "/api/uploads", picture.getvalue(), Content_Type="image/png", **own)
+        body = {"source_image_url": sent.json["url"], "style_prompt": "ukiyo-e"}
+
+        async def wanted() -> Reply:
+            return await server.call("POST", "/api/style-transfer", body, Idempotency_Key="once", **own)
+
+        balance, _ = await money(server)
+        waiting = asyncio.create_task(wanted())
+        await until_it_runs(server)
+        assert await server.terminate() == 0
+        answer = await waiting
+        assert (answer.status, "with the same Idempotency-Key" in answer.json["detail"]) == (503, True)
+        for name in hanging:
+            del server.environ[name]
+        await server.restart()
+        assert ((await wanted()).status, await states(server)) == (200, ["succeeded"])
+        left, held = await money(server)
+        assert (round(float(balance) - float(left), 3), float(held)) == (0.04, 0)

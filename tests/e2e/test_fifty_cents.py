@@ -1,0 +1,57 @@
+"""The guide's agent with fifty cents works here: its script prints what is shown, and the ledger agrees."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold import settings
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts.keys import Scope
+from tests.api.app_fixture import house
+from tests.api.media_samples import Seen
+from tests.harness import processes
+from tests.mcp.loopback import served
+
+pytestmark = pytest.mark.nightly
+
+GUIDE = Path(__file__).parents[2] / "docs" / "howto"
+ASKED = {
+    "title": "The lighthouse film",
+    "body": "Ann wants a short film of one day at the lighthouse: dawn, a sailboat, fog, stars.\n"
+    "The sea is heard, and a calm voice. It may cost fifty cents.",
+}
+
+
+async def test_an_agent_makes_a_film_from_its_memory_and_stops_at_fifty_cents(
+    tmp_path: Path, pictures: Path
+) -> None:
+    async with house(tmp_path, app_catalog.models_document()) as home, served(home.app) as origin:
+        await home.client.put("/api/pages/projects/lighthouse-film", json=ASKED, headers=home.bearer)
+        key = await home.limited_key(Scope(budget_day=500_000))
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(GUIDE / "fifty_cents.py"),
+            origin,
+            env={**settings.worker_environment(), "SIXFOLD_API_KEY": key, "PYTHONWARNINGS": "ignore"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, wrong = await processes.told(child)
+        assert child.returncode == 0, wrong.decode()
+        assert await home.standing() == ("4.516", "0.00")
+        assert await home.faults() == ()
+        note = await home.client.get("/api/pages/notebook/lighthouse-film", headers=home.bearer)
+        [address] = re.findall(r"\[film\]\((.+?)\)", note.json()["body"])
+        film = Seen((await home.client.get(address)).content)
+    assert said.decode() == (GUIDE / "fifty_cents.txt").read_text("utf-8")
+    assert len(film.frames) == 20 * 12
+    assert min(film.loudness(second, second + 1) for second in range(1, 19)) > 0.001
+    strip = Image.fromarray(np.hstack([film.at(second) for second in (2.5, 7.5, 12.5, 17.5)]))
+    strip.resize((1200, 200), Image.Resampling.LANCZOS).save(pictures / "fifty-cents.webp", quality=80)

@@ -1,0 +1,129 @@
+"""Graphs killed in the middle, server or worker: nothing is lost, all is charged once or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.e2e import servers
+from tests.e2e.servers import Server
+
+# A model of the operator's own that says who it is, and waits for a file.
+GATE = '''
+import os, time
+from pathlib import Path
+import sixfold
+
+@sixfold.model(name="gate")
+def gate(word: str, folder: str, image: sixfold.Picture) -> str:
+    """Wait until it is opened."""
+    place = Path(folder)
+    with (place / "runs").open("a") as runs:
+        runs.write(f"{os.getpid()}\\n")
+    while not (place / "open").exists():
+        time.sleep(0.02)
+    return word
+'''
+COMMON = {"steps": 8, "width": 64, "height": 64}
+
+
+def graph(folder: Path) -> dict[str, Any]:
+    """A picture first, which is paid for; then the gate."""
+    told = json.dumps({"word": "through", "folder": str(folder)})
+    return {
+        "1": {"class_type": "SixfoldTextToImage", "inputs": {"prompt": "a hut", "seed": 3, **COMMON}},
+        "2": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "hut"}},
+        "3": {
+            "class_type": "SixfoldTemplate",
+            "inputs": {"template": "template:gate", "input": told, "image": ["1", 0]},
+        },
+        "4": {"class_type": "PreviewAny", "inputs": {"source": ["3", 3]}},
+    }
+
+
+@asynccontextmanager
+async def in_the_middle(tmp_path: Path) -> AsyncIterator[tuple[Server, str, Path]]:
+    """A server, and the id of a graph under way that has its picture and stands before the gate."""
+    folder, place = tmp_path / "data", tmp_path / "place"
+    (folder / "models").mkdir(parents=True)
+    place.mkdir()
+    (folder / "models" / "gate.py").write_text(GATE)
+    environ = {"SIXFOLD_LEASE_SECONDS": "1", "SIXFOLD_WORKERS": "2", "SIXFOLD_SANDBOX": "off"}
+    async with servers.serving(folder, **environ) as server:
+        async with asyncio.timeout(60):
+            while "name" not in await call(server, "GET", "/api/containers/templates/gate"):  # noqa: ASYNC110  # of another process there is no event
+                await asyncio.sleep(0.05)
+        body = {"workflow": graph(place), "name": "gated"}
+        taken = await call(server, "POST", "/api/graph/spaces", body)
+        assert taken["slug"] == "gated", taken
+        told = await call(server, "POST", "/api/graph/spaces/gated/run", {"input": {}, "wait": 0})
+        assert told["status"] in ("queued", "starting", "running"), told
+        await until(lambda: len(runs(place)) == 1)
+        yield server, told["id"], place
+
+
+def runs(place: Path) -> list[int]:
+    """The processes that stood before the gate."""
+    path = place / "runs"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+async def until(holds: Any) -> None:
+    """Of another process there is no event."""
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110  # of another process there is no event
+            await asyncio.sleep(0.05)
+
+
+async def call(server: Server, method: str, path: str, body: Any = None) -> Any:
+    reply = await server.call(method, path, body, Authorization=f"Bearer {server.key}")
+    return reply.json
+
+
+async def ended(server: Server, prediction_id: str) -> Any:
+    async with asyncio.timeout(90):
+        while True:
+            told = await call(server, "GET", f"/api/containers/predictions/{prediction_id}")
+            if told["status"] in ("succeeded", "failed", "canceled", "expired"):
+                return told
+            await asyncio.sleep(0.05)
+
+
+async def money(server: Server) -> tuple[str, str]:
+    """Posted and held; the ledger adds up."""
+    assert (await server.command("ledger", "verify"))[0] == 0
+    told = await call(server, "GET", "/api/account")
+    return told["balance_usd"], told["held_usd"]
+
+
+async def children(server: Server, parent_id: str) -> list[Any]:
+    page = await call(server, "GET", "/api/containers/predictions?limit=50")
+    return [each for each in page["predictions"] if each["parent_id"] == parent_id]
+
+
+async def test_a_graph_goes_on_past_a_killed_worker_and_a_killed_server_and_is_charged_once(
+    tmp_path: Path,
+) -> None:
+    async with in_the_middle(tmp_path) as (server, parent_id, place):
+        os.kill(runs(place)[0], signal.SIGKILL)
+        await until(lambda: len(runs(place)) == 2)
+        await server.kill()
+        (place / "open").touch()
+        await server.restart()
+        told = await ended(server, parent_id)
+        assert (told["status"], told["error"]) == ("succeeded", None)
+        found = await children(server, parent_id)
+        assert {(each["model"], each["status"], each["attempt"]) for each in found} == {
+            ("gate", "succeeded", 3),
+            ("graph-image", "succeeded", 1),
+        }
+        paid = sum(round(float(each["cost"]) * 1_000_000) for each in found)
+        assert round(float(told["cost"]) * 1_000_000) == paid > 40_000
+        posted, held = await money(server)
+        assert (round((10 - float(posted)) * 1_000_000), held) == (paid, "0.00")

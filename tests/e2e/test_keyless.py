@@ -1,0 +1,165 @@
+"""A real server asked without a key: directly, through a proxy, through a forwarder, by its local socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sixfold import settings
+from sixfold.cli import client
+from tests.e2e.servers import Server, serving
+from tests.harness import processes
+
+PICTURE = "/create_image?prompt=x&width=64&height=64"
+ACCOUNT_ROUTES = ("/metrics", "/api/account", "/api/containers/predictions", "/api/engines", "/predictions")
+KEYLESS_ROUTES = ("/queue", "/history", "/object_info/KSampler", "/system_stats", PICTURE)
+AS_NOBODY = """
+import os, socket, sys
+os.chdir(sys.argv[1]); os.setgid(65534); os.setuid(65534)
+s = socket.socket(socket.AF_UNIX); s.settimeout(30); s.connect("sixfold.sock")
+try:
+    s.sendall(b"GET /api/account HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
+    print(len(s.recv(100)))
+except ConnectionError:
+    print(0)
+"""
+
+
+async def raw(port: int, path: str, version: str = "1.1", host: str = "127.0.0.1", **headers: str) -> str:
+    """The head and body of an answer to a request as a proxy writes it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    more = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    writer.write(f"GET {path} HTTP/{version}\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n".encode())
+    try:
+        return (await reader.read()).decode("latin-1")
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def status(answer: str) -> int:
+    return int(answer.split(" ", 2)[1])
+
+
+@asynccontextmanager
+async def forwarder(port: int) -> AsyncIterator[int]:
+    """A program that passes on bytes, as `ssh -R` and socat do; gives its port."""
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pipe(reader, far_writer), pipe(far_reader, writer), return_exceptions=True)
+
+    async with await asyncio.start_server(passed, "127.0.0.1", 0) as listener:
+        yield listener.sockets[0].getsockname()[1]
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with serving(tmp_path / "data") as started:
+        yield started
+
+
+async def test_without_a_key_a_server_serves_two_areas_and_tells_nothing_of_the_account(
+    server: Server,
+) -> None:
+    assert [status(await raw(server.port, path)) for path in KEYLESS_ROUTES] == [200] * len(KEYLESS_ROUTES)
+    answers = {path: status(await raw(server.port, path)) for path in ACCOUNT_ROUTES}
+    assert answers == {**dict.fromkeys(ACCOUNT_ROUTES, 401), "/predictions": 303}
+    bearer = {"Authorization": f"Bearer {server.key}"}
+    history = json.loads((await server.call("GET", "/api/containers/predictions", **bearer)).body)
+    assert [row["model"] for row in history["predictions"]] == ["create_image"]
+
+
+async def test_a_plain_proxy_needs_a_key_and_doctor_says_so(server: Server) -> None:
+    for path in KEYLESS_ROUTES:
+        answer = await raw(server.port, path, "1.0")
+        assert status(answer) == 401
+        assert "HTTP/1.0 without a key is refused" in answer
+        assert status(await raw(server.port, path, X_Forwarded_For="203.0.113.9")) == 401
+        assert status(await raw(server.port, path, "1.0", Authorization=f"Bearer {server.key}")) == 200
+    code, said = await server.command("doctor")
+    assert code == 0
+    assert f"HTTP/1.0: {len(KEYLESS_ROUTES)}, a forwarding header: {len(KEYLESS_ROUTES)}" in said
+    log = (server.folder.parent / f"{server.folder.name}.log").read_text()
+    assert log.count("look forwarded") == 1
+
+
+async def test_a_forwarder_lets_a_visitor_do_what_needs_no_key_and_no_more(server: Server) -> None:
+    async with forwarder(server.port) as port:
+        assert status(await raw(port, PICTURE, host="localhost")) == 200
+        answers = {path: status(await raw(port, path, host="localhost")) for path in ACCOUNT_ROUTES}
+    assert answers == {**dict.fromkeys(ACCOUNT_ROUTES, 401), "/predictions": 303}
+
+
+async def test_the_local_socket_is_the_operators(server: Server) -> None:
+    path = server.folder / "sixfold.sock"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (server.folder / "local.key").unlink()
+    asking = client.Client("http://127.0.0.1:1", None, path)
+    account = await asyncio.to_thread(asking.get, "/api/account")
+    assert account["email"] == "local@localhost"
+    assert b"sixfold_requests" in (await asyncio.to_thread(asking.ask, "GET", "/metrics")).data
+    code, said = await server.command("predictions", "--json")
+    assert (code, json.loads(said)["predictions"]) == (0, [])
+    code, said = await server.command("open")
+    assert code == 0
+    link = next(word for word in said.split() if "/signin?token=" in word)
+    answer = await raw(server.port, link[link.index("/signin") :])
+    assert "set-cookie: sixfold_session=" in answer.lower()
+    assert await server.terminate() == 0
+    assert not path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+async def test_the_local_socket_is_closed_to_other_users(server: Server) -> None:
+    server.folder.chmod(0o755)
+    (server.folder / "sixfold.sock").chmod(0o666)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", AS_NOBODY, str(server.folder), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await processes.told(child)
+    assert output.decode().strip() == "0"
+
+
+async def test_a_first_start_without_a_terminal_prints_no_secret(server: Server) -> None:
+    assert server.key not in server.banner
+    assert "token=" not in server.banner
+    assert str(server.folder / "local.key") in server.banner
+    assert "sixfold open" in server.banner
+    [line] = [line for line in server.banner.splitlines() if line.startswith("curl ")]
+    child = await asyncio.create_subprocess_exec("/bin/sh", "-c", line, stdout=asyncio.subprocess.PIPE)
+    output, _ = await processes.told(child)
+    assert json.loads(output)["cost"] == "0.04"
+
+
+async def test_a_first_start_at_a_terminal_prints_the_key_and_a_link(tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    command = (sys.executable, "-m", "sixfold.cli.main", "serve", "--port", "0", "--data-dir", str(tmp_path))
+    environ = {**settings.worker_environment(), "SIXFOLD_PROBE": "0", "HOME": str(tmp_path)}
+    child = await asyncio.create_subprocess_exec(*command, env=environ, stdout=slave, stderr=slave)
+    os.close(slave)
+    said = b""
+    try:
+        while b"Control-C" not in said:
+            said += await asyncio.to_thread(os.read, master, 4096)
+    finally:
+        child.terminate()
+        await child.wait()
+        os.close(master)
+    key = (tmp_path / "local.key").read_bytes().strip()
+    assert said.count(key) == 2  # by itself, and in the line to paste
+    assert b"/signin?token=link_" in said

@@ -1,0 +1,66 @@
+"""An account that began on a laptop goes on where there is a PostgreSQL, a bucket and a second server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.e2e.cluster import Database
+from tests.e2e.servers import Server, serving
+from tests.harness import postgres, s3
+
+LACKING = postgres.LACKING or s3.LACKING
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.slow,
+    pytest.mark.postgres,
+    pytest.mark.s3,
+    pytest.mark.skipif(bool(LACKING), reason=LACKING or "all is there"),
+]
+PIANO = {"model": "piano", "input": {"bars": 4, "seed": 1}}
+
+
+async def asked(server: Server, key: str, path: str, body: Any = None) -> Any:
+    """What a server answers a key; it must be a success."""
+    reply = await server.call("POST" if body else "GET", path, body, Authorization=f"Bearer {key}")
+    assert reply.status in {200, 201}, reply.body
+    return reply.json
+
+
+async def test_an_account_moves_from_a_laptop_to_a_cluster_and_goes_on_there(tmp_path: Path) -> None:
+    database, bucket, laptop = Database(tmp_path / "postgres"), s3.server(), tmp_path / "laptop"
+    shared = {
+        "SIXFOLD_DATABASE_URL": database.url,
+        "SIXFOLD_BLOB_URL": f"s3://{bucket.new_bucket()}/store",
+        **s3.environment(bucket.endpoint),
+    }
+    homes, file = [tmp_path / "one", tmp_path / "two"], str(tmp_path / "all.tar")
+    page = {"slug": "plans", "title": "Plans", "body": "Begun on the laptop."}
+    async with serving(laptop, SIXFOLD_DATABASE_URL="", SIXFOLD_BLOB_URL="") as server:
+        key = server.key
+        await asked(server, key, "/api/pages", page)
+        song = await asked(server, key, "/api/containers/run", PIANO)
+        before = await asked(server, key, "/api/account")
+        assert (await server.command("backup", file))[0] == 0
+        for home in homes:
+            home.mkdir()
+            (home / "server.key").write_bytes((laptop / "server.key").read_bytes())
+        moved = ("restore", file, "--verify", "--json", "--data-dir", str(homes[0]))
+        status, text = await server.command(*moved, **shared)
+        assert status == 0, text
+        assert (json.loads(text)["drift"], json.loads(text)["missing_blobs"]) == (0, 0)
+    async with serving(homes[0], **shared) as one, serving(homes[1], **shared) as two:
+        for server in (one, two):
+            assert (await asked(server, key, "/api/account"))["balance_usd"] == before["balance_usd"]
+            assert "Begun on the laptop" in (await asked(server, key, "/api/pages/plans"))["body"]
+            sound = await server.call("GET", urlsplit(song["output"]["url"]).path)
+            assert (sound.status, sound.body[:3]) == (200, b"ID3")
+        ended = await asked(two, key, "/api/containers/run", {**PIANO, "wait": 60})
+        assert ended["status"] == "succeeded"
+        told = (await asked(one, key, "/api/containers/predictions"))["predictions"]
+        assert [each["id"] for each in told] == [ended["id"], song["id"]]
+        assert (await one.command("ledger", "verify"))[0] == 0

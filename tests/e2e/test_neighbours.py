@@ -1,0 +1,146 @@
+"""Two servers on one PostgreSQL: each finishes what the other accepted, once, and whoever waits is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sixfold.core import ids
+from sixfold.core.accounts import idempotency
+from sixfold.core.accounts.idempotency import Claimed, Running
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.predictions import claims
+from sixfold.core.predictions.events import Moved, Progressed
+from sixfold.core.predictions.repository import Lease
+from sixfold.core.predictions.states import State
+from sixfold.core.workers import peer_events
+from tests.harness import backends, postgres
+from tests.harness.pipeline import PRICE, Options, Road, road
+
+pytestmark = [
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
+]
+CREDIT = 1_000_000
+
+
+@asynccontextmanager
+async def pair(folder: Path, first: Options, second: Options) -> AsyncIterator[tuple[Road, Road]]:
+    """Two roads with folders of their own, on one database and one store of files."""
+    homes = [folder / "first", folder / "second"]
+    for home in homes:
+        home.mkdir()
+    (folder / "store").mkdir()
+    url = backends.database_url(homes[0], "postgres")
+    (homes[1] / backends.DATABASE_FILE).write_text(url)
+    if blobs := backends.blob_url(homes[0]):
+        (homes[1] / backends.BLOB_FILE).write_text((homes[0] / backends.BLOB_FILE).read_text())
+    else:
+        for home in homes:
+            (home / "store").symlink_to(folder / "store")
+    assert blobs == backends.blob_url(homes[1])
+    async with road(homes[0], first) as one, road(homes[1], second) as other:
+        yield one, other
+
+
+ASKS, WORKS = Options(slots=0), Options(slots=2)  # who only accepts, and who works
+
+
+async def test_an_order_of_one_server_is_run_by_the_other_and_its_waiter_is_told(tmp_path: Path) -> None:
+    async with pair(tmp_path, ASKS, WORKS) as (asks, works):
+        ended = await asks.run(extras={"bytes": [300]})
+        assert ended.state is State.SUCCEEDED
+        assert ended.output is not None
+        assert await asks.blobs.stat(ended.output.files[0].blob) is not None
+        account = await asks.account()
+        assert (account.posted, account.held) == (CREDIT - PRICE, 0)
+        assert await works.faults() == ()
+
+
+async def test_each_of_many_orders_is_run_and_charged_once(tmp_path: Path) -> None:
+    async with pair(tmp_path, WORKS, WORKS) as (one, other):
+        orders = [road.run(extras={"n": number}) for number in range(40) for road in (one, other)]
+        ended = await asyncio.gather(*orders)
+        assert {prediction.state for prediction in ended} == {State.SUCCEEDED}
+        assert {prediction.attempt for prediction in ended} == {1}
+        account = await one.account()
+        assert (account.posted, account.held) == (CREDIT - 80 * PRICE, 0)
+        assert await other.faults() == ()
+
+
+async def test_the_steps_of_a_run_elsewhere_are_told_as_they_come(tmp_path: Path) -> None:
+    async with pair(tmp_path, ASKS, WORKS) as (asks, _works):
+        prediction = await asks.pipeline.submit(asks.order())
+        states = [
+            event.prediction.state
+            async for event in asks.pipeline.events(prediction)
+            if isinstance(event, Moved)
+        ]
+        assert states[-1] is State.SUCCEEDED
+
+
+async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
+    async with pair(tmp_path, ASKS, WORKS) as (asks, works):
+        prediction = await asks.pipeline.submit(asks.order("slow", extras={"seconds": 60}))
+        async for event in works.pipeline.events(prediction):
+            if isinstance(event, Progressed):
+                break
+        await asks.pipeline.cancel(prediction.id, Tenant.of(prediction))
+        ended = await asks.pipeline.wait(prediction, 60)
+        assert ended.state is State.CANCELED
+        assert (await asks.account()).posted == CREDIT
+        assert await works.faults() == ()
+
+
+async def test_a_word_that_is_lost_is_made_up_for_by_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_events.Neighbours, "_told", lambda *_: None)
+    async with pair(tmp_path, ASKS, WORKS) as (asks, works):
+        assert (await asks.run()).state is State.SUCCEEDED
+        slow = await asks.pipeline.submit(asks.order("slow", extras={"seconds": 60}))
+        async for event in works.pipeline.events(slow):
+            if isinstance(event, Progressed):
+                break
+        await asks.pipeline.cancel(slow.id, Tenant.of(slow))
+        assert (await asks.pipeline.wait(slow, 60)).state is State.CANCELED
+
+
+async def test_who_starts_takes_nothing_from_a_server_that_lives(tmp_path: Path) -> None:
+    async with pair(tmp_path, WORKS, replace(WORKS, start=False)) as (works, late):
+        prediction = await works.pipeline.submit(works.order("slow", extras={"seconds": 1}))
+        async for event in works.pipeline.events(prediction):
+            if isinstance(event, Progressed):
+                break
+        await late.start()
+        ended = await works.pipeline.wait(prediction, 60)
+        assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
+
+
+async def test_who_starts_takes_back_at_once_what_a_dead_server_held(tmp_path: Path) -> None:
+    async with pair(tmp_path, replace(WORKS, start=False), replace(WORKS, start=False)) as (asks, late):
+        prediction = await asks.pipeline.submit(asks.order())
+        gone = Lease(ids.new("boot"), 3_600_000_000)
+        (claimed,) = await asks.database.write(claims.claim("echo", gone, 1, warm=True))
+        assert claimed.id == prediction.id
+        await late.start()
+        ended = await late.pipeline.wait(prediction, 60)  # its lease has an hour to go
+        assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
+
+
+async def test_a_request_is_adopted_from_a_server_that_died_and_from_no_other(tmp_path: Path) -> None:
+    async with pair(tmp_path, WORKS, WORKS) as (one, other):
+        scope = idempotency.scope_id("acct", "POST", "/x", "key")
+        mine = await one.database.write(idempotency.begin(scope, b"body", one.supervisor.boot))
+        assert isinstance(mine, Claimed)
+        theirs = await other.database.write(idempotency.begin(scope, b"body", other.supervisor.boot))
+        assert theirs == Running(one.supervisor.boot)
+        dead = idempotency.scope_id("acct", "POST", "/x", "other")
+        await one.database.write(idempotency.begin(dead, b"body", ids.new("boot")))
+        adopted = await other.database.write(idempotency.begin(dead, b"body", other.supervisor.boot))
+        assert isinstance(adopted, Claimed)

@@ -1,0 +1,138 @@
+"""A newcomer's tour in a real Chromium: from the start page to a ledger that adds up. The guide shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from tests.api import browser
+from tests.api.app_fixture import House, house
+from tests.api.browser import Tab
+from tests.api.test_pages_browser import DONE, FRAMES
+from tests.mcp.loopback import served
+
+pytestmark = [pytest.mark.nightly, pytest.mark.browser, browser.needed]
+
+PAGE = "projects/zeppelin"
+TEXT = "# Zeppelin\n\nThe airship leaves in June.\n\nAnn steers it.\n"
+
+
+async def keep(tab: Tab, pictures: Path, name: str) -> None:
+    """What the newcomer sees now, as a picture."""
+    shot = Image.open(io.BytesIO(await tab.page.screenshot())).convert("RGB")
+    shot.thumbnail((900, 900), Image.Resampling.LANCZOS)
+    shot.save(pictures / f"tour-{name}.webp", quality=78)
+
+
+async def makes_a_picture(tab: Tab, pictures: Path) -> None:
+    """The box of the start page."""
+    page = tab.page
+    await tab.open("/")
+    await page.fill("#prompt", "A hot-air balloon over mountains at dawn")
+    await page.select_option("#model", "anime")
+    await page.click("#make .primary")
+    await page.wait_for_selector("#frame img")
+    await page.wait_for_function("document.querySelectorAll('#receipt .reached').length === 6")
+    await page.eval_on_selector("#frame img", "image => image.decode()")
+    await page.evaluate("Promise.all(document.getAnimations().map((one) => one.finished)).then(() => 0)")
+    await page.eval_on_selector("#maker", "note => note.scrollIntoView(false)")
+    await keep(tab, pictures, "picture")
+
+
+async def looks_around(tab: Tab, pictures: Path) -> None:
+    """The catalogue."""
+    page = tab.page
+    await page.click("text=Everything in the catalogue")
+    await page.wait_for_url("**/catalog")
+    assert await page.locator(".card").count() > 60
+    await page.evaluate(
+        "Promise.all([...document.images].filter(i => i.y < 900).map(i => i.decode().catch(() => 0)))"
+    )
+    await keep(tab, pictures, "catalogue")
+
+
+async def walks(tab: Tab, pictures: Path) -> None:
+    """A world that answers to keys."""
+    page = tab.page
+    await tab.open("/live/world-model")
+    await page.click("#live .primary")
+    await page.evaluate(FRAMES, 3)
+    before = await page.eval_on_selector("#canvas", "canvas => canvas.toDataURL()")
+    await page.focus("#canvas")
+    await page.keyboard.down("w")
+    await page.evaluate(FRAMES, 12)
+    await page.keyboard.up("w")
+    assert await page.eval_on_selector("#canvas", "canvas => canvas.toDataURL()") != before
+    await keep(tab, pictures, "world")
+
+
+async def writes_with_an_agent(tab: Tab, home: House, pictures: Path) -> None:
+    """Both change one line; both lines are laid before the person, who decides."""
+    page = tab.page
+    await tab.open(f"/memory/{PAGE}/~edit")
+    await page.fill("#body", TEXT.replace("June", "July"))
+    theirs = {"body": TEXT.replace("in June", "on 12 June").replace("Ann steers", "Ann and Ben steer")}
+    await home.client.put(f"/api/pages/{PAGE}", json=theirs, headers=home.bearer)
+    await page.click("[value=save]")
+    await page.wait_for_selector(".clash")
+    await keep(tab, pictures, "merge")
+    await page.fill("#body", theirs["body"].replace("12 June", "12 July"))
+    await page.click("[value=save]")
+    await page.wait_for_url(f"**/memory/{PAGE}")
+    text = await page.inner_text(".prose")
+    assert ("on 12 July" in text, "Ann and Ben steer" in text) == (True, True)
+
+
+async def runs_a_workflow(tab: Tab, pictures: Path) -> None:
+    """Its nodes light up."""
+    page = tab.page
+    await tab.open("/workflows/stylized-text-to-image")
+    await page.fill("#in-prompt", "a windmill in a meadow")
+    for side in ("width", "height"):
+        await page.fill(f"#in-{side}", "384")
+    await page.click("#run .doing .primary")
+    await page.wait_for_selector(DONE)
+    await page.wait_for_selector(".node.finished[data-node='7'] .done")
+    await page.eval_on_selector(".pane", "pane => pane.scrollIntoView()")
+    await keep(tab, pictures, "workflow")
+
+
+async def adds_up(tab: Tab, home: House, pictures: Path) -> None:
+    """The account: nothing on hold, and the ledger's lines are the balance."""
+    async with asyncio.timeout(60):
+        while (await home.standing())[1] != "0.00":  # noqa: ASYNC110  # money has no event to wait for
+            await asyncio.sleep(0.02)
+    page = tab.page
+    await tab.open("/account")
+    lines = await page.locator("section:has(h2:text-is('Ledger')) tbody tr").all()
+    amounts = [Decimal(await line.locator("td.right").inner_text()) for line in lines]
+    kinds = [await line.locator("td").nth(1).inner_text() for line in lines]
+    balance = await page.locator(".figures dd").first.inner_text()
+    assert len(lines) >= 4, kinds
+    assert f"{sum(amounts)} USD" == balance, (amounts, kinds)
+    assert await home.faults() == ()
+    await keep(tab, pictures, "account")
+    await page.eval_on_selector("h2:text-is('Ledger')", "title => title.scrollIntoView()")
+    await keep(tab, pictures, "ledger")
+
+
+async def test_a_newcomer_sees_all_six_areas_and_what_they_cost(tmp_path: Path, pictures: Path) -> None:
+    async with (
+        house(tmp_path, app_catalog.models_document()) as home,
+        served(home.app) as url,
+        browser.browser() as chromium,
+    ):
+        await home.client.put(f"/api/pages/{PAGE}", json={"body": TEXT}, headers=home.bearer)
+        async with browser.tab(chromium, home, url) as tab:
+            await makes_a_picture(tab, pictures)
+            await looks_around(tab, pictures)
+            await walks(tab, pictures)
+            await writes_with_an_agent(tab, home, pictures)
+            await runs_a_workflow(tab, pictures)
+            await adds_up(tab, home, pictures)

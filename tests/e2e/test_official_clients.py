@@ -1,0 +1,42 @@
+"""Both official clients over all they can: the guide's script runs, and prints what the guide shows."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from sixfold import settings
+from sixfold.app import catalog as app_catalog
+from tests.api.gateway import gateway, listening
+from tests.harness import processes
+
+pytestmark = pytest.mark.nightly
+
+GUIDE = Path(__file__).parents[2] / "docs" / "howto"
+FILES = {"database_url": "", "blob_url": "", "upload_url": ""}  # dialects are the same on every ground
+
+
+async def test_both_official_clients_do_all_they_can(tmp_path: Path) -> None:
+    models = app_catalog.models_document()
+    async with gateway(tmp_path, settings=FILES, models=models) as door, listening(door.home.app) as origin:
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(GUIDE / "official_clients.py"),
+            origin,
+            "acme/small",
+            env={
+                **settings.worker_environment(),
+                "SIXFOLD_API_KEY": door.home.key,
+                "PYTHONWARNINGS": "ignore",
+            },
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, wrong = await processes.told(child)
+        pending = await door.pending()
+    assert child.returncode == 0, wrong.decode()
+    assert said.decode() == (GUIDE / "official_clients.txt").read_text("utf-8")
+    assert pending == 0

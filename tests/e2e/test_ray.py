@@ -1,0 +1,47 @@
+"""Two hundred runs on a Ray cluster of three machines: one is killed in the middle, and later the server."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from asyncio.subprocess import Process
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.ray_cluster import heard, raylets, running
+from tests.harness import processes
+from tests.harness.pipeline import HARDWARE
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra `ray`"),
+]
+CREDIT, ORDERS = 1_000_000, 200
+
+
+async def _ended(child: Process, count: int) -> None:
+    for _ in range(count):
+        await heard(child, "ended")
+
+
+async def test_nothing_is_lost_or_paid_twice_when_a_machine_and_then_the_server_die(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    async with raylets(tmp_path, 2, [HARDWARE]) as rays:
+        async with running(tmp_path, "ray_child.py", str(home), rays.address) as first:
+            await _ended(first, 30)
+            await rays.crash()
+            await _ended(first, 60)
+        async with running(tmp_path, "ray_child.py", str(home), rays.address) as second:
+            await _ended(second, ORDERS)
+            told = json.loads(await heard(second, "{"))
+            await processes.gone(second)
+    assert told["states"] == {"succeeded": ORDERS}
+    assert told["files"] == ORDERS
+    assert told["again"] > 0
+    assert told["faults"] == []
+    assert (told["posted"], told["held"]) == (CREDIT - told["charged"], 0)

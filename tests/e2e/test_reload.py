@@ -1,0 +1,41 @@
+"""SIGHUP reads the configuration again, and the server goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+from tests.e2e.servers import Server, serving
+
+
+async def until_logged(server: Server, text: str) -> None:
+    log = server.folder.parent / f"{server.folder.name}.log"
+    async with asyncio.timeout(60):
+        while text not in log.read_text():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.05)
+
+
+async def test_sighup_reads_the_file_again_and_ends_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    async with serving(folder) as server:
+        server.process.send_signal(signal.SIGHUP)
+        await until_logged(server, "was read again; nothing has changed")
+        (folder / "sixfold.toml").write_text('[prices]\nown_hardware = "free"\n')
+        server.process.send_signal(signal.SIGHUP)
+        await until_logged(server, "was reloaded: [prices]")
+        made = await server.call(
+            "POST", "/api/ra1", {"api_key": server.key, "prompt": "a fox", "size": "1024x1024"}
+        )
+        assert (made.status, made.json["cost"], made.json["list_price"]) == (200, "0.00", "0.04"), made.body
+        status, receipt = await server.command("predictions", made_id := await newest(server))
+        assert status == 0, receipt
+        assert "would cost 0.04 USD" in receipt
+        assert made_id.startswith("pred_")
+        assert await server.terminate() == 0
+        assert "never refused for lack of credit" in server.banner
+
+
+async def newest(server: Server) -> str:
+    page = await server.call("GET", "/api/containers/predictions", None, Authorization=f"Bearer {server.key}")
+    return str(page.json["predictions"][0]["id"])

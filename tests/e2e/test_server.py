@@ -1,0 +1,163 @@
+"""What a person promises himself of a server: a picture at once, and nothing lost when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.e2e.servers import Server, serving
+
+PROMPT = "a lighthouse on a cliff at sunset"
+
+
+async def _balance(server: Server) -> dict[str, str]:
+    status, text = await server.command("account", "show", "local@localhost", "--json")
+    assert status == 0, text
+    return json.loads(text)
+
+
+async def test_the_printed_line_gives_a_picture_for_exactly_four_cents(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as server:
+        (line,) = [line for line in server.banner.splitlines() if line.strip().startswith("curl ")]
+        done = await asyncio.to_thread(subprocess.run, ["bash", "-c", line], capture_output=True, check=True)
+        answer = json.loads(done.stdout)
+        assert answer["cost"] == "0.04"
+        picture = await server.call("GET", answer["image_url"].partition(str(server.port))[2])
+        decoded = cv2.imdecode(np.frombuffer(picture.body, np.uint8), cv2.IMREAD_COLOR)
+        assert decoded is not None
+        assert decoded.shape == (1024, 1024, 3)
+        assert await _balance(server) == {
+            **await _balance(server),
+            "email": "local@localhost",
+            "balance_usd": "9.96",
+            "held_usd": "0.00",
+        }
+
+
+async def test_a_key_is_kept_for_its_owner_alone_and_shown_to_no_log(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as server:
+        assert server.key not in server.banner
+        assert str(tmp_path / "data" / "local.key") in server.banner
+        assert (tmp_path / "data" / "local.key").stat().st_mode & 0o777 == 0o600
+        assert await server.terminate() == 0
+        await server.restart()
+        assert server.key not in server.banner
+
+
+@pytest.mark.nightly
+async def test_fifty_queued_jobs_survive_a_kill_and_are_charged_once_each(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as server:
+        order = {"api_key": server.key, "prompt": PROMPT, "response_mode": "polling"}
+        replies = await asyncio.gather(
+            *(server.call("POST", "/api/anime", {**order, "seed": seed}) for seed in range(50))
+        )
+        assert {reply.status for reply in replies} == {202}
+        await server.kill()
+        await server.restart()
+        urls = [reply.json["status_url"] for reply in replies]
+        assert [await _ended(server, url) for url in urls] == ["completed"] * 50
+        assert (await _balance(server))["balance_usd"] == "9.65"
+        assert (await _balance(server))["held_usd"] == "0.00"
+        status, text = await server.command("ledger", "verify")
+        assert status == 0, text
+
+
+async def _ended(server: Server, url: str) -> str:
+    async with asyncio.timeout(100):
+        while True:
+            status = str((await server.call("GET", url)).json["status"])
+            if status != "in_progress":
+                return status
+            await asyncio.sleep(0.1)
+
+
+async def test_sigterm_drops_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as server:
+        order = {"api_key": server.key, "prompt": PROMPT}
+        calls = [
+            asyncio.create_task(server.call("POST", "/api/anime", {**order, "seed": seed}))
+            for seed in range(12)
+        ]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        assert await server.terminate() == 0
+        replies = await asyncio.gather(*calls)
+        accepted = [reply for reply in replies if reply.status in {200, 202}]
+        assert accepted
+        assert {reply.json["error"] for reply in replies if reply not in accepted} <= {
+            "The server is shutting down; ask again in a moment."
+        }
+        await server.restart()
+        for reply in accepted:
+            if reply.status == 202:
+                assert await _ended(server, reply.json["status_url"]) == "completed"
+        assert (await _balance(server))["balance_usd"] == f"{10 - len(accepted) * 0.007:.3f}"
+
+
+async def test_a_worker_that_is_killed_is_replaced_and_its_job_runs_again(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as server:
+        order = {"api_key": server.key, "prompt": PROMPT, "num_images": 8, "response_mode": "polling"}
+        reply = await server.call("POST", "/api/anime", order)
+        async with asyncio.timeout(60):
+            while not (children := descendants(server.process.pid)):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.02)
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+        assert await _ended(server, reply.json["status_url"]) == "completed"
+        assert (await _balance(server))["balance_usd"] == "9.944"
+
+
+def descendants(pid: int) -> list[int]:
+    """Workers: the children of the zygote, which is the server's child."""
+    parents = {int(p.name): _parent(p) for p in Path("/proc").iterdir() if p.name.isdigit()}
+    zygotes = {child for child, parent in parents.items() if parent == pid}
+    return [child for child, parent in parents.items() if parent in zygotes]
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize("mode", ["fail", "crash"])
+async def test_a_failed_picture_is_502_and_free(tmp_path: Path, mode: str) -> None:
+    environ = {"SIXFOLD_TESTING": "1", "SIXFOLD_FAILPOINTS": f"engine.run.ra1={mode}"}
+    async with serving(tmp_path / "data", **environ) as server:
+        reply = await server.call("POST", "/api/ra1", {"api_key": server.key, "prompt": PROMPT})
+        assert (reply.status, reply.json) == (
+            502,
+            {"success": False, "error": "Image generation failed. Please try again."},
+        )
+        assert (await _balance(server))["balance_usd"] == "10.00"
+
+
+async def test_a_source_that_cannot_be_decoded_is_the_callers_fault_and_free(tmp_path: Path) -> None:
+    ok, encoded = cv2.imencode(".png", np.full((90, 120, 3), 99, np.uint8))
+    assert ok
+    cut = base64.b64encode(encoded.tobytes()[:-30]).decode()
+    async with serving(tmp_path / "data") as server:
+        body = {"source_image_url": f"data:image/png;base64,{cut}", "style_prompt": "oil painting"}
+        headers = {"Authorization": f"Bearer {server.key}"}
+        reply = await server.call("POST", "/api/style-transfer", body, **headers)
+        assert reply.status == 422, reply.body
+        assert reply.json["detail"][0]["loc"] == ["body", "source_image_url"]
+        assert (await _balance(server))["balance_usd"] == "10.00"
+
+
+@pytest.mark.parametrize("module", ["sixfold", "sixfold.cli.main"])
+def test_the_program_says_its_version(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("sixfold 0.")

@@ -1,0 +1,284 @@
+"""Sessions on a real socket: how they begin, go on, come back and end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import websockets
+
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.sessions import repository as sessions
+from tests.api.app_fixture import bearer
+from tests.e2e import servers
+from tests.e2e.session_server import Room, room
+from tests.harness import backends
+
+
+@pytest.fixture
+async def open_room(tmp_path: Path) -> AsyncIterator[Room]:
+    """A server whose workers are threads."""
+    async with room(tmp_path) as opened:
+        yield opened
+
+
+async def test_a_session_is_asked_for_shown_and_closed(open_room: Room) -> None:
+    begun = await open_room.begin(input={"prompt": "walk"})
+    assert set(begun) == {
+        "session_id", "status", "ws_url", "resume_token", "hardware", "idle_seconds", "created_at"
+    }  # fmt: skip
+    assert begun["session_id"].startswith("sess_")
+    assert begun["ws_url"].startswith(
+        f"ws://127.0.0.1:{open_room.port}/ws/containers/sessions/{begun['session_id']}?"
+    )
+    assert (begun["hardware"], begun["idle_seconds"]) == ("gpu-24gb-b", 120)
+    assert begun["status"] in {"requested", "starting"}
+    shown = await open_room.told(begun)
+    assert shown["session_id"] == begun["session_id"]
+    assert begun["resume_token"] not in str(shown)
+    path = f"/api/containers/sessions/{begun['session_id']}"
+    stranger = await open_room.home.client.get(path, headers=bearer(open_room.home.other))
+    keyless = await open_room.home.client.delete(path)
+    assert (stranger.status_code, keyless.status_code) == (404, 401)
+    for _ in range(2):
+        ended = await open_room.home.client.delete(path, headers=open_room.home.bearer)
+        assert (ended.status_code, ended.json()["status"], ended.json()["reason"]) == (
+            200,
+            "closed",
+            "closed",
+        )
+    assert await open_room.home.faults() == ()
+
+
+REFUSED: list[tuple[str, dict[str, Any], int, str]] = [
+    ("ra2", {}, 400, "bad_request"),
+    ("no-such-model", {}, 404, "not_found"),
+    ("motion-model", {"fps": 0}, 400, "invalid_input"),
+    ("motion-model", {"input": []}, 400, "invalid_input"),
+    ("motion-model", {"input": {"steps": 401}}, 400, "invalid_input"),
+]
+
+
+@pytest.mark.parametrize(("model", "body", "status", "code"), REFUSED)
+async def test_what_cannot_be_a_session_is_refused(
+    open_room: Room, model: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    path = f"/api/containers/{model}/sessions"
+    answer = await open_room.home.client.post(path, json=body, headers=open_room.home.bearer)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+
+
+async def test_without_money_there_is_no_session(open_room: Room) -> None:
+    path = "/api/containers/motion-model/sessions"
+    answer = await open_room.home.client.post(path, json={}, headers=bearer(open_room.home.poor))
+    assert (answer.status_code, answer.json()["code"]) == (402, "insufficient_credits")
+
+
+async def test_poses_come_twenty_a_second_on_a_clock_of_their_own(open_room: Room) -> None:
+    begun = await open_room.begin(input={"prompt": "walk"})
+    async with open_room.inside(begun) as guest:
+        await guest.say("hello")
+        poses = await guest.several("pose", 12)
+        numbers = [pose["seq"] for pose in poses]
+        assert numbers == list(range(numbers[0], numbers[0] + 12))
+        assert all(pose["t"] == pose["seq"] * 50 for pose in poses)
+        assert {"pelvis", "head", "left_toe", "right_hand"} <= set(poses[0]["joints"])
+        assert set(poses[0]["root"]) == {"position", "yaw"}
+        await guest.say("input", seq=7, prompt="run")
+        answered = await guest.until("ack", input_seq=7)
+        assert answered["seq"] > numbers[-1]
+        assert (await guest.until("state", status="active"))["status"] == "active"
+        await guest.say("ping", t=123.5)
+        assert (await guest.until("pong"))["t"] == 123.5
+        await guest.say("close")
+        assert await guest.closed() == 1000
+    assert [state["status"] for state in guest.of("state")][-2:] == ["closing", "closed"]
+    record = await open_room.told(begun)
+    assert record["status"] == "closed"
+    assert record["cost"] != "0.00"
+    assert (await open_room.home.standing())[1] == "0.00"
+    assert await open_room.home.faults() == ()
+
+
+async def test_who_comes_back_with_the_resume_token_has_lost_no_pose(open_room: Room) -> None:
+    begun = await open_room.begin(input={"prompt": "dance"})
+    async with open_room.inside(begun) as guest:
+        await guest.say("hello")
+        seen = [pose["seq"] for pose in await guest.several("pose", 4)]
+    again = begun["ws_url"].partition("token=")[0] + f"token={begun['resume_token']}"
+    await asyncio.sleep(0.3)  # poses that nobody hears
+    async with open_room.inside({"ws_url": again}) as guest:
+        await guest.say("hello", last_seq=seen[-1])
+        seen += [pose["seq"] for pose in await guest.several("pose", 12)]
+    assert seen == list(range(seen[0], seen[0] + 16))
+
+
+async def test_the_newest_socket_replaces_the_one_before_it(open_room: Room) -> None:
+    begun = await open_room.begin()
+    async with open_room.inside(begun) as first:
+        await first.say("hello")
+        await first.until("pose")
+        async with open_room.inside(begun) as second:
+            await second.say("hello")
+            assert await first.closed() == 4001
+            await second.until("pose")
+
+
+async def test_a_wrong_token_and_a_foreign_page_stay_outside(open_room: Room) -> None:
+    begun = await open_room.begin()
+    wrong = begun["ws_url"].partition("token=")[0] + "token=sess_nobody"
+    for url in (wrong, begun["ws_url"].partition("?")[0], wrong.replace(begun["session_id"], "sess_none")):
+        async with open_room.inside({"ws_url": url}) as guest:
+            assert await guest.closed() == 4401
+    for refused in (
+        websockets.connect(begun["ws_url"], origin=websockets.Origin("https://evil.example")),
+        websockets.connect(begun["ws_url"], additional_headers={"Sec-Fetch-Site": "cross-site"}),
+        websockets.connect(f"ws://127.0.0.1:{open_room.port}/ws/nothing"),
+    ):
+        with pytest.raises(websockets.InvalidStatus) as refusal:
+            await refused
+        assert refusal.value.response.status_code == 403
+
+
+async def test_frames_are_pictures_and_wait_for_credit(open_room: Room) -> None:
+    begun = await open_room.begin("world-model", input={"prompt": "a meadow by a lake"}, fps=20)
+    async with open_room.inside(begun, max_size=None) as guest:
+        await guest.say("hello")
+        frames = await guest.several("frame", 3)
+        shape = (frames[0]["width"], frames[0]["height"], frames[0]["format"])
+        assert shape == (480, 270, "jpeg")
+        picture = cv2.imdecode(np.frombuffer(frames[0]["image"], np.uint8), cv2.IMREAD_COLOR)
+        assert picture is not None
+        assert picture.shape == (270, 480, 3)
+        assert picture.std() > 12
+        stats = await guest.until("stats", credit=0)
+        while not stats["dropped"]:
+            stats = await guest.until("stats")
+        assert len(guest.of("frame")) == 3
+        await guest.say("input", seq=1, keys=["w"])
+        await guest.until("ack", input_seq=1)
+        await guest.say("credit", n=2)
+        moved = await guest.until("frame")
+        assert moved["input_seq"] == 1
+        assert moved["seq"] > frames[-1]["seq"] + 1
+        assert moved["image"] != frames[-1]["image"]
+
+
+async def test_nonsense_is_answered_and_harms_nothing(open_room: Room) -> None:
+    begun = await open_room.begin()
+    async with open_room.inside(begun) as guest:
+        for nonsense in (
+            "no json", "[]", '{"type":"what"}', '{"type":"input"}', '{"type":"credit","n":-1}',
+            '{"type":"input","seq":1,"keys":"w"}', '{"type":"input","seq":1,"waypoints":[[1]]}',
+            '{"type":"input","seq":1,"prompt":5}', b"\x00\x01", '{"type":"hello","last_seq":"x"}',
+        ):  # fmt: skip
+            await guest.connection.send(nonsense)
+            assert (await guest.until("error"))["error"]
+        await guest.until("pose")
+
+
+async def test_a_walk_reaches_its_waypoint(open_room: Room) -> None:
+    begun = await open_room.begin(input={"prompt": "run"})
+    async with open_room.inside(begun) as guest:
+        await guest.say("hello")
+        await guest.say("input", seq=1, waypoints=[[1.2, 0.6]])
+        nearest = 9.0
+        async with asyncio.timeout(60):
+            while nearest > 0.45:
+                x, _, z = (await guest.until("pose"))["root"]["position"]
+                nearest = float(np.hypot(x - 1.2, z - 0.6))
+
+
+async def test_idleness_counts_inputs_and_not_pings(tmp_path: Path) -> None:
+    async with room(tmp_path, idle_seconds=1.0) as opened:
+        begun = await opened.begin()
+        assert begun["idle_seconds"] == 1
+        async with opened.inside(begun) as guest:
+            for _ in range(3):
+                await guest.say("ping", t=1)
+            assert await guest.closed() == 4000
+        assert [state["status"] for state in guest.of("state")][-3:] == ["idle", "closing", "closed"]
+        assert (await opened.told(begun))["reason"] == "idle"
+
+
+async def test_a_lost_worker_is_followed_by_another_without_a_gap(tmp_path: Path) -> None:
+    async with room(tmp_path, driver="process") as opened:
+        begun = await opened.begin(input={"prompt": "walk"})
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            before = (await guest.several("pose", 5))[-1]
+            (running,) = opened.home.product.live.running
+            assert running.seat is not None
+            assert running.seat.room.worker is not None
+            await running.seat.room.worker.kill()
+            after = await guest.several("pose", 8)
+            assert [pose["seq"] for pose in after] == list(range(before["seq"] + 1, before["seq"] + 9))
+            step = np.subtract(after[0]["root"]["position"], before["root"]["position"])
+            assert np.abs(step).max() < 0.3
+            assert (await guest.until("stats", restarts=1))["restarts"] == 1
+
+
+async def test_a_draining_server_says_so(tmp_path: Path) -> None:
+    async with room(tmp_path) as opened:
+        begun = await opened.begin()
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            await guest.until("pose")
+            await opened.home.product.live.drain()
+            assert await guest.closed() == 4010
+        left = backends.chosen_database() == "postgres"  # for whichever server its socket comes to
+        assert (await opened.told(begun))["reason"] == (None if left else "drained")
+        assert await opened.home.faults() == ()
+
+
+async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "SLICE_US", 200_000)  # a minute of 0.2 s costs 30 micro-dollars
+    async with room(tmp_path) as opened:
+        home = opened.home
+        begun = await opened.begin()
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            await guest.several("pose", 12)
+            await guest.say("close")
+            assert await guest.closed() == 1000
+        entries = await home.client.get("/api/account/ledger", headers=home.bearer)
+        paid = [entry for entry in entries.json()["entries"] if entry["kind"] == "session"]
+        assert len(paid) >= 3
+        assert sum(float(entry["amount_usd"]) for entry in paid) == -float((await opened.told(begun))["cost"])
+        account = await home.product.database.read(accounts.by_id(home.account.id))
+        rest = ledger.Entry("test", "all but two slices")
+        await home.product.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
+        poor = await opened.begin()
+        async with opened.inside(poor) as guest:
+            assert await guest.closed() == 1000
+        assert (await opened.told(poor))["reason"] == "no credit"
+        assert await home.faults() == ()
+
+
+async def test_a_killed_server_leaves_no_session_open(tmp_path: Path) -> None:
+    async with servers.serving(tmp_path / "home", SIXFOLD_TESTING="1") as server:
+        key = {"Authorization": f"Bearer {server.key}"}
+        begun = (await server.call("POST", "/api/containers/motion-model/sessions", {}, **key)).json
+        async with websockets.connect(begun["ws_url"]) as connection:
+            await connection.send('{"type":"hello"}')
+            async with asyncio.timeout(60):
+                while "pose" not in str(await connection.recv())[:20]:
+                    pass
+        await server.kill()
+        await server.restart()
+        path = f"/api/containers/sessions/{begun['session_id']}"
+        told = (await server.call("GET", path, **key)).json
+        kept = backends.chosen_database() == "postgres"  # for its client, until the lease runs out
+        ended = ("ready", None, "0.00") if kept else ("failed", "lost", "0.00")
+        assert (told["status"], told["reason"], told["cost"]) == ended
+        status, faults = await server.command("ledger", "verify")
+        assert status == 0, faults
+        log = (tmp_path / "home.log").read_text()
+        assert begun["ws_url"].partition("token=")[2] not in log

@@ -1,0 +1,108 @@
+"""A storage that is out of reach for a moment: no session is stranded by it, nor a worker, nor its money."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from types import GeneratorType
+from typing import Any, cast
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.database import Transaction
+from sixfold.core.sessions import service as session_service
+from tests.e2e.session_server import Room, room
+
+
+def _out_of_reach(opened: Room, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let what a session becomes be refused by the storage; gives what ends that."""
+    database = opened.home.product.database
+    write, gone = database.write, True
+
+    async def refuse(transaction: Transaction[Any], **more: Any) -> Any:
+        if gone and cast("GeneratorType[Any, Any, Any]", transaction).gi_code.co_name == "happen":
+            transaction.close()
+            raise errors.StoreFailed
+        return await write(transaction, **more)
+
+    def back() -> None:
+        nonlocal gone
+        gone = False
+
+    monkeypatch.setattr(database, "write", refuse)
+    return back
+
+
+async def _is_over(opened: Room) -> None:
+    """Nothing runs, every seat is given back, and every sum is right."""
+    live = opened.home.product.live
+    for _ in range(200):
+        if not live.running:
+            break
+        await asyncio.sleep(0.05)
+    assert live.running == ()
+    assert all(each.empty for each in live._rooms._rooms)
+    assert await opened.home.faults() == ()
+
+
+async def test_a_session_that_ends_meanwhile_is_closed_and_paid_for_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path) as opened:
+        begun = await opened.begin(input={"prompt": "walk"})
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            await guest.until("pose")
+            back = _out_of_reach(opened, monkeypatch)
+            await guest.say("close")
+            await asyncio.sleep(1)
+            assert (await opened.told(begun))["status"] in {"ready", "active", "idle"}
+            back()
+            assert await guest.closed() == 1000
+        told = await opened.told(begun)
+        assert (told["status"], told["reason"]) == ("closed", "closed")
+        assert float(told["cost"]) > 0
+        assert (await opened.home.standing())[1] == "0.00"
+        await _is_over(opened)
+
+
+async def test_who_closes_one_meanwhile_is_answered_soon_and_it_ends_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path) as opened:
+        begun = await opened.begin(input={"prompt": "walk"})
+        path = f"/api/containers/sessions/{begun['session_id']}"
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            await guest.until("pose")
+            monkeypatch.setattr(session_service, "_CLOSE_SECONDS", 0.1)
+            back = _out_of_reach(opened, monkeypatch)
+            refused = await opened.home.client.delete(path, headers=opened.home.bearer)
+            assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable")
+            assert refused.headers["retry-after"] == "1"
+            assert "ask again" in refused.json()["error"]
+            back()
+            assert await guest.closed() == 1000
+        monkeypatch.undo()
+        ended = await opened.home.client.delete(path, headers=opened.home.bearer)
+        assert (ended.status_code, ended.json()["status"]) == (200, "closed")
+        assert (await opened.home.standing())[1] == "0.00"
+        await _is_over(opened)
+
+
+async def test_a_session_that_begins_meanwhile_begins_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path) as opened:
+        back = _out_of_reach(opened, monkeypatch)
+        begun = await opened.begin(input={"prompt": "walk"})
+        async with opened.inside(begun) as guest:
+            await guest.say("hello")
+            await asyncio.sleep(1)
+            back()
+            await guest.until("pose")
+            await guest.say("close")
+            assert await guest.closed() == 1000
+        await _is_over(opened)

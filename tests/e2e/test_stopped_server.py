@@ -1,0 +1,42 @@
+"""A server that stood still beyond its lease comes back, and finds that nothing is its own any more."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.states import State
+from tests.harness import processes
+from tests.harness.pipeline import PRICE, Options, road
+
+
+async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> None:
+    command = (sys.executable, "-m", "tests.e2e.slow_child", str(either), "1.5")
+    child = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert child.stdout is not None
+    try:
+        async with asyncio.timeout(processes.PATIENCE_SECONDS):
+            assert (await child.stdout.readline()).strip() == b"running"
+        child.send_signal(signal.SIGSTOP)
+        async with road(either, Options(lease_seconds=0.6)) as other:
+            (prediction,), _ = await other.pipeline.page(
+                Tenant(other.payer.id), predictions.Filter(), 10, None
+            )
+            ended = await other.pipeline.wait(prediction, 60)
+            assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
+            child.send_signal(signal.SIGCONT)
+            said, _ = await processes.told(child)  # it hears of the end that another brought about
+            assert said == b"succeeded 2\n"
+            after = await other.pipeline.get(ended.id, Tenant.of(ended))
+            assert after == ended
+            account = await other.account()
+            assert (account.posted, account.held) == (1_000_000 - PRICE, 0)
+            assert await other.faults() == ()
+    finally:
+        await processes.killed(child)

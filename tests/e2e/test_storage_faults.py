@@ -1,0 +1,90 @@
+"""A disk that is full or fails: a clean error, nothing half-done, and everything works again afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ledger
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.store.sqlite.database import SqliteDatabase
+from tests.harness import backends
+from tests.harness.pipeline import PRICE, Options, road
+
+
+def _limit_pages(database: SqliteDatabase, pages: int) -> None:
+    """The database file may grow no further: what SQLite says is what a full disk makes it say."""
+    database._writer.execute(f"PRAGMA max_page_count={pages}")
+
+
+async def test_a_full_disk_refuses_orders_cleanly_and_takes_them_again_later(tmp_path: Path) -> None:
+    backends.database_url(tmp_path, "sqlite")  # what a PostgreSQL lacks is in tests/contract/test_postgres.py
+    async with road(tmp_path, Options(credit=10_000_000, start=False)) as built:
+        assert isinstance(built.database, SqliteDatabase)
+        _limit_pages(built.database, 1)  # SQLite makes it: as many as there are
+        orders = [built.pipeline.submit(built.order(extras={"n": n, "pad": "x" * 4000})) for n in range(60)]
+        results = await asyncio.gather(*orders, return_exceptions=True)
+        accepted = [result for result in results if isinstance(result, Prediction)]
+        refused = [result for result in results if isinstance(result, errors.StoreFailed)]
+        assert refused
+        assert len(accepted) + len(refused) == 60
+        _limit_pages(built.database, 1_000_000)
+        assert (await built.account()).held == len(accepted) * PRICE
+        assert await built.faults() == ()
+        await built.supervisor.start()
+        last = await built.run(extras={"n": 61})
+        assert last.state is State.SUCCEEDED
+        ended = [await built.pipeline.wait(prediction, 60) for prediction in accepted]
+        assert {prediction.state for prediction in ended} <= {State.SUCCEEDED}
+        assert await built.faults() == ()
+
+
+class FailingConnection:
+    """A connection whose nth statement that matches fails, as a broken disk would make it."""
+
+    def __init__(self, real: sqlite3.Connection, at: int) -> None:
+        self._real = real
+        self._left = at
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        """Run it, or fail."""
+        self._left -= 1
+        if self._left == 0:
+            if self._real.in_transaction:
+                self._real.rollback()
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._real.execute(sql, *arguments)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+
+@pytest.mark.parametrize("at", range(2, 22))
+async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp_path: Path, at: int) -> None:
+    backends.database_url(tmp_path, "sqlite")
+    async with road(tmp_path, Options(start=False)) as built:
+        database: Any = built.database
+        real = database._writer
+        database._writer = FailingConnection(real, at)
+        entry = ledger.Entry("credit", "test")
+        jobs = [
+            database.write(ledger.deposit(built.payer.id, 5, entry)),
+            built.pipeline.submit(built.order(extras={"n": at})),
+            database.write(ledger.deposit(built.payer.id, 5, entry)),
+        ]
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        database._writer = real
+        for result in results:
+            assert not isinstance(result, BaseException) or isinstance(result, errors.StoreFailed)
+        account = await built.account()
+        deposits = sum(not isinstance(result, BaseException) for result in (results[0], results[2]))
+        assert account.posted == 1_000_000 + 5 * deposits
+        assert account.held == (0 if isinstance(results[1], BaseException) else PRICE)
+        assert await built.faults() == ()
+        assert (await database.read(accounts.by_id(built.payer.id))).id == built.payer.id

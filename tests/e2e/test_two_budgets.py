@@ -1,0 +1,202 @@
+"""One key at two servers at once: its day, its month and its minute are spent once, to the last sum."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import accounts, keys, ledger_queries
+from sixfold.core.accounts.keys import Scope
+from sixfold.core.database import Database, one
+from tests.e2e.servers import Reply, Server
+from tests.e2e.test_gateway_death import CONFIG
+from tests.e2e.test_two_servers import both
+from tests.fakes.chat_servers import ModelServer, model_server
+from tests.harness import databases, postgres
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
+]
+PICTURE = 7_000  # micro-dollars
+ENDED = {"succeeded", "failed", "canceled"}
+DAY_SECONDS, NEAR_SECONDS = 86_400, 60
+Order = tuple[str, dict[str, Any]]
+
+
+def picture(seed: int) -> Order:
+    """A prediction of a fixed price."""
+    return "/api/service", {"service": "anime", "prompt": "a hill", "seed": seed, "async": True}
+
+
+def said(words: int) -> Order:
+    """A call of the relay: held at most, paid by its tokens."""
+    talk = [{"role": "user", "content": f"say {words} words"}]
+    return "/v1/chat/completions", {"model": "small", "max_tokens": 12, "messages": talk}
+
+
+def later(words: int) -> Order:
+    """The same as a prediction."""
+    asked = {"service": "chat", "model": "small", "max_tokens": 12, "prompt": f"say {words} words"}
+    return "/api/service", {**asked, "async": True}
+
+
+@dataclass(frozen=True)
+class Shop:
+    """Two servers, the model server behind both, and the account whose keys are limited."""
+
+    servers: tuple[Server, Server]
+    database: Database
+    acme: ModelServer
+    key: str
+    account_id: str
+
+    async def limited(self, scope: Scope) -> keys.NewKey:
+        """A key of the account."""
+        return await self.database.write(keys.create(self.account_id, scope))
+
+    async def ask(self, key: keys.NewKey, orders: Sequence[Order]) -> list[Reply]:
+        """All of it at once, every other order at the other server."""
+        bearer = {"Authorization": f"Bearer {key.api_key}"}
+        asked = zip(itertools.cycle(self.servers), orders, strict=False)
+        return await asyncio.gather(*(server.call("POST", *order, **bearer) for server, order in asked))
+
+    async def look(self, reply: Reply, method: str = "GET") -> dict[str, Any]:
+        """What the second server tells of a prediction, or does to it."""
+        path = f"/api/{reply.json['status_url'].partition('/api/')[2]}"
+        return (await self.servers[1].call(method, path, Authorization=f"Bearer {self.key}")).json
+
+    async def cost(self, reply: Reply) -> int:
+        """What an order cost in the end."""
+        if reply.status == 200:
+            return _micros(reply.headers["x-sixfold-cost"])
+        async with asyncio.timeout(100):
+            while (told := await self.look(reply))["status"] not in ENDED:  # noqa: ASYNC110 - a poll
+                await asyncio.sleep(0.05)
+        return _micros(told["cost"])
+
+    async def spent(self, key: keys.NewKey) -> tuple[int, int]:
+        """What is counted against a key, today and this month."""
+        day = datetime.now(UTC).date().isoformat()
+        rows = [await self.database.read(one("key_spent", key_id=key.id, period=at)) for at in (day, day[:7])]
+        today, month = (0 if row is None else int(row["amount"]) for row in rows)
+        return today, month
+
+    async def settled(self, key: keys.NewKey, amount: int) -> None:
+        """Wait until exactly so much is counted, and nothing is held."""
+        async with asyncio.timeout(60):
+            while (await self.spent(key), await self.held()) != ((amount, amount), 0):  # noqa: ASYNC110 - a poll
+                await asyncio.sleep(0.02)
+        assert await self.database.read(ledger_queries.verify()) == ()
+
+    async def held(self) -> int:
+        return (await self.database.read(accounts.by_id(self.account_id))).held
+
+
+def _micros(usd: str) -> int:
+    return int(Decimal(usd) * 1_000_000)
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    async with open_shop(tmp_path) as found:
+        yield found
+
+
+@asynccontextmanager
+async def open_shop(folder: Path) -> AsyncIterator[Shop]:
+    """A shop, and not in the last minute of a day, whose end gives a key its budget anew."""
+    if (left := DAY_SECONDS - time.time() % DAY_SECONDS) < NEAR_SECONDS:
+        await asyncio.sleep(left)
+    async with model_server() as acme:
+        config = CONFIG.format(url=acme.url)
+        async with (
+            both(folder, config, SIXFOLD_PROBE="0", ACME_KEY="sk-acme") as (first, second, key),
+            databases.on(None, folder / "first") as database,
+        ):
+            account_id = (await database.read(keys.authenticate(key))).account_id
+            yield Shop((first, second), database, acme, key, account_id)
+
+
+async def test_two_servers_sell_what_a_day_pays_for_and_let_a_key_ask_as_often_as_one_does(
+    shop: Shop,
+) -> None:
+    key = await shop.limited(Scope(budget_day=8 * PICTURE - 1))
+    answers = await shop.ask(key, [picture(seed) for seed in range(24)])
+    sold = [answer for answer in answers if answer.status == 202]
+    refused = [answer for answer in answers if answer.status != 202]
+    assert len(sold) == 7
+    assert {(answer.status, answer.json["code"]) for answer in refused} == {(429, "budget_exceeded")}
+    assert sum([await shop.cost(answer) for answer in sold]) == 7 * PICTURE
+    await shop.settled(key, 7 * PICTURE)
+    for answer in await shop.ask(key, [picture(30), picture(31)]):
+        assert "has 0.006999 USD left" in answer.json["error"], answer.json
+    await _rates_are_one(shop)
+
+
+async def _rates_are_one(shop: Shop) -> None:
+    key, began = await shop.limited(Scope(rpm=6)), time.monotonic()
+    bearer = {"Authorization": f"Bearer {key.api_key}"}
+    asked = (server.call("GET", "/api/account", **bearer) for server in shop.servers for _ in range(12))
+    answers = [answer.status for answer in await asyncio.gather(*asked)]
+    earned = int(time.monotonic() - began) // 10 + 1  # one each ten seconds, while they were asked
+    assert 6 <= answers.count(200) <= 6 + earned
+    assert set(answers) == {200, 429}
+
+
+async def test_pictures_and_talk_now_and_later_share_a_month_to_the_last_sum(shop: Shop) -> None:
+    budget = 75_000
+    key = await shop.limited(Scope(budget_day=budget, budget_month=budget))
+    waiting = [make(number % 9 + 1) for number in range(8) for make in (picture, said, later)]
+    most, cost, sold = 0, 0, 1
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, *(await shop.spent(key)))
+            await asyncio.sleep(0.01)
+
+    watching = asyncio.create_task(watch())
+    while sold:  # what one round refused may fit in the next, which begins when nothing is held
+        answers = await shop.ask(key, waiting)
+        refused = [answer.json for answer in answers if answer.status >= 400]
+        kinds = {str(told.get("code") or told["error"]["code"]) for told in refused}
+        assert kinds <= {"budget_exceeded"}, refused
+        taken = [answer for answer in answers if answer.status < 400]
+        cost += sum(await asyncio.gather(*map(shop.cost, taken)))
+        waiting = [order for order, answer in zip(waiting, answers, strict=True) if answer.status >= 400]
+        sold = len(taken)
+        await shop.settled(key, cost)
+    watching.cancel()
+    assert picture(1)[0] in {path for path, _ in waiting}
+    assert budget - PICTURE < cost <= budget
+    assert most <= budget
+
+
+async def test_what_fails_or_is_canceled_at_the_other_server_may_be_spent_again(shop: Shop) -> None:
+    key = await shop.limited(Scope(budget_day=8 * PICTURE))
+    shop.acme.mode = "hang"
+    begun = [answer for answer in await shop.ask(key, [later(3)] * 8) if answer.status == 202]
+    assert begun
+    assert sum(await shop.spent(key)) > 0
+    for answer in begun:
+        await shop.look(answer, "DELETE")
+    assert [await shop.cost(answer) for answer in begun] == [0] * len(begun)
+    await shop.settled(key, 0)
+    shop.acme.mode = "fail"
+    failed = await shop.ask(key, [said(3), said(3), later(3), later(3)])
+    assert [await shop.cost(answer) for answer in failed if answer.status == 202] == [0, 0]
+    await shop.settled(key, 0)
+    sold = await shop.ask(key, [picture(seed) for seed in range(12)])
+    assert [answer.status for answer in sold].count(202) == 8

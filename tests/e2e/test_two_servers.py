@@ -1,0 +1,123 @@
+"""Two `sixfold serve` on one PostgreSQL and one store of files: one product, whichever of them is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import websockets
+
+from tests.e2e.servers import Server, serving
+from tests.e2e.session_server import Guest
+from tests.harness import backends, postgres
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.postgres,
+    pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
+]
+
+
+@asynccontextmanager
+async def both(folder: Path, config: str = "", **environ: str) -> AsyncIterator[tuple[Server, Server, str]]:
+    """Two servers, and the key of the account that the first one made."""
+    homes = [folder / "first", folder / "second"]
+    shared = {"SIXFOLD_WORKERS": "1", "SIXFOLD_LEASE_SECONDS": "3", **environ}
+    for home in homes:
+        home.mkdir()
+        (home / "sixfold.toml").write_text(config)
+    backends.database_url(homes[0], "postgres")
+    backends.database_url(homes[1], "sqlite")  # which is overruled below: a note of its own, and no database
+    if not backends.blob_url(homes[0]):
+        shared["SIXFOLD_BLOB_URL"] = f"file://{folder / 'store'}"
+    first_environ = {**backends.environ(homes[0]), **shared}
+    async with serving(homes[0], **first_environ) as first, serving(homes[1], **first_environ) as second:
+        yield first, second, first.key
+
+
+async def test_the_same_request_to_both_at_once_is_one_effect_and_one_answer(tmp_path: Path) -> None:
+    async with both(tmp_path) as (first, second, key):
+        body = {"api_key": key, "prompt": "a hill", "response_mode": "polling", "seed": 1}
+        asked = [
+            server.call("POST", "/api/anime", body, Idempotency_Key="once")
+            for _ in range(6)
+            for server in (first, second)
+        ]
+        answers = await asyncio.gather(*asked)
+        assert {answer.status for answer in answers} == {202}
+        assert len({answer.body for answer in answers}) == 1
+        ended = await _ended(second, answers[0].json["status_url"])
+        assert ended == "completed"
+        assert await _balance(second) == ("9.993", "0.00")
+
+
+async def test_when_one_dies_the_other_finishes_its_work_and_each_is_charged_once(tmp_path: Path) -> None:
+    async with both(tmp_path) as (first, second, key):
+        order = {"api_key": key, "prompt": "a lake", "response_mode": "polling"}
+        replies = await asyncio.gather(
+            *(
+                server.call("POST", "/api/anime", {**order, "seed": seed})
+                for seed in range(5)
+                for server in (first, second)
+            )
+        )
+        assert {reply.status for reply in replies} == {202}
+        await first.kill()
+        urls = [reply.json["status_url"] for reply in replies]
+        assert [await _ended(second, url) for url in urls] == ["completed"] * 10
+        assert await _balance(second) == ("9.93", "0.00")
+        status, text = await second.command("ledger", "verify")
+        assert status == 0, text
+
+
+@asynccontextmanager
+async def entered(server: Server, session: dict[str, Any], token: str = "") -> AsyncIterator[Guest]:
+    """A socket of a session at a server, whichever of them it was asked of."""
+    _, _, own = str(session["ws_url"]).partition("token=")
+    path = f"/ws/containers/sessions/{session['session_id']}?token={token or own}"
+    async with websockets.connect(f"ws://127.0.0.1:{server.port}{path}") as connection:
+        yield Guest(connection)
+
+
+async def test_a_session_lives_where_its_socket_is_and_outlives_a_server(tmp_path: Path) -> None:
+    async with both(tmp_path) as (first, second, key):
+        bearer = {"Authorization": f"Bearer {key}"}
+        session = (await first.call("POST", "/api/containers/motion-model/sessions", {}, **bearer)).json
+        path = f"/api/containers/sessions/{session['session_id']}"
+        async with entered(second, session) as guest:
+            await guest.say("hello")
+            seen = [pose["seq"] for pose in await guest.several("pose", 60)]
+            await second.kill()
+        async with entered(first, session, session["resume_token"]) as guest:
+            await guest.say("hello", last_seq=seen[-1])
+            seen += [pose["seq"] for pose in await guest.several("pose", 30)]
+            assert seen == list(range(seen[0], seen[0] + len(seen)))
+            await second.restart()
+            closed = (await second.call("DELETE", path, **bearer)).json
+            assert (closed["status"], closed["reason"]) == ("closed", "closed")
+            assert await guest.closed() == 4001
+        assert (await first.call("GET", path, **bearer)).json["status"] == "closed"
+        assert float(closed["cost"]) > 0
+        status, text = await first.command("ledger", "verify")
+        assert status == 0, text
+
+
+async def _ended(server: Server, url: str) -> str:
+    async with asyncio.timeout(100):
+        while True:
+            status = str((await server.call("GET", url)).json["status"])
+            if status != "in_progress":
+                return status
+            await asyncio.sleep(0.1)
+
+
+async def _balance(server: Server) -> tuple[str, str]:
+    status, text = await server.command("account", "show", "local@localhost", "--json")
+    assert status == 0, text
+    found = json.loads(text)
+    return found["balance_usd"], found["held_usd"]

@@ -1,0 +1,150 @@
+"""One call served by weights, a ComfyUI, each provider or the painter: labelled, and charged once."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.e2e import servers
+from tests.e2e.servers import Server
+from tests.fakes import comfyui, fal, openai, replicate
+from tests.harness import processes
+from tests.unit.engines.diffusers.conftest import PACKAGE_MISSING
+
+PRICE = 0.04
+ORDER = {"prompt": "a red fox in the snow", "size": "768x1152", "seed": 7}
+
+
+@dataclass
+class Ground:
+    """What a server finds where it starts: lines of `sixfold.toml`, and its environment."""
+
+    toml: str = ""
+    environ: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@asynccontextmanager
+async def weights(folder: Path) -> AsyncIterator[Ground]:
+    pytest.importorskip("diffusers", reason=PACKAGE_MISSING)
+    from tests.unit.engines.diffusers import tiny  # noqa: PLC0415 - it needs torch
+
+    pipeline = tiny.stable_diffusion(folder / "sd")
+    yield Ground(f'[engines.weights-image]\nsource = "{pipeline}"\nsteps = 2\n')
+
+
+@asynccontextmanager
+async def running_comfyui(_folder: Path) -> AsyncIterator[Ground]:
+    async with comfyui.comfyui() as fake:
+        yield Ground(environ={"SIXFOLD_COMFYUI_URL": fake.url})
+
+
+@asynccontextmanager
+async def running_fal(_folder: Path) -> AsyncIterator[Ground]:
+    async with fal.running() as fake:
+        table = f'[engines.fal-image]\nbase_url = "{fake.url}"\n'
+        yield Ground(table, {"FAL_KEY": fal.KEY})
+
+
+@asynccontextmanager
+async def running_replicate(_folder: Path) -> AsyncIterator[Ground]:
+    async with replicate.running() as fake:
+        table = f'[engines.replicate-image]\nbase_url = "{fake.url}"\n'
+        yield Ground(table, {"REPLICATE_API_TOKEN": replicate.KEY})
+
+
+@asynccontextmanager
+async def running_openai(_folder: Path) -> AsyncIterator[Ground]:
+    async with openai.running() as fake:
+        table = f'[engines.openai-image]\nbase_url = "{fake.url}"\n'
+        yield Ground(table, {"OPENAI_API_KEY": openai.KEY})
+
+
+@asynccontextmanager
+async def nothing(_folder: Path) -> AsyncIterator[Ground]:
+    yield Ground()
+
+
+GROUNDS = {
+    "weights-image": (weights, "full"),
+    "comfyui-image": (running_comfyui, "full"),
+    "fal-image": (running_fal, "full"),
+    "replicate-image": (running_replicate, "full"),
+    "openai-image": (running_openai, "full"),
+    "scene-painter": (nothing, "preview"),
+}
+
+
+@asynccontextmanager
+async def server_on(folder: Path, *names: str) -> AsyncIterator[Server]:
+    """A server that finds what these engines need."""
+    async with AsyncExitStack() as stack:
+        grounds = [await stack.enter_async_context(GROUNDS[name][0](folder)) for name in names]
+        data = folder / "data"
+        data.mkdir()
+        (data / "sixfold.toml").write_text("\n".join(ground.toml for ground in grounds))
+        environ = {name: value for ground in grounds for name, value in ground.environ.items()}
+        environ["SIXFOLD_FETCH_ALLOW"] = "127.0.0.0/8"
+        server = await stack.enter_async_context(servers.serving(data, **environ))
+        await all_found(server, names)
+        yield server
+
+
+async def all_found(server: Server, names: Sequence[str]) -> None:
+    """Wait until the start page says that these engines are ready: a server is looked for beside the work."""
+    async with asyncio.timeout(processes.PATIENCE_SECONDS):
+        while True:
+            page = (await server.call("GET", "/", Accept="text/html")).body.decode()
+            if all(re.search(rf"<code>{name}</code></td>.*?<td>ready</td>", page) for name in names):
+                return
+            await asyncio.sleep(0.2)
+
+
+async def balance(server: Server) -> float:
+    _, told = await server.command("account", "show", "local@localhost", "--json")
+    return float(json.loads(told)["balance_usd"])
+
+
+@pytest.mark.parametrize("engine", sorted(GROUNDS))
+async def test_the_same_call_is_served_labelled_and_charged_once(engine: str, tmp_path: Path) -> None:
+    async with server_on(tmp_path, engine) as server:
+        before = await balance(server)
+        bearer = {"Authorization": f"Bearer {server.key}"}
+        reply = await server.call("POST", "/api/ra1", ORDER, **bearer)
+        assert reply.status == 200, reply.body
+        assert reply.headers["x-sixfold-engine"] == engine
+        assert reply.headers["x-sixfold-quality"] == GROUNDS[engine][1]
+        assert reply.json["cost"] == f"{PRICE}"
+        picture = await server.call("GET", reply.json["image_url"].partition(str(server.port))[2])
+        with Image.open(io.BytesIO(picture.body)) as image:
+            assert image.size == (768, 1152)
+            image.load()
+            shades = image.convert("L").resize((16, 16)).tobytes()
+            assert len(set(shades)) > 8, "a picture, not a plane"
+        assert await balance(server) == pytest.approx(before - PRICE)
+        _, told = await server.command("ledger", "costs", "--json")
+        (cost,) = json.loads(told)["engines"]
+        assert (cost["engine"], cost["runs"]) == (engine, 1)
+        assert (float(cost["spent_usd"]) > 0) == (engine.partition("-")[0] in {"fal", "replicate", "openai"})
+        assert (await server.command("ledger", "verify"))[0] == 0
+
+
+async def test_of_all_that_is_there_the_first_serves_and_a_pin_changes_that(tmp_path: Path) -> None:
+    async with server_on(tmp_path, "comfyui-image", "fal-image", "openai-image") as server:
+        bearer = {"Authorization": f"Bearer {server.key}"}
+        first = await server.call("POST", "/api/ra1", ORDER, **bearer)
+        assert first.headers["x-sixfold-engine"] == "comfyui-image"
+        config = server.folder / "sixfold.toml"
+        config.write_text('[engines]\norder = ["provider"]\n' + config.read_text())
+        await server.terminate()
+        await server.restart()
+        second = await server.call("POST", "/api/ra1", ORDER, **bearer)
+        assert second.headers["x-sixfold-engine"] == "fal-image"

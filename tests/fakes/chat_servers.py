@@ -1,0 +1,310 @@
+"""Model servers on loopback: OpenAI's chat completions and responses, Anthropic's messages, and their faults.
+
+Each answers with what it was asked: `say N words` gives N words, a tool that is there is called, JSON that is
+wanted is given. One word is one token of output, one message ten tokens of input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.fakes import fault_server
+from tests.fakes.openai_media import Makers
+
+MODELS = ("small", "large")
+_WORDS = re.compile(r"say (\d+) words")
+
+
+@dataclass
+class Seen:
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    document: dict[str, Any]
+    raw: bytes
+
+
+@dataclass
+class ModelServer:
+    """The fake: what it was asked, and how it is to behave.
+
+    `mode` is well, fail, refuse, excess, limit, key, hang, slow, wait, truncate, trickle, cut, garbage, sorry
+    or nousage; those in `modes` come first, one for each request.
+    """
+
+    port: int = 0
+    mode: str = "well"
+    modes: list[str] = field(default_factory=list[str])
+    seen: list[Seen] = field(default_factory=list[Seen])
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/models", self.models),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/responses", self.responses, methods=["POST"]),
+            Route("/v1/messages", self.messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", self.count, methods=["POST"]),
+            *Makers(self).routes(),
+        ]
+
+    async def models(self, _request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": name, "object": "model"} for name in MODELS]})
+
+    async def chat(self, request: Request) -> Response:
+        document, mode, fault = await self._take(request)
+        if fault is not None:
+            return fault
+        reply = _chat_reply(document)
+        usage = {"prompt_tokens": 10 * len(document["messages"]), "completion_tokens": reply["tokens"]}
+        usage |= {"total_tokens": sum(usage.values()), "prompt_tokens_details": {"cached_tokens": 4}}
+        shared = {"id": "chatcmpl-1", "created": 1, "model": document["model"]}
+        if not document.get("stream"):
+            message = {"role": "assistant", "content": reply["text"], "tool_calls": reply["calls"]}
+            if not reply["calls"]:
+                del message["tool_calls"]
+            choice = {"index": 0, "message": message, "finish_reason": reply["stop"]}
+            answer = {**shared, "object": "chat.completion", "choices": [choice], "usage": usage}
+            if mode == "nousage":
+                del answer["usage"]
+            return self._whole(answer, mode)
+        told = mode != "nousage" and (document.get("stream_options") or {}).get("include_usage")
+        return self._stream(_chat_chunks(shared, reply, usage if told else None), mode)
+
+    async def responses(self, request: Request) -> Response:
+        document, mode, fault = await self._take(request)
+        if fault is not None:
+            return fault
+        usage = {"input_tokens": 10, "output_tokens": 3, "total_tokens": 13}
+        part = {"type": "output_text", "text": "I am native", "annotations": []}
+        item = {
+            "type": "message",
+            "id": "msg_1",
+            "role": "assistant",
+            "status": "completed",
+            "content": [part],
+        }
+        answer: dict[str, Any] = {
+            "id": f"resp_{len(self.seen)}",
+            "object": "response",
+            "created_at": 1,
+            "status": "completed",
+        }
+        answer |= {"model": document["model"], "output": [item], "usage": usage, "parallel_tool_calls": True}
+        answer |= {
+            "tools": [],
+            "tool_choice": "auto",
+            "error": None,
+            "incomplete_details": None,
+            "metadata": {},
+            "store": document.get("store") is not False,
+        }
+        if not document.get("stream"):
+            return self._whole(answer, mode)
+        delta = {"type": "response.output_text.delta", "delta": "I am native", "item_id": "msg_1"}
+        delta |= {"output_index": 0, "content_index": 0, "logprobs": []}
+        events = [{"type": "response.created", "response": {**answer, "usage": None}}, delta]
+        events.append({"type": "response.completed", "response": answer})
+        numbered = [{**event, "sequence_number": index} for index, event in enumerate(events)]
+        return self._stream([_named(event) for event in numbered], mode)
+
+    async def messages(self, request: Request) -> Response:
+        document, mode, fault = await self._take(request)
+        if fault is not None:
+            return fault
+        assert document["max_tokens"] >= 1
+        reply = _message_reply(document)
+        usage = {"input_tokens": 10 * len(document["messages"]), "output_tokens": reply["tokens"]}
+        usage |= {"cache_read_input_tokens": 4, "cache_creation_input_tokens": 0}
+        answer = {"id": "msg_1", "type": "message", "role": "assistant", "model": document["model"]}
+        answer |= {
+            "content": reply["blocks"],
+            "stop_reason": reply["stop"],
+            "stop_sequence": None,
+            "usage": usage,
+        }
+        if not document.get("stream"):
+            if mode == "nousage":
+                del answer["usage"]
+            return self._whole(answer, mode)
+        return self._stream(_message_events(answer), mode)
+
+    async def count(self, request: Request) -> Response:
+        document, _, fault = await self._take(request)
+        return fault or JSONResponse({"input_tokens": 7 * len(document["messages"])})
+
+    async def _take(self, request: Request) -> tuple[dict[str, Any], str, Response | None]:
+        return await self.take(request, json.loads(await request.body()))
+
+    async def take(
+        self, request: Request, document: dict[str, Any]
+    ) -> tuple[dict[str, Any], str, Response | None]:
+        """Note a request; gives how to behave, and a fault where that is one."""
+        raw = request._body if hasattr(request, "_body") else b""
+        self.seen.append(Seen(request.url.path, dict(request.headers), document, raw))
+        self.asked.set()
+        mode = self.modes.pop(0) if self.modes else self.mode
+        if mode == "hang":
+            await asyncio.Event().wait()
+        if mode == "wait":
+            await self.go_on.wait()
+        says = "This model's maximum context length is 9 tokens" if mode == "excess" else "It says so"
+        error = {"error": {"message": says, "type": "x", "param": "temperature", "code": "y"}}
+        faults = {"fail": 500, "refuse": 400, "excess": 400, "limit": 429, "key": 401}
+        return document, mode, JSONResponse(error, faults[mode]) if mode in faults else None
+
+    def _whole(self, answer: dict[str, Any], mode: str) -> Response:
+        text = json.dumps(answer).encode()
+        if mode == "garbage":
+            text = b"<html>not what you asked</html>"
+        if mode == "truncate":
+            text = text[: len(text) // 2]
+        return Response(text, media_type="application/json")
+
+    def _stream(self, events: list[bytes], mode: str) -> Response:
+        if mode == "garbage":
+            return JSONResponse({"error": {"message": "no room"}})
+        if mode == "sorry":
+            events = [b'data: {"error":{"message":"no room"}}\n\n']
+
+        async def pieces() -> AsyncIterator[bytes]:
+            try:
+                if mode == "slow":
+                    await self.go_on.wait()
+                for index, event in enumerate(events):
+                    if mode == "truncate" and index == len(events) // 2:
+                        return
+                    if mode == "trickle" and index == len(events) // 2:
+                        await self.go_on.wait()
+                    if mode == "cut":
+                        yield event[:7]
+                        await asyncio.sleep(0)
+                        event = event[7:]
+                    yield event
+            finally:
+                self.left.set()
+
+        return StreamingResponse(pieces(), media_type="text/event-stream")
+
+
+def _words(text: str) -> str:
+    found = _WORDS.search(text)
+    return " ".join(["word"] * int(found[1])) if found else "Hello there"
+
+
+def _chat_reply(document: dict[str, Any]) -> dict[str, Any]:
+    last = document["messages"][-1]
+    content = last["content"]
+    text = (
+        content if isinstance(content, str) else " ".join(p.get("text", "<picture>") for p in content or [])
+    )
+    tools = document.get("tools") or []
+    if tools and last["role"] != "tool":
+        function = {"name": tools[0]["function"]["name"], "arguments": json.dumps({"city": "Oslo"})}
+        calls = [{"id": "call_1", "type": "function", "function": function}]
+        return {"text": None, "calls": calls, "stop": "tool_calls", "tokens": 5}
+    if document.get("response_format"):
+        return {"text": json.dumps({"city": "Oslo"}), "calls": [], "stop": "stop", "tokens": 5}
+    said = f"The tool said {text}" if last["role"] == "tool" else _words(text)
+    if "<picture>" in text:
+        said = "I see a picture"
+    words = said.split()
+    limit = document.get("max_tokens") or document.get("max_completion_tokens") or 10_000
+    cut = words[:limit]
+    return {
+        "text": " ".join(cut),
+        "calls": [],
+        "stop": "length" if cut != words else "stop",
+        "tokens": len(cut),
+    }
+
+
+def _chat_chunks(shared: dict[str, Any], reply: dict[str, Any], usage: dict[str, Any] | None) -> list[bytes]:
+    def chunk(delta: dict[str, Any], stop: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": stop}
+        document = {**shared, "object": "chat.completion.chunk", "choices": [choice]}
+        return b"data: " + json.dumps({**document, "usage": None} if usage else document).encode() + b"\n\n"
+
+    events = [chunk({"role": "assistant", "content": ""})]
+    for index, word in enumerate((reply["text"] or "").split()):
+        events.append(chunk({"content": f" {word}" if index else word}))
+    for call in reply["calls"]:
+        function = call["function"]
+        begun = {**call, "index": 0, "function": {"name": function["name"], "arguments": ""}}
+        events.append(chunk({"tool_calls": [begun]}))
+        half = len(function["arguments"]) // 2
+        for part in (function["arguments"][:half], function["arguments"][half:]):
+            events.append(chunk({"tool_calls": [{"index": 0, "function": {"arguments": part}}]}))
+    events.append(chunk({}, reply["stop"]))
+    if usage:
+        last = {**shared, "object": "chat.completion.chunk", "choices": [], "usage": usage}
+        events.append(b"data: " + json.dumps(last).encode() + b"\n\n")
+    events.append(b"data: [DONE]\n\n")
+    return events
+
+
+def _named(event: dict[str, Any]) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), json.dumps(event).encode())
+
+
+def _message_reply(document: dict[str, Any]) -> dict[str, Any]:
+    last = document["messages"][-1]["content"]
+    blocks = last if isinstance(last, list) else [{"type": "text", "text": last}]
+    kinds = {block["type"] for block in blocks}
+    tools = document.get("tools") or []
+    if tools and "tool_result" not in kinds:
+        call = {"type": "tool_use", "id": "toolu_1", "name": tools[0]["name"], "input": {"city": "Oslo"}}
+        return {"blocks": [call], "stop": "tool_use", "tokens": 5}
+    text = _words(" ".join(block.get("text", "") for block in blocks))
+    if "tool_result" in kinds:
+        text = f"The tool said {blocks[0]['content'][0]['text']}"
+    if "image" in kinds:
+        text = "I see a picture"
+    words = text.split()
+    cut = words[: document["max_tokens"]]
+    stop = "max_tokens" if cut != words else "end_turn"
+    return {"blocks": [{"type": "text", "text": " ".join(cut)}], "stop": stop, "tokens": len(cut)}
+
+
+def _message_events(answer: dict[str, Any]) -> list[bytes]:
+    blank = {**answer, "content": [], "stop_reason": None, "usage": {**answer["usage"], "output_tokens": 1}}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": blank}, {"type": "ping"}]
+    for index, block in enumerate(answer["content"]):
+        text = block["type"] == "text"
+        empty = {"type": "text", "text": ""} if text else {**block, "input": {}}
+        events.append({"type": "content_block_start", "index": index, "content_block": empty})
+        pieces = re.findall(r"\s?\S+", block["text"]) if text else [json.dumps(block["input"])]
+        for piece in pieces:
+            delta = {"type": "text_delta", "text": piece} if text else None
+            delta = delta or {"type": "input_json_delta", "partial_json": piece}
+            events.append({"type": "content_block_delta", "index": index, "delta": delta})
+        events.append({"type": "content_block_stop", "index": index})
+    usage = {"output_tokens": answer["usage"]["output_tokens"]}
+    delta = {"stop_reason": answer["stop_reason"], "stop_sequence": None}
+    events += [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
+    return [_named(event) for event in events]
+
+
+@asynccontextmanager
+async def model_server(port: int = 0) -> AsyncGenerator[ModelServer, None]:
+    """The fake, served."""
+    fake = ModelServer()
+    async with fault_server.served(fake.routes(), port) as fake.port:
+        yield fake

@@ -1,0 +1,142 @@
+"""Pictures, sound and vectors of a model server on loopback, beside its conversations.
+
+Pictures take 272 tokens each, speech one for each character. Raw speech comes in
+pieces, the last of them once the server is told to go on (`trickle`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.fakes import fault_server
+
+if TYPE_CHECKING:
+    from tests.fakes.chat_servers import ModelServer
+
+PIECES, PIECE = 4, 4096
+
+
+class Makers:
+    """What `ModelServer` makes; its modes and what it has seen are the server's."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self._server = server
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/embeddings", self.embeddings, methods=["POST"]),
+            Route("/v1/images/generations", self.draw, methods=["POST"]),
+            Route("/v1/images/edits", self.draw, methods=["POST"]),
+            Route("/v1/audio/speech", self.speak, methods=["POST"]),
+            Route("/v1/audio/transcriptions", self.listen, methods=["POST"]),
+        ]
+
+    async def embeddings(self, request: Request) -> Response:
+        document, mode, fault = await self._server.take(request, json.loads(await request.body()))
+        if fault is not None:
+            return fault
+        texts = document["input"] if isinstance(document["input"], list) else [document["input"]]
+        data = [
+            {"object": "embedding", "index": at, "embedding": [0.0, 1.0, float(at)]}
+            for at in range(len(texts))
+        ]
+        usage = {"prompt_tokens": 7 * len(texts), "total_tokens": 7 * len(texts)}
+        answer = {"object": "list", "data": data, "model": document["model"], "usage": usage}
+        if mode == "garbage":
+            answer = {"object": "list"}
+        return JSONResponse(answer)
+
+    async def draw(self, request: Request) -> Response:
+        document, mode, fault = await self._server.take(request, await _fields(request))
+        if fault is not None:
+            return fault
+        count = int(document.get("n", 1))
+        picture = base64.b64encode(fault_server.picture(8, 8)).decode()
+        usage = {"input_tokens": 10, "output_tokens": 272 * count, "total_tokens": 10 + 272 * count}
+        usage |= {"input_tokens_details": {"text_tokens": 10, "image_tokens": 0}}
+        if "image" in document:
+            usage["input_tokens_details"] = {"text_tokens": 4, "image_tokens": 6}
+        if document.get("stream"):
+            kind = "image_generation"
+            events = [{"type": f"{kind}.partial_image", "b64_json": picture, "partial_image_index": 0}]
+            events.append({"type": f"{kind}.completed", "b64_json": picture, "usage": usage})
+            return _events(events)
+        answer: dict[str, Any] = {"created": 1, "data": [{"b64_json": picture}] * count, "usage": usage}
+        if mode == "nousage":
+            del answer["usage"]
+        return JSONResponse(answer)
+
+    async def speak(self, request: Request) -> Response:
+        document, mode, fault = await self._server.take(request, json.loads(await request.body()))
+        if fault is not None:
+            return fault
+        if document.get("stream_format") == "sse":
+            usage = {"input_tokens": 5, "output_tokens": len(document["input"])}
+            audio = base64.b64encode(b"sound").decode()
+            return _events(
+                [
+                    {"type": "speech.audio.delta", "audio": audio},
+                    {"type": "speech.audio.done", "usage": {**usage, "total_tokens": sum(usage.values())}},
+                ]
+            )
+
+        async def pieces() -> AsyncIterator[bytes]:
+            try:
+                for number in range(PIECES):
+                    if mode == "trickle" and number == PIECES - 1:
+                        await self._server.go_on.wait()
+                    yield bytes([number]) * PIECE
+            finally:
+                self._server.left.set()
+
+        return StreamingResponse(pieces(), media_type="audio/mpeg")
+
+    async def listen(self, request: Request) -> Response:
+        document, mode, fault = await self._server.take(request, await _fields(request))
+        if fault is not None:
+            return fault
+        text, shape = "good morning", document.get("response_format", "json")
+        if shape in ("text", "srt", "vtt"):
+            return PlainTextResponse(f"{text}\n")
+        if document.get("stream"):
+            usage = {"type": "tokens", "input_tokens": 20, "output_tokens": 3, "total_tokens": 23}
+            usage["input_token_details"] = {"text_tokens": 0, "audio_tokens": 20}
+            deltas = [{"type": "transcript.text.delta", "delta": word} for word in ("good", " morning")]
+            return _events([*deltas, {"type": "transcript.text.done", "text": text, "usage": usage}])
+        if shape == "verbose_json":
+            told = {
+                "task": "transcribe",
+                "language": "english",
+                "duration": 30.0,
+                "text": text,
+                "segments": [],
+            }
+            return JSONResponse(told)
+        usage = {"type": "duration", "seconds": 30}
+        return JSONResponse({"text": text} if mode == "nousage" else {"text": text, "usage": usage})
+
+
+async def _fields(request: Request) -> dict[str, Any]:
+    """A JSON body, or a form's fields with the sizes of its files."""
+    if request.headers["content-type"] == "application/json":
+        return json.loads(await request.body())
+    found: dict[str, Any] = {}
+    async with request.form() as form:
+        for name, value in form.multi_items():
+            found[name] = value if isinstance(value, str) else [value.filename, len(await value.read())]
+    return found
+
+
+def _events(events: list[dict[str, Any]]) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        for event in events:
+            yield b"data: " + json.dumps(event).encode() + b"\n\n"
+
+    return StreamingResponse(pieces(), media_type="text/event-stream")

@@ -1,0 +1,163 @@
+"""The ground that the suite runs on: which database and which store of files the folder of a test has.
+
+Without a choice the suite runs on SQLite and files, and the tests of contracts and of money on every
+ground. `pytest --ground=postgres+s3`, or `SIXFOLD_TEST_GROUND=postgres+s3`, turns the whole suite to
+PostgreSQL and S3; `postgres` or `s3` alone turns one half.
+
+A folder keeps its ground: `lay` writes it down there, and whoever opens the same folder later, in this
+process or in a child, finds it again. So a test that restarts a server only has to keep its folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.harness import postgres, s3
+
+if TYPE_CHECKING:
+    from sixfold.core.media.ports import BlobStore
+
+DATABASES, BLOBS = ("sqlite", "postgres"), ("files", "s3")
+EACH_DATABASE = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
+DATABASE_FILE, BLOB_FILE = "database.url", "blob.url"
+_chosen = {"database": "sqlite", "blobs": "files", "run": ""}
+
+
+def choose(text: str, run: str) -> None:
+    """Set the ground of every folder that is laid from now on: `postgres+s3`, or one of its halves.
+
+    `run` names the test run; the processes of one run share their servers.
+    """
+    _chosen["run"] = run
+    for name in filter(None, text.split("+")):
+        if name not in (*DATABASES, *BLOBS):
+            raise pytest.UsageError(f"--ground takes {', '.join((*DATABASES, *BLOBS))}, not {name!r}")
+        _chosen["database" if name in DATABASES else "blobs"] = name
+
+
+def chosen_database() -> str:
+    """`sqlite` or `postgres`: what the whole suite runs on."""
+    return _chosen["database"]
+
+
+def chosen_blobs() -> str:
+    """`files` or `s3`: what the whole suite runs on."""
+    return _chosen["blobs"]
+
+
+def database_url(folder: Path, back: str | None = None) -> str:
+    """Where the database of a test's folder lies: empty for a SQLite file in it, else a URL.
+
+    The first call lays the ground (`back`, else what was chosen); later ones, in any process, find it.
+    """
+    makers = {"sqlite": _file, "postgres": _postgres}
+    return _laid(folder / DATABASE_FILE, back, _chosen["database"], makers)
+
+
+def blob_url(folder: Path, back: str | None = None) -> str:
+    """Where the content of a test's folder lies: empty for files in it, else a URL. See `database_url`."""
+    text = _laid(folder / BLOB_FILE, back, _chosen["blobs"], {"files": _file, "s3": _s3})
+    url, _, endpoint = text.partition("\n")
+    if endpoint:  # obstore looks for it there, in this process and in a child that finds the note
+        for name, value in s3.environment(endpoint).items():
+            os.putenv(name, value)
+    return url
+
+
+def open_blobs(folder: Path) -> BlobStore:
+    """The content of a test's folder, opened."""
+    from sixfold.app import storage  # noqa: PLC0415 - conftest comes before the product
+    from sixfold.settings import Settings  # noqa: PLC0415 - the same
+
+    return storage.open_blobs(Settings(data_dir=folder, blob_url=blob_url(folder)))
+
+
+def break_blobs(folder: Path) -> None:
+    """Let nothing be stored in a test's folder from here on; nothing may have been stored before."""
+    url = blob_url(folder)
+    if url:
+        s3.server().request("DELETE", f"/{url.removeprefix('s3://').partition('/')[0]}")
+    else:
+        (folder / "store").mkdir(exist_ok=True)
+        (folder / "store" / "blobs").write_text("a file where a folder should be")
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    """The settings by which a product in this process stands on the ground of `folder`."""
+    urls = {"database_url": database_url(folder), "blob_url": blob_url(folder)}
+    if urls["blob_url"]:
+        urls["upload_url"] = f"{urls['blob_url'].removesuffix('/store')}/uploads"
+    return {name: url for name, url in urls.items() if url}
+
+
+def environ(folder: Path) -> dict[str, str]:
+    """The same for a server in a process of its own."""
+    given = {f"SIXFOLD_{name.upper()}": value for name, value in settings(folder).items()}
+    return given | (s3.environment(s3.server().endpoint) if blob_url(folder) else {})
+
+
+def _laid(note: Path, back: str | None, chosen: str, makers: dict[str, Any]) -> str:
+    if note.exists():
+        return note.read_text("utf-8")
+    url = makers[back or chosen]()
+    if url or back:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(url, "utf-8")
+    return url
+
+
+def _file() -> str:
+    return ""
+
+
+def _s3() -> str:
+    """A new bucket, and on the next line where its server is."""
+    if s3.LACKING:
+        pytest.skip(f"{s3.LACKING}: the extra `test` has it")
+    server = s3.server()
+    return f"s3://{server.new_bucket()}/store\n{server.endpoint}"
+
+
+def shared_folder(name: str) -> Path:
+    """A path that the processes of one test run share, as the home of a server that they share."""
+    folder = Path(tempfile.gettempdir()) / f"sixfold-tests-{_chosen['run']}"
+    folder.mkdir(exist_ok=True)
+    _goes_when_empty(folder)
+    return folder / name
+
+
+@functools.cache
+def _goes_when_empty(folder: Path) -> None:
+    """With the last process of the run; its servers, begun later than this, have ended by then."""
+
+    def go() -> None:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+    atexit.register(go)
+
+
+def postgres_databases() -> postgres.Databases:
+    """The databases of this run; skips where there can be none."""
+    if postgres.LACKING:
+        pytest.skip(f"{postgres.LACKING}: the extra `test` has it")
+    return postgres.Databases(shared_folder("postgres"))
+
+
+def _postgres() -> str:
+    """An empty database with the schema of this program."""
+    return postgres_databases().lend()
+
+
+def forget() -> None:
+    """Take back the databases that were lent since the last call."""
+    if postgres.is_lent():
+        postgres_databases().take_back()

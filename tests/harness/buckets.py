@@ -1,0 +1,50 @@
+"""Object stores for tests, each in a bucket of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sixfold.store.blob_cache import Bounds, Cache
+from sixfold.store.buckets import Access, Bucket, open_bucket
+from sixfold.store.object_store import ObjectStore, Ways
+from tests.harness import azure, s3
+
+
+def bucket(url: str, seconds: float = 10) -> Bucket:
+    """A bucket of this process's server by its URL."""
+    return open_bucket(url, Access(s3.server().options, seconds))
+
+
+def cache(folder: Path, size: int = 256 << 20) -> Cache:
+    """A cache as a server has it."""
+    return Cache(folder, Bounds(size, 60))
+
+
+def s3_store(folder: Path) -> ObjectStore:
+    """A store with a bucket of its own, of keys that may be replaced."""
+    return ObjectStore(bucket(f"s3://{s3.server().new_bucket()}"), cache(folder.with_name("cache")))
+
+
+def content_store(folder: Path, url: str = "") -> ObjectStore:
+    """A store of blobs by their content, in a bucket of its own unless one is named."""
+    return ObjectStore(
+        bucket(url or f"s3://{s3.server().new_bucket()}/some/prefix"),
+        cache(folder / "cache"),
+        Ways(by_content=True),
+    )
+
+
+def gcs_store(folder: Path) -> ObjectStore:
+    """Google's client on the S3 server: the part of its protocol that both have, without preconditions."""
+    server = s3.server()
+    access = Access({"base_url": server.endpoint, "bearer_token": "a-token"}, 10)
+    return ObjectStore(
+        open_bucket(f"gs://{server.new_bucket()}/prefix", access), cache(folder.with_name("cache"))
+    )
+
+
+def azure_store(folder: Path) -> ObjectStore:
+    """Azure's client on a stand-in of its service."""
+    account = azure.server()
+    lies = open_bucket(f"az://{account.new_container()}/prefix", Access(account.options, 10))
+    return ObjectStore(lies, cache(folder.with_name("cache")))

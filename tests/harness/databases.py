@@ -1,0 +1,77 @@
+"""The databases that the contract suite runs on; each back adds one row."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from sixfold.core.clock import Clock
+from sixfold.core.database import Database
+from sixfold.store import factory as stores
+from sixfold.store.admin import Keeper
+from sixfold.store.archive import TableReader, encode_row
+from sixfold.store.sqlite import database as sqlite
+from tests.harness import backends
+
+FILE = "sixfold.db"
+Opener = Callable[[Path, Clock | None], AbstractAsyncContextManager[Database]]
+
+
+@asynccontextmanager
+async def on(back: str | None, folder: Path, clock: Clock | None = None) -> AsyncIterator[Database]:
+    """The database of `folder`, on `back` or what the suite runs on; opened again it has what it had."""
+    database = opened(folder, clock, back)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def opened(folder: Path, clock: Clock | None = None, back: str | None = None) -> Database:
+    """The same, to be closed by the caller."""
+    return stores.open_database(backends.database_url(folder, back), folder / FILE, clock)
+
+
+OPENERS: dict[str, Opener] = {name: partial(on, name) for name in backends.DATABASES}
+
+BACKS = backends.EACH_DATABASE
+
+
+@functools.cache
+def _migrated_file() -> bytes:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        sqlite.migrate(connection)
+        return connection.serialize()
+    finally:
+        connection.close()
+
+
+def prepare(folder: Path) -> None:
+    """Give a folder without a database a migrated SQLite file: ten times as fast as migrating one."""
+    path = folder / FILE
+    if not backends.database_url(folder) and not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_migrated_file())
+
+
+def keeper(url: str, folder: Path) -> Keeper:
+    """Whoever looks after the database of a folder."""
+    return stores.open_keeper(url, folder / FILE)
+
+
+def snapshot(url: str, folder: Path) -> AbstractContextManager[TableReader]:
+    """Its tables as they stand."""
+    return stores.open_snapshot(url, folder / FILE)
+
+
+def stored_bytes(url: str, folder: Path) -> bytes:
+    """All that a database has on its disk, or would tell whoever reads it."""
+    if not url:
+        return b"".join(path.read_bytes() for path in sorted(folder.glob(f"{FILE}*")))
+    with snapshot(url, folder) as reader:
+        return b"".join(encode_row(row) for name, _ in reader.tables() for row in reader.rows(name))

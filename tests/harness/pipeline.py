@@ -1,0 +1,222 @@
+"""A whole road for tests: a real database, real files, a real driver, and a catalogue of tiny engines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from sixfold.core.accounts import accounts, ledger_queries
+from sixfold.core.accounts.accounts import Account
+from sixfold.core.accounts.prices import PriceTable
+from sixfold.core.catalog import models as catalog
+from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.metering import FlatRates, Hire
+from sixfold.core.clock import DAY_US, Clock
+from sixfold.core.database import Database, Transaction, one
+from sixfold.core.failpoints import Failpoints
+from sixfold.core.media.media import Limits, Media
+from sixfold.core.media.ports import BlobStore
+from sixfold.core.predictions import requests as prediction_requests
+from sixfold.core.predictions.events import Bus
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.service import Pipeline
+from sixfold.core.provenance.signing import Signer
+from sixfold.core.workers import policy as worker_policy
+from sixfold.core.workers.memory_budget import Machine
+from sixfold.core.workers.peer_events import Neighbours, Shared
+from sixfold.core.workers.ports import Driver
+from sixfold.core.workers.runs import Finisher
+from sixfold.core.workers.scheduler import Supervisor
+from sixfold.drivers.inline import InlineDriver
+from sixfold.errors import FetchRefused
+from tests.harness import backends, databases
+
+_ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "crash": "CrashEngine"}
+PRICE = 7_000
+HARDWARE = "gpu-24gb-a"
+HOUR = 350_000  # of the hardware, for models that are paid by time
+
+
+def models(
+    engines: Mapping[str, str] = _ENGINES, facts: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
+    """A catalogue document with one model per testing engine; inputs pass through `for_engine` untouched.
+
+    `facts` changes an engine's row.
+    """
+    return {
+        "engines": {
+            name: {
+                "factory": f"sixfold.engines.testing:{attribute}",
+                "version": "1",
+                "quality": "full",
+                "kind": "embedded",
+                "concurrency": 0,
+                "idle_seconds": 60,
+                "unlock": "",
+                **(facts or {}).get(name, {}),
+            }
+            for name, attribute in engines.items()
+        },
+        "models": {
+            name: {
+                "title": name,
+                "description": name,
+                "output_kind": "json",
+                "price": "unit",
+                "engines": [name],
+                "inputs": {
+                    "prompt": {"type": "string", "max_chars": 100},
+                    "seed": {"type": "integer", "min": 0, "max": 2**31 - 1},
+                },
+            }
+            for name in engines
+        },
+    }
+
+
+class NoFetcher:
+    """A way out that leads nowhere."""
+
+    async def fetch_bytes(self, url: str, *, max_bytes: int, timeout_seconds: float) -> Any:
+        """Refuse."""
+        raise FetchRefused
+
+    async def fetch_file(self, url: str, into: Path, *, max_bytes: int, timeout_seconds: float) -> str:
+        """Refuse."""
+        raise FetchRefused
+
+
+@dataclass
+class Road:
+    """All parts of a running road, and the account that pays."""
+
+    database: Database
+    blobs: BlobStore
+    media: Media
+    pipeline: Pipeline
+    supervisor: Supervisor
+    driver: Driver
+    payer: Account
+    neighbours: Neighbours | None
+
+    async def start(self) -> None:
+        """Begin to work."""
+        if self.neighbours is not None:
+            await self.neighbours.start()
+        await self.supervisor.start()
+
+    def order(self, model: str = "echo", **changes: Any) -> Order:
+        """An order of the paying account; `extras` go to the engine as they are."""
+        order = Order(self.payer.owner, model, {"prompt": "x", "seed": 1}, "test", "req_test")
+        return replace(order, **changes)
+
+    async def run(self, model: str = "echo", **changes: Any) -> Prediction:
+        """Submit an order and wait for its end."""
+        prediction = await self.pipeline.submit(self.order(model, **changes))
+        return await self.pipeline.wait(prediction, 60)
+
+    async def account(self) -> Account:
+        """The paying account as it stands."""
+        return await self.database.read(accounts.by_id(self.payer.id))
+
+    async def faults(self) -> tuple[str, ...]:
+        """What `ledger verify` would say."""
+        return await self.database.read(ledger_queries.verify())
+
+    async def count(self, query: str, **params: Any) -> int:
+        """The number of rows of a named query."""
+        return await self.database.read(_count(query, params))
+
+
+def _count(query: str, params: dict[str, Any]) -> Transaction[int]:
+    row = yield from one(query, **params)
+    return int(next(iter(row))) if row is not None else 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a test may want otherwise than usual."""
+
+    credit: int = 1_000_000
+    slots: int = 2
+    queue_limit: int = 1000
+    free_queue_limit: int = 0
+    max_attempts: int = 3
+    lease_seconds: float = 30
+    run_limit_seconds: float = 30
+    queue_ttl_seconds: float = 3600
+    idle_seconds: float | None = None
+    idle_of: Callable[[str], float | None] = lambda _model: None
+    failpoints: str = ""
+    clock: Clock | None = None
+    driver: Driver | None = None
+    models: Mapping[str, Any] | None = None
+    start: bool = True
+    placed: bool = False
+    machine: Machine = field(default_factory=Machine)
+
+
+@asynccontextmanager
+async def road(folder: Path, options: Options | None = None) -> AsyncIterator[Road]:
+    """A road on `folder`; entering it again on the same folder is a restart."""
+    wanted = options or Options()
+    database = databases.opened(folder, wanted.clock)
+    built = await _build(folder, database, wanted)
+    if wanted.start:
+        await built.start()
+    try:
+        yield built
+    finally:
+        built.pipeline.drain()
+        await built.supervisor.stop()
+        if built.neighbours is not None:
+            await built.neighbours.stop()
+        await database.close()
+
+
+async def _build(folder: Path, database: Database, wanted: Options) -> Road:
+    failpoints = Failpoints(wanted.failpoints)
+    blobs = backends.open_blobs(folder)
+    limits = Limits(64 * 2**20, 40_000_000, 5, 10 * 2**30, 30 * DAY_US)
+    media = Media(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
+    bus = Bus()
+    prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
+    rates = FlatRates(Hire(HARDWARE, HOUR))
+    known = catalog.build(wanted.models or models(), prices, {}, rates)
+    terms = prediction_requests.Policy(
+        wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds, wanted.free_queue_limit
+    )
+    line = Pipeline(database, known, media, bus, terms, failpoints)
+    driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
+    finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
+    policy = worker_policy.Policy(
+        slots=wanted.slots,
+        run_limit_seconds=wanted.run_limit_seconds,
+        lease_seconds=wanted.lease_seconds,
+        max_attempts=wanted.max_attempts,
+        queue_ttl_seconds=wanted.queue_ttl_seconds,
+        idle_seconds=wanted.idle_seconds,
+        idle_of=wanted.idle_of,
+        memory_bytes=2**30,
+        scratch=folder / "scratch",
+        placed=wanted.placed,
+        machine=wanted.machine,
+    )
+    supervisor = Supervisor(database, driver, known.engines(), finisher, bus, policy)
+    line.own.admit = supervisor.admit
+    line.on_accepted, line.on_cancel = supervisor.accepted, supervisor.cancel
+    payer = await database.write(_payer(wanted.credit))
+    neighbours = Neighbours(database, bus, supervisor) if isinstance(database, Shared) else None
+    return Road(database, blobs, media, line, supervisor, driver, payer, neighbours)
+
+
+def _payer(credit: int) -> Transaction[Account]:
+    row = yield from one("account_by_email", email="payer@example.com")
+    if row is not None:
+        return Account.of(row)
+    return (yield from accounts.create("payer@example.com", credit=credit))

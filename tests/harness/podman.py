@@ -1,0 +1,100 @@
+"""Podman's service for one test, on a socket of its own, with an image that was made from nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.harness import processes
+
+IMAGE = "localhost/sixfold-probe"
+_SECONDS = 240  # for one of its commands, on a machine that has much else to do
+CONFIGURATION = """
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+helper_binaries_dir = ["/usr/lib/podman", "/usr/libexec/podman"]
+[containers]
+default_ulimits = ["nofile=20000:20000", "nproc=10000:10000"]
+[network]
+network_backend = "netavark"
+"""
+
+
+class Podman:
+    """Podman's service on a socket of its own; `said` runs one of its commands."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "containers.conf").write_text(CONFIGURATION)
+        self.socket = folder / "podman.sock"
+        self._folder = folder
+
+    def said(self, *words: str) -> str:
+        """What a command printed; skips the test where it cannot be done on this machine."""
+        done = processes.ran([*self.command, *words], _SECONDS)
+        if done.returncode:
+            pytest.skip(f"podman {words[0]} cannot run here: {done.stderr.strip()[-300:]}")
+        return done.stdout
+
+    @property
+    def command(self) -> list[str]:
+        """Podman with its store in the test's folder."""
+        configured = f"CONTAINERS_CONF={self._folder / 'containers.conf'}"
+        return [
+            "env",
+            configured,
+            "podman",
+            "--root",
+            str(self._folder / "store"),
+            "--runroot",
+            str(self._folder / "run"),
+        ]
+
+    def make(self) -> None:
+        """The probe's image: one program, and nothing else; no build, which may go on without end."""
+        source, compiled = Path(__file__).parent / "fakes" / "cog.c", self._folder / "cog"
+        done = processes.ran(["gcc", "-static", "-Os", "-w", str(source), "-o", str(compiled)])
+        assert done.returncode == 0, done.stderr
+        packed = self._folder / "image.tar"
+        with tarfile.open(packed, "w") as archive:
+            archive.add(compiled, "cog")
+        self.said("import", "-q", "--change", 'ENTRYPOINT ["/cog"]', str(packed), IMAGE)
+        self.said("run", "--rm", "--entrypoint", "/cog", IMAGE, "--once")
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """The service, once it answers; it ends with all that it began."""
+        service = [*self.command, "system", "service", "--time=0", f"unix://{self.socket}"]
+        process = processes.began(service, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            ends = time.monotonic() + processes.PATIENCE_SECONDS
+            asking = ["podman", "--remote", "--url", f"unix://{self.socket}", "version"]
+            while processes.ran(asking).returncode:  # the service says nowhere that it listens
+                assert time.monotonic() < ends, "Podman's service does not answer"
+            yield
+        finally:
+            processes.ended(process)
+            processes.ran(["umount", "-q", str(self._folder / "store" / "overlay")])  # it leaves that
+
+
+@contextmanager
+def served(prepare: Callable[[Podman], None] = Podman.make) -> Iterator[Podman]:
+    """Podman with an image, and its service; skips the test where that cannot be."""
+    missing = [program for program in ("podman", "runc", "gcc", "iptables") if not shutil.which(program)]
+    if missing or os.getuid() != 0:
+        pytest.skip(f"needs {missing[0]}" if missing else "needs root: rootless containers have no address")
+    with tempfile.TemporaryDirectory(prefix="pod") as folder:  # Podman's own paths must be short
+        made = Podman(Path(folder))
+        prepare(made)
+        with made.serving():
+            yield made

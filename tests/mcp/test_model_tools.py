@@ -1,0 +1,193 @@
+"""The models as tools: quoted, run, shown, paid for, and told about on the way."""
+
+from __future__ import annotations
+
+import base64
+import json
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from sixfold.app import catalog as app_catalog
+from sixfold.core.accounts import idempotency
+from sixfold.core.database import many
+from tests.api.app_fixture import House, house
+from tests.api.gateway import gateway
+from tests.fakes import fault_server
+from tests.mcp.agent import Agent
+
+PIXEL = f"data:image/png;base64,{base64.b64encode(fault_server.picture(2, 2)).decode()}"
+
+
+async def test_a_run_shows_its_picture_and_costs_what_was_quoted(home: House, agent: Agent) -> None:
+    quote = await agent.call("quote", model="ra1", input={"prompt": "a cat"})
+    assert (quote["cost_usd"], quote["credits"]) == ("0.04", 4)
+    assert await home.standing() == ("5.00", "0.00")
+    found = await agent.result(
+        "tools/call", {"name": "run", "arguments": {"model": "ra1", "input": {"prompt": "a"}}}
+    )
+    image, link, text = found["content"]
+    assert (image["type"], link["type"], text["type"]) == ("image", "resource_link", "text")
+    with Image.open(BytesIO(base64.b64decode(image["data"]))) as picture:
+        assert Image.MIME[picture.format or ""] == image["mimeType"]
+    fetched = await home.client.get(link["uri"])
+    assert fetched.content == base64.b64decode(image["data"])
+    values = found["structuredContent"]
+    assert (values["status"], values["cost_usd"]) == ("succeeded", "0.04")
+    assert await home.standing() == ("4.96", "0.00")
+    again = await agent.call("prediction", id=values["id"])
+    assert again["status"] == "succeeded"
+    assert [row["id"] for row in (await agent.call("prediction"))["predictions"]] == [values["id"]]
+
+
+RUN = {"name": "run", "arguments": {"model": "ra1", "input": {"prompt": "a cat"}}}
+ONCE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": RUN}
+
+
+@pytest.mark.parametrize("asked", [ONCE, [ONCE, {**ONCE, "id": 2}]])
+async def test_a_call_with_an_idempotency_key_is_made_and_paid_once(
+    home: House, agent: Agent, asked: object
+) -> None:
+    before, _ = await home.standing()
+    answers = [
+        await agent.post(asked, Idempotency_Key="k", Accept="application/json, text/event-stream")
+        for _ in range(2)
+    ]
+    assert answers[0].content == answers[1].content
+    assert answers[1].headers["Idempotent-Replayed"] == "true"
+    runs = len(asked) if isinstance(asked, list) else 1
+    assert float(before) - float((await home.standing())[0]) == pytest.approx(0.04 * runs)
+
+
+async def test_after_a_kill_a_calls_key_finds_the_run_that_was_begun(home: House, agent: Agent) -> None:
+    first = await agent.post(ONCE, Idempotency_Key="k")
+    scope = idempotency.scope_id(home.account.id, "POST", "/mcp", "k")
+    await home.product.database.write(many("idempotency_forget", id=scope))
+    again = await agent.post(ONCE, Idempotency_Key="k")
+    assert again.json() == first.json()
+    assert await home.standing() == ("4.96", "0.00")
+
+
+async def test_a_call_that_was_refused_is_not_kept_for_its_key(home: House) -> None:
+    poor = Agent(home, home.poor)
+    answers = [await poor.post(ONCE, Idempotency_Key="k") for _ in range(2)]
+    told = [answer.json()["result"]["structuredContent"]["status"] for answer in answers]
+    assert told == [402, 402]
+    assert "Idempotent-Replayed" not in answers[1].headers
+
+
+async def test_what_has_ended_well_is_whole_though_it_made_no_file(tmp_path: Path) -> None:
+    async with house(tmp_path, app_catalog.models_document()) as home:
+        made = await Agent(home).call("run_space", slug="api-contract", input={"text": "hi"})
+    assert (made["output"], made["data"], made["progress"]) == ([], {"value": "hi"}, 1.0)
+
+
+async def test_another_accounts_prediction_is_not_there(home: House, agent: Agent) -> None:
+    made = await agent.call("run", model="ra1", input={"prompt": "a cat"})
+    stranger = Agent(home, home.other)
+    unknown = await stranger.refused("prediction", id="pred_nope")
+    assert await stranger.refused("prediction", id=made["id"]) == unknown.replace("pred_nope", made["id"])
+    assert (await stranger.call("prediction"))["predictions"] == []
+
+
+async def test_what_is_not_there_is_told_with_where_to_look(agent: Agent) -> None:
+    nothing: dict[str, object] = {"model": "nothing", "input": {}}
+    for tool, arguments, way in (
+        ("run", nothing, "models without an argument lists"),
+        ("quote", nothing, "models without an argument lists"),
+        ("run_space", {"slug": "nothing"}, "lists each space as space:<slug>"),
+        ("prediction", {"id": "pred_nothing"}, "without an id lists the latest"),
+        ("read", {"slug": "nothing"}, "find the slug"),
+    ):
+        assert way in await agent.refused(tool, **arguments)
+
+
+async def test_without_credit_nothing_runs_and_the_refusal_says_so(home: House) -> None:
+    poor = Agent(home, home.poor)
+    said = await poor.refused("run", model="ra1", input={"prompt": "a cat"})
+    assert "Insufficient credits" in said
+    assert "credit" in said
+
+
+async def test_a_models_inputs_are_told_as_json_schema(agent: Agent) -> None:
+    listed = (await agent.call("models"))["models"]
+    assert {"model", "title", "description", "makes", "inputs"} == set(listed[0])
+    for row in listed:
+        schema = (await agent.call("models", model=row["model"]))["input_schema"]
+        assert {name.rstrip("*") for name in row["inputs"]} == set(schema["properties"])
+        assert {name.rstrip("*") for name in row["inputs"] if name.endswith("*")} == set(schema["required"])
+
+
+async def test_a_run_with_a_progress_token_is_told_as_a_stream(agent: Agent) -> None:
+    params = {
+        "name": "run",
+        "arguments": {"model": "ra1", "input": {"prompt": "a cat"}},
+        "_meta": {"progressToken": "t1"},
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = await agent.post(body, Accept="application/json, text/event-stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    told = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert all(message["method"] == "notifications/progress" for message in told[:-1])
+    assert {message["params"]["progressToken"] for message in told[:-1]} == {"t1"}
+    assert told[-1]["result"]["structuredContent"]["status"] == "succeeded"
+    assert len(told) > 1
+
+
+async def test_templates_are_hired_by_the_hour_and_on_other_hardware(home: House, agent: Agent) -> None:
+    quote = await agent.call("quote", model="upscaler", input={"image": PIXEL})
+    assert quote["price"].endswith("USD per hour")
+    other = await agent.call("quote", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
+    assert (other["hardware"], quote["hardware"]) == (
+        "gpu-48gb-b",
+        home.product.templates["upscaler"].hardware,
+    )
+    assert float(other["cost_usd"]) > float(quote["cost_usd"])
+    made = await agent.call("run", model="upscaler", input={"image": PIXEL}, hardware="gpu-48gb-b")
+    assert (made["status"], made["hardware"]) == ("succeeded", "gpu-48gb-b")
+    assert "hardware" in await agent.refused(
+        "quote", model="upscaler", input={"image": PIXEL}, hardware="none"
+    )
+
+
+async def test_an_own_model_is_its_owners_to_list_to_quote_and_to_run(home: House, agent: Agent) -> None:
+    row = {
+        "title": "Mine",
+        "description": "My own pictures",
+        "output_kind": "image",
+        "price": "custom",
+        "engines": ["scene-painter"],
+        "inputs": {"prompt": {"type": "string", "required": True}},
+    }
+    document = {"models": {"custom:mine": row}}
+    await home.product.pipeline.own.put(home.account.id, "custom", "custom:mine", document)
+    stranger = Agent(home, home.other)
+    for who, sees in ((agent, True), (stranger, False)):
+        listed = {each["model"] for each in (await who.call("models"))["models"]}
+        assert ("custom:mine" in listed) is sees
+    assert (await agent.call("quote", model="custom:mine", input={"prompt": "x"}))["cost_usd"] == "0.04"
+    assert (await agent.call("run", model="custom:mine", input={"prompt": "x"}))["status"] == "succeeded"
+    for tool in ("quote", "run"):
+        assert "no model" in await stranger.refused(tool, model="custom:mine", input={"prompt": "x"})
+
+
+async def test_chat_and_vision_answer_and_cost_their_tokens(tmp_path: Path) -> None:
+    async with gateway(tmp_path, models=app_catalog.models_document()) as door:
+        agent = Agent(door.home)
+        asked = {"prompt": "say 3 words", "model": "acme/small", "max_tokens": 20}
+        quote = await agent.call("quote", model="chat", input=asked)
+        assert "tokens" in quote["price"]
+        said = await agent.call("run", model="chat", input=asked)
+        assert (said["data"], said["engine"]) == ({"value": "word word word"}, "relay")
+        assert 0 < float(said["cost_usd"]) <= float(quote["cost_usd"])
+        seen = await agent.call("run", model="vision", input={**asked, "image_url": PIXEL})
+        assert seen["status"] == "succeeded"
+        assert "image" in str(door.acme.seen[-1])
+        assert "prompt" in await agent.refused("run", model="chat", input={})
+        assert [call["face"] for call in await door.settled(2)] == ["hosting", "hosting"]
+
+
+async def test_where_no_model_server_is_known_chat_says_what_helps(agent: Agent) -> None:
+    assert "OPENAI_API_KEY" in await agent.refused("run", model="chat", input={"prompt": "hello"})

@@ -1,0 +1,136 @@
+"""Models of accounts: found by their owner, versioned, with engines of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.api.hosting.replicate import schemas
+from sixfold.core.accounts import accounts
+from sixfold.core.catalog.custom_models import OwnModels
+from sixfold.core.predictions.states import State
+from tests import loop_time
+from tests.harness.pipeline import PRICE, Options, Road, models, road
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Road]:
+    async with road(tmp_path) as built:
+        yield built
+
+
+def document(attribute: str = "EchoEngine", **row: Any) -> dict[str, Any]:
+    made = models({"mine": attribute})
+    return {"engines": made["engines"], "models": {"mine": made["models"]["mine"] | row}}
+
+
+async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: Road) -> None:
+    put = await line.pipeline.own.put(line.payer.id, "model", "mine", document())
+    assert (put.version, put.kind) == (1, "model")
+    ended = await line.run("mine")
+    assert (ended.state, ended.cost) == (State.SUCCEEDED, PRICE)
+    assert line.payer.id in ended.engine
+    assert await line.faults() == ()
+
+
+async def test_another_account_has_no_such_model(line: Road) -> None:
+    await line.pipeline.own.put(line.payer.id, "model", "mine", document())
+    other = await line.database.write(accounts.create("other@example.com", credit=1_000_000))
+    with pytest.raises(errors.NotFound):
+        await line.pipeline.submit(replace(line.order("mine"), principal=other.owner))
+    assert await line.pipeline.own.page(other.id) == ((), None)
+
+
+async def test_a_new_version_takes_the_name_over(line: Road) -> None:
+    own = line.pipeline.own
+    await own.put(line.payer.id, "model", "mine", document("CrashEngine"))
+    second = await own.put(line.payer.id, "model", "mine", document(title="better"))
+    assert second.version == 2
+    assert [one.model.title async for one in own.each(line.payer.id)] == ["better"]
+    assert (await line.run("mine")).state is State.SUCCEEDED
+
+
+async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
+    own, size = line.pipeline.own, 3 * 2**20
+    texts = [f"{number}" + "x" * size for number in range(7)]
+    for number, text in enumerate(texts):
+        made = document(description=text)
+        made["models"] = {f"mine-{number}": made["models"]["mine"]}
+        await own.put(line.payer.id, "model", f"mine-{number}", made)
+    assert size < own.large_size <= 16 * 2**20
+    met = [own.known(f"mine-{number}", line.payer.id) for number in range(7)]
+    assert [model is not None for model in met] == [False, False, True, True, True, True, True]
+    listed = [one async for one in own.each(line.payer.id)]
+    assert [one.model.description for one in listed] == texts
+    assert own.large_size <= 16 * 2**20
+    assert (await line.run("mine-0")).state is State.SUCCEEDED
+    assert await own.names(line.payer.id, "model") == tuple(f"mine-{number}" for number in range(7))
+    assert await own.names(line.payer.id, "workflow") == ()
+
+
+async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
+    own = line.pipeline.own
+    for number in range(5):
+        made = document(description="x" * (3 * 2**20 if number < 3 else 1))
+        made["models"] = {f"mine-{number}": made["models"]["mine"]}
+        await own.put(line.payer.id, "model", f"mine-{number}", made)
+    pages: list[list[str]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        found, cursor = await own.page(line.payer.id, "", 2, cursor)
+        pages.append([one.name for one in found])
+    assert pages == [["mine-0", "mine-1"], ["mine-2", "mine-3"], ["mine-4"]]
+    found, cursor = await own.page(line.payer.id)
+    assert ([one.name for one in found], cursor) == (["mine-0", "mine-1"], "mine-1")
+    again = OwnModels(line.database, line.pipeline.catalog)
+    await again.load()
+    assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5
+
+
+async def test_many_models_are_read_and_hashed_one_by_one(line: Road) -> None:
+    for number in range(100):
+        made = document()
+        row = made["models"].pop("mine")
+        fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_500)}}
+        made["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
+        await line.pipeline.own.put(line.payer.id, "model", f"mine-{number:02}", made)
+    own = OwnModels(line.database, line.pipeline.catalog)
+    async with loop_time.watched() as seen:
+        found, _ = await own.page(line.payer.id)
+        hashed = {schemas.version_of(one.model) async for one in own.each(line.payer.id)}
+    assert (len(found), len(hashed)) == (100, 100)
+    assert seen.longest < 0.06
+
+
+async def test_a_removed_model_is_gone_and_may_come_again(line: Road) -> None:
+    own = line.pipeline.own
+    await own.put(line.payer.id, "model", "mine", document())
+    await own.remove(line.payer.id, "mine")
+    with pytest.raises(errors.NotFound):
+        await line.run("mine")
+    with pytest.raises(errors.NotFound):
+        await own.remove(line.payer.id, "mine")
+    assert (await own.put(line.payer.id, "model", "mine", document())).version == 2
+
+
+async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(line: Road) -> None:
+    own = line.pipeline.own
+    with pytest.raises(errors.Conflict):
+        await own.put(line.payer.id, "model", "echo", models())
+    with pytest.raises(ValueError, match="no price row"):
+        await own.put(line.payer.id, "model", "mine", document(price="nothing"))
+    assert await own.page(line.payer.id) == ((), None)
+
+
+async def test_a_restart_knows_the_own_engines_of_what_waits(tmp_path: Path) -> None:
+    async with road(tmp_path, Options(start=False)) as before:
+        await before.pipeline.own.put(before.payer.id, "model", "mine", document())
+        waiting = await before.pipeline.submit(before.order("mine"))
+    async with road(tmp_path) as after:
+        await after.pipeline.own.load()
+        assert (await after.pipeline.wait(waiting, 60)).state is State.SUCCEEDED

@@ -1,0 +1,249 @@
+"""Money that follows from the run: its time, what it gave, what its children cost; never above the hold."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core import ids
+from sixfold.core.accounts import charges, ledger_queries
+from sixfold.core.accounts.charges import CostBreakdown, LineItem
+from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.catalog.metering import run_time
+from sixfold.core.predictions import pricing, receipt, refunds
+from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.child_runs import PipelineChildren
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import Parent
+from sixfold.core.predictions.states import State
+from tests.harness.charge_recomputation import recomputed
+from tests.harness.pipeline import HOUR, PRICE, Options, Road, models, road
+
+HOUR_US = 3_600_000_000
+CREDIT = 1_000_000
+HELD = Price(3 * PRICE, 3, "an estimate", "children")
+
+
+def catalogue() -> dict[str, Any]:
+    document = models({"echo": "EchoEngine", "slow": "SlowEngine", "chorus": "ChorusEngine"})
+    row = document["models"]["echo"]
+    document["models"] |= {
+        "hired": {**row, "price": "container-time"},
+        "metered": {**row, "metered": True, "most": 10},
+    }
+    return document
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Road]:
+    async with road(tmp_path, Options(models=catalogue())) as built:
+        yield built
+
+
+async def spent(line: Road) -> int:
+    assert await line.faults() == ()
+    account = await line.account()
+    assert account.held == 0
+    return CREDIT - account.posted
+
+
+def itemized(prediction: Prediction) -> int | None:
+    """The cost as it follows from what the receipt shows."""
+    shown = receipt.plain(prediction)[-1].get("charge")
+    return None if shown is None else recomputed(shown)
+
+
+async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: Road) -> None:
+    quote = line.pipeline.quote("hired", {"prompt": "x"})
+    assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
+    ended = await line.run("hired")
+    assert ended.state is State.SUCCEEDED
+    assert ended.cost == math.ceil(HOUR * ended.stations.run / HOUR_US) > 0
+    assert ended.hardware == "gpu-24gb-a"
+    assert itemized(ended) == ended.cost
+    assert ended.charge == CostBreakdown(ended.cost, (run_time(ended.stations.run, HOUR),))
+    assert await spent(line) == ended.cost
+
+
+async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Road) -> None:
+    told = await line.run("metered", extras={"billed": 2.5})
+    assert (told.price, told.cost, told.credits) == (10 * PRICE, 17_500, 2)
+    assert itemized(told) == 17_500
+    assert told.charge == charges.of((LineItem("request", 2_500_000, PRICE, 10**6),))
+    untold = await line.run("metered")
+    assert (untold.cost, itemized(untold)) == (10 * PRICE, 10 * PRICE)
+    assert await spent(line) == 17_500 + 10 * PRICE
+
+
+async def test_a_part_of_a_unit_is_paid_to_the_micro_dollar(line: Road) -> None:
+    """Two seconds of a recording are 0.0333… minutes."""
+    told = await line.run("metered", extras={"billed": 2 / 60})
+    assert told.cost == math.ceil(PRICE * 2 / 60) == 234 == itemized(told)
+
+
+async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
+    ended = await line.run("metered", extras={"billed": 99})
+    assert ended.cost == 10 * PRICE == itemized(ended)
+    assert ended.charge is not None
+    assert ended.charge.most == 10 * PRICE
+    assert await spent(line) == 10 * PRICE
+
+
+async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Road) -> None:
+    ended = await line.run()
+    assert ended.charge == charges.of((LineItem("request", 1000, PRICE, 1000),))
+    page = await line.database.read(ledger_queries.page(ended.account_id, 1, None))
+    assert charges.decode(page.entries[0]["charge"]) == ended.charge
+    free = await line.run(charged=False)
+    assert (free.cost, itemized(free)) == (0, 0)
+
+
+async def test_lines_that_an_engine_tells_count_only_where_they_add_up_to_its_amount(line: Road) -> None:
+    ended = dataclasses.replace(await line.run("metered"), meter="children", rate=0, charge=None)
+    right = (LineItem("ra1", 2, 3000), LineItem("tts", 1, 500))
+    for lines, shown in (
+        (right, right),
+        ((), (LineItem("run", 1, 6500),)),
+        (right[:1], (LineItem("run", 1, 6500),)),
+        ((*right, LineItem("x", -1, 5)), (LineItem("run", 1, 6500),)),
+        ((LineItem("x", 1, 9),) * 101, (LineItem("run", 1, 6500),)),
+        ((*right, LineItem("x", 1, 1)), (LineItem("run", 1, 6500),)),
+    ):
+        charge = pricing.final_charge(ended, 0, 6500.0, lines)
+        assert charge is not None
+        assert (charge.micros, charge.breakdown.lines) == (6500, shown)
+
+
+async def test_a_run_that_owes_nothing_is_not_charged_the_lines_beside_it(line: Road) -> None:
+    ended = dataclasses.replace(await line.run("metered"), rate=1, charge=None)
+    charge = pricing.final_charge(ended, 0, 0, (LineItem("input_tokens", 1000, 5),))
+    assert charge is not None
+    assert (charge.micros, charge.breakdown.amount) == (0, 0)
+
+
+async def test_a_failed_run_of_either_kind_costs_nothing(line: Road) -> None:
+    for model in ("hired", "metered"):
+        ended = await line.run(model, extras={"raise": "public", "billed": 1})
+        assert (ended.state, ended.cost) == (State.FAILED, 0)
+    assert await spent(line) == 0
+
+
+async def parent(line: Road, gate: Path) -> Prediction:
+    return await line.pipeline.submit(line.order("chorus", extras={"gate": str(gate)}, hold=HELD))
+
+
+async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: Road, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    whole = await parent(line, gate)
+    for key in ("1", "2"):
+        part = await line.run(parent=Parent(whole.id, key, whole.model))
+        assert (part.parent_id, part.cost) == (whole.id, PRICE)
+    assert (await line.account()).held == HELD.micros
+    gate.touch()
+    ended = await line.pipeline.wait(whole, 60)
+    assert (ended.cost, ended.credits) == (2 * PRICE, 2)
+    assert ended.charge == charges.of((LineItem("echo", 2, PRICE),))
+    assert await spent(line) == 2 * PRICE
+
+
+async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    whole = await parent(line, gate)
+    first = await line.run(parent=Parent(whole.id, "node 7", whole.model))
+    again = await line.run(parent=Parent(whole.id, "node 7", whole.model))
+    assert again == first
+    assert first.id == ids.derived(whole.id, "node 7")
+    assert len(first.id) == len(whole.id)
+    gate.touch()
+    assert (await line.pipeline.wait(whole, 60)).cost == PRICE
+
+
+async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
+    line: Road, tmp_path: Path
+) -> None:
+    watched = PipelineChildren(line.pipeline, line.database)
+    whole = await watched.parent((await parent(line, tmp_path / "never")).id)
+    order = line.order("slow", parent=Parent(whole.id, "1", whole.model), extras={"seconds": 3600})
+    orphan = await line.pipeline.submit(order)
+    await line.pipeline.cancel(whole.id, Tenant.of(whole))
+    assert (await line.pipeline.wait(orphan, 60)).state is State.CANCELED
+    assert await spent(line) == 0
+
+
+async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp_path: Path) -> None:
+    whole = await parent(line, tmp_path / "never")
+    done = await line.run(parent=Parent(whole.id, "1", whole.model))
+    waits = await line.pipeline.submit(
+        line.order("slow", parent=Parent(whole.id, "2", whole.model), extras={"seconds": 60})
+    )
+    await line.pipeline.cancel(waits.id, Tenant.of(waits))
+    assert (await line.pipeline.wait(waits, 60)).state is State.CANCELED
+    await line.pipeline.cancel(whole.id, Tenant.of(whole))
+    assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
+    part = await line.pipeline.get(done.id, Tenant.of(done))
+    assert (part.cost, itemized(part)) == (0, None)  # what it made is withdrawn with its parent
+    assert itemized(await line.pipeline.get(whole.id, Tenant.of(whole))) is None
+    assert await spent(line) == 0
+    with pytest.raises(errors.Conflict):
+        await line.run(parent=Parent(whole.id, "3", whole.model))
+
+
+@pytest.fixture
+async def either_line(either: Path) -> AsyncIterator[Road]:
+    async with road(either, Options(models=catalogue())) as built:
+        yield built
+
+
+async def running(line: Road, prediction: Prediction) -> None:
+    async with asyncio.timeout(60):
+        async for event in line.pipeline.events(prediction):
+            if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
+                return
+
+
+@pytest.mark.parametrize("end", ["cancel", "fail"])
+async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
+    either_line: Road, tmp_path: Path, end: str
+) -> None:
+    line, gate = either_line, tmp_path / "child"
+    whole = await parent(line, tmp_path / "never")
+    order = line.order("chorus", parent=Parent(whole.id, "1", whole.model), extras={"gate": str(gate)})
+    late = await line.pipeline.submit(order)
+    await running(line, whole)
+    await running(line, late)
+    if end == "cancel":
+        await line.pipeline.cancel(whole.id, Tenant.of(whole))
+    else:
+        attempt = (await line.pipeline.any(whole.id)).attempt
+        await line.database.write(predictions.fail(whole.id, attempt, predictions.Failure("x", "engine")))
+    assert (await line.pipeline.wait(whole, 60)).is_terminal
+    gate.touch()
+    ended = await line.pipeline.wait(late, 60)
+    assert (ended.state, ended.output, ended.cost) == (State.FAILED, None, 0)
+    assert await spent(line) == 0
+
+
+async def test_a_result_that_an_older_version_left_unpaid_is_found_and_swept(
+    either_line: Road, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = either_line
+    whole = await parent(line, tmp_path / "never")
+    part = await line.run(parent=Parent(whole.id, "1", whole.model))
+    with monkeypatch.context() as older:
+        older.setattr(refunds, "withdraw_children", lambda _parent_id: iter(()))
+        await line.pipeline.cancel(whole.id, Tenant.of(whole))
+        assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
+    (fault,) = await line.faults()
+    assert fault.startswith(part.id)
+    assert await line.database.write(refunds.sweep_children()) == 1
+    assert (await line.pipeline.any(part.id)).output is None
+    assert await line.faults() == ()

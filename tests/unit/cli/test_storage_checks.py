@@ -1,0 +1,54 @@
+"""The doctor says where the bytes lie, and whether anything can be stored there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.cli import storage_checks
+from sixfold.cli.storage_checks import Place
+from sixfold.settings import Settings
+from tests.harness import s3
+
+needed = pytest.mark.skipif(bool(s3.LACKING), reason=s3.LACKING)
+
+
+def look(folder: Path, **changes: Any) -> tuple[Place, ...]:
+    tables = {"buckets": {"s3": s3.server().options}} if changes else {}
+    configured = Settings(data_dir=folder / "data", tables=tables, blob_seconds=1, **changes)
+    return asyncio.run(storage_checks.look(configured))
+
+
+def test_folders_are_asked_and_not_made(tmp_path: Path) -> None:
+    results, uploads = look(tmp_path)
+    data = tmp_path / "data"
+    assert (results.where, uploads.where) == (str(data / "store"), str(data / "uploads"))
+    assert [results.problem(), uploads.problem()] == [None, None]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_where_a_folder_should_be_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    results, _ = look(tmp_path)
+    assert results.record()["writable"] is False
+    assert str(results.problem()).startswith("The results in ")
+
+
+@needed
+def test_a_bucket_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
+    name = s3.server().new_bucket()
+    found = look(tmp_path, blob_url=f"s3://{name}/store", upload_url=f"s3://{name}/uploads")
+    assert [place.record()["writable"] for place in found] == [True, True]
+    assert b"<Key>" not in s3.server().request("GET", f"/{name}?list-type=2")
+
+
+@needed
+def test_each_thing_that_is_wrong_with_a_bucket_has_its_sentence(tmp_path: Path) -> None:
+    results, uploads = look(tmp_path, blob_url="s3://no-such-bucket", upload_url="ftp://bucket?secret")
+    assert results.fault == "The object store has no such bucket"
+    assert "is no bucket" in uploads.fault
+    assert "secret" not in f"{uploads.problem()}"
+    assert results.problem() == f"The results in s3://no-such-bucket cannot be stored: {results.fault}"

@@ -1,0 +1,69 @@
+"""`engines add` for film models: fetched from a Hub on this machine, and tried by their first film."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.fakes.huggingface import LoopbackHub, serving
+from tests.unit.cli.conftest import Commands
+
+pytestmark = pytest.mark.weights
+
+REPOSITORIES = {
+    "film-words": "Wan-AI/Wan2.1-T2V-1.3B-Diffusers",
+    "ltx": "Lightricks/LTX-Video",
+}
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tiny pipelines under the names of real ones."""
+    pytest.importorskip("diffusers", reason="the extra `weights` is not installed (make weights)")
+    from tests.unit.engines.diffusers import tiny_films  # noqa: PLC0415 - it needs torch
+
+    root = tmp_path_factory.mktemp("hub")
+    tiny_films.wan(root / REPOSITORIES["film-words"])
+    tiny_films.ltx(root / REPOSITORIES["ltx"])
+    for repository in REPOSITORIES.values():
+        (root / repository / "sixfold.json").unlink()  # what we write beside weights, and their makers do not
+        (root / repository / "assets").mkdir()
+        (root / repository / "assets" / "sample.mp4").write_bytes(b"a film")
+    return root
+
+
+@pytest.fixture
+def hub(shelf: Path, sixfold: Commands) -> Iterator[LoopbackHub]:
+    with serving(shelf) as running:
+        sixfold.folder.mkdir()
+        (sixfold.folder / "sixfold.toml").write_text(f'hub_url = "{running.url}"\n')
+        yield running
+
+
+def test_a_film_model_is_fetched_makes_its_first_film_and_unlocks_its_engine(
+    sixfold: Commands, hub: LoopbackHub
+) -> None:
+    added = sixfold.ok("engines", "add", "film-words")
+    assert (added["repository"], added["licence"]) == (REPOSITORIES["film-words"], "Apache-2.0")
+    folder = sixfold.folder / "weights" / "film-words" / "wan21-1b"
+    record = json.loads((folder / "sixfold.json").read_text())
+    assert "model_index.json" in record["files"]
+    assert not [name for name in record["files"] if name.endswith(".mp4")]
+    assert record["check"]["passed"]
+    assert "WanPipeline on cpu" in record["check"]["by"]
+    with Image.open(folder / "check.png") as image:
+        assert image.width > image.height >= 64
+        assert np.asarray(image).std() > 1
+    rows = {row["engine"]: row for row in sixfold.ok("engines", "list")["engines"]}
+    assert rows["weights-film-words"]["ready"]
+    assert not rows["weights-film"]["ready"]
+
+
+def test_film_weights_that_give_noise_are_not_added(sixfold: Commands, hub: LoopbackHub) -> None:
+    assert "noise instead of a film" in sixfold.refused("engines", "add", "film", "--model", "ltx", "--json")
+    assert not (sixfold.folder / "weights" / "film" / "ltx").exists()

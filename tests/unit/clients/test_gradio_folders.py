@@ -1,0 +1,90 @@
+"""A space's folder, and a space's image: what is read of them, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from sixfold import errors
+from sixfold.clients.gradio import folders
+from sixfold.clients.gradio.spaces import GradioSpaces
+from sixfold.core.catalog.gradio_spaces import SpaceId
+from sixfold.net.addresses import AllowList
+from sixfold.net.clients import Clients
+from sixfold.net.fetch import Fetcher
+from tests.fakes.fault_server import served
+
+README = "---\ntitle: Painter\nsdk: gradio\nsdk_version: 5.50.0\napp_file: src/main.py\n---\nWords.\n"
+
+
+def painter(folder: Path) -> Path:
+    (folder / "src").mkdir()
+    (folder / "src" / "main.py").write_text("print()\n")
+    (folder / "README.md").write_text(README)
+    (folder / "requirements.txt").write_text("numpy\n")
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "main.pyc").write_text("x")
+    (folder / "secret").symlink_to("/etc/passwd")
+    return folder
+
+
+def test_a_folder_says_what_starts_it_and_what_it_needs(tmp_path: Path) -> None:
+    found = folders.read(painter(tmp_path))
+    assert (found.app, found.built, found.title) == ("src/main.py", False, "Painter")
+    assert found.requirements == ("gradio==5.50.0", "-r", "requirements.txt")
+    with tarfile.open(fileobj=io.BytesIO(found.context("python:3.11-slim"))) as tar:
+        names = tar.getnames()
+        dockerfile = tar.extractfile("Dockerfile")
+        assert dockerfile is not None
+        lines = dockerfile.read().decode().splitlines()
+    assert names == ["README.md", "requirements.txt", "src/main.py", "Dockerfile"], "no link, nothing made"
+    assert lines[0] == "FROM python:3.11-slim"
+    assert "RUN pip install --no-cache-dir gradio==5.50.0 -r requirements.txt" in lines
+    assert lines[-1] == 'CMD ["python", "src/main.py"]'
+
+
+def test_without_a_version_the_newest_is_installed_as_the_hub_does(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("print()\n")
+    (tmp_path / "README.md").write_text("---\nsdk: gradio\n---\n")
+    assert folders.read(tmp_path).requirements == ("gradio",)
+    (tmp_path / "README.md").write_text("---\nsdk: gradio\nsdk_version: 1; rm -r\n---\n")
+    assert folders.read(tmp_path).requirements == ("gradio",)
+
+
+@pytest.mark.parametrize(
+    ("readme", "sentence"),
+    [
+        ("---\nsdk: streamlit\n---\n", "a space of streamlit"),
+        ("---\nsdk: docker\n---\n", "a space of docker"),
+        ("---\napp_file: ../app.py\n---\n", "no ../app.py"),
+        ("---\napp_file: /etc/passwd\n---\n", "no /etc/passwd"),
+        ("", "no app.py"),
+    ],
+)
+def test_what_cannot_be_started_is_refused(tmp_path: Path, readme: str, sentence: str) -> None:
+    (tmp_path / "README.md").write_text(readme)
+    with pytest.raises(errors.BadRequest, match=sentence):
+        folders.read(tmp_path)
+
+
+async def test_an_image_lies_in_the_registry_beside_the_space_or_where_the_operator_says() -> None:
+    async def host(request: Request) -> Response:
+        subdomain = request.path_params["name"]
+        return JSONResponse({"host": f"https://acme-{subdomain}.spaces.example"})
+
+    clients = Clients(Fetcher(AllowList.parse("")))
+    async with served([Route("/api/spaces/acme/{name}/host", host)]) as port:
+        hub = GradioSpaces(clients, f"http://127.0.0.1:{port}", "", lambda: "")
+        space = SpaceId("acme", "paint")
+        assert await hub.image(space, "") == "registry.spaces.example/acme-paint:latest"
+        assert (
+            await hub.image(SpaceId("Acme", "paint"), "host:5000/{owner}/{name}:2")
+            == "host:5000/acme/paint:2"
+        )
+    await clients.aclose()

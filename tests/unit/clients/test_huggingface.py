@@ -1,0 +1,151 @@
+"""Fetching from a Hub on this machine: whole, resumed, checked, and refused with a sentence."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sixfold.clients.huggingface import Hub, HubError
+from tests.fakes.huggingface import COMMIT, LoopbackHub, serving
+
+BIG = "unet/model.safetensors"
+DATA = random.Random(1).randbytes(300_000)  # noqa: S311 - any bytes
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[LoopbackHub]:
+    """A Hub with one repository of eight files."""
+    root = tmp_path / "hub" / "someone" / "tiny"
+    (root / "unet").mkdir(parents=True)
+    (root / BIG).write_bytes(DATA)
+    for number in range(7):
+        (root / f"{number}.json").write_text(f'{{"number": {number}}}')
+    with serving(tmp_path / "hub") as running:
+        yield running
+
+
+class Fetching:
+    """A client that notes its pauses instead of making them."""
+
+    def __init__(self, hub: LoopbackHub, target: Path) -> None:
+        self.pauses: list[float] = []
+        self.client = Hub(hub.url, pause=self.pauses.append)
+        self.target = target
+
+    def __call__(self, path: str = BIG) -> bytes:
+        """Fetch one file; gives its bytes."""
+        with self.client as client:
+            tree = client.tree("someone/tiny", "main")
+            file = next(file for file in tree.files if file.path == path)
+            client.fetch(tree, file, self.target / path)
+        return (self.target / path).read_bytes()
+
+
+@pytest.fixture
+def fetching(hub: LoopbackHub, tmp_path: Path) -> Fetching:
+    """A client of the Hub."""
+    return Fetching(hub, tmp_path / "here")
+
+
+def test_a_repository_is_listed_page_by_page_at_one_commit(hub: LoopbackHub) -> None:
+    with Hub(hub.url) as client:
+        tree = client.tree("someone/tiny", "main")
+    assert tree.commit == COMMIT
+    assert [file.path for file in tree.files] == [*(f"{n}.json" for n in range(7)), BIG]
+    assert tree.files[-1].size == len(DATA)
+
+
+def test_a_large_file_comes_by_a_redirect_and_a_small_one_straight(fetching: Fetching) -> None:
+    assert fetching() == DATA
+
+
+def test_a_small_file_is_checked_by_gits_own_hash(hub: LoopbackHub, fetching: Fetching) -> None:
+    hub.faults["3.json"] = ["wrong"]
+    with pytest.raises(HubError, match=r"3.json is not what the Hub describes"):
+        fetching("3.json")
+
+
+def test_an_answer_that_breaks_off_is_continued_where_it_stopped(
+    hub: LoopbackHub, fetching: Fetching
+) -> None:
+    hub.faults[BIG] = [100_000, 50_000]
+    assert fetching() == DATA
+    assert hub.asked_for(BIG) == ["", "bytes=100000-", "bytes=150000-"]
+    assert fetching.pauses == []
+
+
+def test_a_part_of_an_earlier_try_is_used(hub: LoopbackHub, fetching: Fetching) -> None:
+    part = fetching.target / f"{BIG}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(DATA[:123_456])
+    assert fetching() == DATA
+    assert hub.asked_for(BIG) == ["bytes=123456-"]
+    assert not part.exists()
+
+
+def test_a_server_that_knows_no_ranges_sends_it_from_the_start(hub: LoopbackHub, fetching: Fetching) -> None:
+    hub.faults[BIG] = [100_000, "no-range"]
+    assert fetching() == DATA
+
+
+def test_a_busy_hub_is_asked_again_when_it_said(hub: LoopbackHub, fetching: Fetching) -> None:
+    hub.faults[BIG] = ["429", "503"]
+    hub.faults["api/tree"] = ["429"]
+    assert fetching() == DATA
+    assert fetching.pauses == [3.0, 3.0, 3.0]
+
+
+def test_a_hub_that_stays_busy_is_given_up_with_a_sentence(hub: LoopbackHub, fetching: Fetching) -> None:
+    hub.faults[BIG] = ["503"] * 20
+    with pytest.raises(HubError, match="could not be fetched: the Hub answers 503"):
+        fetching()
+    assert len(fetching.pauses) == 5
+
+
+def test_a_file_with_another_hash_is_thrown_away(hub: LoopbackHub, fetching: Fetching) -> None:
+    hub.faults[BIG] = ["wrong"]
+    with pytest.raises(HubError, match="its hash is another"):
+        fetching()
+    assert [path for path in fetching.target.rglob("*") if path.is_file()] == []
+
+
+def test_a_file_that_is_longer_than_said_is_stopped(hub: LoopbackHub, fetching: Fetching) -> None:
+    hub.claims["3.json"] = {"size": 4}
+    with pytest.raises(HubError, match="longer than the Hub said"):
+        fetching("3.json")
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [("404", "The Hub has no"), ("401", "wants a licence accepted"), ("418", "answers 418")],
+)
+def test_a_refusal_is_a_sentence(hub: LoopbackHub, fetching: Fetching, status: str, sentence: str) -> None:
+    hub.faults[BIG] = [status]
+    with pytest.raises(HubError, match=sentence):
+        fetching()
+
+
+def test_a_repository_that_is_none_is_named(hub: LoopbackHub) -> None:
+    with Hub(hub.url) as client:
+        with pytest.raises(HubError, match="The Hub has no someone/else at main"):
+            client.tree("someone/else", "main")
+        with pytest.raises(HubError, match="is no repository"):
+            client.tree("../../etc", "main")
+
+
+@pytest.mark.parametrize("path", ["../outside.json", "/etc/passwd", "a\\b.json", "C:/x.json"])
+def test_a_path_that_leads_out_of_the_folder_is_refused(hub: LoopbackHub, path: str) -> None:
+    hub.claims["3.json"] = {"path": path}
+    with Hub(hub.url) as client, pytest.raises(HubError, match="cannot be written safely"):
+        client.tree("someone/tiny", "main")
+
+
+def test_a_hub_that_is_not_there_is_named() -> None:
+    with (
+        Hub("http://127.0.0.1:9", pause=lambda _: None) as client,
+        pytest.raises(HubError, match="does not answer"),
+    ):
+        client.tree("someone/tiny", "main")

@@ -1,0 +1,101 @@
+"""The fakes are what they claim to be: the providers' own clients work with them unchanged."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.fakes import fal as fal_fake
+from tests.fakes import fault_server
+from tests.fakes import openai as openai_fake
+from tests.fakes import replicate as replicate_fake
+
+
+async def test_openais_own_client_draws_and_repaints() -> None:
+    openai: Any = pytest.importorskip("openai", reason="needs the test extra's openai")
+    async with (
+        openai_fake.running() as fake,
+        openai.AsyncOpenAI(api_key=openai_fake.KEY, base_url=fake.url, max_retries=0) as client,
+    ):
+        drawn = await client.images.generate(
+            model="gpt-image-2.5-flare", prompt="a fox", n=2, size="1536x1024", quality="low"
+        )
+        sizes = {openai_fake.pixels(base64.b64decode(one.b64_json)) for one in drawn.data}
+        assert (len(drawn.data), sizes) == (2, {(1536, 1024)})
+        assert drawn.usage.total_tokens == drawn.usage.input_tokens + drawn.usage.output_tokens
+        picture = ("a.png", fault_server.picture(128, 96), "image/png")
+        edited = await client.images.edit(model="gpt-image-2.5-flare", image=[picture], prompt="noir")
+        assert edited.usage.input_tokens_details.image_tokens > 0
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.images.generate(model="gpt-image-2.5-flare", prompt="a fox", size="1000x1000")
+        assert refused.value.param == "size"
+        with pytest.raises(openai.AuthenticationError):
+            await client.with_options(api_key="sk-wrong-key-of-nobody").images.generate(prompt="a fox")
+
+
+async def test_fals_own_client_subscribes_and_cancels(monkeypatch: pytest.MonkeyPatch) -> None:
+    fal_client: Any = pytest.importorskip("fal_client", reason="needs the test extra's fal-client")
+    async with fal_fake.running() as fake:
+        monkeypatch.setattr("fal_client.client.QUEUE_URL_FORMAT", f"{fake.url}/")
+        client = fal_client.AsyncClient(key=fal_fake.KEY)
+        logs: list[str] = []
+
+        def heard(update: Any) -> None:
+            logs.extend(entry["message"] for entry in getattr(update, "logs", None) or ())
+
+        result = await client.subscribe(
+            "fal-ai/flux/dev",
+            {"prompt": "a fox", "num_images": 2, "seed": 3, "image_size": {"width": 512, "height": 256}},
+            with_logs=True,
+            on_queue_update=heard,
+        )
+        assert [image["width"] for image in result["images"]] == [512, 512]
+        assert result["seed"] == 3
+        assert "drawing" in logs
+        fake.ends = False
+        handle = await client.submit("fal-ai/flux/schnell", {"prompt": "a fox"})
+        assert isinstance(await handle.status(), fal_client.Queued)
+        assert isinstance(await handle.status(with_logs=True), fal_client.InProgress)
+        await handle.cancel()
+        assert fake.jobs[handle.request_id].canceled
+        with pytest.raises(fal_client.client.FalClientHTTPError) as refused:
+            await client.submit("fal-ai/flux/dev", {"prompt": 5})
+        assert refused.value.status_code == 422
+        await (await client._client).aclose()  # it has no way of its own to close
+
+
+@pytest.mark.parametrize("quick", [True, False])
+async def test_replicates_own_client_runs_a_model_and_a_version_and_stores_files(
+    quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client_of: Any = pytest.importorskip("replicate.client", reason="needs the test extra's replicate")
+    monkeypatch.setenv("REPLICATE_POLL_INTERVAL", "0.01")
+    async with replicate_fake.running(replicate_fake.Replicate(quick=quick)) as fake:
+        client = client_of.Client(api_token=replicate_fake.KEY, base_url=fake.url.removesuffix("/v1"))
+        made = await client.async_run(
+            "black-forest-labs/flux-schnell", {"prompt": "a fox", "num_outputs": 2, "aspect_ratio": "16:9"}
+        )
+        content, _ = fake.files[made[0].rpartition("/")[2]]  # it opens https:// addresses by itself
+        with Image.open(io.BytesIO(content)) as image:
+            assert (len(made), image.size) == (2, (1360, 768))
+        path = tmp_path / "source.png"
+        path.write_bytes(fault_server.picture(64, 48))
+        prediction = await client.predictions.async_create(
+            version=replicate_fake.ESRGAN, input={"image": path, "scale": 2}
+        )
+        await prediction.async_wait()
+        assert prediction.status == "succeeded"
+        assert len(fake.stored) == 1
+        fake.ends = False
+        running = await client.predictions.async_create(
+            version=replicate_fake.ESRGAN, input={"image": f"{fake.url}/files/NWU00000"}
+        )
+        await running.async_cancel()
+        assert fake.jobs[running.id].status == "canceled"
+        client._client.close()  # it has no way of its own to close
+        await client._async_client.aclose()

@@ -1,0 +1,104 @@
+"""What a remote engine is given in these tests: the server's own ways out, and a context that remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from sixfold.core.catalog.engines import Artifact, Canceled, Task
+from sixfold.drivers.remote import ServerOutside
+from sixfold.net.addresses import AllowList
+from sixfold.net.clients import Clients
+from sixfold.net.fetch import Fetcher
+from tests.fakes import fal, fault_server, openai, replicate
+
+KEYS = {"fal_key": fal.KEY, "replicate_api_token": replicate.KEY, "openai_api_key": openai.KEY}
+# Quick enough for tests, with every rule in force.
+LIMITS: Mapping[str, Any] = {
+    "call_seconds": 2.0,
+    "whole_seconds": 10.0,
+    "pause_seconds": 0.01,
+    "waiting_seconds": 2.0,
+    "poll_seconds": 0.01,
+    "longest_poll_seconds": 0.05,
+    "grace_seconds": 2.0,
+}
+
+
+@dataclass
+class Record:
+    """A context: what the run said, and whether it is still wanted."""
+
+    scratch: Path
+    fractions: list[float] = field(default_factory=list[float])
+    lines: list[str] = field(default_factory=list[str])
+    wanted: bool = True
+    running: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def progress(self, fraction: float) -> None:
+        self.fractions.append(fraction)
+        if fraction > 0.1:
+            self.running.set()
+        if not self.wanted:
+            raise Canceled
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@asynccontextmanager
+async def outside(keys: Mapping[str, str] = KEYS, allow: str = "127.0.0.1") -> AsyncGenerator[ServerOutside]:
+    """The server's ways out; results may be fetched from loopback, where the fakes keep them."""
+    clients = Clients(Fetcher(AllowList.parse(allow)))
+    try:
+        yield ServerOutside(clients, lambda name: keys.get(name, ""))
+    finally:
+        await clients.aclose()
+
+
+def task(model: str = "ra2", files: Mapping[str, Path] | None = None, **inputs: Any) -> Task:
+    """A task as the road makes it."""
+    return Task("job_1", model, inputs, files or {})
+
+
+def drawing(**inputs: Any) -> Task:
+    """A picture to be drawn."""
+    return task(
+        **{"prompt": "a lighthouse", "width": 640, "height": 512, "seed": 7, "format": "png", **inputs}
+    )
+
+
+def source(folder: Path, width: int = 300, height: int = 200, **options: Any) -> Path:
+    """A picture in a file."""
+    path = folder / "source.png"
+    path.write_bytes(fault_server.picture(width, height, **options))
+    return path
+
+
+def opened(artifact: Artifact) -> Image.Image:
+    """An artifact's picture, decoded in full."""
+    image = Image.open(io.BytesIO(artifact.data))
+    image.load()
+    return image
+
+
+def data_uri(content: bytes) -> str:
+    """A picture as text."""
+    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+
+
+def noise(width: int, height: int) -> bytes:
+    """A picture that no encoder makes small."""
+    pixels = np.random.default_rng(5).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()

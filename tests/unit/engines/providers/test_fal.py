@@ -1,0 +1,433 @@
+"""The fal engine against a loopback queue that follows fal's documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sixfold.core.catalog.engines import Canceled, EngineError, Task, UnusableInput
+from sixfold.drivers.remote import ServerOutside
+from sixfold.engines.providers.fal import FalEngine
+from sixfold.net import data_uris
+from tests.fakes import fal as fakes
+from tests.fakes import fault_server
+from tests.unit.engines.providers import parts
+from tests.unit.engines.providers.parts import LIMITS, Record
+
+
+def engine(fal: fakes.Fal, outside: ServerOutside, route: str = "image", **options: Any) -> FalEngine:
+    limits = {**LIMITS, **options.pop("limits", {})}
+    return FalEngine(outside, route=route, base_url=fal.url, limits=limits, **options)
+
+
+async def fails(made: FalEngine, task: Task, record: Record) -> str:
+    with pytest.raises(EngineError) as caught:
+        await made.run(task, record)
+    return str(caught.value)
+
+
+async def test_a_picture_is_drawn_at_exactly_the_size_and_in_the_format_asked_for(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    task = parts.drawing(width=333, height=777, format="webp")
+    result = await engine(fal, outside).run(task, record)
+    (artifact,) = result.artifacts
+    image = parts.opened(artifact)
+    assert (image.format, image.size) == ("WEBP", (333, 777))
+    assert artifact.info == {"width": 333, "height": 777}
+    assert result.quality == "full"
+    asked = fal.faults.steps("submit")[0].document
+    assert asked["image_size"]["width"] % 16 == asked["image_size"]["height"] % 16 == 0
+    assert asked["seed"] == 7
+    assert record.fractions[-1] == 1.0
+    assert "drawing" in record.lines
+
+
+async def test_more_pictures_than_one_call_gives_are_several_calls_with_seeds_of_their_own(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    result = await engine(fal, outside).run(parts.drawing(num_images=6), record)
+    assert len(result.artifacts) == 6
+    asked = [seen.document for seen in fal.faults.steps("submit")]
+    assert [one["num_images"] for one in asked] == [4, 2]
+    assert asked[0]["seed"] == 7
+    assert asked[1]["seed"] != 7
+    assert result.data["seeds"] == [one["seed"] for one in asked]
+
+
+async def test_the_models_look_is_part_of_what_fal_is_asked(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    await engine(fal, outside, "image-fast").run(
+        parts.task("anime", prompt="a fox", width=512, height=512, seed=1), record
+    )
+    (asked,) = fal.faults.steps("submit")
+    assert asked.document["prompt"].startswith("a fox\n")
+    assert "cel shading" in asked.document["prompt"]
+
+
+async def test_an_input_that_the_model_lacks_is_named_in_the_log(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    await engine(fal, outside).run(parts.drawing(negative_prompt="people"), record)
+    assert any("negative_prompt" in line and "left out" in line for line in record.lines)
+
+
+async def test_a_picture_is_repainted_at_its_own_size_and_leaves_without_what_its_file_said(
+    fal: fakes.Fal, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    path = tmp_path / "photo.jpg"
+    with parts.Image.new("RGB", (400, 300), "red") as image:
+        exif = image.getexif()
+        exif[0x010F], exif[0x0112] = "a camera of mine", 6  # maker; turned by a quarter
+        image.save(path, exif=exif)
+    task = parts.task("style-transfer", {"source_image_url": path}, style_prompt="ukiyo-e", format="jpeg")
+    result = await engine(fal, outside, "style").run(task, record)
+    assert parts.opened(result.artifacts[0]).size == (300, 400)
+    sent = fal.faults.steps("submit")[0].document["image_url"]
+    assert sent.startswith("data:image/jpeg;base64,")
+    assert b"camera" not in data_uris.parse_data_uri(sent, 1 << 24).body
+
+
+async def test_transparency_comes_back_transparent(
+    fal: fakes.Fal, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    task = parts.task("remove-background", {"image": parts.source(tmp_path)}, format="png")
+    result = await engine(fal, outside, "remove-background").run(task, record)
+    image = parts.opened(result.artifacts[0])
+    assert (image.mode, image.size) == ("RGBA", (300, 200))
+
+
+@pytest.mark.parametrize(("units", "micros"), [("", 25_000), ("2", 50_000)])
+async def test_what_it_cost_the_operator_is_recorded(
+    fal: fakes.Fal, outside: ServerOutside, record: Record, units: str, micros: int
+) -> None:
+    fal.billable_units = units
+    result = await engine(fal, outside).run(parts.drawing(), record)
+    assert result.upstream_cost_micros == micros
+
+
+async def test_every_call_says_that_it_comes_from_a_sixfold(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    await engine(fal, outside).run(parts.drawing(), record)
+    ours = [seen for seen in fal.faults.seen if seen.step != "file"]
+    assert len(ours) >= 4
+    assert all(seen.headers["x-sixfold-hop"] == "1" for seen in ours)
+
+
+async def test_the_key_is_not_sent_to_where_a_result_lies(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    await engine(fal, outside).run(parts.drawing(), record)
+    (fetched,) = fal.faults.steps("file")
+    assert "authorization" not in fetched.headers
+
+
+LOCKED = {"detail": "User is locked. Reason: Exhausted balance. Top up at fal.ai/dashboard/billing."}
+POLICY = {"detail": [{"loc": ["body", "prompt"], "msg": "flagged", "type": "content_policy_violation"}]}
+PROMPT = {"detail": [{"loc": ["body", "prompt"], "msg": "Too long", "type": "string_too_long"}]}
+SIZE = {"detail": [{"loc": ["body", "image_size", "width"], "msg": "Too large", "type": "x"}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "sentence"),
+    [
+        (401, {"detail": "nope"}, "The fal key was refused: an operator can set another"),
+        (403, LOCKED, "The operator's account at fal has no credit left."),
+        (402, {"detail": "Payment required"}, "The operator's account at fal has no credit left."),
+        (404, {"detail": "Application 'x' not found"}, "fal has no such model"),
+        (422, POLICY, "content policy"),
+        (422, PROMPT, "fal refused the input prompt: Too long."),
+        (422, SIZE, "fal refused the input width: Too large."),
+        (500, {"detail": "Traceback of a runner"}, "fal failed with status 500: try again later."),
+    ],
+)
+async def test_a_refusal_is_one_sentence(
+    fal: fakes.Fal, outside: ServerOutside, record: Record, status: int, document: Any, sentence: str
+) -> None:
+    fal.faults.add("submit", fault_server.answer(status, document))
+    text = await fails(engine(fal, outside), parts.drawing(), record)
+    assert sentence in text
+    assert len(fal.faults.steps("submit")) == 1
+
+
+async def test_a_refused_prompt_is_the_callers_fault(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.faults.add("submit", fault_server.answer(422, POLICY))
+    with pytest.raises(UnusableInput):
+        await engine(fal, outside).run(parts.drawing(), record)
+
+
+async def test_a_picture_that_fals_checker_blackened_is_refused(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.nsfw = True
+    assert "content policy" in await fails(engine(fal, outside), parts.drawing(), record)
+
+
+async def test_a_limit_of_requests_is_waited_for_as_long_as_fal_says(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    busy = fault_server.answer(429, {"detail": "Too many requests"}, {"Retry-After": "0.05"})
+    fal.faults.add("submit", busy, busy)
+    result = await engine(fal, outside).run(parts.drawing(), record)
+    assert len(result.artifacts) == 1
+    assert len(fal.faults.steps("submit")) == 3
+
+
+async def test_a_pause_that_is_longer_than_we_wait_ends_the_run_at_once(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.faults.add("submit", fault_server.answer(429, {"detail": "Slow down"}, {"Retry-After": "3600"}))
+    assert "limiting" in await fails(engine(fal, outside), parts.drawing(), record)
+
+
+async def test_a_look_that_fails_is_repeated(fal: fakes.Fal, outside: ServerOutside, record: Record) -> None:
+    fal.faults.add(
+        "status",
+        fault_server.answer(500, {}),
+        fault_server.answer(503, {}),
+        fault_server.raw(b"{", status=200),
+    )
+    result = await engine(fal, outside).run(parts.drawing(), record)
+    assert len(result.artifacts) == 1
+
+
+async def test_a_submission_without_an_answer_is_not_sent_again(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.faults.add("submit", fault_server.hang)
+    made = engine(fal, outside, limits={"call_seconds": 0.2})
+    assert await fails(made, parts.drawing(), record) == "fal did not answer in time: try again later."
+    assert len(fal.faults.steps("submit")) == 1
+
+
+async def test_an_answer_that_never_ends_ends_with_its_time(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.faults.add("submit", fault_server.trickle)
+    made = engine(fal, outside, limits={"call_seconds": 0.2})
+    assert "did not answer in time" in await fails(made, parts.drawing(), record)
+
+
+async def test_a_run_longer_than_its_limit_is_canceled_at_fal(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.ends = False
+    made = engine(fal, outside, limits={"whole_seconds": 0.3})
+    assert await fails(made, parts.drawing(), record) == "fal did not finish within 0.3 seconds."
+    assert [job.canceled for job in fal.jobs.values()] == [True]
+
+
+async def test_a_model_that_fails_is_asked_once_for_its_reason(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.failure = (500, {"detail": "Internal error", "error_type": "internal_error"})
+    assert "fal failed with status 500" in await fails(engine(fal, outside), parts.drawing(), record)
+    assert len(fal.faults.steps("result")) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "content_type"),
+    [
+        (fault_server.picture(640, 512)[:1500], "image/png"),
+        (b"<html>not here</html>", "image/png"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "image/svg+xml"),
+        (b"", "image/png"),
+    ],
+)
+async def test_a_picture_that_is_none_fails_the_run_and_not_the_caller(
+    fal: fakes.Fal, outside: ServerOutside, record: Record, content: bytes, content_type: str
+) -> None:
+    fal.file = (content, content_type)
+    with pytest.raises(EngineError, match="fal gave a picture that cannot be read") as caught:
+        await engine(fal, outside).run(parts.drawing(), record)
+    assert not isinstance(caught.value, UnusableInput)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://10.0.0.1/a.png", "http://169.254.169.254/a", "file:///etc/passwd"]
+)
+async def test_a_result_at_a_private_address_is_not_fetched(
+    fal: fakes.Fal, outside: ServerOutside, record: Record, address: str
+) -> None:
+    fal.address = address
+    assert "could not be fetched" in await fails(engine(fal, outside), parts.drawing(), record)
+
+
+async def test_a_result_that_cannot_be_had_once_is_fetched_again(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.faults.add("file", fault_server.answer(503, {}))
+    result = await engine(fal, outside).run(parts.drawing(), record)
+    assert len(result.artifacts) == 1
+
+
+async def test_a_result_that_is_larger_than_allowed_is_refused(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    made = engine(fal, outside, limits={"file_bytes": 1000})
+    assert "could not be fetched" in await fails(made, parts.drawing(), record)
+
+
+async def test_an_answer_that_is_longer_than_allowed_is_refused(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    made = engine(fal, outside, limits={"answer_bytes": 100})
+    assert "too long" in await fails(made, parts.drawing(), record)
+
+
+async def test_a_picture_inside_the_answer_needs_no_fetching(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.address = parts.data_uri(fault_server.picture(640, 512))
+    await engine(fal, outside).run(parts.drawing(), record)
+    assert fal.faults.steps("file") == []
+
+
+async def test_a_queue_that_is_away_for_a_moment_is_found_again_and_nothing_is_submitted_twice(
+    outside: ServerOutside, record: Record
+) -> None:
+    fake = fakes.Fal(ends=False)
+    async with fakes.running(fake):
+        run = asyncio.create_task(engine(fake, outside).run(parts.drawing(), record))
+        await record.running.wait()
+    fake.ends = True
+    async with fakes.running(fake):
+        result = await run
+    assert len(result.artifacts) == 1
+    assert len(fake.jobs) == 1
+
+
+async def test_a_queue_that_stays_away_is_said_to_be(outside: ServerOutside, record: Record) -> None:
+    async with fakes.running() as fake:
+        pass
+    assert "fal could not be reached" in await fails(engine(fake, outside), parts.drawing(), record)
+
+
+async def test_a_canceled_run_is_canceled_at_fal(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.ends = False
+    run = asyncio.create_task(engine(fal, outside).run(parts.drawing(num_images=8), record))
+    await record.running.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert len(fal.jobs) == 2
+    assert all(job.canceled for job in fal.jobs.values())
+
+
+async def test_a_run_that_learns_from_its_progress_that_it_is_unwanted_is_canceled_at_fal(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    record.wanted = False
+    with pytest.raises(Canceled):
+        await engine(fal, outside).run(parts.drawing(), record)
+    assert [job.canceled for job in fal.jobs.values()] == [True]
+
+
+async def test_a_run_that_is_canceled_while_it_is_submitted_is_canceled_at_fal(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    held = asyncio.Event()
+
+    async def late(_request: Request) -> None:
+        await held.wait()
+
+    fal.faults.add("submit", late)
+    run = asyncio.create_task(engine(fal, outside).run(parts.drawing(), record))
+    await fal.faults.event("submit").wait()
+    run.cancel()
+    held.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert [job.canceled for job in fal.jobs.values()] == [True]
+
+
+async def test_one_call_that_fails_ends_the_others_at_fal_too(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    fal.ends = False
+
+    async def refused_later(request: Request) -> Response | None:
+        await record.running.wait()
+        return await fault_server.answer(422, POLICY)(request)
+
+    fal.faults.add("submit", fault_server.well, refused_later)
+    assert "policy" in await fails(engine(fal, outside), parts.drawing(num_images=8), record)
+    assert [job.canceled for job in fal.jobs.values()] == [True]
+
+
+async def test_without_a_key_nothing_is_sent(fal: fakes.Fal, record: Record) -> None:
+    async with parts.outside({}) as ways:
+        made = FalEngine(ways, route="image")
+        text = await fails(made, parts.drawing(), record)
+    assert "There is no key for fal" in text
+    assert "sixfold provider set fal" in text
+
+
+@pytest.mark.parametrize("key", ["ключ-от-fal-которого-нет", "key-with-a-line\nbreak-in-it"])
+async def test_a_key_that_no_header_can_carry_is_refused_unshown(
+    fal: fakes.Fal, record: Record, key: str
+) -> None:
+    async with parts.outside({"fal_key": key}) as ways:
+        text = await fails(engine(fal, ways), parts.drawing(), record)
+    assert "key was refused" in text
+    assert key not in text
+    assert fal.faults.seen == []
+
+
+async def test_the_key_is_in_no_log_and_in_no_error(
+    fal: fakes.Fal, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced
+    echo = fault_server.answer(
+        422, {"detail": [{"loc": ["body", "prompt"], "msg": f"Key {fakes.KEY} {fakes.KEY}"}]}
+    )
+    fal.faults.add("submit", echo)
+    with pytest.raises(EngineError) as caught:
+        await engine(fal, outside).run(parts.drawing(), record)
+    await engine(fal, outside).run(parts.drawing(), record)
+    told = [str(caught.value), repr(caught.value), caplog.text, *record.lines]
+    assert not any(fakes.KEY in text or fakes.KEY.partition(":")[2] in text for text in told)
+    assert "HTTP Request" in caplog.text
+
+
+async def test_the_key_stays_with_its_server_whatever_address_an_answer_names(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    async with fakes.running() as thief:
+        elsewhere = f"{thief.url}/fal-ai/flux/requests/00000000-52a4-4d0e-8a6a-0f3b6c1d2e3f"
+        ticket = {
+            "request_id": "x",
+            "status_url": f"{elsewhere}/status",
+            "response_url": elsewhere,
+            "cancel_url": f"{elsewhere}/cancel",
+        }
+        made = engine(fal, outside)
+        await made.run(parts.drawing(), record)
+        fal.faults.add("submit", fault_server.answer(200, ticket))
+        await made.run(parts.drawing(), record)
+    assert thief.faults.seen == []
+
+
+async def test_an_operators_own_inputs_go_over_the_rows(
+    fal: fakes.Fal, outside: ServerOutside, record: Record
+) -> None:
+    over = {"inputs": {"num_inference_steps": 40}, "price": {"usd": "0.5"}}
+    made = engine(fal, outside, model="fal-ai/flux/schnell", **over)
+    result = await made.run(parts.drawing(), record)
+    (asked,) = fal.faults.steps("submit")
+    assert (asked.path, asked.document["num_inference_steps"]) == ("/fal-ai/flux/schnell", 40)
+    assert result.data["provider_model"] == "fal-ai/flux/schnell"
+    assert result.upstream_cost_micros == 500_000

@@ -1,0 +1,197 @@
+"""fal's film model against a loopback queue: what it is asked, what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold.core.catalog.engines import EngineError, Task
+from sixfold.drivers.remote import ServerOutside
+from sixfold.engines.providers.fal_video import FalFilmEngine
+from sixfold.engines.video.decoder import Voice
+from sixfold.net import data_uris
+from tests.fakes import fal as fakes
+from tests.fakes import fault_server
+from tests.unit.engines.providers import parts
+from tests.unit.engines.providers.parts import LIMITS, Record
+
+ASKED = {
+    "prompt": "slow pan left",
+    "negative_prompt": "blur",
+    "seed": 7,
+    "num_frames": 81,
+    "frames_per_second": 16,
+    "resolution": "480p",
+    "aspect_ratio": "auto",
+    "num_inference_steps": 27,
+    "guidance_scale": 3.5,
+    "enable_safety_checker": True,
+    "interpolator_model": "film",
+    "num_interpolated_frames": 1,
+}
+
+
+def engine(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalFilmEngine:
+    limits = {**LIMITS, **options.pop("limits", {})}
+    return FalFilmEngine(outside, route="film", base_url=fal.url, limits=limits, **options)
+
+
+def order(folder: Path) -> Task:
+    return parts.task("video-a", {"image_url": parts.source(folder)}, **ASKED)
+
+
+async def test_a_film_comes_back_as_a_file_with_its_facts_and_its_cost(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    record = Record(tmp_path)
+    result = await engine(fal, outside).run(order(tmp_path), record)
+    (artifact,) = result.artifacts
+    assert artifact.content_type == "video/mp4"
+    assert artifact.info == {"width": 64, "height": 48, "duration": 0.25, "fps": 32}
+    assert artifact.path is not None
+    assert artifact.path.read_bytes()[4:8] == b"ftyp"
+    assert result.upstream_cost_micros == 202_500  # 81 frames at 16 a second, half of 0.08 USD each
+    assert (result.quality, result.data["seed"]) == ("full", 7)
+    assert record.fractions[-1] == 1.0
+
+
+async def test_every_parameter_reaches_the_model_and_the_picture_goes_stripped(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    await engine(fal, outside).run(order(tmp_path), Record(tmp_path))
+    (seen,) = fal.faults.steps("submit")
+    picture = seen.document.pop("image_url")
+    assert seen.document == ASKED
+    assert seen.path == "/fal-ai/wan/v2.2-a14b/image-to-video"
+    assert data_uris.parse_data_uri(picture, 1 << 20).body.startswith(b"\xff\xd8")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        (b"<html>no film</html>", "video/mp4"),
+        (fault_server.film(16)[:600], "video/mp4"),
+        (b"\x1aE\xdf\xa3" + bytes(64), "video/webm"),
+        (b"\0\0\0\x18ftypmp42" + bytes(64), "video/mp4"),
+        (b"#EXTM3U\nfile:///etc/passwd\n", "video/mp4"),
+    ],
+)
+async def test_what_is_no_film_is_refused_whatever_it_is_called(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path, file: tuple[bytes, str]
+) -> None:
+    fal.file = file
+    with pytest.raises(EngineError, match="cannot be read"):
+        await engine(fal, outside).run(order(tmp_path), Record(tmp_path))
+
+
+async def test_a_run_that_ends_early_is_canceled_there(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    fal.ends = False
+    running = asyncio.create_task(engine(fal, outside).run(order(tmp_path), Record(tmp_path)))
+    await fal.faults.event("status").wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert all(job.canceled for job in fal.jobs.values())
+
+
+async def test_a_failure_there_is_a_failure_here(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    fal.failure = (500, {"detail": "boom"})
+    with pytest.raises(EngineError):
+        await engine(fal, outside, limits={"attempts": 1}).run(order(tmp_path), Record(tmp_path))
+
+
+async def test_without_a_picture_there_is_nothing_to_send(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    with pytest.raises(EngineError, match="source picture"):
+        await engine(fal, outside).run(parts.task("video-a", **ASKED), Record(tmp_path))
+    assert fal.faults.steps("submit") == []
+
+
+def scenes(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalFilmEngine:
+    return FalFilmEngine(outside, route="film-scene", base_url=fal.url, limits=LIMITS, **options)
+
+
+SCENE = {
+    "prompt": "waves at night",
+    "duration": 1,
+    "resolution": "480p",
+    "seed": 7,
+    "sound": True,
+    "frames_per_second": 24,
+}
+
+
+async def test_a_film_from_words_is_cut_to_the_seconds_and_the_size_that_were_asked_for(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    record = Record(tmp_path)
+    result = await scenes(fal, outside).run(parts.task("video-text", **SCENE), record)
+    (seen,) = fal.faults.steps("submit")
+    assert seen.path == "/fal-ai/ltx-2.3/text-to-video/fast"
+    assert seen.document == {
+        "prompt": "waves at night",
+        "duration": 6,
+        "generate_audio": True,
+        "resolution": "1080p",
+        "fps": 25,
+    }
+    (artifact,) = result.artifacts
+    assert artifact.info == {"width": 854, "height": 480, "duration": pytest.approx(1.0, abs=0.03), "fps": 25}
+    assert artifact.path is not None
+    with closing(Voice(artifact.path)) as voice:
+        assert np.abs(voice.read(24_000)).max() > 0.5
+    assert result.upstream_cost_micros == 240_000  # the six seconds that were made
+    assert any("no seed" in line for line in record.lines)
+
+
+async def test_a_film_from_a_picture_goes_to_the_model_for_pictures_and_words_may_be_left_out(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    task = parts.task("video-image", {"image_url": parts.source(tmp_path)}, **{**SCENE, "prompt": ""})
+    result = await scenes(fal, outside).run(task, Record(tmp_path))
+    (seen,) = fal.faults.steps("submit")
+    assert seen.path == "/fal-ai/ltx-2.3/image-to-video/fast"
+    assert seen.document["prompt"]
+    assert seen.document["image_url"].startswith("data:image/jpeg")
+    assert result.data["provider_model"] == "fal-ai/ltx-2.3/image-to-video/fast"
+
+
+async def test_a_film_that_fits_is_the_file_that_came(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    task = parts.task("video-c", **{**SCENE, "duration": 6, "sound": False, "width": 160, "height": 90})
+    result = await scenes(fal, outside).run(task, Record(tmp_path))
+    (artifact,) = result.artifacts
+    assert artifact.path is not None
+    assert artifact.path.read_bytes() in [data for data, _ in fal.files.values()]
+
+
+@pytest.mark.parametrize("file", [fault_server.film(25, 10, (160, 90)), fault_server.film(25, 25, (160, 90))])
+async def test_a_film_that_is_too_short_or_dumb_is_refused(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path, file: bytes
+) -> None:
+    fal.file = (file, "video/mp4")
+    with pytest.raises(EngineError, match="cannot be read"):
+        await scenes(fal, outside).run(parts.task("video-text", **SCENE), Record(tmp_path))
+
+
+async def test_a_smart_film_is_as_long_and_large_as_its_backend_would_make_it(
+    fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
+) -> None:
+    inputs = {**ASKED, "negative_prompt": "", "backend": "video-a"}
+    task = parts.task("ra2v", {"image_url": parts.source(tmp_path)}, **inputs)
+    result = await scenes(fal, outside).run(task, Record(tmp_path))
+    (seen,) = fal.faults.steps("submit")
+    assert (seen.document["duration"], seen.document["generate_audio"]) == (6, False)
+    (artifact,) = result.artifacts
+    assert artifact.info["duration"] == pytest.approx(161 / 32, abs=0.05)

@@ -1,0 +1,103 @@
+"""Pictures on their way out and back: exact sizes, stripped files, nothing damaged let through."""
+
+from __future__ import annotations
+
+import io
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms, PngImagePlugin
+
+from sixfold.core.catalog.engines import Artifact, EngineError
+from sixfold.engines.providers import image_io
+from tests.fakes import fault_server
+from tests.unit.engines.providers import parts
+
+
+def finished(made: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
+    return image_io.finished(made, size, format_, 90, "fal")
+
+
+def as_png(image: Image.Image, **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "PNG", **options)
+    return out.getvalue()
+
+
+def test_a_png_that_is_right_keeps_its_pixels_and_loses_what_was_written_beside_them() -> None:
+    note = PngImagePlugin.PngInfo()
+    note.add_text("prompt", "a secret of the provider")
+    given = Image.open(io.BytesIO(fault_server.picture(320, 200)))
+    artifact = finished(as_png(given, pnginfo=note), (320, 200))
+    assert b"secret" not in artifact.data
+    assert np.array_equal(np.asarray(parts.opened(artifact)), np.asarray(given))
+
+
+def test_a_png_whose_pixels_are_all_there_is_written_whole_again() -> None:
+    whole = fault_server.picture(320, 200)
+    assert finished(whole[:-12], (320, 200)).data.endswith(whole[-12:])
+
+
+@pytest.mark.parametrize("cut", [40, 200, 800])
+def test_a_png_that_lacks_pixels_is_refused(cut: int) -> None:
+    with pytest.raises(EngineError, match="fal gave a picture that cannot be read"):
+        finished(fault_server.picture(320, 200)[:-cut], (320, 200))
+
+
+def test_a_picture_in_other_colours_is_brought_to_srgb() -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB"))
+    plain = Image.new("RGB", (64, 64), (200, 30, 30))
+    other = as_png(plain, icc_profile=profile.tobytes())
+    assert "icc_profile" not in parts.opened(finished(other, (64, 64))).info
+
+
+@pytest.mark.parametrize("size", [(100, 100), (300, 20), (20, 300), (640, 480), (1, 1)])
+@pytest.mark.parametrize("format_", ["png", "webp", "jpeg", "avif"])
+def test_every_size_and_format_comes_out_exact(size: tuple[int, int], format_: str) -> None:
+    artifact = finished(fault_server.picture(320, 200, alpha=format_ != "jpeg"), size, format_)
+    image = parts.opened(artifact)
+    assert image.size == size
+    assert artifact.content_type == f"image/{format_}"
+    assert artifact.info == {"width": size[0], "height": size[1]}
+
+
+def test_the_middle_is_what_stays_when_the_shape_differs() -> None:
+    bands = np.zeros((100, 300, 3), np.uint8)
+    bands[:, 100:200] = 255
+    artifact = finished(as_png(Image.fromarray(bands)), (100, 100))
+    assert np.asarray(parts.opened(artifact))[10:-10, 10:-10].min() > 250
+
+
+def test_a_source_leaves_small_upright_and_bare(tmp_path: Path) -> None:
+    image = Image.new("RGB", (3000, 1500), "red")
+    exif = image.getexif()
+    exif[0x0112], exif[0x010F] = 8, "a camera of mine"
+    path = tmp_path / "photo.jpg"
+    image.save(path, exif=exif)
+    sent = image_io.prepared(path)
+    assert (sent.content_type, sent.own_size, sent.size) == ("image/jpeg", (1500, 3000), (1024, 2048))
+    with Image.open(io.BytesIO(sent.data)) as opened:
+        assert opened.size == (1024, 2048)
+    assert b"camera" not in sent.data
+    assert sent.name == "picture.jpeg"
+
+
+def test_a_source_with_holes_keeps_them(tmp_path: Path) -> None:
+    sent = image_io.prepared(parts.source(tmp_path, alpha=True))
+    with Image.open(io.BytesIO(sent.data)) as opened:
+        assert (sent.content_type, opened.mode) == ("image/png", "RGBA")
+
+
+def test_many_threads_at_once_disturb_neither_each_other_nor_the_warnings() -> None:
+    made = [fault_server.picture(64 + index, 64) for index in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        sizes = list(pool.map(lambda one: parts.opened(finished(one, None, "webp")).size, made))
+    assert sizes == [(64 + index, 64) for index in range(24)]
+
+
+def test_a_server_without_opencv_passes_work_on_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    assert parts.opened(finished(fault_server.picture(100, 80), (64, 64))).size == (64, 64)

@@ -1,0 +1,197 @@
+"""The OpenAI engine against a loopback API that follows OpenAI's documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
+from sixfold.drivers.remote import ServerOutside
+from sixfold.engines.providers.openai import OpenAIEngine
+from tests.fakes import fault_server
+from tests.fakes import openai as fakes
+from tests.unit.engines.providers import parts
+from tests.unit.engines.providers.parts import LIMITS, Record
+
+
+def engine(
+    openai: fakes.OpenAI, outside: ServerOutside, route: str = "image", **options: Any
+) -> OpenAIEngine:
+    limits = {**LIMITS, **options.pop("limits", {})}
+    return OpenAIEngine(outside, route=route, base_url=openai.url, limits=limits, **options)
+
+
+async def fails(made: OpenAIEngine, task: Task, record: Record) -> str:
+    with pytest.raises(EngineError) as caught:
+        await made.run(task, record)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("size", [(1024, 1024), (64, 64), (2048, 64), (64, 2048), (1360, 768), (777, 1111)])
+async def test_every_size_of_ours_becomes_one_that_it_can_make_and_comes_back_exact(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, size: tuple[int, int]
+) -> None:
+    result = await engine(openai, outside).run(parts.drawing(width=size[0], height=size[1]), record)
+    assert parts.opened(result.artifacts[0]).size == size
+
+
+async def test_the_tokens_are_what_it_costs(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+) -> None:
+    result = await engine(openai, outside).run(parts.drawing(num_images=2), record)
+    assert len(result.artifacts) == 2
+    assert result.upstream_cost_micros == 4 * 5 + 2 * 1_767 * 30  # text in, images out
+    openai.usage = False
+    result = await engine(openai, outside).run(parts.drawing(), record)
+    assert result.upstream_cost_micros is None
+
+
+async def test_what_is_to_be_left_out_is_said_in_the_prompt_and_a_seed_is_named_in_the_log(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+) -> None:
+    result = await engine(openai, outside).run(parts.drawing(negative_prompt="people"), record)
+    (asked,) = openai.faults.steps("generate")
+    assert asked.document["prompt"] == "a lighthouse\n\nLeave out: people"
+    assert any("seed" in line and "left out" in line for line in record.lines)
+    assert "seeds" not in result.data
+    assert asked.headers["x-sixfold-hop"] == "1"
+
+
+async def test_a_picture_is_repainted_at_its_own_size(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    task = parts.task(
+        "style-transfer", {"source_image_url": parts.source(tmp_path)}, style_prompt="ukiyo-e", format="webp"
+    )
+    result = await engine(openai, outside, "style").run(task, record)
+    image = parts.opened(result.artifacts[0])
+    assert (image.format, image.size) == ("WEBP", (300, 200))
+    ((_, sent),) = openai.uploads
+    with Image.open(io.BytesIO(sent)) as uploaded:
+        assert uploaded.size == (300, 200)
+    (asked,) = openai.faults.steps("edit")
+    assert "Style: ukiyo-e" in asked.document["prompt"]
+    assert result.upstream_cost_micros is not None
+
+
+def refused(message: str, *, code: str | None = None, param: str | None = None) -> Any:
+    return {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": code}}
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "sentence"),
+    [
+        (401, refused("Incorrect API key provided: sk-proj-x", code="invalid_api_key"), "key was refused"),
+        (429, refused("You exceeded your quota", code="insufficient_quota"), "has no credit left"),
+        (400, refused("Hard limit reached", code="billing_hard_limit_reached"), "has no credit left"),
+        (400, refused("Rejected by the safety system", code="moderation_blocked"), "content policy"),
+        (404, refused("No such model", code="model_not_found"), "OpenAI has no such model"),
+        (400, refused("Too long.", param="prompt"), "OpenAI refused the input prompt: Too long."),
+        (302, {}, "OpenAI failed with status 302"),
+    ],
+)
+async def test_a_refusal_is_one_sentence_and_is_not_tried_again(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, status: int, document: Any, sentence: str
+) -> None:
+    openai.faults.add("generate", fault_server.answer(status, document))
+    assert sentence in await fails(engine(openai, outside), parts.drawing(), record)
+    assert len(openai.faults.steps("generate")) == 1
+
+
+async def test_moderation_is_the_callers_fault(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+) -> None:
+    openai.faults.add("generate", fault_server.answer(400, refused("no", code="moderation_blocked")))
+    with pytest.raises(UnusableInput):
+        await engine(openai, outside).run(parts.drawing(), record)
+
+
+async def test_a_server_that_fails_or_limits_is_asked_again(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+) -> None:
+    limited = fault_server.answer(
+        429, refused("slow down", code="rate_limit_exceeded"), {"Retry-After": "0.02"}
+    )
+    openai.faults.add("generate", fault_server.answer(500, {}), limited)
+    result = await engine(openai, outside).run(parts.drawing(), record)
+    assert len(result.artifacts) == 1
+    assert len(openai.faults.steps("generate")) == 3
+
+
+@pytest.mark.parametrize("fault", [fault_server.hang, fault_server.trickle])
+async def test_a_call_without_an_end_ends_with_its_time_and_is_made_once(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, fault: fault_server.Fault
+) -> None:
+    openai.faults.add("generate", fault)
+    made = engine(openai, outside, limits={"whole_seconds": 0.3})
+    text = await fails(made, parts.drawing(), record)
+    assert "OpenAI did not" in text
+    assert len(openai.faults.steps("generate")) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        fault_server.raw(b'{"created": 1, "data": [{"b64_js'),
+        fault_server.raw(b"<html></html>", "text/html"),
+        fault_server.answer(200, {"created": 1, "data": []}),
+        fault_server.answer(200, {"created": 1, "data": [{"b64_json": "***"}]}),
+        fault_server.answer(200, {"created": 1, "data": [{"b64_json": "aGVsbG8="}]}),
+        fault_server.answer(200, ["not", "an", "object"]),
+    ],
+)
+async def test_an_answer_that_is_none_fails_the_run(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, fault: fault_server.Fault
+) -> None:
+    openai.faults.add("generate", fault)
+    assert "OpenAI gave" in await fails(engine(openai, outside), parts.drawing(), record)
+
+
+async def test_a_picture_that_was_cut_off_fails_the_run(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+) -> None:
+    openai.file = fault_server.picture(640, 512)[:1500]
+    assert "cannot be read" in await fails(engine(openai, outside), parts.drawing(), record)
+
+
+async def test_a_compatible_server_may_need_no_key_and_name_an_address(
+    openai: fakes.OpenAI, record: Record
+) -> None:
+    openai.by_address = True
+    async with parts.outside({"openai_api_key": fakes.KEY}) as ways:
+        result = await engine(openai, ways, model="gpt-image-1-mini").run(parts.drawing(), record)
+    assert parts.opened(result.artifacts[0]).size == (640, 512)
+    async with parts.outside({}) as keyless:
+        text = await fails(engine(openai, keyless), parts.drawing(), record)
+    assert "refused" in text  # it was asked, without a key, and this one wants one
+    assert "authorization" not in openai.faults.steps("generate")[-1].headers
+
+
+async def test_a_canceled_run_hangs_up(openai: fakes.OpenAI, outside: ServerOutside, record: Record) -> None:
+    openai.faults.add("generate", fault_server.hang)
+    run = asyncio.create_task(engine(openai, outside).run(parts.drawing(), record))
+    await openai.faults.event("generate").wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert run.cancelled()
+
+
+async def test_the_key_is_in_no_log_and_in_no_error(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="httpx")  # which a server that was started here has silenced
+    openai.faults.add(
+        "generate", fault_server.answer(400, refused(f"Bad key {fakes.KEY} here", param="prompt"))
+    )
+    text = await fails(engine(openai, outside), parts.drawing(), record)
+    await engine(openai, outside).run(parts.drawing(), record)
+    assert fakes.KEY not in "\n".join((text, caplog.text, *record.lines))
+    assert "HTTP Request" in caplog.text

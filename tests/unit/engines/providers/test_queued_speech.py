@@ -1,0 +1,165 @@
+"""fal's and Replicate's speech against loopback servers: what is asked, what is heard, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import av
+import pytest
+
+from sixfold.core.catalog.engines import EngineError
+from sixfold.drivers.remote import ServerOutside
+from sixfold.engines.providers import model_table
+from sixfold.engines.providers.fal_speech import FalListening, FalSpeech
+from sixfold.engines.providers.replicate_speech import ReplicateListening, ReplicateSpeech
+from sixfold.engines.speech import voices
+from sixfold.net import data_uris
+from tests.fakes import fal as fal_fakes
+from tests.fakes import fault_server
+from tests.fakes import replicate as replicate_fakes
+from tests.unit.engines.providers import parts
+from tests.unit.engines.providers.parts import LIMITS, Record
+
+SAID = "Good morning, dear friends of the harbour."
+Fakes = tuple[fal_fakes.Fal, replicate_fakes.Replicate]
+
+
+@pytest.fixture
+async def fakes() -> AsyncGenerator[Fakes]:
+    async with fal_fakes.running() as one, replicate_fakes.running() as other:
+        yield one, other
+
+
+def speakers(fakes: Fakes, outside: ServerOutside) -> list[FalSpeech | ReplicateSpeech]:
+    return [
+        FalSpeech(outside, route="speech", base_url=fakes[0].url, limits=LIMITS),
+        ReplicateSpeech(outside, route="speech", base_url=fakes[1].url, limits=LIMITS),
+    ]
+
+
+def listeners(fakes: Fakes, outside: ServerOutside) -> list[FalListening | ReplicateListening]:
+    return [
+        FalListening(outside, route="listening", base_url=fakes[0].url, limits=LIMITS),
+        ReplicateListening(outside, route="listening", base_url=fakes[1].url, limits=LIMITS),
+    ]
+
+
+def recording(folder: Path, seconds: float = 1.6) -> dict[str, Path]:
+    path = folder / "said.wav"
+    path.write_bytes(fault_server.tone(seconds))
+    return {"audio_url": path}
+
+
+async def test_a_text_is_spoken_in_our_voices_places_at_both(
+    fakes: Fakes, outside: ServerOutside, record: Record
+) -> None:
+    for speaker in speakers(fakes, outside):
+        task = parts.task("tts", prompt=SAID, voice="ben", speed=2, format="wav", language="de")
+        result = await speaker.run(task, record)
+        assert result.artifacts[0].info["duration"] == pytest.approx(0.01 * len(SAID), abs=0.06)
+        assert (result.quality, result.data["voice"]) == ("full", "ben")
+        assert result.upstream_cost_micros == 60 * len(SAID)
+    assert [job.inputs for job in fakes[0].jobs.values()] == [
+        {
+            "text": SAID,
+            "voice_setting": {"voice_id": "Casual_Guy", "speed": 2.0},
+            "language_boost": "German",
+            "output_format": "url",
+        }
+    ]
+    assert [job.inputs for job in fakes[1].jobs.values()] == [
+        {
+            "text": SAID,
+            "voice_id": "Casual_Guy",
+            "speed": 2.0,
+            "language_boost": "German",
+            "audio_format": "wav",
+        }
+    ]
+
+
+@pytest.mark.parametrize("speed", [0.25, 4])
+async def test_a_speed_that_the_model_has_not_is_made_here(
+    fakes: Fakes, outside: ServerOutside, record: Record, speed: float
+) -> None:
+    for speaker in speakers(fakes, outside):
+        result = await speaker.run(parts.task("tts", prompt=SAID, speed=speed, format="wav"), record)
+        lasting = 0.02 * len(SAID) / speed
+        assert result.artifacts[0].info["duration"] == pytest.approx(lasting, rel=0.1)
+
+
+async def test_a_long_text_is_several_calls_whose_progress_goes_up(
+    fakes: Fakes, outside: ServerOutside, record: Record
+) -> None:
+    said = " ".join(f"This is sentence number {number} of a long tale." for number in range(60))
+    await speakers(fakes, outside)[0].run(parts.task("tts", prompt=said, speed=2), record)
+    assert " ".join(job.inputs["text"] for job in fakes[0].jobs.values()) == said
+    assert len(fakes[0].jobs) == 2
+    assert record.fractions == sorted(record.fractions)
+
+
+async def test_a_recording_is_written_down_with_the_times_that_the_model_tells(
+    fakes: Fakes, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    for listener in listeners(fakes, outside):
+        task = parts.task("stt", recording(tmp_path), language="en-GB")
+        result = await listener.run(task, record)
+        assert result.data["text"] == "good morning dear friends"
+        assert [segment["text"] for segment in result.data["segments"]] == ["good morning", "dear friends"]
+        assert result.data["language"] == "en"
+        assert result.billed == pytest.approx(1.6 / 60)
+        words = [word for segment in result.data["segments"] for word in segment["words"]]
+        if isinstance(listener, FalListening):
+            assert [word["start"] for word in words] == [0.0, 0.2, 1.2, 1.4]
+            assert result.upstream_cost_micros is None
+        else:
+            assert result.data["confidence"] == pytest.approx(0.77, abs=0.02)
+            assert result.upstream_cost_micros == 282  # 1.25 seconds of a T4
+    (job,) = fakes[0].jobs.values()
+    sent = data_uris.parse_data_uri(job.inputs["audio_url"], 1 << 20)
+    assert (sent.content_type, job.inputs["language"]) == ("audio/mpeg", "en")
+    with av.open(io.BytesIO(sent.body), "r") as container:
+        assert sum(frame.samples for frame in container.decode(audio=0)) > 70_000
+
+
+async def test_a_long_recording_lies_in_the_file_store_only_as_long_as_it_is_read(
+    fakes: Fakes, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    await listeners(fakes, outside)[1].run(parts.task("stt", recording(tmp_path, 25.0)), record)
+    (job,) = fakes[1].jobs.values()
+    assert job.inputs["audio"].startswith(f"{fakes[1].url}/files/")
+    assert fakes[1].stored == {}
+    assert "language" not in job.inputs
+
+
+async def test_an_answer_without_sound_or_text_has_failed(
+    fakes: Fakes, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    fakes[0].faults.add(
+        "result", fault_server.answer(200, {"audio": {}}), fault_server.answer(200, {"chunks": []})
+    )
+    with pytest.raises(EngineError, match="fal gave an answer without a sound"):
+        await speakers(fakes, outside)[0].run(parts.task("tts", prompt=SAID), record)
+    with pytest.raises(EngineError, match="without a text"):
+        await listeners(fakes, outside)[0].run(parts.task("stt", recording(tmp_path)), record)
+
+
+async def test_what_is_not_wanted_any_more_is_canceled_at_both(
+    fakes: Fakes, outside: ServerOutside, record: Record
+) -> None:
+    for fake, speaker in zip(fakes, speakers(fakes, outside), strict=True):
+        fake.ends = False
+        running = asyncio.create_task(speaker.run(parts.task("tts", prompt=SAID), record))
+        await fake.faults.event("status" if isinstance(fake, fal_fakes.Fal) else "look").wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert len(fake.faults.steps("cancel")) == 1
+
+
+def test_each_of_our_voices_has_one_there() -> None:
+    for provider in ("fal", "replicate"):
+        assert set(model_table.route(provider, "speech").voices) == set(voices.table())

@@ -1,0 +1,236 @@
+"""The Replicate engine against a loopback API that follows Replicate's documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
+from sixfold.drivers.remote import ServerOutside
+from sixfold.engines.providers.replicate import ReplicateEngine
+from tests.fakes import fault_server
+from tests.fakes import replicate as fakes
+from tests.unit.engines.providers import parts
+from tests.unit.engines.providers.parts import LIMITS, Record
+
+
+def engine(
+    replicate: fakes.Replicate, outside: ServerOutside, route: str = "image", **options: Any
+) -> ReplicateEngine:
+    limits = {**LIMITS, **options.pop("limits", {})}
+    return ReplicateEngine(outside, route=route, base_url=replicate.url, limits=limits, **options)
+
+
+async def fails(made: ReplicateEngine, task: Task, record: Record) -> str:
+    with pytest.raises(EngineError) as caught:
+        await made.run(task, record)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+async def test_a_picture_is_drawn_at_exactly_the_size_asked_for(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record, quick: bool
+) -> None:
+    replicate.quick = quick
+    result = await engine(replicate, outside).run(parts.drawing(width=800, height=333), record)
+    image = parts.opened(result.artifacts[0])
+    assert (image.format, image.size) == ("PNG", (800, 333))
+    (asked,) = replicate.faults.steps("create")
+    assert asked.path == "/v1/models/black-forest-labs/flux-dev/predictions"
+    assert asked.document["input"]["aspect_ratio"] == "21:9"
+    assert asked.headers["prefer"].startswith("wait=")
+    assert asked.headers["cancel-after"] == "10s"
+    assert asked.headers["x-sixfold-hop"] == "1"
+    assert result.upstream_cost_micros == 25_000
+    assert len(replicate.faults.steps("look")) == (0 if quick else 2)
+
+
+async def test_a_picture_is_enlarged_by_a_version_and_billed_by_its_seconds(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    task = parts.task("upscale", {"image": parts.source(tmp_path)}, scale=3, face_enhance=True)
+    result = await engine(replicate, outside, "upscale").run(task, record)
+    assert parts.opened(result.artifacts[0]).size == (900, 600)
+    (asked,) = replicate.faults.steps("create")
+    assert (asked.path, asked.document["version"]) == ("/v1/predictions", fakes.ESRGAN)
+    assert (asked.document["input"]["scale"], asked.document["input"]["face_enhance"]) == (3.0, True)
+    assert result.upstream_cost_micros == 282  # 1.25 s of 225 micro-dollars, rounded up
+
+
+async def test_a_small_source_travels_in_the_call_and_a_large_one_as_a_file_that_is_removed_again(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    small = parts.task("style-transfer", {"source_image_url": parts.source(tmp_path)}, style_prompt="noir")
+    await engine(replicate, outside, "style").run(small, record)
+    assert replicate.faults.steps("create")[0].document["input"]["input_image"].startswith("data:image/jpeg")
+    noisy = tmp_path / "noisy.png"
+    noisy.write_bytes(parts.noise(1200, 900))
+    large = parts.task("style-transfer", {"source_image_url": noisy}, style_prompt="noir", format="webp")
+    result = await engine(replicate, outside, "style").run(large, record)
+    assert parts.opened(result.artifacts[0]).size == (1200, 900)
+    sent = replicate.faults.steps("create")[1].document["input"]["input_image"]
+    assert sent.startswith(f"{replicate.url}/files/")
+    assert len(replicate.faults.steps("store")) == 1
+    assert replicate.stored == {}
+
+
+async def test_more_pictures_than_one_call_gives_are_several_calls(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+) -> None:
+    result = await engine(replicate, outside, "image-fast").run(parts.drawing(num_images=5), record)
+    assert len(result.artifacts) == 5
+    asked = [seen.document["input"] for seen in replicate.faults.steps("create")]
+    assert [one["num_outputs"] for one in asked] == [4, 1]
+    assert result.upstream_cost_micros == 5 * 3_000
+
+
+INVALID = {
+    "title": "Input validation failed",
+    "detail": "- input.seed: Invalid type.",
+    "status": 422,
+    "invalid_fields": [{"type": "invalid_type", "field": "input.seed", "description": "Invalid type"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "sentence"),
+    [
+        (401, {"title": "Unauthenticated", "detail": "no"}, "The Replicate key was refused"),
+        (402, {"title": "Insufficient credit"}, "The operator's account at Replicate has no credit left."),
+        (404, {"detail": "not found"}, "Replicate has no such model"),
+        (422, INVALID, "Replicate refused the input seed: Invalid type."),
+        (500, {"detail": "boom"}, "Replicate failed with status 500: try again later."),
+    ],
+)
+async def test_a_refusal_is_one_sentence(
+    replicate: fakes.Replicate,
+    outside: ServerOutside,
+    record: Record,
+    status: int,
+    document: Any,
+    sentence: str,
+) -> None:
+    replicate.faults.add("create", fault_server.answer(status, document))
+    assert sentence in await fails(engine(replicate, outside), parts.drawing(), record)
+    assert len(replicate.faults.steps("create")) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        ("NSFW content detected. Try running it again.", UnusableInput, "content policy"),
+        ("The input or output was flagged as sensitive. (E005)", UnusableInput, "content policy"),
+        ("CUDA out of memory", EngineError, "Replicate failed (CUDA out of memory)"),
+        ("x" * 900, EngineError, "Replicate failed"),
+    ],
+)
+async def test_a_prediction_that_failed_says_why(
+    replicate: fakes.Replicate,
+    outside: ServerOutside,
+    record: Record,
+    error: str,
+    kind: type[EngineError],
+    sentence: str,
+) -> None:
+    replicate.error = error
+    with pytest.raises(kind, match=r".{10,300}") as caught:
+        await engine(replicate, outside).run(parts.drawing(), record)
+    assert sentence in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+async def test_a_limit_of_requests_and_a_look_that_fails_are_waited_out(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+) -> None:
+    throttled = {"detail": "Request was throttled. Your rate limit resets in ~30s."}
+    replicate.faults.add("create", fault_server.answer(429, throttled, {"Retry-After": "0.02"}))
+    replicate.faults.add(
+        "look", fault_server.answer(502, {}), fault_server.cut_short({"id": "x", "status": "starting"})
+    )
+    result = await engine(replicate, outside).run(parts.drawing(), record)
+    assert len(result.artifacts) == 1
+    assert len(replicate.jobs) == 1
+
+
+async def test_a_creation_that_may_have_been_accepted_is_not_repeated(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+) -> None:
+    cut = fault_server.cut_short({"id": "abc", "status": "starting", "urls": {}})
+    replicate.faults.add("create", cut)
+    assert "cannot be read" in await fails(engine(replicate, outside), parts.drawing(), record)
+    assert len(replicate.faults.steps("create")) == 1
+
+
+async def test_a_run_longer_than_its_limit_is_canceled_at_replicate(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+) -> None:
+    replicate.ends = False
+    made = engine(replicate, outside, limits={"whole_seconds": 0.3})
+    assert "did not finish within 0.3 seconds" in await fails(made, parts.drawing(), record)
+    assert [job.status for job in replicate.jobs.values()] == ["canceled"]
+
+
+async def test_a_canceled_run_is_canceled_at_replicate_even_while_the_answer_is_held_back(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+) -> None:
+    held = asyncio.Event()
+
+    async def late(_request: Request) -> None:
+        await held.wait()
+
+    replicate.faults.add("create", late)
+    run = asyncio.create_task(engine(replicate, outside).run(parts.drawing(), record))
+    await replicate.faults.event("create").wait()
+    run.cancel()
+    held.set()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert [job.status for job in replicate.jobs.values()] == ["canceled"]
+
+
+async def test_a_canceled_run_leaves_no_source_behind(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    replicate.ends = False
+    path = tmp_path / "noisy.png"
+    path.write_bytes(parts.noise(1200, 900))
+    task = parts.task("style-transfer", {"source_image_url": path}, style_prompt="noir")
+    run = asyncio.create_task(engine(replicate, outside, "style").run(task, record))
+    await record.running.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert [job.status for job in replicate.jobs.values()] == ["canceled"]
+    assert replicate.stored == {}
+
+
+async def test_a_result_at_a_private_address_is_not_fetched(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record
+) -> None:
+    replicate.address = "http://192.168.1.1/a.png"
+    assert "could not be fetched" in await fails(engine(replicate, outside), parts.drawing(), record)
+
+
+async def test_an_unreadable_source_is_the_callers_fault_and_reaches_nobody(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    path = tmp_path / "cut.png"
+    path.write_bytes(fault_server.picture(300, 200)[:400])
+    task = parts.task("style-transfer", {"source_image_url": path}, style_prompt="noir")
+    with pytest.raises(UnusableInput):
+        await engine(replicate, outside, "style").run(task, record)
+    assert replicate.faults.seen == []
+
+
+async def test_the_key_is_in_no_log_and_in_no_error(
+    replicate: fakes.Replicate, outside: ServerOutside, record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    replicate.error = f"Authorization: Bearer {fakes.KEY} failed"
+    text = await fails(engine(replicate, outside), parts.drawing(), record)
+    assert fakes.KEY not in "\n".join((text, caplog.text, *record.lines))

@@ -1,0 +1,155 @@
+"""Replicate's film models against loopback predictions: what they are asked, and what comes of the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sixfold.core.catalog.engines import EngineError, Task
+from sixfold.drivers.remote import ServerOutside
+from sixfold.engines.providers.replicate_video import ReplicateFilmEngine
+from sixfold.engines.video.decoder import Reel, Voice
+from tests.fakes import fault_server
+from tests.fakes import replicate as fakes
+from tests.unit.engines.providers import parts
+from tests.unit.engines.providers.parts import LIMITS, Record
+
+ASKED = {
+    "prompt": "slow pan left",
+    "negative_prompt": "blur",
+    "seed": 7,
+    "num_frames": 81,
+    "frames_per_second": 50,
+    "resolution": "580p",
+    "aspect_ratio": "1:1",
+    "num_inference_steps": 27,
+    "guidance_scale": 3.5,
+    "interpolator_model": "film",
+    "num_interpolated_frames": 1,
+    "width": 64,
+    "height": 64,
+}
+SCENE = {"prompt": "waves", "duration": 1, "resolution": "480p", "sound": True, "frames_per_second": 24}
+
+
+def engine(
+    replicate: fakes.Replicate, outside: ServerOutside, route: str = "film", **options: Any
+) -> ReplicateFilmEngine:
+    return ReplicateFilmEngine(outside, route=route, base_url=replicate.url, limits=LIMITS, **options)
+
+
+def order(folder: Path, **more: Any) -> Task:
+    return parts.task("video-a", {"image_url": parts.source(folder)}, **{**ASKED, **more})
+
+
+async def test_a_film_has_exactly_the_frames_the_rate_and_the_shape_that_were_asked_for(
+    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+) -> None:
+    record = Record(tmp_path)
+    result = await engine(replicate, outside).run(order(tmp_path), record)
+    (artifact,) = result.artifacts
+    assert artifact.path is not None
+    assert artifact.info == {"width": 64, "height": 64, "duration": pytest.approx(1.61, abs=0.01), "fps": 100}
+    with closing(Reel(artifact.path)) as reel:
+        shown = [reel.pixels(frame, (64, 64)).mean() for frame in reel.each()]
+    assert len(shown) == 161
+    assert np.all(np.diff(shown[:25:2]) > 5), "the frames that were made, in their order"
+    assert shown[3] == pytest.approx((shown[2] + shown[4]) / 2, abs=4)
+    assert (result.quality, result.data["seed"]) == ("full", 7)
+    assert result.upstream_cost_micros == 110_363  # 81 frames at 16 a second
+    assert record.fractions[-1] == 1.0
+
+
+async def test_what_the_model_takes_is_passed_on_and_what_it_has_not_is_told(
+    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+) -> None:
+    record = Record(tmp_path)
+    await engine(replicate, outside).run(order(tmp_path), record)
+    (seen,) = replicate.faults.steps("create")
+    assert seen.path == "/v1/models/wan-video/wan-2.2-i2v-fast/predictions"
+    assert seen.headers["prefer"] == "wait=5"
+    picture = seen.document["input"].pop("image")
+    assert picture.startswith("data:image/jpeg")
+    assert seen.document["input"] == {
+        "prompt": "slow pan left",
+        "seed": 7,
+        "num_frames": 81,
+        "resolution": "720p",
+        "go_fast": True,
+        "interpolate_output": False,
+    }
+    assert any("no negative_prompt" in line for line in record.lines)
+
+
+async def test_a_large_picture_lies_there_for_as_long_as_the_run_takes(
+    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+) -> None:
+    source = tmp_path / "noise.png"
+    source.write_bytes(parts.noise(900, 900))
+    task = parts.task("video-a", {"image_url": source}, **ASKED)
+    await engine(replicate, outside).run(task, Record(tmp_path))
+    (seen,) = replicate.faults.steps("create")
+    assert "/v1/files/" in seen.document["input"]["image"]
+    assert replicate.stored == {}
+
+
+async def test_a_scene_is_cut_to_its_seconds_and_keeps_its_sound(
+    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+) -> None:
+    files = {"image_url": parts.source(tmp_path, 200, 300)}
+    task = parts.task("video-image", files, **SCENE)
+    result = await engine(replicate, outside, "film-scene").run(task, Record(tmp_path))
+    (seen,) = replicate.faults.steps("create")
+    asked = seen.document["input"]
+    assert (asked["duration"], asked["aspect_ratio"], asked["generate_audio"]) == (6, "9:16", True)
+    (artifact,) = result.artifacts
+    assert artifact.info == {"width": 480, "height": 854, "duration": pytest.approx(1, abs=0.03), "fps": 25}
+    assert artifact.path is not None
+    with closing(Voice(artifact.path)) as voice:
+        assert np.abs(voice.read(24_000)).max() > 0.5
+    assert result.upstream_cost_micros == 360_000
+
+
+async def test_words_alone_make_a_scene_and_a_picture_is_needed_where_there_are_none(
+    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+) -> None:
+    result = await engine(replicate, outside, "film-scene").run(parts.task("ra2v", **SCENE), Record(tmp_path))
+    assert result.data["provider_model"] == "lightricks/ltx-2.3-fast"
+    with pytest.raises(EngineError, match="source picture"):
+        await engine(replicate, outside).run(parts.task("video-a", **ASKED), Record(tmp_path))
+
+
+async def test_a_run_that_ends_early_is_canceled_there(
+    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+) -> None:
+    replicate.ends = False
+    running = asyncio.create_task(engine(replicate, outside).run(order(tmp_path), Record(tmp_path)))
+    await replicate.faults.event("look").wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert {job.status for job in replicate.jobs.values()} == {"canceled"}
+
+
+@pytest.mark.parametrize(
+    "film", [b"<html>no film</html>", fault_server.film(16, 12), fault_server.film(16, 81)[:900]]
+)
+async def test_what_is_no_film_or_far_too_short_is_refused(
+    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path, film: bytes
+) -> None:
+    replicate.film = film
+    with pytest.raises(EngineError, match="cannot be read"):
+        await engine(replicate, outside).run(order(tmp_path), Record(tmp_path))
+
+
+async def test_a_failure_there_is_a_failure_here(
+    replicate: fakes.Replicate, outside: ServerOutside, tmp_path: Path
+) -> None:
+    replicate.error = "CUDA out of memory"
+    with pytest.raises(EngineError, match="out of memory"):
+        await engine(replicate, outside).run(order(tmp_path), Record(tmp_path))

@@ -1,0 +1,132 @@
+"""The table of routes: whole, priced, dated; sizes that can be made; several calls for many pictures."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sixfold.app import catalog as app_catalog
+from sixfold.engines.providers import model_table
+from sixfold.engines.providers import requests as provider_requests
+from sixfold.engines.providers.model_table import Over, Price, Sizes, Used
+from sixfold.engines.providers.requests import Order
+from tests.unit.engines.providers import parts
+
+ROWS = [(provider, capability) for provider, row in model_table.rows().items() for capability in row]
+FREE = [
+    model_table.route(provider, capability).sizes
+    for provider, capability in ROWS
+    if (model_table.route(provider, capability).sizes or Sizes("ratio")).as_ in {"object", "text"}
+]
+SIDES = st.integers(64, 4096)
+
+
+@pytest.mark.parametrize(("provider", "capability"), ROWS)
+def test_every_row_is_whole_and_says_when_and_where_its_price_was_read(
+    provider: str, capability: str
+) -> None:
+    route = model_table.route(provider, capability)
+    assert route.name == f"{provider}-{capability}"
+    assert route.most >= 1
+    assert re.fullmatch(r"20\d\d-\d\d", route.price.seen)
+    assert route.price.source.startswith("https://")
+    amounts = (route.price.usd, route.price.text_in, route.price.image_in, route.price.out)
+    assert any(amount > 0 for amount in amounts) == (route.price.per != "unknown")
+    assert "prompt" in route.fields or "source" in route.fields
+
+
+def test_every_provider_of_the_catalogue_has_its_row() -> None:
+    engines = app_catalog.models_document()["engines"]
+    named = {
+        tuple(name.split("-", 1)): row["options"]["route"]
+        for name, row in engines.items()
+        if row["kind"] == "provider" and row["factory"].startswith("sixfold.engines.providers.")
+    }
+    assert named
+    assert all(key in ROWS and key[1] == route for key, route in named.items())
+
+
+@given(SIDES, SIDES, st.sampled_from(FREE))
+def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: Sizes) -> None:
+    across, down = sizes.nearest(width, height)
+    assert across % sizes.step == down % sizes.step == 0
+    assert sizes.least <= min(across, down)
+    assert max(across, down) <= sizes.most
+    assert sizes.fewest <= across * down <= sizes.pixels
+    assert max(across / down, down / across) <= sizes.aspect * 1.07  # rounding to a step
+    shape = min(sizes.aspect, max(1 / sizes.aspect, width / height))
+    assert abs(math.log(across / down / shape)) < 0.2
+
+
+@given(SIDES, SIDES)
+def test_a_ratio_that_is_asked_for_is_the_nearest(width: int, height: int) -> None:
+    sizes = model_table.route("replicate", "image").sizes
+    assert sizes is not None
+    said = sizes.said(width, height)
+    across, down = (int(part) for part in said.split(":"))
+    chosen = abs(math.log(across / down * height / width))
+    for other in sizes.ratios:
+        wide, high = (int(part) for part in other.split(":"))
+        assert chosen <= abs(math.log(wide / high * height / width)) + 1e-9
+
+
+@given(st.integers(1, 16), st.integers(0, 2**31 - 1))
+def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -> None:
+    route = model_table.route("fal", "image")
+    calls = route.calls(Order("ra2", "x", seed=seed, count=count), (512, 512))
+    assert sum(call.count for call in calls) == count
+    assert all(1 <= call.count <= route.most for call in calls)
+    seeds = [call.inputs["seed"] for call in calls]
+    assert seeds[0] == seed
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= one < 2**31 for one in seeds)
+
+
+def test_a_model_without_a_count_is_called_once_for_each_picture() -> None:
+    route = model_table.route("replicate", "style")
+    calls = route.calls(Order("style-transfer", "noir", seed=1, count=3), None)
+    assert [call.count for call in calls] == [1, 1, 1]
+
+
+def test_an_unknown_route_names_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="it has image, image-fast"):
+        model_table.route("fal", "picture")
+
+
+def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
+    over = Over(inputs={"quality": "", "background": "opaque"})
+    (call,) = model_table.route("openai", "image", over).calls(Order("ra2", "x"), (1024, 1024))
+    assert "quality" not in call.inputs
+    assert call.inputs["background"] == "opaque"
+
+
+@pytest.mark.parametrize(
+    ("price", "used", "micros"),
+    [
+        (Price("image", "", "", usd=Decimal("0.04")), Used(images=3), 120_000),
+        (Price("megapixel", "", "", usd=Decimal("0.025")), Used(images=2, pixels=2 * 1024 * 1024), 50_000),
+        (Price("megapixel", "", "", usd=Decimal("0.025")), Used(images=1, pixels=2**20 + 1), 50_000),
+        (Price("megapixel", "", "", usd=Decimal("0.003")), Used(images=1, pixels=1, units=1.5), 4_500),
+        (Price("second", "", "", usd=Decimal("0.000225")), Used(seconds=0.001), 1),
+        (Price("second", "", "", usd=Decimal("0.000225")), Used(), None),
+        (Price("token", "", "", out=Decimal(30), text_in=Decimal(5)), Used(text_in=3, out=100), 3_015),
+        (Price("token", "", "", out=Decimal(30)), Used(images=1), None),
+        (Price("unknown", "", ""), Used(seconds=3.0), None),
+    ],
+)
+def test_what_a_call_cost_is_rounded_up_or_not_known(price: Price, used: Used, micros: int | None) -> None:
+    assert price.micros(used) == micros
+
+
+def test_an_order_takes_the_words_of_every_model() -> None:
+    order = provider_requests.read(
+        parts.task("create_image", prompt="a", width=9, height=8, format="jpg", seed=3)
+    )
+    assert (order.size, order.format, order.seed, order.count) == ((9, 8), "jpeg", 3, 1)
+    with pytest.raises(provider_requests.EngineError, match="format"):
+        provider_requests.read(parts.task("x", prompt="a", format="tiff"))

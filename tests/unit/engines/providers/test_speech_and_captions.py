@@ -1,0 +1,220 @@
+"""Voices, transcripts and captions of a provider, against a loopback server that speaks its protocol."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from PIL import Image
+
+from sixfold.api.gateway.openai import audio
+from sixfold.core.catalog.engines import EngineError, UnusableInput
+from sixfold.drivers.remote import ServerOutside
+from sixfold.engines.providers import model_table
+from sixfold.engines.providers.caption import AnthropicCaption, OpenAICaption
+from sixfold.engines.providers.openai_speech import OpenAIListening, OpenAISpeech
+from sixfold.engines.speech import voices
+from tests.fakes import fault_server
+from tests.fakes import openai as fakes
+from tests.unit.engines.providers import parts
+from tests.unit.engines.providers.parts import LIMITS, Record
+
+KEYS = {"openai_api_key": fakes.KEY, "anthropic_api_key": "sk-ant-canary"}
+
+
+@pytest.fixture
+async def outside() -> AsyncGenerator[ServerOutside]:
+    async with parts.outside(KEYS) as ways:
+        yield ways
+
+
+def speaker(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAISpeech:
+    return OpenAISpeech(outside, route="speech", base_url=openai.url, limits=LIMITS, **options)
+
+
+def listener(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAIListening:
+    return OpenAIListening(outside, route="listening", base_url=openai.url, limits=LIMITS, **options)
+
+
+def seconds(path: Path) -> float:
+    """How long a file of sound is, by its decoded samples."""
+    with av.open(str(path), "r") as container:
+        return sum(frame.samples / frame.sample_rate for frame in container.decode(audio=0))
+
+
+def heard(folder: Path) -> dict[str, Path]:
+    """A recording of a second."""
+    path = folder / "said.wav"
+    path.write_bytes(fault_server.tone(1.0))
+    return {"audio_url": path}
+
+
+# -- speaking ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mp3", "opus", "wav"])
+async def test_a_text_is_spoken_as_the_file_that_was_asked_for(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, name: str
+) -> None:
+    said = "Good morning, dear friends."
+    result = await speaker(openai, outside).run(
+        parts.task("tts", prompt=said, voice="ben", speed=2, format=name), record
+    )
+    (artifact,) = result.artifacts
+    assert artifact.path is not None
+    assert seconds(artifact.path) == pytest.approx(0.01 * len(said), abs=0.06)
+    assert (result.quality, result.data["voice"]) == ("full", "ben")
+    assert result.upstream_cost_micros == 15 * len(said)
+    (asked,) = openai.faults.steps("speak")
+    assert asked.document == {
+        "model": "tts-1",
+        "input": said,
+        "voice": "ash",
+        "speed": 2.0,
+        "response_format": "wav",
+    }
+
+
+async def test_a_long_text_is_several_calls_and_one_file(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+) -> None:
+    said = " ".join(f"This is sentence number {number} of a long tale." for number in range(100))
+    result = await speaker(openai, outside).run(parts.task("tts", prompt=said, format="wav"), record)
+    texts = [call.document["input"] for call in openai.faults.steps("speak")]
+    assert len(texts) == 3
+    assert " ".join(texts) == said
+    assert result.artifacts[0].info["duration"] == pytest.approx(0.02 * sum(map(len, texts)) + 0.52, abs=0.01)
+    assert record.fractions == sorted(record.fractions)
+
+
+async def test_another_server_has_its_own_model_and_voice(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record
+) -> None:
+    made = speaker(openai, outside, model="kokoro", inputs={"voice": "sage"}, price={"usd": "0"})
+    result = await made.run(parts.task("tts", prompt="Hello."), record)
+    (asked,) = openai.faults.steps("speak")
+    assert (asked.document["model"], asked.document["voice"]) == ("kokoro", "sage")
+    assert result.upstream_cost_micros == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (fault_server.answer(401, {"error": {"message": "no"}}), "key was refused"),
+        (fault_server.answer(200, {"not": "a sound"}), "cannot be read"),
+        (fault_server.answer(500, {}), None),
+    ],
+)
+async def test_what_fails_there_is_one_sentence_or_is_tried_again(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, fault: fault_server.Fault, said: str | None
+) -> None:
+    openai.faults.add("speak", fault)
+    run = speaker(openai, outside).run(parts.task("tts", prompt="Hello."), record)
+    if said is None:
+        assert (await run).artifacts
+        return
+    with pytest.raises(EngineError, match=said) as caught:
+        await run
+    assert fakes.KEY not in str(caught.value)
+
+
+def test_each_of_our_voices_has_one_there() -> None:
+    theirs = model_table.route("openai", "speech").voices
+    assert set(theirs) == set(voices.table())
+    named = {name: theirs[ours] for name, ours in audio.VOICES.items()}
+    assert all(named[name] == name for name in named if name in theirs.values())
+
+
+# -- listening ---------------------------------------------------------------------------------------
+
+
+async def test_what_is_heard_has_its_segments_words_and_times(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    task = parts.task("stt", heard(tmp_path), language="en-GB", timestamps=True)
+    result = await listener(openai, outside).run(task, record)
+    assert result.data["text"] == "good morning dear friends"
+    assert (result.data["language"], result.data["duration"]) == ("en", 1.0)
+    first, second = result.data["segments"]
+    assert [word["word"] for word in first["words"]] == ["good", "morning"]
+    assert [word["start"] for word in second["words"]] == [0.5, 0.75]
+    assert first["confidence"] > second["confidence"] > 0.5
+    assert result.billed == pytest.approx(1 / 60)
+    assert result.upstream_cost_micros == 100
+    ((name, recording),) = openai.uploads
+    assert name == "recording.mp3"
+    with av.open(io.BytesIO(recording), "r") as container:
+        assert container.format.name == "mp3"
+        assert sum(frame.samples for frame in container.decode(audio=0)) > 40_000
+    (asked,) = openai.faults.steps("listen")
+    assert asked.document == {
+        "model": ["whisper-1"],
+        "response_format": ["verbose_json"],
+        "timestamp_granularities[]": ["segment", "word"],
+        "language": ["en"],
+    }
+
+
+async def test_a_server_that_tells_no_times_gives_one_segment(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    openai.faults.add("listen", fault_server.answer(200, {"text": " Hello there. "}))
+    made = listener(openai, outside, inputs={"response_format": "json"})
+    result = await made.run(parts.task("stt", heard(tmp_path)), record)
+    assert result.data["text"] == "Hello there."
+    assert [(each["start"], each["end"]) for each in result.data["segments"]] == [(0.0, 1.0)]
+    assert result.data["confidence"] == 0
+    assert "timestamp_granularities[]" not in openai.faults.steps("listen")[0].document
+
+
+async def test_a_recording_that_is_none_never_leaves(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    path = tmp_path / "said.wav"
+    path.write_bytes(b"nothing")
+    with pytest.raises(UnusableInput):
+        await listener(openai, outside).run(parts.task("stt", {"audio_url": path}), record)
+    assert openai.faults.seen == []
+
+
+# -- captions ----------------------------------------------------------------------------------------
+
+
+async def test_a_picture_is_described_in_either_dialect(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    task = parts.task("caption", {"image_url": parts.source(tmp_path, 3000, 200)})
+    told = {}
+    for engine in (OpenAICaption, AnthropicCaption):
+        made = engine(outside, route="caption", base_url=openai.url, limits=LIMITS)
+        result = await made.run(task, record)
+        told[result.data["provider"]] = (result.data["text"], result.upstream_cost_micros, result.quality)
+        assert (result.data["width"], result.data["height"]) == (3000, 200)
+    assert told == {
+        "openai": ("A red square on white.", 711, "full"),
+        "anthropic": ("A red square on white.", 940, "full"),
+    }
+    first, second = openai.faults.steps("describe")
+    assert (second.headers["x-api-key"], second.headers["anthropic-version"]) == (
+        "sk-ant-canary",
+        "2023-06-01",
+    )
+    shown = first.document["messages"][0]["content"][1]["image_url"]["url"]
+    kind, _, data = shown.removeprefix("data:").partition(";base64,")
+    source = second.document["messages"][0]["content"][0]["source"]
+    assert source == {"type": "base64", "media_type": kind, "data": data}
+    with Image.open(io.BytesIO(fakes.base64.b64decode(data))) as picture:
+        assert max(picture.size) == 1024
+
+
+async def test_a_model_that_says_nothing_has_failed(
+    openai: fakes.OpenAI, outside: ServerOutside, record: Record, tmp_path: Path
+) -> None:
+    openai.faults.add("describe", fault_server.answer(200, {"choices": []}))
+    made = OpenAICaption(outside, route="caption", base_url=openai.url, limits=LIMITS)
+    with pytest.raises(EngineError, match="without a text"):
+        await made.run(parts.task("caption", {"image_url": parts.source(tmp_path)}), record)

@@ -1,0 +1,96 @@
+"""A file that was cut off on its way is told by its own marks, whatever follows a sound end."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.catalog.engines import UnusableInput
+from sixfold.engines.image import headers
+from sixfold.engines.video import headers as film_headers
+from tests.fakes import fault_server
+
+TAIL = b"<script>alert(1)</script>" * 40
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "png": ("PNG", {}),
+    "jpeg": ("JPEG", {"quality": 90}),
+    "progressive jpeg": ("JPEG", {"progressive": True, "comment": b"\xff\xd9 in a comment"}),
+    "webp": ("WEBP", {}),
+    "lossless webp": ("WEBP", {"lossless": True}),
+    "gif": ("GIF", {}),
+    "avif": ("AVIF", {}),
+}
+
+
+def picture(kind: str) -> bytes:
+    pixels = np.random.default_rng(1).integers(0, 255, (48, 64, 3), np.uint8)
+    format_, options = KINDS[kind]
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, format_, **options)
+    return out.getvalue()
+
+
+def webm() -> bytes:
+    out = io.BytesIO()
+    with av.open(out, "w", format="webm") as container:
+        stream = container.add_stream("libvpx-vp9", rate=16, options={"deadline": "realtime"})
+        stream.width, stream.height = 64, 48
+        for level in range(4):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 40 * level, np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return out.getvalue()
+
+
+FILMS = {"mp4": lambda: fault_server.film(16, 4), "webm": webm, "gif": lambda: picture("gif")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_is_whole_with_whatever_was_appended_and_not_without_its_end(
+    kind: str, tmp_path: Path
+) -> None:
+    data, path = picture(kind), tmp_path / "picture"
+    for whole in (data, data + TAIL):
+        path.write_bytes(whole)
+        headers.probe(path, whole=True)
+    for cut in (len(data) - 1, len(data) - 20, len(data) // 2):
+        path.write_bytes(data[:cut])
+        with pytest.raises(headers.UnreadableImage, match="truncated or damaged"):
+            headers.probe(path, whole=True)
+
+
+@pytest.mark.parametrize("kind", FILMS)
+def test_a_film_is_whole_with_whatever_was_appended_and_not_without_its_end(
+    kind: str, tmp_path: Path
+) -> None:
+    data, path = FILMS[kind](), tmp_path / "film"
+    for whole in (data, data + bytes(64)):
+        path.write_bytes(whole)
+        film_headers.seconds(path, whole=True)
+    for cut in (len(data) - 1, len(data) // 2, 40):
+        path.write_bytes(data[:cut])
+        with pytest.raises(UnusableInput, match="truncated or damaged"):
+            film_headers.seconds(path, whole=True)
+
+
+def test_a_live_recording_that_says_no_length_is_taken_as_far_as_it_goes(tmp_path: Path) -> None:
+    data, path = bytearray(webm()), tmp_path / "film"
+    at = data.index(b"\x18\x53\x80\x67") + 4
+    data[at : at + 8] = b"\x01" + b"\xff" * 7
+    path.write_bytes(data[:-30])
+    film_headers.seconds(path, whole=True)
+
+
+def test_sounds_and_formats_without_an_end_are_left_to_their_decoders(tmp_path: Path) -> None:
+    path = tmp_path / "sound"
+    path.write_bytes(fault_server.tone(0.1)[:-100])
+    film_headers.seconds(path, "audio", whole=True)
+    Image.new("RGB", (64, 48)).save(path, "TIFF")
+    path.write_bytes(path.read_bytes()[:-100])
+    headers.probe(path, whole=True)

@@ -1,0 +1,439 @@
+"""Whole graphs run here: a sampler's term is one order for the platform's own models."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from PIL import Image
+
+from sixfold.core.workflows import estimate
+from sixfold.core.workflows.execute import NodeFailed, unrunnable
+from sixfold.core.workflows.ports import Child, File
+from sixfold.core.workflows.validate import validate
+from sixfold.engines.audio import files as sounds
+from sixfold.engines.workflow_nodes import registry
+from sixfold.errors import EngineUnavailable
+from tests.unit.engines.workflow_nodes.graph_fixtures import Graph, Ground
+
+
+def node(class_type: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": class_type, "inputs": inputs}
+
+
+SAMPLER = {
+    "seed": 42,
+    "steps": 12,
+    "cfg": 5.0,
+    "sampler_name": "euler",
+    "scheduler": "normal",
+    "denoise": 1.0,
+}
+PAINT: Graph = {
+    "1": node("CheckpointLoaderSimple", ckpt_name="base.safetensors"),
+    "2": node("CLIPTextEncode", text="a lighthouse at sunset", clip=["1", 1]),
+    "3": node("CLIPTextEncode", text="people", clip=["1", 1]),
+    "4": node("EmptyLatentImage", width=96, height=64, batch_size=1),
+    "5": node(
+        "KSampler", model=["1", 0], positive=["2", 0], negative=["3", 0], latent_image=["4", 0], **SAMPLER
+    ),
+    "6": node("VAEDecode", samples=["5", 0], vae=["1", 2]),
+    "7": node("SaveImage", images=["6", 0], filename_prefix="made"),
+}
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path)
+
+
+def put(ground: Ground, name: str = "example.png", size: tuple[int, int] = (80, 60)) -> None:
+    ramp = np.linspace(0, 255, size[0] * size[1] * 3).reshape(size[1], size[0], 3).astype(np.uint8)
+    ramp[size[1] // 3 : size[1] // 2] = 255 - ramp[size[1] // 3 : size[1] // 2]
+    Image.fromarray(ramp).save(ground.folder / "input" / name)
+
+
+def opened(ground: Ground, at: int = -1) -> Any:
+    return np.asarray(Image.open(io.BytesIO(ground.shelf.made[at][2])).convert("RGB"))
+
+
+def with_(graph: Graph, **nodes: dict[str, Any]) -> Graph:
+    return {**copy.deepcopy(graph), **{name.lstrip("_"): each for name, each in nodes.items()}}
+
+
+async def test_words_become_a_picture_of_the_asked_size_by_one_order(ground: Ground) -> None:
+    ended = await ground.run(PAINT)
+    [(model, asked)] = ground.children.asked
+    assert model == "graph-image"
+    assert asked == {
+        "prompt": "a lighthouse at sunset",
+        "negative_prompt": "people",
+        "width": 96,
+        "height": 64,
+        "steps": 12,
+        "guidance": 5.0,
+        "seed": 42,
+    }
+    assert opened(ground).shape == (64, 96, 3)
+    assert opened(ground).std() > 10
+    assert ended.outputs["7"]["images"][0]["filename"].startswith("made")
+    await ground.run(PAINT)
+    assert len(ground.children.asked) == 1
+    await ground.run(with_(PAINT, _7=node("SaveImage", images=["6", 0], filename_prefix="other")))
+    assert len(ground.children.asked) == 1
+    assert np.array_equal(opened(ground, 0), opened(ground, 1))
+
+
+async def test_the_same_graph_gives_the_same_bytes(tmp_path: Path) -> None:
+    made = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        ground = Ground(tmp_path / name)
+        await ground.run(PAINT)
+        made.append(ground.shelf.made[0][2])
+    assert made[0] == made[1]
+
+
+async def test_a_batch_is_an_order_for_each_picture(ground: Ground) -> None:
+    await ground.run(with_(PAINT, _4=node("EmptyLatentImage", width=64, height=64, batch_size=2)))
+    assert [asked["seed"] for _, asked in ground.children.asked] == [42, 43]
+    assert len(ground.shelf.made) == 2
+
+
+async def test_loras_controls_and_advanced_samplers_are_read(ground: Ground) -> None:
+    put(ground)
+    graph = with_(
+        PAINT,
+        l=node(
+            "LoraLoader",
+            model=["1", 0],
+            clip=["1", 1],
+            lora_name="thin",
+            strength_model=0.5,
+            strength_clip=1.0,
+        ),
+        i=node("LoadImage", image="example.png"),
+        c=node("Canny", image=["i", 0], low_threshold=0.1, high_threshold=0.2),
+        n=node("ControlNetLoader", control_net_name="lines"),
+        a=node(
+            "ControlNetApplyAdvanced",
+            positive=["2", 0],
+            negative=["3", 0],
+            control_net=["n", 0],
+            image=["c", 0],
+            strength=1.0,
+            start_percent=0.0,
+            end_percent=1.0,
+        ),
+    )
+    graph["5"]["inputs"] |= {"positive": ["a", 0], "negative": ["a", 1], "model": ["l", 0]}
+    await ground.run(PAINT)
+    await ground.run(graph)
+    assert ground.children.asked[0][1] == ground.children.asked[1][1]
+    plain, led = opened(ground, 0).astype(int), opened(ground, 1).astype(int)
+    assert np.abs(plain - led).max() > 20
+
+
+async def test_a_picture_is_repainted_as_much_as_the_sampler_says(ground: Ground) -> None:
+    put(ground)
+    graph = with_(
+        PAINT,
+        i=node("LoadImage", image="input/example.png"),
+        _4=node("VAEEncode", pixels=["i", 0], vae=["1", 2]),
+    )
+    graph["5"]["inputs"]["denoise"] = 0.55
+    await ground.run(graph)
+    [(model, asked)] = ground.children.asked
+    assert (model, asked["strength"], asked["style_prompt"]) == (
+        "graph-restyle",
+        0.55,
+        "a lighthouse at sunset",
+    )
+    assert opened(ground).shape == (60, 80, 3)
+    graph["5"]["inputs"]["denoise"] = 1.0
+    await ground.run(graph)
+    assert ground.children.asked[1][0] == "graph-image"
+    assert (ground.children.asked[1][1]["width"], ground.children.asked[1][1]["height"]) == (160, 120)
+
+
+async def test_what_a_mask_keeps_is_kept(ground: Ground) -> None:
+    put(ground)
+    graph = with_(
+        PAINT,
+        i=node("LoadImage", image="example.png"),
+        s=node("SolidMask", value=0.0, width=80, height=60),
+        _4=node("VAEEncodeForInpaint", pixels=["i", 0], vae=["1", 2], mask=["s", 0], grow_mask_by=6),
+    )
+    await ground.run(graph)
+    source = np.asarray(Image.open(ground.folder / "input" / "example.png"))
+    assert np.abs(opened(ground).astype(int) - source).max() <= 1
+
+
+async def test_an_encoded_picture_that_nobody_sampled_is_itself(ground: Ground) -> None:
+    put(ground)
+    graph = {
+        "1": PAINT["1"],
+        "i": node("LoadImage", image="example.png"),
+        "4": node("VAEEncode", pixels=["i", 0], vae=["1", 2]),
+        "6": node("VAEDecode", samples=["4", 0], vae=["1", 2]),
+        "7": node("PreviewImage", images=["6", 0]),
+    }
+    await ground.run(graph)
+    assert ground.children.asked == []
+    assert ground.shelf.made[0][1].temporary
+    assert np.array_equal(opened(ground), np.asarray(Image.open(ground.folder / "input" / "example.png")))
+
+
+def film_graph(latent: dict[str, Any], save: dict[str, Any]) -> Graph:
+    return {
+        **{node_id: PAINT[node_id] for node_id in "123"},
+        "c": node("LTXVConditioning", positive=["2", 0], negative=["3", 0], frame_rate=24.0),
+        "l": latent,
+        "s": node("LTXVScheduler", steps=9, max_shift=2.05, base_shift=0.95, stretch=True, terminal=0.1),
+        "k": node("KSamplerSelect", sampler_name="euler"),
+        "5": node(
+            "SamplerCustom",
+            model=["1", 0],
+            add_noise=True,
+            noise_seed=7,
+            cfg=3.0,
+            positive=["c", 0],
+            negative=["c", 1],
+            sampler=["k", 0],
+            sigmas=["s", 0],
+            latent_image=["l", 0],
+        ),
+        "6": node("VAEDecode", samples=["5", 0], vae=["1", 2]),
+        "7": save,
+    }
+
+
+async def test_words_become_a_moving_picture(ground: Ground) -> None:
+    latent = node("EmptyLTXVLatentVideo", width=128, height=96, length=9, batch_size=1)
+    save = node(
+        "SaveAnimatedWEBP",
+        images=["6", 0],
+        filename_prefix="f",
+        fps=24.0,
+        lossless=False,
+        quality=80,
+        method="fastest",
+    )
+    ended = await ground.run(film_graph(latent, save))
+    [(model, asked)] = ground.children.asked
+    wanted = {"num_frames": 9, "frames_per_second": 24, "width": 128, "height": 96, "steps": 9, "seed": 7}
+    assert model == "graph-film"
+    assert {name: asked[name] for name in wanted} == wanted
+    moving: Any = Image.open(io.BytesIO(ground.shelf.made[0][2]))
+    shown = 0  # a frame that is equal to the one before only lengthens that
+    for at in range(moving.n_frames):
+        moving.seek(at)
+        moving.load()
+        shown += moving.info["duration"]
+    assert (shown // 41, moving.size) == (9, (128, 96))
+    assert moving.n_frames > 4
+    assert ended.outputs["7"]["animated"] == (True,)
+
+
+async def test_a_picture_becomes_a_film_with_its_first_frame(ground: Ground) -> None:
+    put(ground, size=(128, 96))
+    latent = node(
+        "LTXVImgToVideo",
+        positive=["2", 0],
+        negative=["3", 0],
+        vae=["1", 2],
+        image=["i", 0],
+        width=128,
+        height=96,
+        length=9,
+        batch_size=1,
+        strength=1.0,
+    )
+    graph = film_graph(
+        latent, node("SaveVideo", video=["v", 0], filename_prefix="f", format="auto", codec="auto")
+    )
+    graph["i"] = node("LoadImage", image="example.png")
+    graph["v"] = node("CreateVideo", images=["6", 0], fps=24.0)
+    graph["c"]["inputs"] |= {"positive": ["l", 0], "negative": ["l", 1]}
+    graph["5"]["inputs"]["latent_image"] = ["l", 2]
+    await ground.run(graph)
+    [(model, asked)] = ground.children.asked
+    assert model == "graph-film"
+    assert isinstance(asked["image_url"], File)
+    assert asked["prompt"] == "a lighthouse at sunset"
+    assert frames_of(ground.shelf.made[0][2]) == (9, 128, 96)
+
+
+def frames_of(data: bytes) -> tuple[int, int, int]:
+    with av.open(io.BytesIO(data), "r") as container:
+        series = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    return len(series), series[0].shape[1], series[0].shape[0]
+
+
+async def test_a_film_is_repainted_along_the_lines_of_another(ground: Ground) -> None:
+    put(ground, size=(64, 48))
+    latent = node("EmptyLTXVLatentVideo", width=64, height=64, length=9, batch_size=1)
+    await ground.run(
+        film_graph(
+            latent, node("SaveWEBM", images=["6", 0], filename_prefix="w", codec="vp9", fps=16.0, crf=32.0)
+        )
+    )
+    (ground.folder / "input" / "walk.mp4").write_bytes(ground.shelf.made[0][2])
+    vace = node(
+        "WanVaceToVideo",
+        positive=["2", 0],
+        negative=["3", 0],
+        vae=["v", 0],
+        width=64,
+        height=64,
+        length=9,
+        batch_size=1,
+        strength=1.0,
+        control_video=["e", 0],
+        reference_image=["r", 0],
+    )
+    sampler = {
+        **SAMPLER,
+        "model": ["m", 0],
+        "positive": ["w", 0],
+        "negative": ["w", 1],
+        "latent_image": ["w", 2],
+    }
+    graph: Graph = {
+        "u": node("UNETLoader", unet_name="w", weight_dtype="default"),
+        "1": node("CLIPLoader", clip_name="t", type="wan", device="default"),
+        "v": node("VAELoader", vae_name="v"),
+        "m": node("ModelSamplingSD3", model=["u", 0], shift=8.0),
+        "2": node("CLIPTextEncode", text="autumn forest", clip=["1", 0]),
+        "3": node("CLIPTextEncode", text="", clip=["1", 0]),
+        "i": node("LoadImage", image="example.png"),
+        "f": node("LoadVideo", file="walk.mp4"),
+        "g": node("GetVideoComponents", video=["f", 0]),
+        "r": node("ImageScale", image=["i", 0], upscale_method="lanczos", width=64, height=64, crop="center"),
+        "q": node("ImageScale", image=["g", 0], upscale_method="area", width=64, height=64, crop="disabled"),
+        "e": node("Canny", image=["q", 0], low_threshold=0.1, high_threshold=0.3),
+        "w": vace,
+        "5": node("KSampler", **sampler),
+        "t": node("TrimVideoLatent", samples=["5", 0], trim_amount=["w", 3]),
+        "6": node("VAEDecode", samples=["t", 0], vae=["v", 0]),
+        "c": node("CreateVideo", images=["6", 0], fps=["g", 2]),
+        "7": node("SaveVideo", video=["c", 0], filename_prefix="v2v", format="auto", codec="auto"),
+    }
+    assert len(graph) == 18
+    await ground.run(graph)
+    assert ground.children.asked[-1][0] == "graph-film"
+    assert ground.children.asked[-1][1]["prompt"] == "autumn forest"
+    assert frames_of(ground.shelf.made[-1][2]) == (9, 64, 64)
+
+
+async def test_a_template_runs_inside_a_graph(ground: Ground) -> None:
+    put(ground)
+    ground.children.given["depth-fx"] = lambda inputs: Child(
+        (inputs["image"],), {"strength": inputs["strength"]}
+    )
+    graph = {
+        "1": node("LoadImage", image="example.png"),
+        "2": node("SixfoldTemplate", template="template:depth-fx", input='{"strength": 0.7}', image=["1", 0]),
+        "3": node("SaveImage", images=["2", 0], filename_prefix="x"),
+        "4": node("PreviewAny", source=["2", 3]),
+    }
+    ended = await ground.run(graph)
+    assert ended.outputs["4"] == {"text": ('{"strength": 0.7}',)}
+    assert np.array_equal(opened(ground), np.asarray(Image.open(ground.folder / "input" / "example.png")))
+
+
+async def test_an_upscale_is_the_platforms(ground: Ground) -> None:
+    put(ground)
+
+    def enlarged(inputs: Mapping[str, Any]) -> Child:
+        made = Image.open(inputs["image"].path).resize((80 * inputs["scale"], 60 * inputs["scale"]))
+        out = io.BytesIO()
+        made.save(out, "PNG")
+        return Child((ground.children.file(out.getvalue(), "image/png"),))
+
+    ground.children.given["upscaler"] = enlarged
+    graph = {
+        "1": node("LoadImage", image="example.png"),
+        "2": node("UpscaleModelLoader", model_name="4x-sharp.pth"),
+        "3": node("ImageUpscaleWithModel", upscale_model=["2", 0], image=["1", 0]),
+        "4": node("SaveImage", images=["3", 0], filename_prefix="x"),
+    }
+    await ground.run(graph)
+    assert opened(ground).shape == (240, 320, 3)
+
+
+async def test_speech_goes_in_and_out(ground: Ground, tmp_path: Path) -> None:
+    tone = np.sin(np.arange(24_000) / 20)[None].repeat(2, 0).astype(np.float32) * 0.3
+    path = ground.folder / "input" / "sample.wav"
+    sounds.written(tone, "wav", path)
+    ground.children.given["stt"] = lambda inputs: Child(data={"text": "hello"})
+    ground.children.given["tts-a"] = lambda inputs: Child(
+        (ground.children.file(path.read_bytes(), "audio/wav"),)
+    )
+    graph = {
+        "1": node("LoadAudio", audio="input/sample.wav"),
+        "2": node("SixfoldRecognizerLoader", model="default"),
+        "3": node("SixfoldTranscribe", recognizer=["2", 0], audio=["1", 0], language=""),
+        "4": node("SixfoldSaveText", text=["3", 0], filename_prefix="text"),
+        "5": node("PreviewAny", source=["4", 0]),
+    }
+    assert (await ground.run(graph)).outputs["5"] == {"text": ("hello",)}
+    assert ground.shelf.made[0][2] == b"hello"
+    speak: Graph = {
+        "1": node("LoadAudio", audio=""),
+        "2": node("SixfoldCloneSpeech", text="Good day", sample_text="", seed=1, voice_sample=["1", 0]),
+        "3": node("SaveAudioMP3", audio=["2", 0], filename_prefix="a", quality="V0"),
+    }
+    await ground.run(speak)
+    assert "voice_sample" not in ground.children.asked[-1][1]
+    mp3 = tmp_path / "a.mp3"
+    mp3.write_bytes(ground.shelf.made[-1][2])
+    assert sounds.read(mp3, 10).shape[1] == pytest.approx(24_000, abs=3000)
+    speak["2"]["inputs"]["sample_text"] = "What the sample says"
+    with pytest.raises(EngineUnavailable, match="pip install chatterbox-tts"):
+        estimate.orders(validate(speak, registry.registry()))
+
+
+async def test_three_dimensions_are_kept_as_they_came(ground: Ground) -> None:
+    ground.children.given["text-to-3d"] = lambda inputs: Child(
+        (ground.children.file(b"glTF", "model/gltf-binary"),)
+    )
+    ended = await ground.run({"1": node("SixfoldTextTo3D", prompt="a chair", model="text-to-3d")})
+    assert ended.outputs["1"]["3d"][0]["filename"]
+    assert ground.shelf.made[0][2] == b"glTF"
+
+
+async def test_a_picture_can_be_sent_without_being_kept(ground: Ground) -> None:
+    graph = {
+        "1": node("EmptyImage", width=4, height=3, batch_size=2, color=255),
+        "2": node("SaveImageWebsocket", images=["1", 0]),
+    }
+    await ground.run(graph)
+    sent = [event.binary for event in ground.events if event.type == "image"]
+    assert [Image.open(io.BytesIO(data)).size for data in sent] == [(4, 3), (4, 3)]
+    assert ground.shelf.made == []
+
+
+async def test_a_file_that_is_no_picture_says_so(ground: Ground) -> None:
+    (ground.folder / "input" / "x.png").write_text("text")
+    with pytest.raises(NodeFailed, match=r"^LoadImage \(node 1\): "):
+        await ground.run({"1": node("LoadImage", image="x.png"), "2": node("PreviewImage", images=["1", 0])})
+
+
+def test_orders_are_known_before_a_graph_runs() -> None:
+    found = estimate.orders(validate(PAINT, registry.registry()))
+    assert [(node_id, order.model) for node_id, order in found] == [("6", "graph-image")]
+
+
+def test_every_class_with_a_function_takes_what_its_schema_says() -> None:
+    known = [spec for spec in registry.registry() if spec.run is not None]
+    assert len(known) >= 340
+    assert json.dumps([spec.class_type for spec in known])
+    assert unrunnable(validate({"1": node("RegexMatch"), **PAINT}, registry.registry())) == ()

@@ -1,0 +1,91 @@
+"""A call that is under way stands in its hold alone, is in the log all the same, and survives a step back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import accounts, ledger_queries
+from sixfold.core.accounts.limits import Payer
+from sixfold.core.database import Database, one
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.request_log import Call, Ending, Filter
+from sixfold.core.gateway.usage import Usage
+from sixfold.store.sqlite import database as sqlite
+from tests.harness import databases
+
+ALL = Filter()
+
+
+def _call(account_id: str, name: str = "req_a") -> Call:
+    return Call(name, account_id, "key_a", "chat", 'm "\0"', "s/m", streamed=True, held=10)
+
+
+async def _seen(database: Database, account_id: str, wanted: Filter = ALL) -> list[dict[str, Any]]:
+    rows, _ = await database.read(request_log.page(account_id, wanted, 10, None))
+    assert await database.read(ledger_queries.verify()) == ()
+    return [dict(row) for row in rows]
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+@pytest.mark.parametrize("together", [False, True])
+async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
+    tmp_path: Path, back: str, *, together: bool
+) -> None:
+    async with databases.OPENERS[back](tmp_path, None) as database:
+        account_id = (await database.write(accounts.create("a@example.com", credit=100))).id
+        first, last = _call(account_id), _call(account_id, "req_b")
+        payer = Payer("key_a", budget_day=50)
+        if together:
+            await database.write(request_log.book([(first, payer), (last, payer)], [], "boot_a"))
+        else:
+            for call in (first, last):
+                await database.write(request_log.begin(call, "boot_a", payer))
+        running = await _seen(database, account_id, Filter(state="running"))
+        assert [row["id"] for row in running] == ["req_b", "req_a"]
+        told = {"face": "chat", "target": "s/m", "key_id": "key_a", "streamed": 1, "held": 10, "cost": 0}
+        assert running[0].items() >= told.items()
+        assert running[0]["model"].startswith('m "')
+        assert running[0]["ended_at"] is None
+        ending = Ending("succeeded", Usage(3, 4), 7, counted_by="server")
+        if together:
+            await database.write(request_log.book([], [(first, ending)], "boot_a"))
+        else:
+            await database.write(request_log.finish(first, ending, "boot_a"))
+        rows = await _seen(database, account_id)
+        assert [(row["id"], row["state"], row["cost"]) for row in rows] == [
+            ("req_b", "running", 0),
+            ("req_a", "succeeded", 7),
+        ]
+        assert rows[1]["created_at"] == first.held_at <= rows[1]["ended_at"]
+        await database.write(request_log.sweep("boot_b", 0, None))
+        await database.write(request_log.finish(last, ending, "boot_a"))  # too late: it was given up
+        rows = await _seen(database, account_id)
+        assert [(row["id"], row["state"], row["cost"]) for row in rows] == [
+            ("req_b", "failed", 0),
+            ("req_a", "succeeded", 7),
+        ]
+        assert rows[0].items() >= told.items()
+        row: Any = await database.read(one("account_by_id", id=account_id))
+        assert (row["posted"], row["held"]) == (93, 0)
+
+
+async def test_a_step_back_of_the_schema_keeps_it_and_the_next_start_frees_it(tmp_path: Path) -> None:
+    path = tmp_path / "sixfold.db"
+    database = sqlite.SqliteDatabase(path)
+    account_id = (await database.write(accounts.create("a@example.com", credit=100))).id
+    await database.write(request_log.begin(_call(account_id), "boot_a", None))
+    await database.close()
+    connection = sqlite.connect(str(path))
+    sqlite.migrate(connection, 23)
+    assert connection.execute("SELECT state, target FROM relay_call").fetchall()[0][:] == ("running", "s/m")
+    connection.close()
+    database = sqlite.SqliteDatabase(path)  # which has it as a server of the version before wrote it
+    try:
+        assert [row["state"] for row in await _seen(database, account_id)] == ["running"]
+        await database.write(request_log.sweep("boot_b", 0, None))
+        assert [row["state"] for row in await _seen(database, account_id)] == ["failed"]
+    finally:
+        await database.close()

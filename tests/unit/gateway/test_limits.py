@@ -1,0 +1,169 @@
+"""Rates and budgets of a key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
+from sixfold.core.accounts.keys import Principal, Scope
+from sixfold.core.accounts.limits import OwnRates, Payer, Rates, SharedRates
+from sixfold.core.database import many
+from sixfold.store.sqlite.database import SqliteDatabase
+from tests.harness import backends, databases, postgres
+
+NOON = 1_763_726_400_000_000  # 2025-11-21T12:00:00Z
+DAY = 86_400_000_000
+
+
+class Clock:
+    """Moments that a test moves."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Rated:
+    """Rates on a clock that a test moves."""
+
+    rates: Rates
+    clock: Clock
+
+
+@pytest.fixture(params=["own", *backends.EACH_DATABASE])
+async def rated(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rated]:
+    clock = Clock(1000.0)
+    if request.param == "own":
+        yield Rated(OwnRates(clock), clock)
+        return
+    async with databases.on(request.param, tmp_path, lambda: round(clock.now * 1_000_000)) as database:
+        yield Rated(SharedRates(database, "requests"), clock)
+
+
+async def test_a_minutes_share_may_be_taken_at_once_and_comes_back_evenly(rated: Rated) -> None:
+    rates, clock = rated.rates, rated.clock
+    for _ in range(6):
+        await rates.spend("k", 6)
+    with pytest.raises(errors.TooManyRequests) as over:
+        await rates.spend("k", 6)
+    assert over.value.retry_after == 10
+    await rates.spend("other", 6)
+    clock.now += 10.0
+    await rates.spend("k", 6)
+    with pytest.raises(errors.TooManyRequests):
+        await rates.spend("k", 6)
+
+
+async def test_what_is_known_afterwards_delays_those_that_come_next(rated: Rated) -> None:
+    rates, clock = rated.rates, rated.clock
+    await rates.spend("k", 60, 10)
+    await rates.add("k", 60, 100)
+    with pytest.raises(errors.TooManyRequests) as over:
+        await rates.spend("k", 60, 1)
+    assert over.value.retry_after == 51
+    clock.now += 51.0
+    await rates.spend("k", 60, 1)
+
+
+async def test_one_that_is_larger_than_a_minutes_share_passes_alone(rated: Rated) -> None:
+    await rated.rates.spend("k", 60, 5000)
+    with pytest.raises(errors.TooManyRequests):
+        await rated.rates.spend("k", 60, 1)
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
+async def test_servers_that_share_a_database_let_no_more_through_than_one(tmp_path: Path) -> None:
+    async with databases.on("postgres", tmp_path) as one, databases.on("postgres", tmp_path) as other:
+        servers = [SharedRates(database, "requests") for database in (one, other)]
+        asked = [server.spend("k", 20) for _ in range(30) for server in servers]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert answers.count(None) == 20
+    assert {type(answer) for answer in answers} == {type(None), errors.TooManyRequests}
+
+
+async def test_rates_that_nobody_used_of_late_are_forgotten(tmp_path: Path) -> None:
+    clock = Clock(1000.0)
+    async with databases.on("sqlite", tmp_path, lambda: round(clock.now * 1_000_000)) as database:
+        await SharedRates(database, "requests").spend("k", 6)
+        clock.now += 2 * 3600
+        await database.write(limits.sweep())
+        assert len(await database.read(many("key_rate_ahead", key_id="k", kind="requests"))) == 0
+
+
+def test_only_a_key_with_a_budget_pays_from_it() -> None:
+    assert limits.payer_of(Principal("a", "customer", "x")) is None
+    assert limits.payer_of(Principal("a", "customer", "x", "key_1", Scope(rpm=3))) is None
+    assert limits.payer_of(Principal("a", "customer", "x", "key_1", Scope(budget_day=3))) == Payer("key_1", 3)
+
+
+class Clocked:
+    """A database whose clock a test moves."""
+
+    def __init__(self) -> None:
+        self.moment = NOON
+        self.database = SqliteDatabase(":memory:", clock=lambda: self.moment)
+
+
+@pytest.fixture
+async def kept() -> AsyncIterator[Clocked]:
+    found = Clocked()
+    yield found
+    await found.database.close()
+
+
+async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept: Clocked) -> None:
+    write = kept.database.write
+    account = await write(accounts.create("ada@example.com", credit=1_000_000))
+    payer = Payer("key_1", budget_day=100, budget_month=250)
+    await write(ledger.hold(account.id, "h1", 100, payer))
+    with pytest.raises(errors.BudgetExceeded) as over:
+        await write(ledger.hold(account.id, "h2", 1, payer))
+    assert over.value.retry_after == 12 * 3600
+    assert str(over.value) == "This key's budget of 0.0001 USD a day is used up"
+    await write(ledger.capture("h1", 40, ledger.Entry("chat", "x")))
+    await write(ledger.hold(account.id, "h3", 60, payer))
+    await write(ledger.release("h3"))
+    await write(ledger.hold(account.id, "h4", 60, payer))
+    await write(ledger.hold(account.id, "h5", 1000, None))
+    with pytest.raises(errors.BudgetExceeded):
+        await write(ledger.hold(account.id, "h6", 101, payer))
+    await write(ledger.release("h4"))
+    with pytest.raises(errors.BudgetExceeded) as over:
+        await write(ledger.hold(account.id, "h7", 61, payer))
+    said = "This key's budget of 0.0001 USD a day has 0.00006 USD left, and 0.000061 USD was asked for"
+    assert str(over.value) == said
+    assert await kept.database.read(ledger_queries.verify()) == ()
+
+
+async def test_a_budget_begins_anew_with_the_day_and_the_month(kept: Clocked) -> None:
+    write = kept.database.write
+    account = await write(accounts.create("ada@example.com", credit=1_000_000))
+    payer = Payer("key_1", budget_day=100, budget_month=250)
+    for day in range(3):
+        kept.moment = NOON + day * DAY
+        amount = 50 if day == 2 else 100
+        await write(ledger.hold(account.id, f"h{day}", amount, payer))
+    with pytest.raises(errors.BudgetExceeded) as over:
+        await write(ledger.hold(account.id, "more", 1, payer))
+    assert over.value.retry_after == int(7.5 * 86400)
+    kept.moment = NOON + 11 * DAY
+    await write(ledger.hold(account.id, "next month", 100, payer))
+
+
+async def test_what_was_refused_was_not_counted(kept: Clocked) -> None:
+    write = kept.database.write
+    account = await write(accounts.create("ada@example.com", credit=50))
+    payer = Payer("key_1", budget_day=100)
+    with pytest.raises(errors.InsufficientCredits):
+        await write(ledger.hold(account.id, "h1", 60, payer))
+    await write(ledger.hold(account.id, "h2", 50, payer))

@@ -1,0 +1,65 @@
+"""Holds of servers that are gone: freed at once by one that starts, at its second look by one that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts import accounts, ledger_queries
+from sixfold.core.database import Database, one
+from sixfold.core.gateway import request_log
+from sixfold.core.gateway.request_log import Call
+from sixfold.core.workers.peer_events import Shared
+from tests.harness import databases, postgres
+
+NONE: frozenset[str] = frozenset()
+
+
+async def _held(database: Database, account_id: str) -> int:
+    row: Any = await database.read(one("account_by_id", id=account_id))
+    assert await database.read(ledger_queries.verify()) == ()
+    return int(row["held"])
+
+
+async def _begun(database: Database, holder: str) -> str:
+    account = await database.write(accounts.create("a@example.com", credit=100))
+    call = Call("req_a", account.id, None, "chat", "m", "s/m", streamed=False, held=10)
+    await database.write(request_log.begin(call, holder, None))
+    return account.id
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one")
+async def test_a_call_of_a_server_that_lives_is_left_alone_and_one_of_a_dead_gets_two_looks(
+    tmp_path: Path,
+) -> None:
+    async with databases.on("postgres", tmp_path) as ours:
+        async with databases.on("postgres", tmp_path) as theirs:
+            assert isinstance(theirs, Shared)
+            await theirs.join("boot_there", lambda *_: None)
+            account_id = await _begun(theirs, "boot_there")
+            for suspects in (None, frozenset({"boot_there"})):
+                assert await ours.write(request_log.sweep("boot_here", 0, suspects)) == NONE
+        gone = await ours.write(request_log.sweep("boot_here", 0, NONE))
+        assert (gone, await _held(ours, account_id)) == ({"boot_there"}, 10)
+        await ours.write(request_log.sweep("boot_here", 0, gone))
+        assert await _held(ours, account_id) == 0
+
+
+@pytest.mark.parametrize("back", databases.BACKS)
+async def test_a_start_frees_them_at_once_and_too_old_a_call_is_freed_whosever_it_is(
+    tmp_path: Path, back: str
+) -> None:
+    async with databases.OPENERS[back](tmp_path, None) as database:
+        account_id = await _begun(database, "boot_here")
+        assert await database.write(request_log.sweep("boot_here", 0, None)) == NONE
+        assert await _held(database, account_id) == 10
+        assert await database.write(request_log.sweep("boot_here", 1 << 60, NONE)) == NONE
+        assert await _held(database, account_id) == 0
+        await database.write(
+            request_log.begin(Call("req_b", account_id, None, "chat", "m", "s/m", False, 7), "x", None)
+        )
+        assert await database.write(request_log.sweep("boot_here", 0, None)) == {"x"}
+        assert await _held(database, account_id) == 0

@@ -1,0 +1,52 @@
+"""A memory on each database, and somebody who writes into it."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sixfold.core.accounts import accounts
+from sixfold.core.clock import Clock
+from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.models import Caller
+from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.service import Memory
+from sixfold.store.search.index import PageIndex
+from tests.harness import databases
+
+BASE = "http://memory.test"
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A memory with two accounts."""
+
+    memory: Memory
+    ann: Caller
+    ben: Caller
+
+
+@asynccontextmanager
+async def ground(
+    back: str, clock: Clock | None = None, limits: Limits | None = None, folder: Path | None = None
+) -> AsyncIterator[Ground]:
+    """A fresh memory on one of `databases.OPENERS`."""
+    with tempfile.TemporaryDirectory() as made:
+        async with databases.OPENERS[back](folder or Path(made), clock) as database:
+            people = [await database.write(accounts.create(f"{name}@example.com")) for name in ("ann", "ben")]
+            finder = Finder(database, Shelf(database, PageIndex))
+            memory = Memory(database, limits or Limits(), BASE, finder)
+            yield Ground(memory, Caller(people[0].id, "ann"), Caller(people[1].id, "ben"))
+
+
+@asynccontextmanager
+async def ticking(back: str) -> AsyncIterator[Ground]:
+    """A memory whose clock goes on by a second with every look."""
+    ticks = itertools.count(1_800_000_000_000_000, 1_000_000)
+    async with ground(back, lambda: next(ticks)) as found:
+        yield found

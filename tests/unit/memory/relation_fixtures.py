@@ -1,0 +1,110 @@
+"""The small made-up world of `tests/corpora/relations`, in a database."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sixfold.core.accounts import accounts
+from sixfold.core.database import Database, Transaction, one
+from sixfold.core.memory import links, pages
+from sixfold.core.memory.models import Caller, Link, Page
+from sixfold.core.memory.relation_extraction import service as inference
+from sixfold.core.memory.relation_extraction.service import Evidence
+from tests.harness import databases
+
+CORPUS = Path(__file__).parents[2] / "corpora" / "relations"
+
+
+def corpus(name: str) -> Mapping[str, Any]:
+    """One file of the corpus."""
+    return tomllib.loads((CORPUS / f"{name}.toml").read_text("utf-8"))
+
+
+def name(slug: str) -> str:
+    """The last segment, by which the corpus calls a page."""
+    return slug.rpartition("/")[2]
+
+
+@dataclass
+class World:
+    """Pages of one account; `writes` is whose hand saves them."""
+
+    database: Database
+    writes: Caller
+
+    async def save(
+        self,
+        slug: str,
+        body: str = "",
+        title: str = "",
+        kind: str = "note",
+        aliases: tuple[str, ...] = (),
+        collections: tuple[str, ...] = (),
+    ) -> Page:
+        """Write a page, new or not."""
+        head = f"---\naliases: [{', '.join(aliases)}]\n---\n" if aliases else ""
+        draft = pages.Draft(slug, title or name(slug), head, body, kind, collections=collections)
+
+        def work() -> Transaction[tuple[Page, ...]]:
+            found = yield from pages.at(self.writes.account_id, slug)
+            plan = pages.Plan(found and found.page, draft, deleted=bool(found and found.deleted))
+            return (yield from pages.save(self.writes, "write", (plan,)))
+
+        return (await self.database.write(work()))[0]
+
+    async def delete(self, slug: str) -> None:
+        """Take a page away, softly."""
+
+        await self.database.write(pages.delete(await self.page(slug)))
+
+    async def page(self, slug: str) -> Page:
+        """The page at a slug."""
+        found = await self.database.read(pages.at(self.writes.account_id, slug))
+        assert found is not None, slug
+        return found.page
+
+    async def evidence(self, slug: str, caller: Caller | None = None) -> tuple[Evidence, ...]:
+        """What a page states."""
+        return await self.database.read(inference.evidence(caller or self.writes, await self.page(slug)))
+
+    async def links(self, slug: str, caller: Caller | None = None) -> dict[tuple[str, str], Link]:
+        """A page's links that inference drew, by type and target."""
+        found = await self.database.read(links.of_page(caller or self.writes, await self.page(slug)))
+        return {(link.type, link.target): link for link in found if link.origin != "explicit"}
+
+    async def judge(self, slug: str, kind: str, target: str, verdict: Any) -> None:
+        """Confirm, dismiss or reopen a link."""
+        assert await self.database.write(links.judge(await self.page(slug), target, kind, verdict))
+
+    async def answers(self, text: str, scope: tuple[str, ...] = ()) -> dict[str, float]:
+        """What answers a question: the last segments of slugs, each with its score."""
+        found = await self.database.read(inference.answers(self.writes.account_id, text, scope))
+        slugs: dict[str, float] = {}
+        for answer in found:
+            row = await self.database.read(
+                one("page_by_id", account_id=self.writes.account_id, id=answer.page_id)
+            )
+            assert row is not None
+            slugs[name(row["slug"])] = answer.score
+        return slugs
+
+    async def populate(self, texts: Mapping[str, str] | None = None) -> None:
+        """Every page of the world, with a text where there is one."""
+        known = corpus("world")["pages"]
+        slugs: list[str] = [*(texts or {}), *(slug for slug in known if slug not in (texts or {}))]
+        for slug in slugs:
+            title, kind, *aliases = known.get(slug, (name(slug).replace("-", " ").title(), "note"))
+            await self.save(slug, (texts or {}).get(slug, ""), title, kind, tuple(aliases))
+
+
+@asynccontextmanager
+async def world(back: str | None, folder: Path) -> AsyncIterator[World]:
+    """An empty world on one of the databases."""
+    async with databases.on(back, folder) as database:
+        account = await database.write(accounts.create("ada@example.com"))
+        yield World(database, Caller(account.id, "ada"))

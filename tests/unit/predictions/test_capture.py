@@ -1,0 +1,43 @@
+"""While a result is stored its worker takes the next run, for as many results as there are slots."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.predictions.states import State
+from tests.harness.pipeline import Options, road
+
+
+async def test_a_worker_goes_on_while_what_it_made_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with road(tmp_path, Options(slots=1)) as built:
+        gate, last, held = asyncio.Event(), asyncio.Event(), list[str]()
+        store = built.media.store_outputs
+
+        async def slowly(prediction_id: str, *rest: Any) -> Any:
+            held.append(prediction_id)
+            if len(held) == 3:
+                last.set()
+            if len(held) != 2:  # the first and the third are held back
+                await gate.wait()
+            return await store(prediction_id, *rest)
+
+        monkeypatch.setattr(built.media, "store_outputs", slowly)
+        first = await built.pipeline.submit(built.order(extras={"n": 1}))
+        second = await built.run(extras={"n": 2})
+        assert held == [first.id, second.id]
+        assert second.state is State.SUCCEEDED
+        assert (await built.pipeline.any(first.id)).state is State.RUNNING
+        third = await built.pipeline.submit(built.order(extras={"n": 3}))
+        fourth = await built.pipeline.submit(built.order(extras={"n": 4}))
+        await last.wait()
+        assert fourth.id not in held
+        gate.set()
+        for each in (first, third, fourth):
+            assert (await built.pipeline.wait(each, 60)).state is State.SUCCEEDED
+        assert await built.faults() == ()

@@ -1,0 +1,120 @@
+"""What is over in a moment is claimed before a worker is free for it, and goes back where none soon is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.core.workers import pool as workers_pool
+from tests.harness.pipeline import Options, Road, road
+
+SHORT, LONG = {"seconds": 0}, {"seconds": 60}
+ONE = Options(slots=1)
+
+
+@pytest.fixture(autouse=True)
+def any_run_is_brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_pool, "_BRISK_SECONDS", 60)  # however busy the machine is
+
+
+@asynccontextmanager
+async def _busy(folder: Path, options: Options = ONE) -> AsyncIterator[tuple[Road, Prediction]]:
+    """A road whose one worker has done a short run and is now at a long one."""
+    async with road(folder, options) as built:
+        assert (await built.run("slow", extras=SHORT)).state is State.SUCCEEDED
+        long = await built.pipeline.submit(built.order("slow", extras=LONG))
+        await _until(built, long, State.RUNNING)
+        yield built, long
+
+
+async def _until(built: Road, prediction: Prediction, state: State) -> Prediction:
+    async with asyncio.timeout(30):
+        async for event in built.pipeline.events(prediction):
+            if isinstance(event, Moved) and event.prediction.state is state:
+                return event.prediction
+    raise AssertionError(f"it never was {state}")
+
+
+async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
+    async with _busy(tmp_path) as (built, long):
+        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        assert (await _until(built, short, State.RUNNING)).attempt == 1
+        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
+        ended = await built.pipeline.wait(short, 60)
+        assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
+        assert await built.faults() == ()
+
+
+async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
+    told: list[str] = []
+    async with _busy(tmp_path, replace(ONE, idle_of=told.append)) as (built, long):
+        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        await _until(built, short, State.RUNNING)
+        assert told == ["slow", "slow"], "by the two that have had the worker"
+        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
+        await built.pipeline.wait(short, 60)
+        assert told == ["slow", "slow", "slow"]
+
+
+async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: Path) -> None:
+    async with _busy(tmp_path) as (built, long):
+        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        await _until(built, short, State.RUNNING)
+        back = await _until(built, short, State.QUEUED)
+        assert (back.attempt, back.started_at, back.created_at) == (0, None, short.created_at)
+        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
+        ended = await built.pipeline.wait(short, 60)
+        assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
+        assert await built.faults() == ()
+
+
+async def test_what_was_claimed_early_is_canceled_and_free(tmp_path: Path) -> None:
+    async with _busy(tmp_path) as (built, long):
+        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        await _until(built, short, State.RUNNING)
+        await built.pipeline.cancel(short.id, Tenant(built.payer.id))
+        ended = await built.pipeline.wait(short, 60)
+        assert (ended.state, ended.cost) == (State.CANCELED, 0)
+        assert (await built.pipeline.any(long.id)).state is State.RUNNING
+        assert await built.faults() == ()
+
+
+async def test_nothing_is_claimed_early_while_another_engine_waits_for_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
+    async with _busy(tmp_path) as (built, long):
+        other = await built.pipeline.submit(built.order())
+        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        await built.pipeline.cancel(long.id, Tenant(built.payer.id))
+        first, second = [await built.pipeline.wait(each, 60) for each in (other, short)]
+        assert first.started_at is not None
+        assert second.started_at is not None
+        assert first.started_at < second.started_at
+
+
+async def test_what_was_claimed_early_runs_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
+    async with _busy(tmp_path) as (built, _):
+        short = await built.pipeline.submit(built.order("slow", extras=SHORT))
+        await _until(built, short, State.RUNNING)
+    async with road(tmp_path, Options(slots=2)) as later:
+        assert (await later.pipeline.wait(short, 60)).state is State.SUCCEEDED
+        assert await later.faults() == ()

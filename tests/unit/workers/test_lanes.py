@@ -1,0 +1,135 @@
+"""Engines that take several runs at once: what the supervisor gives them, and what it keeps from others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.predictions import cost_queries
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.states import State
+from sixfold.drivers.inline import InlineDriver
+from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.net.addresses import AllowList
+from sixfold.net.clients import Clients
+from sixfold.net.fetch import Fetcher
+from tests.harness.pipeline import PRICE, Options, Road, models, road
+
+DAY_US = 86_400_000_000
+FACTS: Mapping[str, Mapping[str, Any]] = {
+    "chorus": {"lanes": 4, "concurrency": 1, "options": {"key": "d"}},
+    "far": {"lanes": 3, "concurrency": 1, "kind": "provider"},
+}
+
+
+def remote() -> RemoteDriver:
+    clients = Clients(Fetcher(AllowList.parse("")))
+    return RemoteDriver(ServerOutside(clients, lambda name: f"the {name}"))
+
+
+def options(**changes: Any) -> Options:
+    engines = {"echo": "EchoEngine", "slow": "SlowEngine", "chorus": "ChorusEngine", "far": "FarEngine"}
+    driver = Drivers(InlineDriver(), remote())
+    return Options(driver=driver, models=models(engines, FACTS), **changes)
+
+
+@pytest.fixture
+async def line(tmp_path: Path) -> AsyncIterator[Road]:
+    async with road(tmp_path, options(slots=1)) as built:
+        yield built
+
+
+async def ends(line: Road, *waiting: Prediction) -> list[Prediction]:
+    return await asyncio.gather(*(line.pipeline.wait(one, 60) for one in waiting))
+
+
+def together(ended: Prediction) -> int:
+    assert ended.state is State.SUCCEEDED, ended.error
+    assert ended.output is not None
+    return int(ended.output.data["together"])
+
+
+async def test_what_waits_for_one_worker_runs_in_one_batch(line: Road, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    first = await line.pipeline.submit(line.order("chorus", extras={"gate": str(gate)}))
+    others = [await line.pipeline.submit(line.order("chorus", extras={"shape": "s"})) for _ in range(3)]
+    for one in others:
+        await is_running(line, one)
+    gate.touch()
+    assert together((await ends(line, first))[0]) == 1
+    ended = await ends(line, *others)
+    assert sorted(map(together, ended)) in ([1, 2, 2], [3, 3, 3]), "each told how many sang"
+    assert {one.output.data["key"] for one in ended if one.output} == {"d"}
+    assert await line.faults() == ()
+    assert (await line.account()).posted == 1_000_000 - 4 * PRICE
+
+
+async def test_a_worker_with_lanes_takes_one_slot_and_no_more_runs_than_lanes(
+    line: Road, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    orders = [line.order("chorus", extras={"gate": str(gate)}) for _ in range(6)]
+    waiting = [await line.pipeline.submit(order) for order in orders]
+    blocked = await line.pipeline.submit(line.order("echo"))
+    await is_running(line, waiting[0])
+    assert line.supervisor.snapshot()["chorus"] == {"busy": 1, "idle": 0}
+    assert (await line.pipeline.get(blocked.id, Tenant(line.payer.id))).state is State.QUEUED, (
+        "the only slot is taken"
+    )
+    gate.touch()
+    assert {one.state for one in await ends(line, *waiting, blocked)} == {State.SUCCEEDED}
+
+
+async def is_running(line: Road, prediction: Prediction) -> None:
+    """Wait until it runs."""
+    async for _ in line.pipeline.events(prediction):
+        current = await line.pipeline.get(prediction.id, Tenant(line.payer.id))
+        if current.state in {State.RUNNING, State.SUCCEEDED}:
+            return
+
+
+async def test_remote_runs_take_no_slot_of_this_machine(line: Road) -> None:
+    away = [await line.pipeline.submit(line.order("far", extras={"seconds": 600})) for _ in range(3)]
+    for one in away:
+        await is_running(line, one)
+    near = await line.run("echo")
+    assert near.state is State.SUCCEEDED, "three wait elsewhere and the one slot is free"
+    for one in away:
+        await line.pipeline.cancel(one.id, Tenant(line.payer.id))
+    assert {one.state for one in await ends(line, *away)} == {State.CANCELED}
+    assert (await line.account()).posted == 1_000_000 - PRICE
+    assert (await line.account()).held == 0
+
+
+async def test_what_a_provider_took_is_kept_beside_the_price(line: Road) -> None:
+    ended = await line.run("far")
+    assert ended.state is State.SUCCEEDED
+    assert ended.output is not None
+    assert ended.output.data == {"key": "the fal_key"}
+    spent = await line.database.read(cost_queries.by_engine(DAY_US))
+    assert [(one.engine, one.runs, one.earned, one.spent, one.told) for one in spent] == [
+        ("far", 1, PRICE, 1_500, 1)
+    ]
+
+
+async def test_a_remote_run_that_takes_too_long_ends_alone(tmp_path: Path) -> None:
+    async with road(tmp_path, options(slots=1, run_limit_seconds=0.5)) as line:
+        slow = await line.pipeline.submit(line.order("far", extras={"seconds": 600}))
+        await is_running(line, slow)
+        quick = await line.run("far")
+        assert quick.state is State.SUCCEEDED
+        ended = (await ends(line, slow))[0]
+        assert ended.state is State.FAILED
+        assert ended.error == "The run took longer than 0.5 seconds"
+        assert line.supervisor.snapshot()["far"]["busy"] + line.supervisor.snapshot()["far"]["idle"] == 1
+        assert (await line.account()).posted == 1_000_000 - PRICE
+
+
+async def test_nothing_is_started_for_an_engine_without_work(line: Road) -> None:
+    await line.run("echo")
+    assert line.supervisor.snapshot()["chorus"] == {"busy": 0, "idle": 0}

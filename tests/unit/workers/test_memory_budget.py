@@ -1,0 +1,167 @@
+"""What this machine's memory holds: models that do not fit beside each other take turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.predictions.states import State
+from sixfold.core.workers import memory_budget as machines
+from sixfold.core.workers.memory_budget import Machine
+from sixfold.core.workers.ports import WorkerSpec
+from sixfold.drivers import process_memory
+from sixfold.drivers.inline import InlineDriver, InlineWorker
+from sixfold.drivers.process import ProcessDriver
+from tests.harness.pipeline import Options, Road, models, road
+
+GIB = 2**30
+ENGINES = {"echo": "EchoEngine", "slow": "SlowEngine", "other": "EchoEngine"}
+
+
+class Counting(InlineDriver):
+    """A driver that remembers which engines had a worker at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.beside: list[list[str]] = []
+        self._live: dict[InlineWorker, str] = {}
+
+    async def start(self, spec: WorkerSpec) -> InlineWorker:
+        """A worker, noted with those that live."""
+        worker = await super().start(spec)
+        self._live = {other: name for other, name in self._live.items() if other.alive} | {
+            worker: spec.engine
+        }
+        self.beside.append(sorted(self._live.values()))
+        return worker
+
+
+def sized(driver: Counting, gigabytes: int = 16, **sizes: float) -> Options:
+    rows = {engine: {"ram_gb": size} for engine, size in sizes.items()}
+    return Options(slots=2, driver=driver, machine=Machine(gigabytes * GIB), models=models(ENGINES, rows))
+
+
+async def running(built: Road, model: str) -> str:
+    """The id of a long run that has begun."""
+    prediction = await built.pipeline.submit(built.order(model, extras={"seconds": 600}))
+    async for _ in built.pipeline.events(prediction):
+        if (await built.pipeline.any(prediction.id)).state is State.RUNNING:
+            break
+    return prediction.id
+
+
+async def cramped(built: Road) -> None:
+    """Wait until an engine waits for memory."""
+    while not built.supervisor.memory()[2]:  # noqa: ASYNC110 - nobody tells of it but the log
+        await asyncio.sleep(0.01)
+
+
+async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sixfold.supervisor")
+    driver = Counting()
+    async with road(tmp_path, sized(driver, slow=12, echo=12)) as built:
+        first = await running(built, "slow")
+        second = await built.pipeline.submit(built.order("echo"))
+        await cramped(built)
+        assert (await built.pipeline.any(second.id)).state is State.QUEUED
+        assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 1)
+        await built.pipeline.cancel(first, Tenant(built.payer.id))
+        assert (await built.pipeline.wait(second, 60)).state is State.SUCCEEDED
+        assert driver.beside == [["slow"], ["echo"]]
+        assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 0)
+        assert [each.message for each in caplog.records].count("a worker waits for memory") == 1
+        assert await built.faults() == ()
+
+
+async def test_who_waits_too_long_for_memory_is_let_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
+    driver = Counting()
+    async with road(tmp_path, sized(driver, slow=12, echo=12, other=1)) as built:
+        first = await running(built, "slow")
+        large = await built.pipeline.submit(built.order("echo"))
+        await cramped(built)
+        small = await built.pipeline.submit(built.order("other"))
+        await built.pipeline.cancel(first, Tenant(built.payer.id))
+        assert (await built.pipeline.wait(large, 60)).state is State.SUCCEEDED
+        assert (await built.pipeline.wait(small, 60)).state is State.SUCCEEDED
+        assert driver.beside == [["slow"], ["echo"], ["echo", "other"]]
+
+
+async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_PATIENCE_SECONDS", 0.0)
+    async with road(tmp_path, sized(Counting(), slow=12, echo=12, other=1)) as built:
+        await running(built, "slow")
+        large = await built.pipeline.submit(built.order("echo"))
+        await cramped(built)
+        await built.pipeline.cancel(large.id, Tenant(built.payer.id))
+        assert (await built.run("other")).state is State.SUCCEEDED
+        assert built.supervisor.memory()[2] == 0
+
+
+async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:
+    driver = Counting()
+    async with road(tmp_path, sized(driver, slow=12, echo=3)) as built:
+        await running(built, "slow")
+        assert (await built.run()).state is State.SUCCEEDED
+        assert driver.beside[-1] == ["echo", "slow"]
+
+
+async def test_of_those_that_idle_the_one_that_idles_longest_goes_and_no_more_than_need(
+    tmp_path: Path,
+) -> None:
+    driver = Counting()
+    async with road(tmp_path, sized(driver, slow=6, echo=6, other=6)) as built:
+        await built.run("slow", extras={"seconds": 0})
+        await built.run("echo")
+        assert (await built.run("other")).state is State.SUCCEEDED
+        assert driver.beside == [["slow"], ["echo", "slow"], ["echo", "other"]]
+
+
+async def test_what_is_larger_than_the_machine_runs_alone(tmp_path: Path) -> None:
+    driver = Counting()
+    async with road(tmp_path, sized(driver, slow=1, echo=64)) as built:
+        await built.run("slow", extras={"seconds": 0})
+        assert (await built.run()).state is State.SUCCEEDED
+        assert driver.beside == [["slow"], ["echo"]]
+
+
+async def test_who_idles_stays_while_nothing_waits(tmp_path: Path) -> None:
+    driver = Counting()
+    async with road(tmp_path, sized(driver, slow=10, echo=6)) as built:
+        await built.run("slow", extras={"seconds": 0})
+        for number in range(3):
+            await built.run(extras={"n": number})
+        assert driver.beside == [["slow"], ["echo", "slow"]]
+
+
+async def test_what_a_worker_was_seen_to_take_counts_from_then_on(tmp_path: Path) -> None:
+    async with road(tmp_path, Options(driver=ProcessDriver(), machine=Machine(16 * GIB))) as built:
+        await built.run()
+        while not built.supervisor.memory()[0]:  # noqa: ASYNC110 - the sweep looks once a second
+            await asyncio.sleep(0.05)
+
+
+def test_the_machines_memory_is_the_least_that_anybody_grants(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       16777216 kB\nMemFree: 1 kB\n")
+    (tmp_path / "max").write_text("max\n")
+    (tmp_path / "limited").write_text(f"{2 * GIB}\n")
+    none, limited = str(tmp_path / "max"), str(tmp_path / "limited")
+    assert process_memory.for_workers(tmp_path, (none, "/none")) == int(16 * GIB * 0.9)
+    assert process_memory.for_workers(tmp_path, (none, limited)) == int(2 * GIB * 0.9)
+    assert process_memory.for_workers(tmp_path / "elsewhere", ()) == 0
+
+
+def test_a_family_of_weights_takes_what_its_largest_model_does(tmp_path: Path) -> None:
+    for name, size in (("small", 10), ("large", 100), (".half", 1000)):
+        (tmp_path / name / "unet").mkdir(parents=True)
+        (tmp_path / name / "unet" / "weights").write_bytes(bytes(size))
+    assert process_memory.folder(tmp_path) == 100
+    assert process_memory.folder(tmp_path / "none") == 0

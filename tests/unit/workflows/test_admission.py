@@ -1,0 +1,221 @@
+"""Memory and turns that running graphs share."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.workflows.admission import GraphMemory, MemoryShare
+from sixfold.core.workflows.execute import execute
+from sixfold.core.workflows.limits import GraphTooLarge
+from sixfold.core.workflows.ports import Event
+from sixfold.core.workflows.validate import validate
+from tests.unit.workflows.tiny_graphs import CLASSES, World, node
+
+
+class Gate:
+    """Uses of a shared thing, begun and let go one by one."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ends: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    def use(self, name: str, context: Any) -> None:
+        self.ends[name] = asyncio.Event()
+
+        async def run() -> None:
+            async with context:
+                self.begun.append(name)
+                await self.ends[name].wait()
+
+        self.tasks[name] = asyncio.create_task(run())
+
+    async def end(self, name: str) -> None:
+        self.ends[name].set()
+        await self.tasks[name]
+        await settled()
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_nodes_at_work_wait_in_turn_for_memory() -> None:
+    memory, gate = GraphMemory(100), Gate()
+    for name, count in (("a", 60), ("b", 60), ("c", 10)):
+        gate.use(name, memory.working(count))
+    await settled()
+    assert (gate.begun, memory.used) == (["a"], 60)
+    await gate.end("a")
+    assert (gate.begun, memory.used) == (["a", "b", "c"], 70)
+    await gate.end("b")
+    await gate.end("c")
+    assert memory.used == 0
+
+
+async def test_a_node_too_large_for_the_memory_works_alone() -> None:
+    memory, gate = GraphMemory(100), Gate()
+    gate.use("small", memory.working(10))
+    await settled()
+    gate.use("large", memory.working(1000))
+    await settled()
+    assert gate.begun == ["small"]
+    await gate.end("small")
+    assert gate.begun == ["small", "large"]
+    await gate.end("large")
+    assert memory.used == 0
+
+
+async def test_a_node_canceled_while_it_waits_frees_its_place() -> None:
+    memory, gate = GraphMemory(100), Gate()
+    for name, count in (("a", 90), ("b", 90), ("c", 10)):
+        gate.use(name, memory.working(count))
+    await settled()
+    gate.tasks["b"].cancel()
+    await settled()
+    gate.use("d", memory.working(95))
+    await gate.end("a")
+    assert gate.begun == ["a", "c"]
+    await gate.end("c")
+    assert gate.begun == ["a", "c", "d"]
+    await gate.end("d")
+    assert memory.used == 0
+
+
+def waits(task: asyncio.Task[None]) -> bool:
+    return not task.done()
+
+
+async def test_values_are_admitted_beside_reservations_of_nodes_at_work() -> None:
+    memory = GraphMemory(100)
+    async with memory.working(300):
+        share = memory.join()
+        share.hold(60)
+        assert (share.admitted, share.pending, memory.used) == (60, 0, 360)
+        share.close()
+    assert (memory.used, memory.admitted) == (0, 0)
+
+
+async def test_a_run_waits_until_another_one_frees_its_values() -> None:
+    memory = GraphMemory(100)
+    first, second = memory.join(), memory.join()
+    first.hold(60)
+    second.hold(50)
+    waiting = asyncio.create_task(second.room())
+    await settled()
+    assert waits(waiting)
+    first.hold(40)
+    await first.room()
+    first.hold(-50)
+    await waiting
+    assert (memory.admitted, memory.used) == (100, 100)
+    first.close()
+    second.close()
+    assert (memory.admitted, memory.used) == (0, 0)
+
+
+async def test_a_run_without_values_lets_those_that_wait_go_first() -> None:
+    memory = GraphMemory(100)
+    first, second, third = (memory.join() for _ in range(3))
+    first.hold(90)
+    second.hold(50)
+    turns = [asyncio.create_task(second.room())]
+    await settled()
+    third.hold(5)
+    assert third.pending == 5
+    turns.append(asyncio.create_task(third.room()))
+    await settled()
+    assert all(map(waits, turns))
+    first.close()
+    await asyncio.gather(*turns)
+    assert memory.admitted == 55
+
+
+async def test_of_runs_that_wait_for_each_other_only_the_newest_fails() -> None:
+    memory = GraphMemory(100)
+    shares = [memory.join() for _ in range(3)]
+    for share, count in zip(shares, (50, 30, 20), strict=True):
+        share.hold(count)
+    for share in shares:
+        share.hold(15)
+
+    async def run(share: MemoryShare) -> None:
+        try:
+            await share.room()
+        finally:
+            share.close()
+
+    tasks = [asyncio.create_task(run(share)) for share in shares]
+    async with asyncio.timeout(30):
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert ended[:2] == [None, None]
+    assert isinstance(ended[2], GraphTooLarge)
+    assert "try again later" in ended[2].message
+    assert (memory.admitted, memory.used) == (0, 0)
+
+
+async def test_a_run_canceled_while_it_waits_leaves_its_turn_to_others() -> None:
+    memory = GraphMemory(100)
+    first, second, third = (memory.join() for _ in range(3))
+    first.hold(60)
+    second.hold(90)
+    third.hold(30)
+    assert (second.pending, third.pending) == (90, 0)
+    third.hold(20)
+    turns = [asyncio.create_task(share.room()) for share in (second, third)]
+    await settled()
+    turns[0].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turns[0]
+    second.close()
+    first.close()
+    await turns[1]
+    assert (memory.admitted, memory.used) == (50, 50)
+
+
+async def test_a_run_alone_holds_up_to_the_limit_and_fails_above_it() -> None:
+    memory = GraphMemory(2**20)
+    share = memory.join()
+    share.hold(2**20)
+    await share.room()
+    with pytest.raises(GraphTooLarge, match="more than 1 MiB at once"):
+        share.hold(1)
+
+
+async def test_a_graph_waits_for_the_values_of_another_and_returns_its_own(tmp_path: Path) -> None:
+    memory = GraphMemory(2**20)
+    world = World(tmp_path, lambda words: words * 700_000)
+    graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
+    place = world.place.__class__(world, world, world, world.place.packer, tmp_path, None, memory)
+    other = memory.join()
+    other.hold(500_000)
+    finished = asyncio.Event()
+
+    def hear(event: Event) -> None:
+        if event.type == "finished":
+            finished.set()
+
+    running = asyncio.create_task(execute(validate(graph, CLASSES), place, hear))
+    await finished.wait()
+    await settled()
+    assert memory.used == 1_200_000
+    assert not running.done()
+    other.close()
+    ended = await running
+    assert ended.executed == ("1", "2")
+    assert (memory.admitted, memory.used) == (0, 0)
+
+
+async def test_graphs_run_while_a_node_of_another_has_reserved_all_memory(tmp_path: Path) -> None:
+    memory = GraphMemory(2**20)
+    world = World(tmp_path)
+    graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
+    place = world.place.__class__(world, world, world, world.place.packer, tmp_path, None, memory)
+    async with memory.working(3 * 2**20):
+        ended = await execute(validate(graph, CLASSES), place, lambda _event: None)
+    assert ended.outputs["2"] == {"text": ("X",)}

@@ -1,0 +1,258 @@
+"""The run of a graph: order, cache, children, failure, cancellation, limits."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.workflows import cache_keys, estimate
+from sixfold.core.workflows.execute import Ended, Limits, NodeFailed, execute, unrunnable
+from sixfold.core.workflows.limits import GraphTooLarge
+from sixfold.core.workflows.nodes import Registry
+from sixfold.core.workflows.ports import Asked, Event
+from sixfold.core.workflows.validate import validate
+from sixfold.errors import EngineFailed, EngineUnavailable, NotFound
+from tests.unit.workflows.tiny_graphs import CLASSES, World, node, spec
+
+SUM = {
+    "1": node("Number", value=2),
+    "2": node("Number", value=3),
+    "3": node("Add", a=["1", 0], b=["2", 0]),
+    "4": node("Slow", a=["3", 0]),
+    "5": node("Show", value=["4", 0]),
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def run(
+    world: World, graph: Any, events: list[Event] | None = None, limits: Limits | None = None
+) -> Ended:
+    verdict = validate(graph, CLASSES)
+    assert verdict.valid, verdict.errors
+    return await execute(verdict, world.place, ([] if events is None else events).append, limits)
+
+
+def named(events: list[Event]) -> list[tuple[str, Any]]:
+    return [(event.type, event.data.get("node")) for event in events if event.type != "finished"]
+
+
+async def test_a_run_shows_what_its_outputs_showed_and_tells_like_comfyui(world: World) -> None:
+    events: list[Event] = []
+    ended = await run(world, SUM, events)
+    assert ended.outputs == {"5": {"text": ("50",)}}
+    assert set(ended.executed) == set("12345")
+    assert named(events) == [
+        ("execution_start", None),
+        ("execution_cached", None),
+        ("executing", "1"),
+        ("executing", "2"),
+        ("executing", "3"),
+        ("executing", "4"),
+        ("executing", "5"),
+        ("executed", "5"),
+        ("execution_success", None),
+        ("executing", None),
+    ]
+    [shown] = [event.data["output"] for event in events if event.type == "executed"]
+    assert shown == {"text": ("50",)}
+    assert [event.data["node"] for event in events if event.type == "finished"] == list("12345")
+
+
+async def test_what_ran_once_is_only_shown_again(world: World) -> None:
+    await run(world, SUM)
+    events: list[Event] = []
+    again = await run(world, SUM, events)
+    assert (again.executed, set(again.cached)) == ((), set("12345"))
+    assert again.outputs == {"5": {"text": ("50",)}}
+    assert [event.type for event in events] == [
+        "execution_start",
+        "execution_cached",
+        "executed",
+        "execution_success",
+        "executing",
+    ]
+
+
+async def test_a_changed_end_keeps_the_expensive_beginning(world: World) -> None:
+    await run(world, SUM)
+    ended = await run(world, {**SUM, "6": node("Add", a=["4", 0]), "5": node("Show", value=["6", 0])})
+    assert ended.executed == ("6", "5")
+    assert ended.outputs["5"] == {"text": ("51",)}
+
+
+async def test_the_cache_knows_work_not_names(world: World) -> None:
+    await run(world, SUM)
+    names = {"1": "a", "2": "b", "3": "c", "4": "d", "5": "e"}
+    renamed = {
+        names[node_id]: node(
+            each["class_type"],
+            **{
+                name: [names[value[0]], value[1]] if isinstance(value, list) else value
+                for name, value in each["inputs"].items()
+            },
+        )
+        for node_id, each in SUM.items()
+    }
+    assert (await run(world, renamed)).executed == ()
+
+
+async def test_what_cannot_be_repeated_is_done_again(world: World) -> None:
+    graph = {"1": node("Random"), "2": node("Show", value=["1", 0])}
+    await run(world, graph)
+    assert (await run(world, graph)).executed == ("1", "2")
+
+
+async def test_files_count_by_their_content(world: World) -> None:
+    graph = {"1": node("Load", file="a.txt"), "2": node("Show", value=["1", 0])}
+    (world.folder / "a.txt").write_text("one")
+    assert (await run(world, graph)).outputs["2"] == {"text": ("one",)}
+    (world.folder / "b.txt").write_text("one")
+    assert (await run(world, {**graph, "1": node("Load", file="b.txt")})).executed == ()
+    (world.folder / "b.txt").write_text("two")
+    assert (await run(world, {**graph, "1": node("Load", file="b.txt")})).outputs["2"] == {"text": ("two",)}
+    with pytest.raises(NotFound):
+        await run(world, {**graph, "1": node("Load", file="c.txt")})
+
+
+async def test_children_run_at_the_same_time_and_once(world: World) -> None:
+    world.gate = asyncio.Event()
+    graph = {
+        **{f"w{at}": node("Ask", words=f"word {at}") for at in range(5)},
+        **{f"s{at}": node("Save", text=[f"w{at}", 0]) for at in range(5)},
+    }
+    world.expected = 5
+    running = asyncio.create_task(run(world, graph))
+    await world.arrived.wait()
+    world.gate.set()
+    ended = await running
+    assert sorted(data for _, data in world.kept) == [f"WORD {at}".encode() for at in range(5)]
+    assert ended.outputs["s3"] == {"files": [{"filename": "s3.txt"}]}
+    await run(world, graph)
+    assert len(world.asked) == 5
+
+
+async def test_a_failure_names_its_node_and_ends_the_rest(world: World) -> None:
+    world.gate = asyncio.Event()
+    graph = {
+        "1": node("Number", value=1),
+        "2": node("Fail", a=["1", 0]),
+        "3": node("Show", value=["2", 0]),
+        "4": node("Ask", words="x"),
+        "5": node("Show", value=["4", 0]),
+    }
+    events: list[Event] = []
+    with pytest.raises(NodeFailed, match=r"^Fail \(node 2\) failed$") as caught:
+        await run(world, graph, events)
+    assert (caught.value.node_id, caught.value.class_type) == ("2", "Fail")
+    told = events[-1]
+    assert told.type == "execution_error"
+    assert told.data["node_id"] == "2"
+    assert told.data["exception_type"] == "ZeroDivisionError"
+    assert "1 // 0" not in str(told.data)
+
+
+async def test_a_childs_sentence_reaches_the_user(world: World) -> None:
+    def refuse(_words: str) -> str:
+        raise EngineUnavailable("Set FAL_KEY.")
+
+    world.writer = refuse
+    graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
+    with pytest.raises(NodeFailed, match=r"Ask \(node 1\): Set FAL_KEY\.") as caught:
+        await run(world, graph)
+    assert isinstance(caught.value.reason, EngineUnavailable)
+
+
+async def test_an_interruption_cancels_the_children_and_is_told(world: World) -> None:
+    world.gate = asyncio.Event()
+    events: list[Event] = []
+    running = asyncio.create_task(
+        run(world, {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}, events)
+    )
+    await world.arrived.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert events[-1].type == "execution_interrupted"
+    assert world.stored == {}
+
+
+async def test_lists_run_the_next_nodes_for_each_of_their_values(world: World) -> None:
+    graph = {
+        "1": node("Number", value=3),
+        "2": node("List", upto=["1", 0]),
+        "3": node("Add", a=["2", 0], b=10),
+        "4": node("Show", value=["3", 0]),
+    }
+    assert (await run(world, graph)).outputs["4"] == {"text": ["10", "11", "12"]}
+
+
+async def test_a_run_has_limits(world: World) -> None:
+    world.writer = lambda words: words * (2**20 + 1)
+    graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
+    with pytest.raises(GraphTooLarge, match="1 MiB at once"):
+        await run(world, graph, None, Limits(memory_bytes=2**20))
+    world.gate = asyncio.Event()
+    with pytest.raises(EngineFailed, match=r"longer than 0\.05 seconds"):
+        await run(
+            world,
+            {"1": node("Ask", words="z"), "2": node("Show", value=["1", 0])},
+            None,
+            Limits(seconds=0.05),
+        )
+
+
+async def test_a_chain_of_twenty_thousand_runs(world: World) -> None:
+    graph = {"0": node("Number", value=1)}
+    graph.update({str(at): node("Add", a=[str(at - 1), 0]) for at in range(1, 20_000)})
+    graph["out"] = node("Show", value=["19999", 0])
+    assert (await run(world, graph)).outputs["out"] == {"text": ("20000",)}
+
+
+async def test_a_class_without_a_function_is_told_before_and_refused_in_the_run(world: World) -> None:
+    graph = {"1": node("Remote", a=1), "2": node("Show", value=["1", 0])}
+    assert unrunnable(validate(graph, CLASSES)) == ("Remote",)
+    with pytest.raises(NodeFailed, match="ComfyUI server can run it"):
+        await run(world, graph)
+
+
+def test_orders_are_known_before_anything_runs() -> None:
+    graph = {
+        "1": node("Text", value="hello"),
+        "2": node("Ask", words=["1", 0]),
+        "3": node("Ask", words=["2", 0]),
+        "4": node("Show", value=["3", 0]),
+    }
+    first, second = estimate.orders(validate(graph, CLASSES))
+    assert first == ("2", Asked("writer", {"words": "hello"}))
+    assert second[0] == "3"
+    assert second[1].inputs["words"] is estimate.UNKNOWN
+
+
+def test_a_key_changes_with_anything_that_matters_and_with_nothing_else() -> None:
+    def key(graph: Any) -> str:
+        return cache_keys.keys(validate(graph, CLASSES).nodes)["4"]
+
+    changed = copy.deepcopy(SUM)
+    changed["1"]["inputs"]["value"] = 4
+    swapped = copy.deepcopy(SUM)
+    swapped["3"]["inputs"] = {"b": ["2", 0], "a": ["1", 0]}
+    turned = copy.deepcopy(SUM)
+    turned["3"]["inputs"] = {"a": ["2", 0], "b": ["1", 0]}
+    assert key(SUM) == key(swapped)
+    assert len({key(SUM), key(changed), key(turned)}) == 3
+
+
+async def test_a_node_in_a_thread_takes_any_output_of_one_on_the_loop(tmp_path: Path) -> None:
+    pair = spec("Pair", "-> INT,INT", run=lambda _: (3, 4))
+    world = World(tmp_path)
+    graph = {"1": node("Pair"), "2": node("Slow", a=["1", 1]), "3": node("Show", value=["2", 0])}
+    verdict = validate(graph, Registry([*CLASSES, pair]))
+    assert (await execute(verdict, world.place, lambda _event: None)).outputs["3"] == {"text": ("40",)}

@@ -1,0 +1,158 @@
+"""Outcomes of nodes stored in batches, and the places of a graph's files."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold.core.workflows import image_metadata
+from sixfold.core.workflows.execute import execute
+from sixfold.core.workflows.fileorder import FileOrder
+from sixfold.core.workflows.image_metadata import GraphEmbedder
+from sixfold.core.workflows.outcome_writer import OutcomeWriter
+from sixfold.core.workflows.ports import Stored
+from sixfold.core.workflows.validate import validate
+from sixfold.errors import StoreFailed
+from tests.unit.workflows.tiny_graphs import CLASSES, World, node
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + bytes(17) + b"\0\0\0\0IEND\xaeB`\x82"
+
+
+class SlowCache:
+    """A cache whose first write waits for `gate`."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+        self.begun = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+        return {}
+
+    async def keep(self, entries: Mapping[str, Stored]) -> None:
+        self.batches.append(list(entries))
+        self.begun.set()
+        await self.gate.wait()
+
+
+async def test_outcomes_added_during_a_write_form_the_next_batch() -> None:
+    cache = SlowCache()
+    writer = OutcomeWriter(cache)
+    for at in range(256):
+        writer.add(str(at), Stored(None, {}))
+    await cache.begun.wait()
+    for at in range(256, 600):
+        writer.add(str(at), Stored(None, {}))
+    cache.gate.set()
+    await writer.flush()
+    assert [len(batch) for batch in cache.batches] == [256, 256, 88]
+    assert cache.batches[2][-1] == "599"
+
+
+class FailingCache(SlowCache):
+    """A cache whose first writes fail with `failures`, in order."""
+
+    def __init__(self, *failures: Exception) -> None:
+        super().__init__()
+        self.failures = list(failures)
+        self.stored: dict[str, Stored] = {}
+
+    async def keep(self, entries: Mapping[str, Stored]) -> None:
+        self.begun.set()
+        if self.failures:
+            raise self.failures.pop(0)
+        self.stored.update(entries)
+
+
+@pytest.mark.parametrize("failure", [StoreFailed(), OSError(28, "No space left on device")])
+async def test_a_batch_whose_write_failed_is_written_again_with_the_newest_outcomes(
+    failure: Exception,
+) -> None:
+    cache = FailingCache(failure)
+    writer = OutcomeWriter(cache)
+    first, second = Stored(b"1", {}), Stored(b"2", {})
+    writer.add("a", first)
+    writer.add("b", first)
+    await cache.begun.wait()
+    writer.add("b", second)
+    writer.add("c", second)
+    await writer.flush()
+    assert cache.stored == {"a": first, "b": second, "c": second}
+    writer.add("d", second)
+    await writer.flush()
+    assert cache.stored["d"] == second
+
+
+async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pytest.LogCaptureFixture) -> None:
+    cache = FailingCache(*[StoreFailed() for _ in range(4)])
+    writer = OutcomeWriter(cache)
+    writer.add("a", Stored(bytes(65 * 2**20), {}))
+    await writer.room()
+    assert "1 outcomes of a graph are not cached" in caplog.text
+    writer.add("b", Stored(None, {}))
+    await writer.flush()
+    assert list(cache.stored) == ["b"]
+
+
+@pytest.mark.parametrize("failures", [1, 100])
+async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path, failures: int) -> None:
+    cache = FailingCache(*[StoreFailed() for _ in range(failures)])
+    world = World(tmp_path)
+    graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
+    heard: list[str] = []
+    place = dataclasses.replace(world.place, cache=cache)
+    ended = await execute(validate(graph, CLASSES), place, lambda event: heard.append(event.type))
+    assert ended.outputs["2"] == {"text": ("X",)}
+    assert "execution_success" in heard
+    assert len(cache.stored) == (2 if failures == 1 else 0)
+
+
+async def test_a_writer_that_is_stopped_writes_nothing_more() -> None:
+    cache = SlowCache()
+    writer = OutcomeWriter(cache)
+    writer.add("a", Stored(None, {}))
+    await writer.stop()
+    cache.gate.set()
+    await asyncio.sleep(0)
+    assert cache.batches in ([], [["a"]])
+
+
+@pytest.mark.parametrize("finishing", [("a", "b", "c"), ("c", "a", "b"), ("b", "c", "a")])
+def test_files_of_one_class_get_the_places_of_their_nodes_in_any_order(finishing: tuple[str, ...]) -> None:
+    order = FileOrder([("a", "SaveImage"), ("b", "SaveImage"), ("c", "SaveImage")])
+    places = {}
+    for node_id in finishing:
+        places[node_id] = order.next(node_id, temporary=False)
+        order.finish(node_id)
+    assert places == {"a": 0, "b": 1, "c": 2}
+
+
+def test_files_of_nodes_that_finish_in_order_are_counted_exactly() -> None:
+    order = FileOrder([("a", "SaveImage"), ("t", "PreviewAny"), ("b", "SaveAudio"), ("p", "PreviewImage")])
+    assert [order.next("a", temporary=False) for _ in range(3)] == [0, 1, 2]
+    order.finish("a")
+    order.finish("t")
+    assert order.next("b", temporary=False) == 3
+    order.finish("b")
+    assert order.next("p", temporary=True) == 0
+
+
+def test_a_graph_is_encoded_once_for_all_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[Any] = []
+    write = image_metadata.chunks
+
+    def counted(*documents: Any) -> bytes:
+        encoded.append(documents)
+        return write(*documents)
+
+    monkeypatch.setattr(image_metadata, "chunks", counted)
+    embedder = GraphEmbedder({"1": {"class_type": "SaveImage"}})
+    first, second = embedder.embed(PNG), embedder.embed(PNG)
+    assert first == second
+    assert image_metadata.read(first) == {"1": {"class_type": "SaveImage"}}
+    assert len(encoded) == 1

@@ -1,0 +1,214 @@
+"""What a graph tells of itself: its inputs, its files, its differences, its picture."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from sixfold.core.workflows import diff, input_inference, models, node_definitions
+from sixfold.core.workflows.editor_format.to_api import convert
+from sixfold.core.workflows.svg import layout, thumbnail
+from sixfold.engines.workflow_nodes import registry
+from tests.unit.workflows import corpus
+from tests.unit.workflows.tiny_graphs import node
+
+REGISTRY = registry.registry()
+PAINT: dict[str, dict[str, Any]] = {
+    "1": node("CheckpointLoaderSimple", ckpt_name="base.safetensors"),
+    "2": {**node("CLIPTextEncode", text="a lake", clip=["1", 1]), "_meta": {"title": "Wanted"}},
+    "3": node("CLIPTextEncode", text="people", clip=["1", 1]),
+    "4": node("EmptyLatentImage", width=64, height=48, batch_size=1),
+    "5": node(
+        "KSampler",
+        model=["1", 0],
+        positive=["2", 0],
+        negative=["3", 0],
+        latent_image=["4", 0],
+        seed=7,
+        steps=20,
+        cfg=5.0,
+        sampler_name="euler",
+        scheduler="normal",
+        denoise=1.0,
+    ),
+    "6": node("VAEDecode", samples=["5", 0], vae=["1", 2]),
+    "7": node("SaveImage", images=["6", 0], filename_prefix="x"),
+}
+
+
+def test_inputs_are_inferred_by_what_they_do() -> None:
+    found = {each.name: each for each in input_inference.infer(PAINT, REGISTRY)}
+    assert list(found)[:2] == ["prompt", "negative_prompt"]
+    assert {name: (each.type, each.node_id, each.field) for name, each in found.items()} == {
+        "prompt": ("string", "2", "text"),
+        "negative_prompt": ("string", "3", "text"),
+        "width": ("integer", "4", "width"),
+        "height": ("integer", "4", "height"),
+        "seed": ("integer", "5", "seed"),
+        "steps": ("integer", "5", "steps"),
+        "cfg": ("number", "5", "cfg"),
+        "denoise": ("number", "5", "denoise"),
+    }
+    assert [name for name, each in found.items() if each.required] == ["prompt"]
+    assert found["prompt"].record == {
+        "name": "prompt",
+        "type": "string",
+        "nodeId": "2",
+        "field": "text",
+        "required": True,
+        "default": "a lake",
+        "description": "Wanted",
+    }
+
+
+def test_words_go_by_the_side_that_they_lead_to_through_other_nodes() -> None:
+    graph = copy.deepcopy(PAINT)
+    graph["8"] = node("ControlNetApplyAdvanced", positive=["2", 0], negative=["3", 0], strength=0.5)
+    graph["5"]["inputs"] |= {"positive": ["8", 0], "negative": ["8", 1]}
+    names = {
+        each.node_id: each.name for each in input_inference.infer(graph, REGISTRY) if each.type == "string"
+    }
+    assert names == {"2": "prompt", "3": "negative_prompt"}
+
+
+def test_files_come_first_and_are_required() -> None:
+    graph = {**PAINT, "8": node("LoadImage", image="a.png"), "9": node("LoadVideo", file="b.mp4")}
+    first, second, *_ = input_inference.infer(graph, REGISTRY)
+    assert (first.name, first.type, first.required) == ("image", "image", True)
+    assert (second.name, second.type, second.field) == ("video", "video", "file")
+
+
+def test_given_inputs_go_to_their_fields_and_the_graph_stays() -> None:
+    before = copy.deepcopy(PAINT)
+    changed = input_inference.apply(
+        PAINT, input_inference.infer(PAINT, REGISTRY), {"prompt": "a sea", "seed": 9, "odd": 1}
+    )
+    assert (changed["2"]["inputs"]["text"], changed["5"]["inputs"]["seed"]) == ("a sea", 9)
+    assert before == PAINT
+
+
+def test_model_files_are_named_once_with_kind_and_source() -> None:
+    graph = {
+        **PAINT,
+        "8": node("LoraLoader", lora_name="thin.safetensors"),
+        "9": node("Odd", weights="odd.pth"),
+    }
+    told = [{"name": "thin.safetensors", "url": "https://example.org/thin", "directory": "loras"}]
+    found = {each.file: each for each in models.named(graph, REGISTRY, told)}
+    assert {file: each.kind for file, each in found.items()} == {
+        "base.safetensors": "checkpoint",
+        "thin.safetensors": "lora",
+        "odd.pth": "checkpoint",
+    }
+    assert found["thin.safetensors"].sources == ("https://example.org/thin",)
+
+
+def test_the_same_graph_under_other_names_is_no_difference() -> None:
+    other = {f"n{node_id}": copy.deepcopy(each) for node_id, each in reversed(PAINT.items())}
+    for each in other.values():
+        each["inputs"] = {
+            name: [f"n{value[0]}", value[1]] if isinstance(value, list) else value
+            for name, value in each["inputs"].items()
+        }
+    found = diff.compare(PAINT, other)
+    assert found.equal
+    assert found.record["renamed"]["5"] == "n5"
+
+
+def test_differences_are_told_by_node_and_input() -> None:
+    other = copy.deepcopy(PAINT)
+    other["5"]["inputs"]["seed"] = 8
+    other["8"] = node("ImageInvert", image=["6", 0])
+    other["7"]["inputs"]["images"] = ["8", 0]
+    found = diff.compare(PAINT, other)
+    assert (found.added, found.removed) == (("8",), ())
+    assert [(each["node_id"], each["input"], each["from"], each["to"]) for each in found.changed] == [
+        ("5", "seed", 7, 8),
+        ("7", "images", ["6", 0], ["8", 0]),
+    ]
+
+
+def test_a_picture_has_every_node_and_link_and_no_markup_of_the_graphs() -> None:
+    graph = copy.deepcopy(PAINT)
+    graph["2"]["_meta"] = {"title": "<script>alert(1)</script>"}
+    root = ElementTree.fromstring(layout.draw(graph, REGISTRY, "A & B"))  # noqa: S314  # it is our own
+    space = "{http://www.w3.org/2000/svg}"
+    boxes = {each.get("data-node"): each for each in root.iter(f"{space}g") if each.get("data-node")}
+    assert set(boxes) == set(graph)
+    assert len([each for each in root.iter(f"{space}path") if each.get("data-from")]) == 9
+    assert not list(root.iter(f"{space}script"))
+    places = {node_id: _place(each) for node_id, each in boxes.items()}
+    assert places["1"][0] < places["2"][0] < places["5"][0] < places["6"][0] < places["7"][0]
+    for one, (x, y) in places.items():
+        for other, (left, top) in places.items():
+            assert one == other or x != left or abs(y - top) > 60
+
+
+def _place(group: ElementTree.Element) -> tuple[float, float]:
+    x, y = str(group.get("transform")).removeprefix("translate(").removesuffix(")").split()
+    return float(x), float(y)
+
+
+def test_a_sketch_has_every_node_within_its_frame_and_names_where_there_is_room() -> None:
+    space = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(thumbnail.sketch(PAINT, REGISTRY))  # noqa: S314  # it is our own
+    blocks = [
+        [float(each.get(name, "0")) for name in ("x", "y", "width", "height")]
+        for each in root.iter(f"{space}rect")
+    ]
+    assert len(blocks) == len(PAINT)
+    assert all(0 <= x <= x + wide <= 320 and 0 <= y <= y + tall <= 180 for x, y, wide, tall in blocks)
+    assert not list(root.iter(f"{space}text"))
+    two = {"1": node("Text <b>", value="x"), "2": node("Shown", text=["1", 0])}
+    root = ElementTree.fromstring(thumbnail.sketch(two, REGISTRY))  # noqa: S314  # it is our own
+    assert [each.text for each in root.iter(f"{space}text")] == ["Text <b>", "Shown"]
+    many = {str(at): node("Add") for at in range(1000)}
+    assert "1,000 nodes" in thumbnail.sketch(many, REGISTRY)
+
+
+def test_a_circle_and_an_empty_graph_can_be_drawn() -> None:
+    for graph in ({}, {"1": node("Add", a=["2", 0]), "2": node("Add", a=["1", 0])}):
+        ElementTree.fromstring(layout.draw(graph))  # noqa: S314  # it is our own
+        ElementTree.fromstring(thumbnail.sketch(graph, REGISTRY))  # noqa: S314  # it is our own
+
+
+def test_a_signature_that_says_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="arrow"):
+        node_definitions.parse("X", "a INT")
+    with pytest.raises(ValueError, match="nothing"):
+        node_definitions.parse("X", "a INT odd -> INT")
+
+
+@corpus.here
+def test_our_tables_say_what_comfyui_says() -> None:
+    server = corpus.schemas()
+    checked = 0
+    for spec in registry.read():
+        if spec.category.startswith("sixfold") or spec.class_type not in server:
+            continue
+        theirs = server[spec.class_type]
+        kept = [each for each in theirs.inputs if each.section != "hidden"]
+        assert [(each.name, each.type, each.section) for each in spec.inputs] == [
+            (each.name, each.type, each.section) for each in kept
+        ], spec.class_type
+        for ours, other in zip(spec.inputs, kept, strict=True):
+            for bound in ("min", "max"):
+                assert ours.options.get(bound) == other.options.get(bound), (spec.class_type, ours.name)
+            if not ours.options.get("folder") and not ours.upload:
+                assert ours.choices == other.choices, (spec.class_type, ours.name)
+        assert [output.type for output in spec.outputs] == [output.type for output in theirs.outputs]
+        checked += 1
+    assert checked >= 370
+
+
+@corpus.here
+def test_every_graph_of_other_people_is_read_and_drawn() -> None:
+    for path in [*corpus.TEMPLATES, *corpus.PAIRS]:
+        graph = convert(corpus.load(path), REGISTRY).graph
+        names = [each.name for each in input_inference.infer(graph, REGISTRY)]
+        assert len(names) == len(set(names)), path.name
+        assert models.named(graph, REGISTRY) is not None
+        ElementTree.fromstring(layout.draw(graph, REGISTRY))  # noqa: S314  # it is our own

@@ -1,0 +1,362 @@
+"""The editor's format becomes what the editor would export."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from sixfold.core.workflows import diff, image_metadata
+from sixfold.core.workflows.editor_format import flatten as flattening
+from sixfold.core.workflows.editor_format.flatten import BadSubgraph
+from sixfold.core.workflows.editor_format.to_api import NotAWorkflow, convert
+from sixfold.core.workflows.limits import GraphTooLarge
+from sixfold.core.workflows.nodes import Registry
+from sixfold.engines.workflow_nodes import registry as workflow_nodes_registry
+from tests.unit.workflows import corpus
+from tests.unit.workflows.tiny_graphs import node
+
+
+def drawn(
+    at: int, kind: str, values: Any = None, inputs: Any = (), outputs: Any = (), **more: Any
+) -> dict[str, Any]:
+    slots = [{"name": name, "type": type_, "link": link} for name, type_, link in inputs]
+    ends = [{"name": type_, "type": type_, "links": []} for type_ in outputs]
+    return {
+        "id": at,
+        "type": kind,
+        "inputs": slots,
+        "outputs": ends,
+        "widgets_values": values,
+        "mode": 0,
+        **more,
+    }
+
+
+def sheet(*nodes: dict[str, Any], links: Any = (), **more: Any) -> dict[str, Any]:
+    return {"nodes": list(nodes), "links": [list(link) for link in links], "version": 0.4, **more}
+
+
+def inputs(document: Any) -> dict[str, dict[str, Any]]:
+    graph = convert(document, workflow_nodes_registry.registry()).graph
+    return {node_id: dict(each["inputs"]) for node_id, each in graph.items()}
+
+
+def test_values_without_names_follow_the_schema_and_skip_the_editors_own_word() -> None:
+    values = [42, "randomize", 20, 5.5, "euler", "normal", 1]
+    assert inputs(sheet(drawn(3, "KSampler", values)))["3"] == {
+        "seed": 42,
+        "steps": 20,
+        "cfg": 5.5,
+        "sampler_name": "euler",
+        "scheduler": "normal",
+        "denoise": 1,
+    }
+
+
+def test_links_go_through_reroutes_and_bypassed_nodes_and_end_at_muted_ones() -> None:
+    document = sheet(
+        drawn(1, "LoadImage", ["a.png", "image"], outputs=("IMAGE", "MASK")),
+        drawn(2, "Reroute", None, [("", "*", 10)], ("IMAGE",)),
+        drawn(3, "ImageInvert", None, [("image", "IMAGE", 11)], ("IMAGE",), mode=4),
+        drawn(4, "SaveImage", ["x"], [("images", "IMAGE", 12)]),
+        drawn(5, "ImageInvert", None, [("image", "IMAGE", 13)], ("IMAGE",), mode=2),
+        drawn(6, "PreviewImage", None, [("images", "IMAGE", 14)]),
+        drawn(7, "Note", ["words"]),
+        links=[
+            (10, 1, 0, 2, 0, "IMAGE"),
+            (11, 2, 0, 3, 0, "IMAGE"),
+            (12, 3, 0, 4, 0, "IMAGE"),
+            (13, 1, 0, 5, 0, "IMAGE"),
+            (14, 5, 0, 6, 0, "IMAGE"),
+        ],
+    )
+    assert inputs(document) == {
+        "1": {"image": "a.png"},
+        "4": {"filename_prefix": "x", "images": ["1", 0]},
+        "6": {},
+    }
+
+
+def test_a_primitive_gives_its_value() -> None:
+    document = sheet(
+        drawn(1, "PrimitiveNode", [77, "fixed"], outputs=("INT",)),
+        drawn(2, "EmptyLatentImage", [512, 512, 1], [("width", "INT", 5)]),
+        links=[(5, 1, 0, 2, 0, "INT")],
+    )
+    assert inputs(document)["2"] == {"width": 77, "height": 512, "batch_size": 1}
+
+
+def test_lists_that_are_values_are_wrapped_and_titles_are_kept() -> None:
+    graph = convert(
+        sheet(drawn(1, "PrimitiveString", [["a", "b"]], title="Words")), workflow_nodes_registry.registry()
+    ).graph
+    assert graph["1"] == {
+        "class_type": "PrimitiveString",
+        "inputs": {"value": {"__value__": ["a", "b"]}},
+        "_meta": {"title": "Words"},
+    }
+
+
+def test_a_subgraph_is_opened_with_its_hosts_values_and_links() -> None:
+    definition = {
+        "id": "abc",
+        "inputs": [{"name": "image", "type": "IMAGE"}, {"name": "radius", "type": "INT"}],
+        "outputs": [{"name": "IMAGE", "type": "IMAGE"}],
+        "nodes": [
+            drawn(9, "ImageBlur", [5, 1.0], [("image", "IMAGE", 1), ("blur_radius", "INT", 2)], ("IMAGE",)),
+        ],
+        "links": [
+            {"id": 1, "origin_id": -10, "origin_slot": 0, "target_id": 9, "target_slot": 0},
+            {"id": 2, "origin_id": -10, "origin_slot": 1, "target_id": 9, "target_slot": 1},
+            {"id": 3, "origin_id": 9, "origin_slot": 0, "target_id": -20, "target_slot": 0},
+        ],
+    }
+    document = sheet(
+        drawn(1, "LoadImage", ["a.png"], outputs=("IMAGE", "MASK")),
+        drawn(2, "abc", [7], [("image", "IMAGE", 20)], ("IMAGE",)),
+        drawn(3, "SaveImage", ["x"], [("images", "IMAGE", 21)]),
+        links=[(20, 1, 0, 2, 0, "IMAGE"), (21, 2, 0, 3, 0, "IMAGE")],
+        definitions={"subgraphs": [definition]},
+    )
+    found = inputs(document)
+    assert found["2:9"] == {"blur_radius": 7, "sigma": 1.0, "image": ["1", 0]}
+    assert found["3"]["images"] == ["2:9", 0]
+
+
+def test_a_group_node_is_opened() -> None:
+    group = {
+        "nodes": [
+            {
+                "type": "ImageInvert",
+                "inputs": [{"name": "image", "type": "IMAGE"}],
+                "outputs": [{"type": "IMAGE"}],
+            },
+            {
+                "type": "ImageBlur",
+                "inputs": [{"name": "image", "type": "IMAGE"}],
+                "outputs": [{"type": "IMAGE"}],
+                "widgets_values": [1, 1.0],
+            },
+        ],
+        "links": [[0, 0, 1, 0, 5, "IMAGE"]],
+        "external": [],
+    }
+    document = sheet(
+        drawn(1, "LoadImage", ["a.png"], outputs=("IMAGE", "MASK")),
+        drawn(2, "workflow>Soft", [3, 0.5], [("image", "IMAGE", 20)], ("IMAGE",)),
+        drawn(3, "PreviewImage", None, [("images", "IMAGE", 21)]),
+        links=[(20, 1, 0, 2, 0, "IMAGE"), (21, 2, 0, 3, 0, "IMAGE")],
+        extra={"groupNodes": {"Soft": group}},
+    )
+    found = inputs(document)
+    assert found["2:0"] == {"image": ["1", 0]}
+    assert found["2:1"] == {"blur_radius": 3, "sigma": 0.5, "image": ["2:0", 0]}
+    assert found["3"] == {"images": ["2:1", 0]}
+
+
+def test_unknown_classes_are_told_and_still_converted_by_their_own_list_of_widgets() -> None:
+    slots = [{"name": "size", "type": "INT", "link": None, "widget": {"name": "size"}}]
+    document = sheet({**drawn(1, "Foreign", [12]), "inputs": slots})
+    made = convert(document, Registry())
+    assert made.unknown == {"Foreign": ("1",)}
+    assert made.graph["1"]["inputs"] == {"size": 12}
+
+
+def test_a_graph_that_is_one_already_stays() -> None:
+    graph = {"1": node("PrimitiveInt", value=3)}
+    assert convert(graph, workflow_nodes_registry.registry()).graph == graph
+    assert convert({"prompt": graph, "client_id": "x"}, workflow_nodes_registry.registry()).graph == graph
+
+
+@pytest.mark.parametrize(
+    "document", [None, [], {}, {"a": 1}, {"nodes": [3], "links": []}, {"nodes": [], "links": [[1]]}]
+)
+def test_what_is_no_workflow_is_refused_or_empty(document: Any) -> None:
+    with contextlib.suppress(NotAWorkflow):
+        assert convert(document, workflow_nodes_registry.registry()).graph == {}
+
+
+def test_pictures_carry_their_workflow(tmp_path: Any) -> None:
+    graph = {"1": node("PrimitiveString", value="größer")}
+    info = PngInfo()
+    info.add_text("prompt", json.dumps(graph))
+    picture = Image.new("RGB", (2, 2))
+    picture.save(tmp_path / "a.png", pnginfo=info)
+    exif = Image.Exif()
+    exif[0x0110] = f"prompt:{json.dumps(graph)}"
+    picture.save(tmp_path / "a.webp", exif=exif)
+    for name in ("a.png", "a.webp"):
+        assert image_metadata.read((tmp_path / name).read_bytes()) == graph
+    picture.save(tmp_path / "b.png")
+    plain = (tmp_path / "b.png").read_bytes()
+    with pytest.raises(NotAWorkflow, match="no workflow"):
+        image_metadata.read(plain)
+    marked = image_metadata.written(plain, graph)
+    (tmp_path / "c.png").write_bytes(marked)
+    with Image.open(tmp_path / "c.png") as again:
+        again.load()
+        assert json.loads(again.info["prompt"]) == graph
+    assert image_metadata.read(marked) == graph
+
+
+@corpus.here
+@pytest.mark.parametrize("known", ["the server's schemas", "our own tables"])
+def test_pairs_convert_to_what_ran(known: str) -> None:
+    registry = corpus.schemas() if known.startswith("the") else workflow_nodes_registry.registry()
+
+    def seen(graph: Any) -> Any:
+        """The inputs that the schema has: others are ignored by whoever runs it."""
+        return {
+            node_id: {
+                "class_type": each["class_type"],
+                "inputs": {
+                    name: value
+                    for name, value in each["inputs"].items()
+                    if each["class_type"] not in registry or name in registry[each["class_type"]].by_name
+                },
+            }
+            for node_id, each in graph.items()
+        }
+
+    different = [
+        path.name
+        for path in corpus.PAIRS
+        if not diff.compare(
+            seen(corpus.load(path.with_name(path.name.replace(".ui.", ".api.")))),
+            seen(convert(corpus.load(path), registry).graph),
+        ).equal
+    ]
+    assert len(corpus.PAIRS) >= 54
+    assert len(different) <= 0.03 * len(corpus.PAIRS), different
+
+
+@corpus.here
+def test_every_template_converts_and_tells_what_is_unknown() -> None:
+    assert len(corpus.TEMPLATES) >= 48
+    for path in corpus.TEMPLATES:
+        made = convert(corpus.load(path), workflow_nodes_registry.registry())
+        assert made.graph, path.name
+        known = {str(each["class_type"]) for each in made.graph.values()} - set(made.unknown)
+        assert known <= {spec.class_type for spec in workflow_nodes_registry.registry()}
+        for each in made.graph.values():
+            links = [value for value in each["inputs"].values() if isinstance(value, list)]
+            assert all(link[0] in made.graph for link in links), path.name
+
+
+def defined(name: str, *nodes: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"id": name, "name": name, "nodes": list(nodes), "links": [], "inputs": [], "outputs": [], **more}
+
+
+def nested(depth: int, each: int = 2) -> dict[str, Any]:
+    """Definitions that hold so many nodes of the next, and the last one a node."""
+    found = [defined(f"s{at}", *(drawn(n, f"s{at + 1}") for n in range(each))) for at in range(depth)]
+    found.append(defined(f"s{depth}", drawn(0, "PrimitiveString", ["x"])))
+    return sheet(drawn(1, "s0"), definitions={"subgraphs": found})
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of all nodes that opening a document makes."""
+    ids: list[str] = []
+    make = flattening.Drawn
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        node = make(*args, **kwargs)
+        ids.append(node.id)
+        return node
+
+    monkeypatch.setattr(flattening, "Drawn", counted)
+    return ids
+
+
+@pytest.mark.parametrize("depth", [14, 31])
+def test_subgraphs_that_open_to_too_many_nodes_are_refused_while_they_open(
+    made: list[str], depth: int
+) -> None:
+    with pytest.raises(GraphTooLarge, match="at most 5,000 nodes after its subgraphs are opened"):
+        convert(nested(depth), workflow_nodes_registry.registry())
+    assert len(made) < 3 * 5_000
+
+
+def test_a_subgraph_that_contains_itself_is_refused_at_once(made: list[str]) -> None:
+    inside = [defined("a", drawn(1, "b"), drawn(2, "b")), defined("b", drawn(1, "a"), drawn(2, "a"))]
+    for kind, definitions in (("a", [defined("a", drawn(1, "a"))]), ("b", inside)):
+        with pytest.raises(BadSubgraph, match=f"The subgraph '{kind}' contains itself"):
+            convert(
+                sheet(drawn(1, kind), definitions={"subgraphs": definitions}),
+                workflow_nodes_registry.registry(),
+            )
+    assert len(made) < 20
+
+
+def test_subgraphs_nested_deeper_than_32_are_refused() -> None:
+    assert len(convert(nested(31, each=1), workflow_nodes_registry.registry()).graph) == 1
+    with pytest.raises(BadSubgraph, match="at most 32 deep"):
+        convert(nested(32, each=1), workflow_nodes_registry.registry())
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        drawn(0, "PrimitiveString", ["x" * 10_000]),
+        drawn(0, "PrimitiveString", ["x"], title="t" * 10_000),
+        drawn(0, "PrimitiveString", ["x"], inputs=[("n" * 10_000, "*", None)]),
+        drawn(0, "k" * 10_000, ["x"]),
+        drawn(0, "PrimitiveString", ["x"], properties={"models": [{"url": "u" * 10_000}]}),
+    ],
+    ids=["value", "title", "name", "class", "model"],
+)
+def test_text_is_counted_for_each_time_that_a_subgraph_is_opened(node: dict[str, Any]) -> None:
+    definitions = {"subgraphs": [defined("s", node)]}
+    hosts = [drawn(at, "s") for at in range(200)]
+    assert convert(sheet(*hosts[:50], definitions=definitions), workflow_nodes_registry.registry()).graph
+    with pytest.raises(GraphTooLarge, match="bytes of text"):
+        convert(sheet(*hosts, definitions=definitions), workflow_nodes_registry.registry())
+
+
+def test_links_of_a_definition_are_read_once_however_often_it_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Any] = []
+    links = flattening._links
+
+    def counted(graph: Any) -> Any:
+        read.append(graph)
+        return links(graph)
+
+    monkeypatch.setattr(flattening, "_links", counted)
+    many = [[at, 1, 0, 2, 0, "STRING"] for at in range(1000)]
+    definition = defined("s", drawn(1, "PrimitiveString", ["x"]), links=many)
+    document = sheet(*(drawn(at, "s") for at in range(500)), definitions={"subgraphs": [definition]})
+    assert len(convert(document, workflow_nodes_registry.registry()).graph) == 500
+    assert len(read) == 2
+
+
+def test_links_through_one_long_chain_of_reroutes_are_followed_once() -> None:
+    chain = [drawn(0, "PrimitiveString", ["x"], outputs=("STRING",))]
+    chain += [drawn(at, "Reroute", inputs=[("", "*", at)], outputs=("*",)) for at in range(1, 1001)]
+    links = [[at, at - 1, 0, at, 0, "*"] for at in range(1, 1001)]
+    links += [[2000 + at, 1000, 0, 2000 + at, 0, "*"] for at in range(1000)]
+    shown = [drawn(2000 + at, "PreviewAny", inputs=[("source", "*", 2000 + at)]) for at in range(1000)]
+    document = sheet(*chain, *shown, links=links)
+    graph = convert(document, workflow_nodes_registry.registry()).graph
+    assert {tuple(graph[str(2000 + at)]["inputs"]["source"]) for at in range(1000)} == {("0", 0)}
+    for at, node_ in enumerate(shown):
+        node_["inputs"][0]["type"] = f"T{at}"
+    with pytest.raises(GraphTooLarge, match="at most 100,000 reroutes"):
+        convert(document, workflow_nodes_registry.registry())
+
+
+def test_a_circle_of_reroutes_leads_to_nothing() -> None:
+    document = sheet(
+        drawn(1, "Reroute", inputs=[("", "*", 2)], outputs=("*",)),
+        drawn(2, "Reroute", inputs=[("", "*", 1)], outputs=("*",)),
+        drawn(3, "PreviewAny", inputs=[("source", "*", 3)]),
+        links=[(1, 1, 0, 2, 0, "*"), (2, 2, 0, 1, 0, "*"), (3, 2, 0, 3, 0, "*")],
+    )
+    assert inputs(document) == {"3": {}}

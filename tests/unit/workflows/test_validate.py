@@ -1,0 +1,253 @@
+"""The check of a graph: ComfyUI's errors, all at once."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+from sixfold.core.workflows import object_info
+from sixfold.core.workflows.validate import Verdict, validate
+from sixfold.engines.workflow_nodes import registry
+from tests.unit.workflows import corpus
+from tests.unit.workflows.effort import lines_run
+from tests.unit.workflows.tiny_graphs import CLASSES, node
+
+
+def check(graph: Any, **facts: Any) -> Verdict:
+    return validate(graph, CLASSES, **facts)
+
+
+def shown(graph: dict[str, Any]) -> dict[str, Any]:
+    return {**graph, "out": node("Show", value=["1", 0])}
+
+
+def errors(graph: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(each["node_id"], each["type"]) for each in check(graph).errors]
+
+
+def test_a_graph_is_made_ready_in_the_order_of_what_it_needs() -> None:
+    verdict = check(
+        {
+            "3": node("Show", value=["2", 0]),
+            "2": node("Add", a=["1", 0], b="7"),
+            "1": node("Number", value=4.9),
+        }
+    )
+    assert verdict.valid
+    assert list(verdict.nodes) == ["1", "2", "3"]
+    assert verdict.nodes["1"].values == {"value": 4}
+    assert verdict.nodes["2"].values == {"b": 7}
+    assert verdict.nodes["2"].links == {"a": ("1", 0)}
+
+
+@pytest.mark.parametrize(
+    ("one", "kind", "message"),
+    [
+        (node("Number", value="x"), "invalid_input_type", "Failed to convert an input value to a INT value"),
+        (node("Number", value=-1), "value_smaller_than_min", "Value -1 smaller than min of 0"),
+        (node("Number", value=101), "value_bigger_than_max", "Value 101 bigger than max of 100"),
+        (node("Number"), "required_input_missing", "Required input is missing"),
+        (node("Mode", mode="quik", size=1), "value_not_in_list", "Value not in list"),
+        (
+            node("Add", a=["9", 0]),
+            "bad_linked_input",
+            "Bad linked input, must be a length-2 list of [node_id, slot_index]",
+        ),
+        (
+            node("Add", a=[1, 2, 3]),
+            "bad_linked_input",
+            "Bad linked input, must be a length-2 list of [node_id, slot_index]",
+        ),
+        (node("Add", a=["t", 0]), "return_type_mismatch", "Return type mismatch between linked nodes"),
+        (
+            node("Add", a=["t", 4]),
+            "bad_linked_input",
+            "Bad linked input, must be a length-2 list of [node_id, slot_index]",
+        ),
+    ],
+)
+def test_each_fault_has_comfyuis_type_and_words(one: dict[str, Any], kind: str, message: str) -> None:
+    verdict = check(shown({"1": one, "t": node("Text", value="x")}))
+    told = verdict.node_errors["1"]
+    assert [(each["type"], each["message"]) for each in told["errors"]] == [(kind, message)]
+    assert told["dependent_outputs"] == ["out"]
+    assert told["class_type"] == one["class_type"]
+    assert verdict.error is not None
+    assert verdict.error["type"] == "prompt_outputs_failed_validation"
+    assert verdict.error["details"].startswith(f"{message}: ")
+
+
+def test_a_choice_that_is_nearly_right_is_told() -> None:
+    found = check(shown({"1": node("Mode", mode="thoro", size=1)})).node_errors["1"]["errors"][0]
+    assert found["details"] == "mode: 'thoro' not in ['quick', 'thorough', 'careful']"
+    assert found["extra_info"]["nearest"] == "thorough"
+    assert found["extra_info"]["input_config"] == [["quick", "thorough", "careful"], {}]
+
+
+def test_every_error_comes_at_once() -> None:
+    graph = shown({"1": node("Add", a=["2", 0], b="x"), "2": node("Mode", mode="no", size=9)})
+    assert errors(graph) == [
+        ("1", "return_type_mismatch"),
+        ("1", "invalid_input_type"),
+        ("2", "value_not_in_list"),
+        ("2", "value_bigger_than_max"),
+    ]
+
+
+def test_only_what_an_output_needs_is_looked_at() -> None:
+    verdict = check({**shown({"1": node("Number", value=1)}), "lost": node("Number", value=-5)})
+    assert verdict.valid
+    assert set(verdict.nodes) == {"1", "out"}
+
+
+def test_inputs_that_no_schema_has_are_left_out() -> None:
+    verdict = check(shown({"1": node("Number", value=1, upload="image", other=["nobody", 3])}))
+    assert verdict.valid
+    assert verdict.nodes["1"].values == {"value": 1}
+    assert verdict.nodes["1"].links == {}
+
+
+def test_a_good_output_runs_beside_a_bad_one() -> None:
+    verdict = check({**shown({"1": node("Number", value=1)}), "bad": node("Show")})
+    assert (verdict.error, verdict.outputs, set(verdict.nodes)) == (None, ("out",), {"1", "out"})
+    assert not verdict.valid
+    assert set(verdict.node_errors) == {"bad"}
+
+
+def test_a_list_that_is_a_value_is_unwrapped() -> None:
+    verdict = check({"1": node("Show", value={"__value__": [1, 2]})})
+    assert verdict.nodes["1"].values == {"value": [1, 2]}
+
+
+def test_types_of_several_fit_where_they_have_one_in_common() -> None:
+    assert check(shown({"1": node("Either", value=["2", 0]), "2": node("Number", value=1)})).valid
+    assert errors(shown({"1": node("Either", value=["2", 0]), "2": node("Text", value="")})) == [
+        ("1", "return_type_mismatch")
+    ]
+
+
+def test_a_circle_is_told_with_its_path() -> None:
+    graph = shown({"1": node("Add", a=["2", 0]), "2": node("Add", a=["3", 0]), "3": node("Add", a=["1", 0])})
+    [found] = check(graph).errors
+    assert found["type"] == "dependency_cycle"
+    assert found["extra_info"]["cycle"] == ["1", "2", "3", "1"]
+
+
+def test_all_unknown_classes_are_told_together() -> None:
+    graph = shown({"1": node("Numbr", value=1), "2": node("Numbr"), "3": node("Nobody")})
+    verdict = check(graph)
+    assert verdict.missing_classes == {"Numbr": ("1", "2"), "Nobody": ("3",)}
+    assert verdict.error is not None
+    assert verdict.error["message"] == "Cannot execute because node Numbr does not exist."
+    assert [each["nearest"] for each in verdict.error["extra_info"]["missing"]] == ["Number", ""]
+
+
+@pytest.mark.parametrize(
+    ("graph", "kind"),
+    [
+        ({}, "prompt_no_outputs"),
+        ([], "no_prompt"),
+        ({"1": {"inputs": {}}}, "invalid_prompt"),
+        ({"1": []}, "invalid_prompt"),
+        ({"1": node("Number", value=1)}, "prompt_no_outputs"),
+    ],
+)
+def test_what_is_no_graph_is_one_error(graph: Any, kind: str) -> None:
+    verdict = check(graph)
+    assert verdict.error is not None
+    assert verdict.error["type"] == kind
+    assert not verdict.valid
+
+
+def test_a_model_that_is_not_installed_is_told_and_only_refused_on_demand() -> None:
+    graph = shown({"1": node("Loader", name="here.ckpt")})
+    missing = ({"file": "here.ckpt", "folder": "checkpoints", "node_id": "1", "input": "name"},)
+    assert check(graph).valid
+    assert check(graph).missing_models == missing
+    assert check(graph, installed={"checkpoints": ["here.ckpt"]}).missing_models == ()
+    strict = check(graph, strict_models=True)
+    assert strict.node_errors["1"]["errors"][0]["type"] == "value_not_in_list"
+
+
+def test_only_the_outputs_that_are_wanted_run() -> None:
+    graph = {**shown({"1": node("Number", value=1)}), "2": node("Show", value=2)}
+    assert check(graph, targets={"2"}).outputs == ("2",)
+
+
+def test_a_chain_of_twenty_thousand_is_no_depth() -> None:
+    graph = {"0": node("Number", value=1)}
+    graph.update({str(at): node("Add", a=[str(at - 1), 0]) for at in range(1, 20_000)})
+    assert len(check({**graph, "out": node("Show", value=["19999", 0])}).nodes) == 20_001
+
+
+@corpus.here
+def test_schemas_of_a_server_are_read_and_written_alike() -> None:
+    for spec in corpus.schemas():
+        again = object_info.read({spec.class_type: object_info.entry(spec)})[spec.class_type]
+        assert again.inputs == spec.inputs
+        assert [output.type for output in again.outputs] == [output.type for output in spec.outputs]
+
+
+@corpus.here
+def test_true_graphs_of_other_people_are_valid_but_for_their_files() -> None:
+    checked = 0
+    for path in corpus.GRAPHS:
+        graph = corpus.load(path)
+        if any(
+            node.get("class_type") not in corpus.schemas()
+            for node in graph.values()
+            if isinstance(node, dict)
+        ):
+            continue
+        verdict = validate(graph, corpus.schemas())
+        kinds = {each["type"] for each in verdict.errors} - {"value_not_in_list", "required_input_missing"}
+        assert not kinds, (path.name, verdict.errors)
+        checked += 1
+    assert checked >= 50
+
+
+def fan(count: int, broken: str = "") -> dict[str, Any]:
+    """A chain of additions of which each output needs all; `broken` is the value of one input."""
+    graph = {"0": node("Number", value=1)}
+    graph |= {str(at): node("Add", a=[str(at - 1), 0], b=broken or 1) for at in range(1, count)}
+    return {**graph, **{f"out{at}": node("Show", value=[str(count - 1), 0]) for at in range(count)}}
+
+
+@pytest.mark.parametrize("broken", ["", "nothing"])
+def test_work_grows_with_the_nodes_however_many_outputs_need_them(broken: str) -> None:
+    one, four = (lines_run(functools.partial(validate, fan(size, broken), CLASSES)) for size in (100, 400))
+    assert four < 5 * one
+
+
+def test_a_broken_node_names_the_first_outputs_that_need_it() -> None:
+    verdict = validate(fan(30, "nothing"), CLASSES)
+    assert verdict.error is not None
+    assert verdict.node_errors["1"]["dependent_outputs"] == [f"out{at}" for at in range(16)]
+    assert set(verdict.node_errors) == {str(at) for at in range(1, 30)}
+
+
+def test_only_so_many_errors_of_a_graph_are_described() -> None:
+    graph = {str(at): node("Mode", mode=f"mode {at}", size=9) for at in range(800)}
+    graph |= {f"out{at}": node("Show", value=[str(at), 0]) for at in range(800)}
+    kinds = [each["type"] for each in validate(graph, CLASSES).errors]
+    assert kinds.count("more_errors") == 300
+    assert len(kinds) - kinds.count("more_errors") == 1000
+    assert kinds[-1] == "more_errors"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-Infinity"])
+def test_no_class_takes_a_number_that_is_not_finite(number: str) -> None:
+    places = [
+        (spec.class_type, each.name)
+        for spec in registry.registry()
+        for each in spec.inputs
+        if each.type == "FLOAT" and spec.outputs
+    ]
+    for kind, name in places:
+        graph = {"1": node(kind, **{name: number}), "2": node("PreviewAny", source=["1", 0])}
+        told = validate(graph, registry.registry()).node_errors["1"]["errors"]
+        kinds = {each["extra_info"].get("input_name"): each["type"] for each in told}
+        assert kinds[name] == "value_not_finite", (kind, name)
+    assert len(places) > 50

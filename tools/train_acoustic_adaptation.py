@@ -1,0 +1,227 @@
+"""Learn `src/sixfold/engines/speech/ears.npz`: PocketSphinx's means, moved to our own English voices.
+
+.venv/bin/python -m tools.train_acoustic_adaptation [--sentences N]      N of each voice, about two minutes of work for 60
+
+Sentences of our own documentation are spoken, aligned with their texts, and the means adapted: first by
+linear transforms of five classes of sounds (MLLR, Leggetter and Woodland 1995), then each by what it heard
+(MAP, Gauvain and Lee 1994). `python -m bench hearing` tells what came of it, with other sentences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import struct
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pocketsphinx import Decoder, get_model_path
+
+from bench import stt_accuracy
+from sixfold.engines.speech import acoustic_adaptation
+
+Values = NDArray[np.float64]
+
+MODEL = Path(get_model_path()) / "en-us" / "en-us"
+WORDS = Path(get_model_path()) / "en-us" / "cmudict-en-us.dict"
+OUT = Path(acoustic_adaptation.__file__).with_name("ears.npz")
+SOUNDS = [
+    "+NSN+",
+    "+SPN+",
+    "AA",
+    "AE",
+    "AH",
+    "AO",
+    "AW",
+    "AY",
+    "B",
+    "CH",
+    "D",
+    "DH",
+    "EH",
+    "ER",
+    "EY",
+    "F",
+    "G",
+    "HH",
+    "IH",
+    "IY",
+    "JH",
+    "K",
+    "L",
+    "M",
+    "N",
+    "NG",
+    "OW",
+    "OY",
+    "P",
+    "R",
+    "S",
+    "SH",
+    "SIL",
+    "T",
+    "TH",
+    "UH",
+    "UW",
+    "V",
+    "W",
+    "Y",
+    "Z",
+    "ZH",
+]  # in the order of the model
+CLASSES = (
+    "AA AE AH AO AW AY EH ER EY IH IY OW OY UH UW",
+    "L M N NG R W Y",
+    "B D G P T K",
+    "CH DH F HH JH S SH TH V Z ZH",
+    "SIL +NSN+ +SPN+",
+)
+INERTIA = 3.0  # frames that a mean counts for before it is moved
+_BASE = 0.1024  # of the logarithms in `sendump`: 1024 × ln 1.0001
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Frames × stream × part of one state: its sound's place, and its mixture."""
+
+    sound: int
+    state: int
+    frames: Values
+
+
+def texts(count: int) -> list[str]:
+    """Sentences of our documentation that the dictionary has all words of."""
+    known = {line.split(" ", 1)[0] for line in WORDS.read_text("utf-8").splitlines()}
+    found: set[str] = set()
+    for page in sorted(Path("docs").rglob("*.md")):
+        prose = re.sub(r"```.*?```", " ", page.read_text("utf-8"), flags=re.DOTALL)
+        for sentence in re.split(r"(?<=[.;:?])\s+|\n\n", prose):
+            said = stt_accuracy.words(sentence)
+            if not re.search(r"[^A-Za-z\s,.'?;:-]", sentence) and 6 <= len(said) <= 16 and known >= set(said):
+                found.add(" ".join(said))
+    ordered = sorted(found)
+    random.Random(5).shuffle(ordered)  # noqa: S311  # a draw, no secret
+    return ordered[:count]
+
+
+def aligned(sentences: Sequence[str], voices: Sequence[str]) -> Iterator[Stretch]:
+    """Every state of every sentence that could be aligned; each voice has sentences of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        decoder: Any = Decoder(samprate=16_000, loglevel="FATAL", lm=None, mfclogdir=folder)
+        for number, sentence in enumerate(sentences):
+            wave = stt_accuracy.spoken(sentence, voices[number % len(voices)])
+            samples = np.rint(wave * 32_767).astype("<i2").tobytes()
+            decoder.reinit_feat()
+            try:
+                decoder.set_align_text(sentence)
+                _listen(decoder, samples)
+                decoder.set_alignment()
+                _listen(decoder, samples)
+            except RuntimeError:
+                continue  # it was not heard to its end
+            finally:
+                logs = sorted(Path(folder).iterdir())
+                frames = _frames(logs[0].read_bytes())
+                for log in logs:
+                    log.unlink()
+            states = (
+                (phone.name, state) for word in decoder.get_alignment() for phone in word for state in phone
+            )
+            for sound, state in states:
+                part = frames[state.start : state.start + state.duration]
+                yield Stretch(SOUNDS.index(sound), int(state.name), part)
+
+
+def _listen(decoder: Any, samples: bytes) -> None:
+    decoder.start_utt()
+    decoder.process_raw(samples, full_utt=True)
+    decoder.end_utt()
+
+
+def _frames(raw: bytes) -> Values:
+    """Cepstra as the recogniser logged them, less their mean, with their first and second differences."""
+    big = struct.unpack_from(">i", raw)[0] == (len(raw) - 4) // 4
+    cepstra = np.frombuffer(raw, ">f4" if big else "<f4", offset=4).reshape(-1, 13).astype(float)
+    cepstra = cepstra - cepstra.mean(0)
+    last = len(cepstra) - 1
+
+    def at(step: int) -> Values:
+        return cepstra[np.clip(np.arange(last + 1) + step, 0, last)]
+
+    return np.stack([cepstra, at(2) - at(-2), (at(3) - at(-1)) - (at(1) - at(-3))], 1)
+
+
+class Adapting:
+    """Means on their way from the model's to the voices'."""
+
+    def __init__(self, heard: Sequence[Stretch]) -> None:
+        self._heard = heard
+        self._variances = acoustic_adaptation.variances(MODEL).astype(float)
+        self._norms = 0.5 * np.log(self._variances).sum(-1)
+        raw = (MODEL / "sendump").read_bytes()
+        states = len(raw) // (3 * 128)
+        packed = np.frombuffer(raw, np.uint8, offset=len(raw) - 3 * 128 * states)
+        self._weights = -_BASE * packed.reshape(3, 128, states).astype(np.float32)
+        self.means = acoustic_adaptation.means(MODEL).astype(float)
+
+    def share(self) -> tuple[Values, Values]:
+        """How many frames each density has, and their sum."""
+        counts, sums = np.zeros(self.means.shape[:3]), np.zeros(self.means.shape)
+        for part in self._heard:
+            for stream in range(3):
+                place, frames = (part.sound, stream), part.frames[:, stream]
+                away = ((frames[:, None] - self.means[place]) ** 2 / self._variances[place]).sum(-1)
+                score = self._weights[stream, :, part.state] - 0.5 * away - self._norms[place]
+                shares = np.exp(score - score.max(1, keepdims=True))
+                shares /= shares.sum(1, keepdims=True)
+                counts[place] += shares.sum(0)
+                sums[place] += shares.T @ frames
+        return counts, sums
+
+    def transform(self) -> None:
+        """One linear transform of the means for every class of sounds and stream."""
+        counts, sums = self.share()
+        before = self.means.copy()
+        for names in CLASSES:
+            chosen = [SOUNDS.index(name) for name in names.split()]
+            for stream in range(3):
+                given = before[chosen, stream].reshape(-1, 13)
+                given = np.concatenate([np.ones((len(given), 1)), given], 1)
+                frames = counts[chosen, stream].reshape(-1)
+                for part in range(13):
+                    spread = self._variances[chosen, stream, :, part].reshape(-1)
+                    left = (given * (frames / spread)[:, None]).T @ given
+                    right = given.T @ (sums[chosen, stream, :, part].reshape(-1) / spread)
+                    row = np.linalg.solve(left + 1e-6 * np.trace(left) / 14 * np.eye(14), right)
+                    self.means[chosen, stream, :, part] = (given @ row).reshape(len(chosen), 128)
+
+    def settle(self) -> None:
+        """Every mean where its frames are, as far as it has any."""
+        prior = self.means
+        for _ in range(2):
+            counts, sums = self.share()
+            self.means = (INERTIA * prior + sums) / (INERTIA + counts)[..., None]
+
+
+def main() -> None:
+    """Learn, and keep."""
+    parser = argparse.ArgumentParser(
+        prog="tools.train_acoustic_adaptation", description="Adapt the recogniser to our own voices."
+    )
+    parser.add_argument("--sentences", type=int, default=60, help="of each voice")
+    options = parser.parse_args()
+    found = Adapting(list(aligned(texts(options.sentences * len(stt_accuracy.VOICES)), stt_accuracy.VOICES)))
+    found.transform()
+    found.settle()
+    np.savez_compressed(OUT, moves=acoustic_adaptation.steps(MODEL, found.means))
+    print(f"{OUT.name}: {OUT.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()
