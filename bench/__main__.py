@@ -10,9 +10,9 @@ from bench.reporting import markdown
 
 NAMES = (
     "ledger",
-    "pipeline",
+    "job_overhead",
     "worker",
-    "objects",
+    "object_store",
     "scene",
     "video",
     "render",
@@ -32,10 +32,10 @@ NAMES = (
     "sessions",
     "gateway",
     "queues",
-    "cold",
+    "startup",
     "forecast",
     "graphs",
-    "hearing",
+    "stt_accuracy",
 )
 PAGE = Path("docs/reference/performance.md")
 HEAD = """# Performance

@@ -2,7 +2,7 @@
 
     make bench ARGS=--write && .venv/bin/python -m bench.comparison_table
 
-bench/beside.toml names the rows. What was not measured is a dash, and no ratio is told of it.
+bench/comparison_table.toml names the rows. What was not measured is a dash, and no ratio is told of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.__main__ import PAGE
 
-FIGURES = Path(__file__).with_name("beside.toml")
+FIGURES = Path(__file__).with_name("comparison_table.toml")
 HEAD = "| | Sixfold | beside | | ours against theirs |\n|---|---:|---|---:|---:|"
 _ROW = re.compile(r"^\| (?P<name>[^|]+?) \| (?P<median>[\d,.]+) \|[^|]*\| (?P<unit>[^|]*?) \|", re.MULTILINE)
 _LEAST = 0.01  # what the page shows as 0.00 is no figure

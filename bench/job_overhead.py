@@ -1,6 +1,6 @@
 """What the road adds to an engine's own time: a trivial engine in a worker process, every job durable.
 
-.venv/bin/python -m bench pipeline
+.venv/bin/python -m bench job_overhead
 """
 
 from __future__ import annotations

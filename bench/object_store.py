@@ -1,6 +1,6 @@
 """What an object store costs beside plain files: put and get of one megabyte on both, in one run.
 
-.venv/bin/python -m bench objects
+.venv/bin/python -m bench object_store
 
 The store is moto on this machine, a Python program: the rows show what Sixfold adds to it, not what a cloud
 takes. The same bytes with obstore alone, without Sixfold's cache, checks and names, stand beside as the peer.

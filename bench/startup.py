@@ -1,6 +1,6 @@
 """From nothing to a first answer, back to nothing, and up again after a kill −9.
 
-.venv/bin/python -m bench cold
+.venv/bin/python -m bench startup
 
 A cold start is a worker asked for and its first trivial run answered, for each driver: a thread, a forked
 process, a container under Podman (as root, with runc), an actor on a Ray cluster on loopback; what is not

@@ -1,6 +1,6 @@
 """Words that the embedded recogniser gets wrong, of everyday sentences that our own English voices say.
 
-.venv/bin/python -m bench hearing [EARS_SENTENCES=N]
+.venv/bin/python -m bench stt_accuracy [EARS_SENTENCES=N]
 
 With the model as it is in PocketSphinx's package, with the one moved to the voices, and with the choice
 between the two that the engine makes. None of the sentences was used in moving it.

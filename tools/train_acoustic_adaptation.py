@@ -4,7 +4,7 @@
 
 Sentences of our own documentation are spoken, aligned with their texts, and the means adapted: first by
 linear transforms of five classes of sounds (MLLR, Leggetter and Woodland 1995), then each by what it heard
-(MAP, Gauvain and Lee 1994). `python -m bench hearing` tells what came of it, with other sentences.
+(MAP, Gauvain and Lee 1994). `python -m bench stt_accuracy` tells what came of it, with other sentences.
 """
 
 from __future__ import annotations

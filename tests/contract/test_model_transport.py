@@ -181,9 +181,9 @@ def test_the_next_client_serves_where_the_first_is_not_installed(monkeypatch: py
     imported = transports.importlib.import_module
 
     def without(name: str) -> object:
-        if name.endswith("over_pyreqwest"):
+        if name.endswith("transports.pyreqwest"):
             raise ModuleNotFoundError("No module named 'pyreqwest'", name="pyreqwest")
         return imported(name)
 
     monkeypatch.setattr(transports.importlib, "import_module", without)
-    assert type(transports.open_client(1, 1)).__module__.endswith("over_aiohttp")
+    assert type(transports.open_client(1, 1)).__module__.endswith("transports.aiohttp")

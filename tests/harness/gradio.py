@@ -24,7 +24,7 @@ print(*map(sysconfig.get_path, ("stdlib", "platlib")), sys._base_executable, sys
 _LEFT_OUT = re.compile(  # what no application starts with: a small image is a fast one
     r"tests?|idlelib|ensurepip|tkinter|pip|setuptools|site-packages|config-3.*|node|(media_)?assets|hf_xet"
 )
-APPLICATION = Path(__file__).parent / "fakes" / "gradio_space" / "app.py"
+APPLICATION = Path(__file__).parents[1] / "fakes" / "gradio_space" / "app.py"
 
 
 def interpreter(version: str) -> Path:

@@ -62,7 +62,7 @@ class Podman:
 
     def make(self) -> None:
         """The probe's image: one program, and nothing else; no build, which may go on without end."""
-        source, compiled = Path(__file__).parent / "fakes" / "cog.c", self._folder / "cog"
+        source, compiled = Path(__file__).parents[1] / "fakes" / "cog.c", self._folder / "cog"
         done = processes.ran(["gcc", "-static", "-Os", "-w", str(source), "-o", str(compiled)])
         assert done.returncode == 0, done.stderr
         packed = self._folder / "image.tar"

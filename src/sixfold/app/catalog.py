@@ -27,7 +27,7 @@ from sixfold.net.clients import Clients
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 
-_DATA = Path(__file__).parent / "data"
+_DATA = Path(__file__).parents[1] / "data"
 
 
 def read_toml(name: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from sixfold.engines.providers.comfyui.workflows import ComfyWorkflows
 from sixfold.net.clients import Clients
 from sixfold.settings import Settings
 
-_SPACES = Path(__file__).parent / "data" / "spaces"
+_SPACES = Path(__file__).parents[1] / "data" / "spaces"
 _EXAMPLES = (".png", ".wav")
 
 

@@ -216,7 +216,7 @@ def _memory(commands: Group) -> None:
 
 
 def _inspect(commands: Group) -> None:
-    parser = _asking(commands, "inspect", "origin:inspect", "show what a file says of its origin")
+    parser = _asking(commands, "inspect", "inspect_file:inspect", "show what a file says of its origin")
     parser.add_argument("file", metavar="FILE", help="a picture, film, sound or 3D file")
 
 
@@ -257,20 +257,22 @@ def _account(commands: Group) -> None:
     password.add_argument(
         "--stdin", action="store_true", help="read it from standard input instead of asking"
     )
-    take = _asking(group, "export", "leaving:take_out", "write all that belongs to an account into one zip")
+    take = _asking(
+        group, "export", "account_data:take_out", "write all that belongs to an account into one zip"
+    )
     take.add_argument("email", metavar="EMAIL")
     take.add_argument("file", metavar="FILE")
     delete = _asking(
         group,
         "delete",
-        "leaving:delete",
+        "account_data:delete",
         "close an account and erase all that belongs to it",
         "Its keys end at once; until it is erased `account keep` brings it back. The ledger stays, nameless.",
     )
     delete.add_argument("email", metavar="EMAIL")
     delete.add_argument("--now", action="store_true", help="wait no days: erase it at once")
     delete.add_argument("--yes", action="store_true", help="do not ask")
-    stay = _asking(group, "keep", "leaving:keep", "keep an account that was closed")
+    stay = _asking(group, "keep", "account_data:keep", "keep an account that was closed")
     stay.add_argument("email", metavar="EMAIL")
     link = _asking(group, "link", "accounts:link", "make a link that signs in once, within the hour")
     link.add_argument("email", metavar="EMAIL")
@@ -325,7 +327,7 @@ def _model(commands: Group) -> None:
     add = _asking(
         group,
         "add",
-        "model:add",
+        "model.commands:add",
         "make a Python file's function, or a container image, a model",
         "A file has one function with @sixfold.model; an image was built with Cog, and the server starts it.",
     )
@@ -333,11 +335,11 @@ def _model(commands: Group) -> None:
     add.add_argument("--name", metavar="NAME", help="what to call it (default: what it says itself)")
     add.add_argument("--hardware", metavar="ID", help="what its time is priced as (default: gpu-24gb-b)")
     _client(add)
-    _asking(group, "list", "model:list_", "list them, and what is wrong with a file")
+    _asking(group, "list", "model.commands:list_", "list them, and what is wrong with a file")
     logs = _asking(
         group,
         "logs",
-        "model_logs:logs",
+        "model.logs:logs",
         "show what a model printed, and how its runs ended",
         "With --json and --follow it is one object on each line.",
     )
@@ -347,7 +349,7 @@ def _model(commands: Group) -> None:
         "--limit", type=int, default=20, metavar="N", help="the last so many runs (default: 20)"
     )
     _client(logs)
-    remove = _asking(group, "remove", "model:remove", "take a model away")
+    remove = _asking(group, "remove", "model.commands:remove", "take a model away")
     remove.add_argument("name", metavar="NAME")
 
 
@@ -416,7 +418,7 @@ def _upkeep(commands: Group) -> None:
     )
     listing.add_argument("--all", action="store_true", help="list every engine and what it lacks")
     _weights(engines)
-    migrate = _asking(commands, "migrate", "upkeep:migrate", "bring the database to another schema")
+    migrate = _asking(commands, "migrate", "maintenance:migrate", "bring the database to another schema")
     migrate.add_argument("--to", type=int, metavar="N", help="this schema (default: the newest)")
     migrate.add_argument("--drop", action="store_true", help="going back, drop what the older schema lacks")
 
@@ -425,7 +427,7 @@ def _weights(engines: Group) -> None:
     add = _asking(
         engines,
         "add",
-        "weights:add",
+        "engines:add",
         "fetch weights, check every file, and try them with a first picture",
         "It goes on where it was interrupted. Only safetensors are taken.",
     )
@@ -437,7 +439,7 @@ def _weights(engines: Group) -> None:
     )
     add.add_argument("--name", metavar="NAME", help="what to call them here (default: the model's name)")
     add.add_argument("--no-check", dest="check", action="store_false", help="leave out the first picture")
-    remove = _asking(engines, "remove", "weights:remove", "delete weights that were added")
+    remove = _asking(engines, "remove", "engines:remove", "delete weights that were added")
     remove.add_argument("family", metavar="FAMILY")
     remove.add_argument("name", metavar="NAME", help="as `engines list` shows it")
 
@@ -446,7 +448,7 @@ def _backup(commands: Group) -> None:
     backup = _asking(
         commands,
         "backup",
-        "upkeep:backup",
+        "maintenance:backup",
         "write everything into one file, while the server runs",
         "server.key, local.key, sixfold.toml and providers' keys are not in it.",
     )
@@ -454,7 +456,7 @@ def _backup(commands: Group) -> None:
     restore = _asking(
         commands,
         "restore",
-        "upkeep:restore",
+        "maintenance:restore",
         "fill an empty data folder from a backup",
         "Nothing is visible in the folder until all of it is there and its hashes agree.",
     )

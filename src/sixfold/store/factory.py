@@ -22,24 +22,24 @@ def open_database(url: str, file: Path, clock: Clock | None = None) -> Database:
     PostgreSQL is asked when it is first used. Raises `InvalidSetting` without the extra `postgres`.
     """
     if is_postgres(url):
-        return _postgres("postgres").PostgresDatabase(url, clock=clock)
+        return _postgres("database").PostgresDatabase(url, clock=clock)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return SqliteDatabase(file, clock=clock)
 
 
 def open_snapshot(url: str, file: Path) -> AbstractContextManager[TableReader]:
     """Every table as it stands now, for a backup."""
-    return _postgres("postgres_tables").PostgresSnapshot(url) if is_postgres(url) else SqliteSnapshot(file)
+    return _postgres("admin").PostgresSnapshot(url) if is_postgres(url) else SqliteSnapshot(file)
 
 
 def open_loader(url: str, file: Path) -> Loader:
     """A new database that a backup fills."""
-    return _postgres("postgres_tables").PostgresLoader(url) if is_postgres(url) else SqliteLoader(file)
+    return _postgres("admin").PostgresLoader(url) if is_postgres(url) else SqliteLoader(file)
 
 
 def open_keeper(url: str, file: Path) -> Keeper:
     """Whoever looks after the schema and the health of a database that no server needs to run on."""
-    return _postgres("postgres_tables").PostgresKeeper(url) if is_postgres(url) else SqliteKeeper(file)
+    return _postgres("admin").PostgresKeeper(url) if is_postgres(url) else SqliteKeeper(file)
 
 
 def is_postgres(url: str) -> bool:
@@ -49,6 +49,6 @@ def is_postgres(url: str) -> bool:
 
 def _postgres(module: str) -> Any:
     try:
-        return importlib.import_module(f"sixfold.store.{module}")
+        return importlib.import_module(f"sixfold.store.postgres.{module}")
     except ModuleNotFoundError as error:
         raise InvalidSetting("postgresql:// needs the extra: pip install 'sixfold[postgres]'") from error

@@ -17,7 +17,7 @@ def add(group: Group, asking: Asking, client: Callable[[argparse.ArgumentParser]
 
 
 def _search(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "search", "memory:search", "find pages by a question or words")
+    parser = asking(group, "search", "memory.commands:search", "find pages by a question or words")
     parser.add_argument("query", nargs="+", metavar="WORD")
     parser.add_argument("--limit", type=int, default=10, metavar="N", help="how many results (default: 10)")
     parser.add_argument(
@@ -31,7 +31,9 @@ def _search(group: Group, asking: Asking) -> argparse.ArgumentParser:
 
 
 def _read(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "read", "memory:read", "print a page as a markdown file; with --json, all of it")
+    parser = asking(
+        group, "read", "memory.commands:read", "print a page as a markdown file; with --json, all of it"
+    )
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("--as-of", metavar="TIME", help="as it was then, as in 2026-11-20T09:00:00Z")
     return parser
@@ -41,7 +43,7 @@ def _write(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser = asking(
         group,
         "write",
-        "memory:write",
+        "memory.commands:write",
         "create a page from a file, or from standard input",
         "Front matter in it may set title, type, tags and collections.",
     )
@@ -57,7 +59,9 @@ def _write(group: Group, asking: Asking) -> argparse.ArgumentParser:
 
 
 def _edit(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "edit", "memory:edit", "change a part of a page", "One of these at a time.")
+    parser = asking(
+        group, "edit", "memory.commands:edit", "change a part of a page", "One of these at a time."
+    )
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("--append", metavar="TEXT", help="add a text at the end; - reads standard input")
     parser.add_argument("--prepend", metavar="TEXT", help="add a text at the beginning")
@@ -74,7 +78,7 @@ def _edit(group: Group, asking: Asking) -> argparse.ArgumentParser:
 
 
 def _tag(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "tag", "memory:tag", "add tags to a page, or show what it has")
+    parser = asking(group, "tag", "memory.commands:tag", "add tags to a page, or show what it has")
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("tags", nargs="*", metavar="TAG")
     parser.add_argument("--remove", action="append", default=[], metavar="TAG", help="take one off")
@@ -83,7 +87,7 @@ def _tag(group: Group, asking: Asking) -> argparse.ArgumentParser:
 
 
 def _link(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "link", "memory:link", "link a page with another, or show its links")
+    parser = asking(group, "link", "memory.commands:link", "link a page with another, or show its links")
     parser.add_argument("slug", metavar="SLUG")
     parser.add_argument("to", nargs="?", metavar="TO")
     parser.add_argument("--type", help="as in works_at (default: links_to)")
@@ -94,7 +98,7 @@ def _link(group: Group, asking: Asking) -> argparse.ArgumentParser:
 
 
 def _list(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "list", "memory:list_pages", "list pages by slug")
+    parser = asking(group, "list", "memory.commands:list_pages", "list pages by slug")
     parser.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="as in people/")
     parser.add_argument("--tag", help="only pages with this tag")
     parser.add_argument("--type", help="only pages of this type")
@@ -105,14 +109,14 @@ def _list(group: Group, asking: Asking) -> argparse.ArgumentParser:
 
 def _import(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser = asking(
-        group, "import", "memory:import_files", "take in a folder, a zip or a tar of markdown files"
+        group, "import", "memory.commands:import_files", "take in a folder, a zip or a tar of markdown files"
     )
     parser.add_argument("source", metavar="FILE")
     return parser
 
 
 def _export(group: Group, asking: Asking) -> argparse.ArgumentParser:
-    parser = asking(group, "export", "memory:export", "save every page in a zip of markdown files")
+    parser = asking(group, "export", "memory.commands:export", "save every page in a zip of markdown files")
     parser.add_argument("file", metavar="FILE")
     return parser
 
@@ -121,7 +125,7 @@ def _sync(group: Group, asking: Asking) -> argparse.ArgumentParser:
     parser = asking(
         group,
         "sync",
-        "memory:sync",
+        "memory.commands:sync",
         "keep a folder and the memory alike, both ways",
         "Where both have changed the same lines, the folder's text stays beside as NAME.conflict-HASH.md.",
     )

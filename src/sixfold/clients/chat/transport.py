@@ -17,7 +17,7 @@ from sixfold.core.gateway.ports import Stream
 MAX_ANSWER = 64 * 2**20
 USER_AGENT = f"Sixfold/{__version__}"
 HEADERS = {"X-Sixfold-Hop": "1"}
-PLAIN = "sockets"
+PLAIN = "asyncio_http"
 CLIENTS = ("pyreqwest", "aiohttp")  # the cheapest first
 
 
@@ -86,6 +86,6 @@ def open_client(
 
 
 def _over(name: str, connect_seconds: float, quiet_seconds: float) -> Transport:
-    module = importlib.import_module(f"sixfold.clients.chat.over_{name}")
+    module = importlib.import_module(f"sixfold.clients.chat.transports.{name}")
     transport: Transport = module.Client(connect_seconds, quiet_seconds)
     return transport
