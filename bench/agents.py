@@ -18,7 +18,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 from bench.reporting import Row, calibration, of_samples
-from sixfold.core.memory.models import Page
+from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.relation_extraction import extraction
 from sixfold.core.memory.relation_extraction import service as inference
 from tests.api.app_fixture import House, house
@@ -127,7 +127,7 @@ def reading() -> list[Row]:
     rows: list[Row] = []
     for size in (1_000, 5_000):
         text = "\n\n".join(parts)[:size]
-        page = Page("p", "a", "notes/x", "X", text, "note", (), (), 1, 0, 0, "bench")
+        page = MemoryPage("p", "a", "notes/x", "X", text, "note", (), (), 1, 0, 0, "bench")
         found = extraction.read(page, inference.table())  # compiles the patterns that it meets
         samples: list[float] = []
         for _ in range(READS):

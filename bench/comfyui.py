@@ -28,15 +28,15 @@ from websockets.asyncio.client import connect
 from bench.reporting import Row, calibration, of_samples
 from sixfold import settings
 from sixfold.app import catalog as app_catalog
-from sixfold.clients.comfyui.server import Server
+from sixfold.clients.comfyui.server import ComfyServer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.providers.comfyui import capabilities as comfyui_capabilities
 from sixfold.engines.providers.comfyui import image_graphs
-from sixfold.engines.providers.comfyui.capabilities import Stock
+from sixfold.engines.providers.comfyui.capabilities import InstalledModels
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
-from sixfold.engines.providers.comfyui.image_graphs import Plan, Wish
+from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageWish
 from tests.api.app_fixture import House, house
 
 TITLE = "In front of a ComfyUI"
@@ -72,11 +72,11 @@ class _Context:
         assert line
 
 
-def _plan(stock: Stock, seed: int) -> Plan:
-    return image_graphs.text_to_image(stock, Wish("a lake", "", SIDE, SIDE, seed))
+def _plan(stock: InstalledModels, seed: int) -> GraphBuilder:
+    return image_graphs.text_to_image(stock, ImageWish("a lake", "", SIDE, SIDE, seed))
 
 
-def _foreign(stock: Stock, seed: int) -> Plan:
+def _foreign(stock: InstalledModels, seed: int) -> GraphBuilder:
     """The same with a class that only the ComfyUI has."""
     plan = _plan(stock, seed)
     nodes = {name: dict(node) for name, node in plan.nodes.items()}
@@ -86,7 +86,7 @@ def _foreign(stock: Stock, seed: int) -> Plan:
     return replace(plan, nodes=nodes)
 
 
-def _through(home: House, stock: Stock) -> One:
+def _through(home: House, stock: InstalledModels) -> One:
     """The same client with a graph that Sixfold hands on: taken, held, run there, brought back, kept."""
 
     async def one(seed: int) -> None:
@@ -110,7 +110,7 @@ def _through(home: House, stock: Stock) -> One:
     return one
 
 
-async def _straight(client: httpx.AsyncClient, url: str, plan: Plan) -> None:
+async def _straight(client: httpx.AsyncClient, url: str, plan: GraphBuilder) -> None:
     """What a careful client of one's own does: socket, prompt, end, picture."""
     me = uuid.uuid4().hex
     async with connect(
@@ -131,7 +131,7 @@ async def _straight(client: httpx.AsyncClient, url: str, plan: Plan) -> None:
 
 
 def _by_engine(client: httpx.AsyncClient, url: str, format_: str) -> One:
-    engine = ComfyEngine(cast("Outside", _Outside(client)), url=url)
+    engine = ComfyEngine(cast("HostServices", _Outside(client)), url=url)
 
     async def one(seed: int) -> None:
         inputs = {"prompt": "a lake", "width": SIDE, "height": SIDE, "seed": seed, "format": format_}
@@ -156,7 +156,7 @@ async def _measure(url: str, folder: Path) -> list[Row]:
         httpx.AsyncClient(trust_env=False) as client,
         house(folder, app_catalog.models_document(), comfyui_url=url) as home,
     ):
-        stock = await comfyui_capabilities.read(Server(client, url))
+        stock = await comfyui_capabilities.read(ComfyServer(client, url))
         ways: dict[str, One] = {
             KNOWN: lambda seed: _straight(client, url, _plan(stock, seed)),
             "by the engine, PNG": _by_engine(client, url, "png"),

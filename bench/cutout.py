@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from bench.reporting import Row, calibration
-from sixfold.engines.video.matting.masks import Masks
+from sixfold.engines.video.matting.masks import MaskTracker
 from tests.corpora import moving
 from tests.corpora.composites import Stratum
 from tests.corpora.moving import Shot
@@ -38,7 +38,7 @@ class Found:
 
 def measured(seed: int, ground: Stratum, shot: Shot) -> Found:
     """One film, cut out as the engine does it."""
-    masks = Masks()
+    masks = MaskTracker()
     frames = list(moving.film(seed, ground, shot, FRAMES))
     for rgb, _ in frames[: masks.ahead]:
         masks.see(rgb)
@@ -58,7 +58,7 @@ def measured(seed: int, ground: Stratum, shot: Shot) -> Found:
 
 
 def _speed() -> Row:
-    masks = Masks()
+    masks = MaskTracker()
     frames = [rgb for rgb, _ in moving.film(FIRST_SEED, "textured", "standing", 13, _HD)]
     began = time.process_time()
     for rgb in frames:

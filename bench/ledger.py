@@ -17,14 +17,14 @@ from sixfold.core.database import Transaction
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
-from sixfold.core.predictions.repository import Lease, Success, Trace
+from sixfold.core.predictions.repository import RunLease, SuccessRecord, Trace
 from sixfold.store.sqlite.database import SqliteDatabase
 from tests.harness.pipeline import Options, road
 
 TITLE = "Ledger and queue on SQLite"
 GROUP = 256
-ENTRY = ledger.Entry("charge", "bench")
-LEASE = Lease("boot_bench", 30_000_000)
+ENTRY = ledger.LedgerEntry("charge", "bench")
+LEASE = RunLease("boot_bench", 30_000_000)
 
 
 def _spend(account_id: str) -> Transaction[None]:
@@ -67,7 +67,7 @@ async def _claims(folder: Path, total: int = 8_000) -> list[Row]:
             await asyncio.gather(
                 *(built.pipeline.submit(built.order(extras={"n": start + n})) for n in range(500))
             )
-        success = Success(Output(), "full", "1", Trace())
+        success = SuccessRecord(Output(), "full", "1", Trace())
         began = time.perf_counter()
         for _ in range(total // GROUP):
             claim = claims.claim("echo", LEASE, GROUP, warm=True)

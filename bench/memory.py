@@ -25,18 +25,18 @@ from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.memory import commands, folders, pages, slugs
-from sixfold.core.memory.commands import FREELY, Terms, Writer
+from sixfold.core.memory.commands import FREELY, PageWriter, WriteTerms
 from sixfold.core.memory.import_export import files as import_export_files
-from sixfold.core.memory.import_export.archives import File
-from sixfold.core.memory.import_export.files import Naming
+from sixfold.core.memory.import_export.archives import ArchiveMember
+from sixfold.core.memory.import_export.files import FileNaming
 from sixfold.core.memory.indexing import entries as index
-from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.models import Caller, Page
-from sixfold.core.memory.page_edits import Edit, Wanted
-from sixfold.core.memory.ports import Search
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.models import Caller, MemoryPage
+from sixfold.core.memory.page_edits import PageEdit, PageWrite
+from sixfold.core.memory.ports import SearchRequest
 from sixfold.core.memory.search.embedding import halved
-from sixfold.core.memory.search.index_cache import Shelf
-from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
 from tests.harness import backends, databases, postgres
 
@@ -116,17 +116,17 @@ def _fill(account_id: str, texts: Texts, numbers: Sequence[int]) -> Transaction[
     yield from index.put_many([(page, ()) for page in made])
 
 
-def _page(account_id: str, number: int, slug: str, title: str, body: str) -> Page:
+def _page(account_id: str, number: int, slug: str, title: str, body: str) -> MemoryPage:
     who = {"account_id": account_id, "created_by": "bench", "created_at": number, "updated_at": number}
     what = {"slug": slug, "title": title, "body": body, "type": "note", "tags": (), "collections": ()}
-    return Page(id=ids.new("page"), version=1, **who, **what)
+    return MemoryPage(id=ids.new("page"), version=1, **who, **what)
 
 
 async def _import(database: Database, caller: Caller, texts: Texts) -> float:
     """Pages a second of an import."""
-    writer, naming = Writer(caller, Limits()), Naming()
+    writer, naming = PageWriter(caller, MemoryLimits()), FileNaming()
     made = (texts.page(number) for number in range(IMPORTED))
-    files = [File(f"{slug}.md", f"# {title}\n\n{body}\n") for slug, title, body in made]
+    files = [ArchiveMember(f"{slug}.md", f"# {title}\n\n{body}\n") for slug, title, body in made]
     began = time.perf_counter()
     for start in range(0, len(files), import_export_files.BATCH_FILES):
         batch = files[start : start + import_export_files.BATCH_FILES]
@@ -135,13 +135,13 @@ async def _import(database: Database, caller: Caller, texts: Texts) -> float:
 
 
 async def _searches(
-    finder: Finder, caller: Caller, questions: Sequence[str], mode: str
+    finder: SearchService, caller: Caller, questions: Sequence[str], mode: str
 ) -> tuple[list[float], str]:
     """Seconds of each search, and what one takes of a processor: on a busy machine the two differ."""
     seconds: list[float] = []
     spent = time.process_time()
     for question in questions:
-        wanted = Search(question, mode=mode)  # pyright: ignore[reportArgumentType] # a mode by its name
+        wanted = SearchRequest(question, mode=mode)  # pyright: ignore[reportArgumentType] # a mode by its name
         began = time.perf_counter()
         await finder.search(caller, wanted)
         seconds.append(time.perf_counter() - began)
@@ -158,31 +158,35 @@ async def _tree(database: Database, caller: Caller) -> list[float]:
     return seconds
 
 
-async def _writes(database: Database, finder: Finder, caller: Caller) -> list[float]:
+async def _writes(database: Database, finder: SearchService, caller: Caller) -> list[float]:
     """From the call that writes a page to the search that has found it."""
     seconds: list[float] = []
-    writer = Writer(caller, Limits())
+    writer = PageWriter(caller, MemoryLimits())
     for _ in range(WRITES):
         word = f"needle{ids.new('page')[-16:]}x"
         began = time.perf_counter()
-        await database.write(commands.write(writer, Wanted(f"found/{word}", f"The {word} is here."), FREELY))
-        hits = (await finder.search(caller, Search(word))).hits
+        await database.write(
+            commands.write(writer, PageWrite(f"found/{word}", f"The {word} is here."), FREELY)
+        )
+        hits = (await finder.search(caller, SearchRequest(word))).hits
         seconds.append(time.perf_counter() - began)
         assert [hit.slug for hit in hits] == [f"found/{word}"]
     return seconds
 
 
-async def _edits(database: Database, finder: Finder, caller: Caller, texts: Texts) -> list[float]:
+async def _edits(database: Database, finder: SearchService, caller: Caller, texts: Texts) -> list[float]:
     """Many pages get a sentence more; gives how long each search behind some of them took."""
     seconds: list[float] = []
-    writer, draw = Writer(caller, Limits()), random.Random(4)  # noqa: S311  # the same edits everywhere
+    writer, draw = PageWriter(caller, MemoryLimits()), random.Random(4)  # noqa: S311  # the same edits everywhere
     for _ in range(0, EDITS, _AT_ONCE):
         numbers = draw.sample(range(PAGES), _AT_ONCE)
         edits = [(f"log/{number // 50}/{number:06d}", " ".join(texts.words(8))) for number in numbers]
-        changes = [commands.edit(writer, slug, Edit("append", more), Terms()) for slug, more in edits]
+        changes = [
+            commands.edit(writer, slug, PageEdit("append", more), WriteTerms()) for slug, more in edits
+        ]
         await asyncio.gather(*(database.write(change, durable=False) for change in changes))
         began = time.perf_counter()
-        await finder.search(caller, Search(" ".join(texts.words(6))))
+        await finder.search(caller, SearchRequest(" ".join(texts.words(6))))
         seconds.append(time.perf_counter() - began)
     return seconds
 
@@ -199,9 +203,9 @@ async def _on(back: str, folder: Path) -> list[Row]:
             await database.write(_fill(account.id, texts, numbers), durable=False)
         filled = (PAGES - IMPORTED) / (time.perf_counter() - began)
         questions = [" ".join(texts.words(6)) for _ in range(QUESTIONS)]
-        shelf = Shelf(database, PageIndex, 2**33)
-        finder = Finder(database, shelf)
-        await finder.search(caller, Search("first"))
+        shelf = IndexCache(database, PageIndex, 2**33)
+        finder = SearchService(database, shelf)
+        await finder.search(caller, SearchRequest("first"))
         started, taken = await _anew(back, folder, account.id)
         searched, cpu = await _searches(finder, caller, questions, "lexical")
         rows = [
@@ -245,20 +249,22 @@ def _alone(back: str, folder: Path, account_id: str) -> tuple[float, float]:
 
 async def _first(caller: Caller, back: str, folder: Path) -> tuple[float, float]:
     async with databases.on(back, folder) as database:
-        finder = Finder(database, Shelf(database, PageIndex, 2**33))
-        await finder.search(Caller("nobody", "bench"), Search("first"))  # imports what every search needs
+        finder = SearchService(database, IndexCache(database, PageIndex, 2**33))
+        await finder.search(
+            Caller("nobody", "bench"), SearchRequest("first")
+        )  # imports what every search needs
         gc.collect()
         before, began = _pss(), time.perf_counter()
-        await finder.search(caller, Search("first"))
+        await finder.search(caller, SearchRequest("first"))
         return time.perf_counter() - began, _pss() - before
 
 
 async def _meaning(database: Database, caller: Caller, questions: Sequence[str]) -> list[Row]:
     """Exact cosines with 100,000 vectors, on an index of its own."""
     model = Noise()
-    finder = Finder(database, Shelf(database, _with_vectors(model), 2**33), lambda: model)
+    finder = SearchService(database, IndexCache(database, _with_vectors(model), 2**33), lambda: model)
     await finder.look()
-    await finder.search(caller, Search("first"))
+    await finder.search(caller, SearchRequest("first"))
     seconds, cpu = await _searches(finder, caller, questions[:50], "hybrid")
     note = f"{cpu}; 100,000 vectors, the question's own not counted"
     return [of_samples("sqlite: search, words and meaning", seconds, "ms", note)]
@@ -271,7 +277,7 @@ def _with_vectors(model: Noise) -> type[PageIndex]:
     class Vectored(PageIndex):
         """An index that gives each page a vector as it comes."""
 
-        def put(self, page_id: str, entry: index.Entry) -> None:
+        def put(self, page_id: str, entry: index.IndexEntry) -> None:
             super().put(page_id, entry)
             self.embed(page_id, half)
 

@@ -20,10 +20,10 @@ import obstore
 from bench.reporting import Row, calibration, of_samples
 from sixfold.core.media.media import blob_key
 from sixfold.core.media.ports import BlobStore
-from sixfold.store.blob_cache import Bounds, Cache
-from sixfold.store.buckets import Access, Bucket, open_bucket
+from sixfold.store.blob_cache import BlobCache, CacheLimits
+from sixfold.store.buckets import Bucket, BucketAccess, open_bucket
 from sixfold.store.file_store import FileStore
-from sixfold.store.object_store import ObjectStore, Ways
+from sixfold.store.object_store import ObjectStore, RetryOptions
 
 TITLE = "Blobs on files and on S3"
 ROUNDS = 40
@@ -49,8 +49,8 @@ def compared(name: str, samples: list[float], peer: Row) -> Row:
 async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
     """Every row, in one run."""
     blobs = [os.urandom(SIZE) for _ in range(ROUNDS)]
-    warm = ObjectStore(bucket, _cache(folder / "warm"), Ways(by_content=True))
-    cold = ObjectStore(bucket, _cache(folder / "cold", 0), Ways(by_content=True))
+    warm = ObjectStore(bucket, _cache(folder / "warm"), RetryOptions(by_content=True))
+    cold = ObjectStore(bucket, _cache(folder / "cold", 0), RetryOptions(by_content=True))
 
     async def bare_put(data: bytes) -> None:
         await obstore.put_async(bucket, f"bare/{blob_key(data)}", data)
@@ -87,8 +87,8 @@ async def measure(folder: Path, files: BlobStore, bucket: Bucket) -> list[Row]:
     ]
 
 
-def _cache(folder: Path, size: int = 1 << 30) -> Cache:
-    return Cache(folder, Bounds(size, 60))
+def _cache(folder: Path, size: int = 1 << 30) -> BlobCache:
+    return BlobCache(folder, CacheLimits(size, 60))
 
 
 def rows() -> list[Row]:
@@ -96,7 +96,7 @@ def rows() -> list[Row]:
     from tests.harness import s3
 
     server = s3.server()
-    bucket = open_bucket(f"s3://{server.new_bucket()}/bench", Access(server.options))
+    bucket = open_bucket(f"s3://{server.new_bucket()}/bench", BucketAccess(server.options))
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as name:
         files = FileStore(Path(name) / "store")
         found = asyncio.run(measure(Path(name), files, bucket))

@@ -21,7 +21,7 @@ from sixfold.core.database import Database, Transaction
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
-from sixfold.core.predictions.repository import Success, Trace
+from sixfold.core.predictions.repository import SuccessRecord, Trace
 from sixfold.drivers.process import ProcessDriver
 from tests.harness import databases, postgres
 from tests.harness.pipeline import Options, road
@@ -78,7 +78,7 @@ async def _claims(folder: Path) -> float:
             await asyncio.gather(
                 *(built.pipeline.submit(built.order(extras={"n": start + n})) for n in range(count))
             )
-        success = Success(Output(), "full", "1", Trace())
+        success = SuccessRecord(Output(), "full", "1", Trace())
         began = time.perf_counter()
         for _ in range(CLAIMS // GROUP):
             claim = claims.claim("echo", LEASE, GROUP, warm=True)

@@ -17,8 +17,8 @@ from sixfold.core.accounts import accounts
 from sixfold.core.database import Database
 from sixfold.core.memory import pages
 from sixfold.core.memory.models import Caller
-from sixfold.core.memory.pages import Draft, Plan
-from sixfold.core.memory.ports import Mode, Search, Searcher
+from sixfold.core.memory.pages import PageDraft, PageWritePlan
+from sixfold.core.memory.ports import Mode, Searcher, SearchRequest
 from tests.corpora.wiki import wiki
 
 TUNING, UNSEEN = ("26", "30", "41"), ("42", "43")
@@ -134,7 +134,9 @@ async def remember(database: Database, corpus: Corpus) -> Caller:
     account = await database.write(accounts.create(f"{corpus.name}@example.com"))
     caller = Caller(account.id, "bench")
     plans = [
-        Plan(None, Draft(slug=note.slug, title=note.title, head="", body=note.body, type=note.type))
+        PageWritePlan(
+            None, PageDraft(slug=note.slug, title=note.title, head="", body=note.body, type=note.type)
+        )
         for note in corpus.notes
     ]
     for start in range(0, len(plans), 500):
@@ -146,7 +148,7 @@ def asking(searcher: Searcher, caller: Caller, mode: Mode = "auto") -> Ask:
     """How a memory is asked."""
 
     async def ask(question: str) -> Sequence[str]:
-        answer = await searcher.search(caller, Search(question, limit=DEPTH, mode=mode))
+        answer = await searcher.search(caller, SearchRequest(question, limit=DEPTH, mode=mode))
         return [hit.slug for hit in answer.hits]
 
     return ask

@@ -33,7 +33,7 @@ from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.matting import segmentation
 from sixfold.engines.video import encode
-from sixfold.engines.video.matting.masks import Masks
+from sixfold.engines.video.matting.masks import MaskTracker
 from sixfold.engines.video.timeline import sprites, text
 from sixfold.engines.video.timeline.engine import TimelineEngine
 
@@ -67,7 +67,9 @@ def films(folder: Path) -> None:
         frames = round(seconds * RATE)
         tone = 0.3 * np.sin(np.arange(round(seconds * 48_000)) / 48_000 * 2 * np.pi * 330)
         wave = np.repeat(tone[None], 2, axis=0).astype(np.float32)
-        with encode.Film(folder / f"{name}.mp4", HD, Fraction(RATE), encode.Sound.of(wave)) as film:
+        with encode.EncodedVideo(
+            folder / f"{name}.mp4", HD, Fraction(RATE), encode.EncodedSound.of(wave)
+        ) as film:
             for at in range(frames):
                 film.add(np.ascontiguousarray(board[at // 3 : at // 3 + 720, at : at + 1280]))
     disc = np.zeros((240, 240, 4), np.uint8)
@@ -210,7 +212,7 @@ def _flicker() -> list[Row]:
     still = np.full((360, 640, 3), (185, 190, 200), np.float32)
     cv2.circle(still, (320, 180), 110, (180, 60, 40), -1, cv2.LINE_AA)
     frames = [np.clip(still + rng.normal(0, 5, still.shape), 0, 255).astype(np.uint8) for _ in range(18)]
-    masks = Masks()
+    masks = MaskTracker()
     carried = [masks.alpha(frame) for frame in frames]
     alone = [segmentation.alpha(frame)[0] for frame in frames]
     found = [

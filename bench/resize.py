@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.reporting import Row, calibration, of_samples
 from sixfold.engines.image.resize import canvas
-from sixfold.engines.image.resize.plan import Plan, look, plan
+from sixfold.engines.image.resize.plan import ResizePlan, look, plan
 from tests.corpora import composites
 from tests.corpora.composites import Stratum
 
@@ -26,7 +26,7 @@ EACH, FIRST_SEED = 40, 70_000
 GROUNDS: tuple[Stratum, ...] = ("plain", "textured", "shadow")
 
 
-def kept(mask: np.ndarray, way: Plan, size: tuple[int, int]) -> float:
+def kept(mask: np.ndarray, way: ResizePlan, size: tuple[int, int]) -> float:
     """The share of a subject's mask that a plan keeps."""
     height, width = mask.shape
     left, top, right, bottom = way.box
@@ -41,12 +41,12 @@ def kept(mask: np.ndarray, way: Plan, size: tuple[int, int]) -> float:
     return min(1.0, float(shown.sum()) / (float(mask.sum()) * scale))
 
 
-def middle(source: tuple[int, int], size: tuple[int, int]) -> Plan:
+def middle(source: tuple[int, int], size: tuple[int, int]) -> ResizePlan:
     """The plan of whoever does not look."""
     change = size[0] / size[1] * source[1] / source[0]
     half = min(change, 1 / change) / 2
     span = (0.5 - half, 0.0, 0.5 + half, 1.0) if change < 1 else (0.0, 0.5 - half, 1.0, 0.5 + half)
-    return Plan("crop", span)
+    return ResizePlan("crop", span)
 
 
 def rows() -> list[Row]:

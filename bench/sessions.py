@@ -21,7 +21,7 @@ import cv2
 
 from bench.reporting import Row, calibration, of_samples
 from bench.sockets import Watcher, watch
-from sixfold.core.sessions.engine import Controls, Step
+from sixfold.core.sessions.engine import Controls, EngineStep
 from sixfold.engines.live.motion.engine import MotionEngine
 from sixfold.engines.live.world.engine import WorldEngine
 from tests.e2e import servers
@@ -37,7 +37,7 @@ def frames(prompt: str) -> list[float]:
     engine, state, taken = WorldEngine(), None, []
     for _ in range(FRAMES):
         began = time.perf_counter()
-        told = engine.step(Step("world-model", {"prompt": prompt}, state, Controls(("w",)), 30))
+        told = engine.step(EngineStep("world-model", {"prompt": prompt}, state, Controls(("w",)), 30))
         state = told.state
         taken.append(time.perf_counter() - began)
     return taken
@@ -48,7 +48,7 @@ def poses() -> list[float]:
     engine, state, taken = MotionEngine(), None, []
     for _ in range(400):
         began = time.perf_counter()
-        state = engine.step(Step("motion-model", {"prompt": "dance"}, state, Controls(), 20)).state
+        state = engine.step(EngineStep("motion-model", {"prompt": "dance"}, state, Controls(), 20)).state
         taken.append(time.perf_counter() - began)
     return taken
 

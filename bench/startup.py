@@ -25,10 +25,10 @@ import pytest
 from bench.reporting import Row, calibration, of_samples
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Task
-from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
-from sixfold.core.workers.ports import Completed, Driver, Reports, WorkerSpec
+from sixfold.core.predictions.states import PredictionState
+from sixfold.core.workers.ports import Driver, RunCompleted, RunReports, WorkerSpec
 from sixfold.drivers.container import ContainerDriver, open_engine
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
@@ -39,7 +39,7 @@ from tests.harness.pipeline import Options, Road, road
 TITLE = "Cold starts, idleness and kill −9"
 IDLE_SECONDS, JOBS = 1.0, 100
 _ENDED = ("succeeded", "failed")
-_QUIET = Reports(lambda _: None, lambda _: None)
+_QUIET = RunReports(lambda _: None, lambda _: None)
 _ECHO = '''from sixfold import model
 
 @model
@@ -58,7 +58,7 @@ async def starts(name: str, driver: Driver, spec: WorkerSpec, count: int, note: 
             worker = await driver.start(spec)
             outcome = await worker.run(Task(f"t{number}", "m", {"prompt": "x"}), _QUIET)
             taken.append(time.perf_counter() - began)
-            if not isinstance(outcome, Completed):
+            if not isinstance(outcome, RunCompleted):
                 raise SystemExit(f"{name}: {outcome}")
             await worker.kill()
     finally:
@@ -120,9 +120,9 @@ async def idle(folder: Path) -> Row:
 async def again(built: Road, prediction: Prediction, attempt: int) -> None:
     """Wait until a run is at this attempt."""
     async for event in built.pipeline.events(prediction):
-        if isinstance(event, Moved):
+        if isinstance(event, StateChanged):
             moved = event.prediction
-            if moved.attempt == attempt and moved.state is State.RUNNING:
+            if moved.attempt == attempt and moved.state is PredictionState.RUNNING:
                 return
 
 

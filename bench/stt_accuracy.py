@@ -24,7 +24,7 @@ from bench.reporting import Row
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.speech import engine as synthesiser
 from sixfold.engines.speech import files, synthesis, transcription
-from sixfold.engines.speech.sphinx import ListeningEngine
+from sixfold.engines.speech.sphinx import SphinxEngine
 
 Wave = NDArray[np.float32]
 
@@ -133,7 +133,7 @@ def rows() -> list[Row]:
     """The rows of the table."""
     sentences = SENTENCES[: int(os.environ.get("EARS_SENTENCES", len(SENTENCES)))]  # a bench
     found: list[Row] = []
-    listening = ListeningEngine()
+    listening = SphinxEngine()
     for name, listener in (
         ("the package's model", lambda *said: listening.plain.heard(spoken(*said), 0).text),
         ("the model moved to our voices", lambda *said: listening.moved.heard(spoken(*said), 0).text),
@@ -152,7 +152,7 @@ def rows() -> list[Row]:
     return found
 
 
-def _engine(listening: ListeningEngine, sentence: str, voice: str) -> str:
+def _engine(listening: SphinxEngine, sentence: str, voice: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = _file(sentence, voice, Path(folder))
         context: Any = _Alone(Path(folder))

@@ -23,9 +23,9 @@ from bench.quality import Case, Corpus, Quality
 from sixfold.core.memory.search import ranking
 from sixfold.core.memory.search import service as search
 from sixfold.core.memory.search.embedding import Embedder
-from sixfold.core.memory.search.index_cache import Shelf
-from sixfold.core.memory.search.ports import Filter, Saturation, View
-from sixfold.core.memory.search.ranking import Question, Weights
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.ports import IndexView, Saturation, SearchFilter
+from sixfold.core.memory.search.ranking import RankedQuery, Weights
 from sixfold.engines.text.minilm import NAME, MiniLM
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite.database import SqliteDatabase
@@ -43,15 +43,15 @@ _LEAST_GAIN = 0.0008  # less is chance
 class Asked:
     """A case, prepared: the view that answers it and the question as ranking takes it."""
 
-    view: View
-    question: Question
+    view: IndexView
+    question: RankedQuery
     case: Case
     slugs: Sequence[str]
 
 
 async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: MiniLM | None) -> list[Asked]:
     """Write the corpora, embed them where there is a model, and read every question."""
-    shelf = Shelf(database, PageIndex, 2**32)
+    shelf = IndexCache(database, PageIndex, 2**32)
     if model is not None:
         shelf.use(NAME)
     prepared: list[Asked] = []
@@ -75,7 +75,7 @@ def evaluate(asked: Iterable[Asked], weights: Weights) -> Quality:
     judged: list[tuple[float, float, float, float]] = []
     for one in asked:
         ranked = ranking.rank(one.view, one.question, weights)
-        places = one.view.best(ranked.score, ranked.among, Filter(), quality.DEPTH)
+        places = one.view.best(ranked.score, ranked.among, SearchFilter(), quality.DEPTH)
         judged.append(quality.judge([one.slugs[place] for place in places], one.case.answers))
     return quality.mean(judged)
 

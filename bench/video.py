@@ -122,19 +122,19 @@ def _stations() -> list[Row]:
     scene = source_image.painted(
         prompt_parser.parse("a fox in an autumn forest"), 1, HD, lambda _stage: None, AS_IT_IS
     )
-    path = camera_moves.Path(camera_moves.read("orbit left"), 5.0, 1)
+    path = camera_moves.MovePath(camera_moves.read("orbit left"), 5.0, 1)
     poses = [path.at(step / 23) for step in range(24)]
-    frames: list[yuv.Planes] = []
+    frames: list[yuv.YuvPlanes] = []
     for name, still in (("a photograph", photograph), ("a painted scene", scene)):
         layers = video_layers.apart(still, parallax.grid(HD))
-        stage = parallax.Stage(layers, HD, 1.1)
+        stage = parallax.ParallaxStage(layers, HD, 1.1)
         began = time.process_time()
         frames = [stage.frame(pose) for pose in poses]
         each = (time.process_time() - began) / len(poses) * 1e3
         rows.append(Row(f"a frame of {name}", each, "ms", note=f"plates: {len(layers)}"))
     with tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
-        with encode.Film(Path(folder) / "film.mp4", HD, Fraction(24)) as film:
+        with encode.EncodedVideo(Path(folder) / "film.mp4", HD, Fraction(24)) as film:
             for frame in frames:
                 film.add(frame)
         rows.append(Row("a frame encoded", (time.process_time() - began) / len(frames) * 1e3, "ms"))
@@ -150,9 +150,9 @@ def _interpolation() -> list[Row]:
     still = source_image.painted(
         prompt_parser.parse("a fox in an autumn forest"), 1, (854, 480), lambda _stage: None, AS_IT_IS
     )
-    path = camera_moves.Path(camera_moves.read("fast tracking shot left, zoom in"), 5.0, 1)
-    stage = parallax.Stage(video_layers.apart(still, parallax.grid((854, 480))), (854, 480), 1.2)
-    maker, ours, blended, seconds = interpolate.Between(), [], [], 0.0
+    path = camera_moves.MovePath(camera_moves.read("fast tracking shot left, zoom in"), 5.0, 1)
+    stage = parallax.ParallaxStage(video_layers.apart(still, parallax.grid((854, 480))), (854, 480), 1.2)
+    maker, ours, blended, seconds = interpolate.FrameInterpolator(), [], [], 0.0
     for begin in (0.2, 0.35, 0.5, 0.65):
         first, truth, last = (yuv.to_rgb(stage.frame(path.at(begin + step * 0.0125))) for step in range(3))
         began = time.process_time()

@@ -82,7 +82,7 @@ def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
 
 
 def _batches(engine: Any) -> list[Row]:
-    from sixfold.core.catalog.engine_batches import Job
+    from sixfold.core.catalog.engine_batches import BatchJob
     from sixfold.core.catalog.engines import Task
 
     found: list[Row] = []
@@ -90,7 +90,7 @@ def _batches(engine: Any) -> list[Row]:
     for size in BATCHES:
         rates: list[float] = []
         for turn in range(12):
-            jobs = [Job(Task("t", "ra2", _inputs(n + turn)), _Quiet()) for n in range(size)]
+            jobs = [BatchJob(Task("t", "ra2", _inputs(n + turn)), _Quiet()) for n in range(size)]
             began = time.process_time()
             engine.run_many(jobs)
             rates.append(size / (time.process_time() - began))
@@ -104,7 +104,7 @@ def _batches(engine: Any) -> list[Row]:
 async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     """Seconds that whole predictions take beside their run in the worker; and all of the first, cold one."""
     from sixfold.app import catalog as app_catalog
-    from sixfold.core.predictions.service import Order
+    from sixfold.core.predictions.service import PredictionRequest
     from tests.api.app_fixture import house
 
     options = {"source": str(weights), "steps": STEPS, "threads": 1}
@@ -115,7 +115,7 @@ async def _road(folder: Path, weights: Path) -> tuple[list[float], float]:
     async with house(folder, models, driver="process", tables=tables) as home:
         road = home.product.pipeline
         for seed in range(ROUNDS + 2):
-            order = Order(home.account.owner, "ra2", _inputs(seed), "bench", f"req_{seed}")
+            order = PredictionRequest(home.account.owner, "ra2", _inputs(seed), "bench", f"req_{seed}")
             began = time.perf_counter()
             ended = await road.wait(await road.submit(order), 120)
             took = time.perf_counter() - began

@@ -17,14 +17,14 @@ from pathlib import Path
 
 from bench.reporting import Row, calibration, of_samples
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.ports import Reports, WorkerSpec
+from sixfold.core.workers.ports import RunReports, WorkerSpec
 from sixfold.drivers.process import ProcessDriver
 from sixfold.store.file_store import FileStore
 
 TITLE = "Workers and blobs"
 ROUNDS = 2000
 ROWS: list[Row] = []
-QUIET = Reports(lambda _: None, lambda _: None)
+QUIET = RunReports(lambda _: None, lambda _: None)
 
 
 def row(name: str, samples: list[float], unit: str, note: str = "") -> float:

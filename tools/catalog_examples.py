@@ -28,7 +28,7 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.settings import Settings
 from sixfold.ui import specimens
 from tools import thumbnails
@@ -44,7 +44,7 @@ _KINDS = ("image/", "video/", "audio/", "model/")
 class Studio:
     """Runs models in a product of its own, and remembers the first file that each gave."""
 
-    def __init__(self, product: bootstrap.Product, owner: Principal, folder: Path) -> None:
+    def __init__(self, product: bootstrap.Application, owner: Principal, folder: Path) -> None:
         self._product = product
         self._owner = owner
         self._folder = folder
@@ -59,7 +59,7 @@ class Studio:
     async def run(self, name: str) -> Prediction:
         """One model's run, after those that it needs."""
         inputs = {key: await self._given(value) for key, value in self._wanted[name]["input"].items()}
-        order = Order(self._owner, name, inputs, "gallery", "req_gallery", charged=False)
+        order = PredictionRequest(self._owner, name, inputs, "gallery", "req_gallery", charged=False)
         road = self._product.pipeline
         made = await road.wait(await road.submit(order), _WAIT_SECONDS)
         if made.output is None:

@@ -12,7 +12,7 @@ import numpy as np
 from sixfold.app import bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.core.catalog.engines import Task
-from sixfold.core.predictions.service import Order
+from sixfold.core.predictions.service import PredictionRequest
 from sixfold.engines.image.scene import shapes
 from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.settings import Settings
@@ -85,7 +85,7 @@ async def main() -> None:
             owner = await product.database.write(accounts.create("gallery@localhost", operator=True))
             for name, (model, prompt, width, height, seed) in WANTED.items():
                 inputs = {"prompt": prompt, "width": width, "height": height, "seed": seed}
-                order = Order(owner.owner, model, inputs, "gallery", "req_gallery")
+                order = PredictionRequest(owner.owner, model, inputs, "gallery", "req_gallery")
                 made = await product.pipeline.wait(await product.pipeline.submit(order), 60)
                 if made.output is None:
                     raise SystemExit(f"{name} was not made: {made.error}")

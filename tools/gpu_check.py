@@ -28,7 +28,7 @@ from diffusers import AutoencoderKL, EulerDiscreteScheduler, StableDiffusionPipe
 from PIL import Image
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from sixfold.core.catalog.engine_batches import Job
+from sixfold.core.catalog.engine_batches import BatchJob
 from sixfold.core.catalog.engines import Result, Task
 from sixfold.engines.image.diffusers import image_checks, placement
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
@@ -96,7 +96,7 @@ def measured(engine: DiffusersEngine, rows: int, side: int) -> dict[str, Any]:
     kind = engine.device
     listener = Listener()
     inputs = {"prompt": "a lighthouse", "width": side, "height": side}
-    jobs = [Job(Task("t", "ra2", {**inputs, "seed": seed}), listener) for seed in range(rows)]
+    jobs = [BatchJob(Task("t", "ra2", {**inputs, "seed": seed}), listener) for seed in range(rows)]
     if kind == "cuda":
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()

@@ -23,7 +23,7 @@ Progress = Callable[[float], None]  # an argument of this type is given the way 
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What the decorator was told; empty texts leave it to the file."""
 
     name: str = ""
@@ -73,7 +73,7 @@ def model(function: F | None = None, **facts: str) -> F | Callable[[F], F]:
     """Mark a function as the model of its file."""
 
     def mark(target: F) -> F:
-        setattr(target, MARK, Facts(**facts))
+        setattr(target, MARK, ModelFacts(**facts))
         return target
 
     return mark if function is None else mark(function)

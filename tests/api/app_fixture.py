@@ -15,13 +15,13 @@ from starlette.types import ASGIApp
 
 from sixfold.app import asgi, bootstrap
 from sixfold.app import catalog as app_catalog
-from sixfold.app.bootstrap import Product
+from sixfold.app.bootstrap import Application
 from sixfold.core import money
 from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
 from sixfold.settings import Settings
-from sixfold.web.app import App
+from sixfold.web.app import WebApp
 from tests.api import described
 from tests.harness import backends, databases
 
@@ -43,7 +43,7 @@ def small_models(quality: str = "full") -> Mapping[str, Any]:
 class House:
     """What a test needs: `key` has 5 USD, `other` too, `poor` nothing."""
 
-    product: Product
+    product: Application
     app: ASGIApp
     client: httpx.AsyncClient
     account: Account
@@ -92,12 +92,12 @@ def bearer(key: str) -> dict[str, str]:
 
 
 def client(
-    app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN, product: Product | None = None
+    app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN, product: Application | None = None
 ) -> httpx.AsyncClient:
     """A client of an application in this process; with its product, every answer is checked."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(peer, 40000))
     hooks: dict[str, list[Any]] = {}
-    if product is not None and isinstance(app, App):
+    if product is not None and isinstance(app, WebApp):
         hooks["response"] = [functools.partial(described.check, product, app)]
     return httpx.AsyncClient(transport=transport, base_url=base_url, timeout=60, event_hooks=hooks)
 

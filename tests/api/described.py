@@ -10,8 +10,8 @@ import httpx
 import jsonschema_rs
 
 from sixfold.app.asgi import documents
-from sixfold.app.bootstrap import Product
-from sixfold.web.app import App
+from sixfold.app.bootstrap import Application
+from sixfold.web.app import WebApp
 
 _JSON = "application/json"
 
@@ -29,7 +29,7 @@ _KNOWN: dict[tuple[str, ...], list[Described]] = {}
 _CHECKS: dict[tuple[int, str], jsonschema_rs.Validator] = {}
 
 
-def operations(product: Product, app: App) -> list[Described]:
+def operations(product: Application, app: WebApp) -> list[Described]:
     """Return every operation that answers in JSON; made once for each choice of APIs."""
     areas = tuple(sorted(product.settings.areas))
     if areas not in _KNOWN:
@@ -50,7 +50,7 @@ def operations(product: Product, app: App) -> list[Described]:
     return _KNOWN[areas]
 
 
-async def check(product: Product, app: App, response: httpx.Response) -> None:
+async def check(product: Application, app: WebApp, response: httpx.Response) -> None:
     """Raise `ValidationError` for an answer in JSON that is not as its document has it."""
     if response.headers.get("content-type") != _JSON:
         return

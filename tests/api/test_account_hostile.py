@@ -12,11 +12,11 @@ import pytest
 
 from sixfold.app import asgi
 from sixfold.core.accounts import accounts, keys, login_sessions
-from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.database import now
 from sixfold.ui import account, passwords
 from sixfold.ui import routes as ui
-from sixfold.web.routing import Route
+from sixfold.web.routing import RouteEntry
 from sixfold.web.sessions import own_path
 from tests.api.app_fixture import House, client, house
 from tests.api.test_pages import link, signed_in
@@ -27,7 +27,7 @@ INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\son\w+\s*=\s*[\"']|\sstyle=|javasc
 PATHS = {"name": "ra1", "slug": "api-contract", "model": "world-model", "path": "x"}
 
 
-def routes(home: House) -> Iterator[tuple[str, Route]]:
+def routes(home: House) -> Iterator[tuple[str, RouteEntry]]:
     """Every page's route with its method."""
     services = asgi.build_services(home.product)
     for face in ui.faces(services, asgi.documents(home.product, list))[0]:
@@ -157,7 +157,9 @@ async def test_the_way_back_is_never_to_elsewhere(home: House) -> None:
 async def test_a_session_that_was_there_before_is_over_once_somebody_signs_in(home: House) -> None:
     moment = await home.product.database.read(now())
     ben = await home.product.database.read(accounts.by_email("ben@example.com"))
-    planted = await home.product.database.write(login_sessions.new_session(ben.id, moment, Visit("password")))
+    planted = await home.product.database.write(
+        login_sessions.new_session(ben.id, moment, LoginSession("password"))
+    )
     fixed = {"Cookie": f"sixfold_session={planted}"}
     entered = await home.visitor().get("/signin", params={"token": await link(home)}, headers=fixed)
     assert entered.status_code == 303
@@ -184,7 +186,9 @@ async def test_another_sites_link_signs_nobody_in_unawares(home: House) -> None:
 async def test_sessions_and_keys_of_others_are_as_unknown_as_none(home: House) -> None:
     moment = await home.product.database.read(now())
     ben = await home.product.database.read(accounts.by_email("ben@example.com"))
-    token = await home.product.database.write(login_sessions.new_session(ben.id, moment, Visit("password")))
+    token = await home.product.database.write(
+        login_sessions.new_session(ben.id, moment, LoginSession("password"))
+    )
     (session,) = await home.product.database.read(login_sessions.of_account(ben.id, token))
     key = await home.product.database.write(keys.create(ben.id))
     form = {"csrf": await signed_in(home)}
@@ -200,7 +204,7 @@ async def test_signing_out_everywhere_ends_all_but_this_one(home: House) -> None
     moment = await home.product.database.read(now())
     others = [
         await home.product.database.write(
-            login_sessions.new_session(home.account.id, moment, Visit("password", "Firefox"))
+            login_sessions.new_session(home.account.id, moment, LoginSession("password", "Firefox"))
         )
         for _ in range(2)
     ]

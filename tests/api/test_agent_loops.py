@@ -11,13 +11,21 @@ import pytest
 import pytest_asyncio
 
 from sixfold.api.gateway.anthropic import messages as anthropic_face
-from sixfold.api.gateway.chat_handler import Wanted
+from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai import chat as chat_face
 from sixfold.api.gateway.openai import responses as responses_face
 from sixfold.api.gateway.openai import tools as named
 from sixfold.clients.chat.messages import Messages
-from sixfold.core.gateway.chat import Argument, Calling, Chat, Ended, Event, Said, Thinking
-from sixfold.core.gateway.usage import Usage
+from sixfold.core.gateway.chat import (
+    ChatRequest,
+    Event,
+    MessageEnd,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallStart,
+)
+from sixfold.core.gateway.usage import TokenUsage
 from tests.api.gateway import Gateway, gateway
 from tests.api.test_gateway import PIXEL
 
@@ -30,11 +38,11 @@ TOOL: Any = {
     "cache_control": {"type": "ephemeral"},
 }
 TWO_CALLS = (
-    Calling(0, "call_1", "read"),
-    Calling(1, "call_2", "list"),
-    Argument(0, '{"file": '),
-    Argument(1, '{"at": 1}'),
-    Argument(0, '"a"}'),
+    ToolCallStart(0, "call_1", "read"),
+    ToolCallStart(1, "call_2", "list"),
+    ToolCallDelta(0, '{"file": '),
+    ToolCallDelta(1, '{"at": 1}'),
+    ToolCallDelta(0, '"a"}'),
 )
 
 
@@ -57,8 +65,12 @@ async def told(face: Any, *events: Event, tools: Any = ()) -> list[dict[str, Any
         for event in events:
             yield event
 
-    wanted = Wanted(
-        "m", stream=True, max_tokens=None, parse=lambda: Chat(()), tools=lambda: named.kinds(list(tools))
+    wanted = ChatCall(
+        "m",
+        stream=True,
+        max_tokens=None,
+        parse=lambda: ChatRequest(()),
+        tools=lambda: named.kinds(list(tools)),
     )
     blocks = b"".join([block async for block in face.stream(said(), wanted, "req_1")])
     lines = [line[6:] for line in blocks.split(b"\n") if line.startswith(b"data: ")]
@@ -246,9 +258,9 @@ async def test_plain_text_is_told_as_it_comes_however_its_arguments_are_cut() ->
         pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
         events = await told(
             responses_face,
-            Calling(0, "call_1", "apply_patch"),
-            *(Argument(0, piece) for piece in pieces),
-            Ended("tool", Usage(1, 1)),
+            ToolCallStart(0, "call_1", "apply_patch"),
+            *(ToolCallDelta(0, piece) for piece in pieces),
+            MessageEnd("tool", TokenUsage(1, 1)),
             tools=[PATCH],
         )
         deltas = [event["delta"] for event in events if event["type"].endswith("input.delta")]
@@ -262,9 +274,9 @@ async def test_a_model_that_keeps_to_no_form_has_its_say() -> None:
     for arguments, meant in (('{"patch": "x"}', "x"), ("*** Begin", "*** Begin"), ('"y"', "y"), ("", "")):
         events = await told(
             responses_face,
-            Calling(0, "call_1", "apply_patch"),
-            Argument(0, arguments),
-            Ended("tool", Usage(1, 1)),
+            ToolCallStart(0, "call_1", "apply_patch"),
+            ToolCallDelta(0, arguments),
+            MessageEnd("tool", TokenUsage(1, 1)),
             tools=[PATCH],
         )
         assert events[-1]["response"]["output"][0]["input"] == meant
@@ -329,7 +341,11 @@ async def test_thinking_goes_on_only_with_the_sealed_thought_it_began_with() -> 
 
 async def test_a_sealed_thought_comes_back_to_whoever_asks_for_responses() -> None:
     events = await told(
-        responses_face, Thinking("Hm"), Thinking("", "seal"), Said("So"), Ended("end", Usage(1, 1))
+        responses_face,
+        ReasoningDelta("Hm"),
+        ReasoningDelta("", "seal"),
+        TextDelta("So"),
+        MessageEnd("end", TokenUsage(1, 1)),
     )
     thought, _ = events[-1]["response"]["output"]
     assert (thought["encrypted_content"], thought["summary"][0]["text"]) == ("seal", "Hm")
@@ -348,7 +364,7 @@ async def test_arguments_belong_to_their_call_and_its_block_is_open_however_they
     calls: tuple[Event, ...],
 ) -> None:
     """Claude Code calls a tool with what came before its block was closed."""
-    events = await told(anthropic_face, Said("Well"), *calls, Ended("tool", Usage(1, 1)))
+    events = await told(anthropic_face, TextDelta("Well"), *calls, MessageEnd("tool", TokenUsage(1, 1)))
     given: dict[int, str] = {}
     at = -1
     for event in events:
@@ -367,8 +383,10 @@ async def test_arguments_belong_to_their_call_and_its_block_is_open_however_they
 
 
 async def test_a_call_that_is_never_given_arguments_keeps_none_from_the_next() -> None:
-    now = Calling(0, "call_0", "now")
-    events = await told(anthropic_face, now, *TWO_CALLS[1::2], Said("Well"), Ended("tool", Usage(1, 1)))
+    now = ToolCallStart(0, "call_0", "now")
+    events = await told(
+        anthropic_face, now, *TWO_CALLS[1::2], TextDelta("Well"), MessageEnd("tool", TokenUsage(1, 1))
+    )
     starts = [event["content_block"] for event in events if event["type"] == "content_block_start"]
     assert [block.get("id") for block in starts] == ["call_0", "call_2", None]
     told_of = [event["index"] for event in events if event["type"] == "content_block_delta"]
@@ -376,8 +394,10 @@ async def test_a_call_that_is_never_given_arguments_keeps_none_from_the_next() -
 
 
 async def test_parallel_arguments_are_whole_before_their_calls_are_done_in_a_response() -> None:
-    first, last = Calling(0, "call_0", "now"), Said("Well")
-    events = await told(responses_face, first, *TWO_CALLS[1:], TWO_CALLS[0], last, Ended("tool", Usage(1, 1)))
+    first, last = ToolCallStart(0, "call_0", "now"), TextDelta("Well")
+    events = await told(
+        responses_face, first, *TWO_CALLS[1:], TWO_CALLS[0], last, MessageEnd("tool", TokenUsage(1, 1))
+    )
     items = events[-1]["response"]["output"]
     assert [item.get("call_id") for item in items] == ["call_0", "call_2", "call_1", None]
     for index, item in enumerate(items[:3]):
@@ -411,18 +431,18 @@ async def test_a_response_that_breaks_off_fails_by_its_name(door: Gateway) -> No
 async def test_calls_of_one_number_are_two_calls() -> None:
     events = await told(
         responses_face,
-        Calling(0, "call_1", "read"),
-        Argument(0, '{"n": 1}'),
-        Calling(0, "call_2", "read"),
-        Argument(0, '{"n": 2}'),
-        Ended("tool", Usage(1, 1)),
+        ToolCallStart(0, "call_1", "read"),
+        ToolCallDelta(0, '{"n": 1}'),
+        ToolCallStart(0, "call_2", "read"),
+        ToolCallDelta(0, '{"n": 2}'),
+        MessageEnd("tool", TokenUsage(1, 1)),
     )
     assert [item["arguments"] for item in events[-1]["response"]["output"]] == ['{"n": 1}', '{"n": 2}']
     assert all(item["status"] == "completed" for item in events[-1]["response"]["output"])
 
 
 async def test_a_call_without_arguments_has_an_empty_object() -> None:
-    calling, ended = Calling(0, "call_1", "now"), Ended("tool", Usage(1, 1))
+    calling, ended = ToolCallStart(0, "call_1", "now"), MessageEnd("tool", TokenUsage(1, 1))
     chunks = await told(chat_face, calling, ended)
     calls = [chunk["choices"][0]["delta"].get("tool_calls", []) for chunk in chunks if chunk["choices"]]
     assert "".join(call["function"]["arguments"] for some in calls for call in some) == "{}"

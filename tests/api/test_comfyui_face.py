@@ -27,9 +27,9 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many
-from sixfold.core.predictions.events import Moved
-from sixfold.core.predictions.repository import Filter
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.events import StateChanged
+from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import House, client, house
 
@@ -183,7 +183,7 @@ async def test_a_picture_that_is_viewed_is_signed_and_is_the_one_that_the_run_ga
     product = stage.home.product
     _, found = await asyncio.to_thread(stage.script.pictures, mixed)
     page, _ = await product.pipeline.page(
-        Tenant(stage.home.operator.id), Filter(model="comfyui-prompt"), 1, None
+        Tenant(stage.home.operator.id), PredictionFilter(model="comfyui-prompt"), 1, None
     )
     assert page[0].output is not None
     assert [file.info["node"] for file in page[0].output.files] == ["9", "1"]  # as the graph has them
@@ -260,9 +260,11 @@ async def test_the_queue_is_told_and_what_runs_is_interrupted(tmp_path: Path) ->
             assert (item[1], item[2]) == (prompt_id, PAINT)
             assert (await client.get("/prompt")).json() == {"exec_info": {"queue_remaining": 1}}
             assert (await client.get(f"/history/{prompt_id}")).json() == {}
-            prediction = (await home.product.pipeline.page(Tenant(home.operator.id), Filter(), 1, None))[0][0]
+            prediction = (
+                await home.product.pipeline.page(Tenant(home.operator.id), PredictionFilter(), 1, None)
+            )[0][0]
             async for event in home.product.pipeline.events(prediction):
-                if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
+                if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                     break
             assert (await client.post("/interrupt", json={"prompt_id": "another"})).status_code == 200
             assert (await client.post("/interrupt")).status_code == 200

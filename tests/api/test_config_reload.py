@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sixfold import settings
-from sixfold.app.config_reload import Source
+from sixfold.app.config_reload import WatchedFile
 from tests.api.app_fixture import house
 from tests.api.gateway import PRICE, Gateway
 from tests.fakes.chat_servers import ModelServer, model_server
@@ -72,7 +72,7 @@ async def configured(folder: Path, more: str = "") -> AsyncIterator[Configured]:
         def load() -> settings.Settings:
             return settings.load(environ, data_dir=folder)
 
-        async with house(folder, source=Source(load, load())) as home:
+        async with house(folder, source=WatchedFile(load, load())) as home:
             yield Configured(Gateway(home, acme, acme), file)
 
 

@@ -19,7 +19,7 @@ from openai import APIStatusError as OpenAIError
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from sixfold.clients.chat.llama.processes import Running
+from sixfold.clients.chat.llama.processes import RunningProcess
 from sixfold.clients.chat.llama.server import GgufServer
 from tests.api.gateway import Gateway, gateway, listening
 
@@ -46,7 +46,7 @@ def server(there: Gateway) -> GgufServer:
     return found
 
 
-async def process(there: Gateway, model: str = "tiny") -> Running:
+async def process(there: Gateway, model: str = "tiny") -> RunningProcess:
     """The process that has the model in memory."""
     own = server(there)
     running, leave = await own.house.enter(model, own.files[model])

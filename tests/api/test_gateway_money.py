@@ -12,8 +12,8 @@ import pytest
 from sixfold.core.accounts import keys, ledger, ledger_queries
 from sixfold.core.accounts.keys import Principal, Scope
 from sixfold.core.gateway import billing, request_log
-from sixfold.core.gateway.chat import Chat, Ended, Message, Said, Text
-from sixfold.core.gateway.request_log import Call
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, MessageEnd, TextDelta, TextPart
+from sixfold.core.gateway.request_log import CallRecord
 from tests.api.app_fixture import bearer
 from tests.api.gateway import PRICE, Gateway, gateway, leave_stream, listening
 from tests.fakes.chat_servers import model_server
@@ -187,7 +187,7 @@ async def test_whose_money_went_elsewhere_while_a_server_was_asked_gets_no_answe
         asking = asyncio.create_task(door.chat(stream=stream, max_tokens=100))
         await door.acme.asked.wait()
         assert await door.home.standing() == ("5.00", "0.00")
-        spending = ledger.deposit(door.home.account.id, -5_000_000, ledger.Entry("withdrawal", "x"))
+        spending = ledger.deposit(door.home.account.id, -5_000_000, ledger.LedgerEntry("withdrawal", "x"))
         await door.home.product.database.write(spending)
         door.acme.go_on.set()
         answer = await asking
@@ -333,7 +333,7 @@ async def test_a_key_that_is_revoked_stops_within_a_second(tmp_path: Path) -> No
 
 async def test_a_hold_of_a_server_that_died_is_freed_by_the_second_look_at_it(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
-        call = Call("req_0", door.home.account.id, None, "chat", "m", "t", streamed=False, held=70_000)
+        call = CallRecord("req_0", door.home.account.id, None, "chat", "m", "t", streamed=False, held=70_000)
         await door.home.product.database.write(request_log.begin(call, "boot_of_the_dead", None))
         assert await door.home.standing() == ("5.00", "0.07")
         for _ in range(2):
@@ -369,7 +369,7 @@ async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         relay, account = door.home.product.relaying.relay, door.home.account
         principal = Principal(account.id, account.kind, account.email)
-        chat = Chat((Message("user", (Text("say 4 words"),)),), max_tokens=50)
+        chat = ChatRequest((ChatMessage("user", (TextPart("say 4 words"),)),), max_tokens=50)
         for model in ("acme/small", "anth/small", ""):
             reply = await relay.complete(principal, f"req_{model or 'default'}", chat, model)
             assert reply.answer is not None
@@ -377,8 +377,10 @@ async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
             assert reply.cost > 0
         flow = await relay.converse(principal, "req_flow", chat, "acme/small")
         events = [event async for event in flow.events()]
-        assert "".join(event.text for event in events if isinstance(event, Said)) == "word word word word"
-        assert isinstance(events[-1], Ended)
+        assert (
+            "".join(event.text for event in events if isinstance(event, TextDelta)) == "word word word word"
+        )
+        assert isinstance(events[-1], MessageEnd)
         assert await door.home.product.database.read(ledger_queries.verify()) == ()
 
 

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from sixfold.clients import bubblewrap
-from sixfold.core.predictions.events import Logged
+from sixfold.core.predictions.events import LogEvent
 from tests.api.app_fixture import House, house
 from tests.api.test_hosting_spaces import IMPORT, RUN, post
 from tests.api.test_hosting_spaces_here import operator
@@ -158,7 +158,7 @@ async def test_who_waits_knows_his_place_and_who_leaves_frees_it(
         assert told["schema"]["outputKind"] == "text"
         lines: asyncio.Queue[str] = asyncio.Queue()
         home.product.bus.watchers.append(
-            lambda _, event: lines.put_nowait(event.line) if isinstance(event, Logged) else None
+            lambda _, event: lines.put_nowait(event.line) if isinstance(event, LogEvent) else None
         )
         urls: list[str] = []
         for words, line in (("hold", "begun: hold"), ("b", "queue position 1"), ("c", "queue position 2")):

@@ -13,8 +13,8 @@ from PIL import Image
 
 from sixfold.core.accounts import keys, rights
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.events import Moved
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.events import StateChanged
+from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import House, bearer, house, small_models
 
 RUN = "/api/containers/run"
@@ -192,7 +192,7 @@ async def test_a_full_queue_says_when_to_ask_again(tmp_path: Path) -> None:
         first = await post(home, RUN, painted("SLOW", wait=0), 202)
         prediction = await home.product.pipeline.get(first["id"], Tenant(home.account.id))
         async for event in home.product.pipeline.events(prediction):
-            if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
+            if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 break
         await post(home, RUN, painted("SLOW", wait=0), 202)
         answer = await home.client.post(RUN, json=painted(wait=0), headers=home.bearer)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from sixfold.cli import run as command
-from sixfold.cli.client import Client
+from sixfold.cli.client import ServerClient
 from tests.api.app_fixture import House, house
 from tests.api.test_hosting_spaces import IMPORT, RUN, VERSIONS, post
 from tests.api.test_pages import signed_in
@@ -155,7 +155,7 @@ async def test_the_page_shows_all_outputs(tmp_path: Path) -> None:
 async def test_the_command_line_saves_every_file_and_prints_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Fetched(Client):
+    class Fetched(ServerClient):
         def download(self, url: str, target: Path) -> int:
             return target.write_bytes(url.encode())
 

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from sixfold.app import asgi, bootstrap
 from sixfold.core.database import Row
 from sixfold.core.predictions import webhooks
-from sixfold.core.predictions.webhooks import Schedule
+from sixfold.core.predictions.webhooks import RetrySchedule
 from sixfold.net.addresses import AllowList
 from sixfold.net.fetch import Fetcher
 from tests.api.app_fixture import House, client, house, small_models
@@ -112,7 +112,7 @@ async def test_a_listener_that_errs_is_told_again_with_the_same_id(tmp_path: Pat
         "told", fault_server.answer(500, {}), fault_server.answer(302, {}, {"location": "http://127.0.0.1/"})
     )
     async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
-        home.product.outbox.schedule = Schedule(first_seconds=0.01)
+        home.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
         run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
         rows = await until(home, run["id"], ended)
         assert [row["error"] for row in rows] == [None, None]
@@ -124,7 +124,7 @@ async def test_what_is_heard_late_tells_of_the_step_and_not_of_today(tmp_path: P
     faults = Faults()
     faults.add("told", *[fault_server.answer(500, {})] * 3)
     async with house(tmp_path, **INSIDE) as home, listening(faults) as url:
-        home.product.outbox.schedule = Schedule(first_seconds=0.01)
+        home.product.outbox.schedule = RetrySchedule(first_seconds=0.01)
         run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
         await until(home, run["id"], ended)
         bodies: dict[str, set[bytes]] = {}
@@ -152,7 +152,7 @@ async def test_a_message_outlives_the_server_that_could_not_say_it(tmp_path: Pat
     async with house(tmp_path, **INSIDE) as home:
         async with listening(Faults()) as url:  # a port that is free again in a moment
             pass
-        home.product.outbox.schedule = Schedule(first_seconds=0.2)
+        home.product.outbox.schedule = RetrySchedule(first_seconds=0.2)
         run = (await home.client.post(RUN, json=ordered(url), headers=home.bearer)).json()
         rows = await until(home, run["id"], lambda rows: len(rows) == 2 and all(r["error"] for r in rows))
         assert not any(row["ended_at"] for row in rows)
@@ -193,7 +193,7 @@ async def test_a_name_that_leads_inside_is_refused_when_it_is_to_be_told(tmp_pat
 
 
 async def test_it_is_said_for_a_day_and_no_longer() -> None:
-    schedule = Schedule()
+    schedule = RetrySchedule()
     waits = [schedule.delay_us(attempt) / 1e6 for attempt in range(1, 20)]
     assert waits[:4] == [5, 15, 45, 135]
     assert max(waits) == 4 * 3600

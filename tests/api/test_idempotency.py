@@ -16,8 +16,8 @@ from sixfold import errors
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many, one
-from sixfold.core.predictions.repository import Filter
-from sixfold.web.idempotency import Once, Repeats
+from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.web.idempotency import IdempotencyGuard, IdempotentRequest
 from sixfold.web.responses import coded
 from tests.api.app_fixture import House, bearer, house
 from tests.api.test_gallery import png
@@ -37,7 +37,7 @@ def same(answers: list[httpx.Response]) -> bool:
 
 async def made(home: House) -> int:
     """How many predictions there are."""
-    page, _ = await home.product.pipeline.page(Tenant(home.account.id), Filter(), 200, None)
+    page, _ = await home.product.pipeline.page(Tenant(home.account.id), PredictionFilter(), 200, None)
     return len(page)
 
 
@@ -145,8 +145,8 @@ def asked(home: House) -> Request:
 
 
 async def test_a_second_request_waits_for_the_first_and_then_gives_up(home: House) -> None:
-    repeats = Repeats(home.product.database, "boot_1", 0.2)
-    once = Once(home.account.id, b"body", coded)
+    repeats = IdempotencyGuard(home.product.database, "boot_1", 0.2)
+    once = IdempotentRequest(home.account.id, b"body", coded)
     release = asyncio.Event()
 
     async def slow(_idempotency_id: str | None) -> Response:
@@ -163,8 +163,8 @@ async def test_a_second_request_waits_for_the_first_and_then_gives_up(home: Hous
 
 
 async def test_a_request_whose_answer_could_not_be_kept_is_run_anew(home: House) -> None:
-    repeats = Repeats(home.product.database, "boot_1", 0.2)
-    once = Once(home.account.id, b"body", coded)
+    repeats = IdempotencyGuard(home.product.database, "boot_1", 0.2)
+    once = IdempotentRequest(home.account.id, b"body", coded)
 
     async def broken(_idempotency_id: str | None) -> Response:
         raise asyncio.CancelledError  # as when the server is killed, or its disk refuses the answer

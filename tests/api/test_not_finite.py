@@ -10,8 +10,8 @@ import pytest
 from sixfold import errors
 from sixfold.core.catalog import inputs
 from sixfold.web import bodies
-from sixfold.web.app import App
-from sixfold.web.routing import Route
+from sixfold.web.app import WebApp
+from sixfold.web.routing import RouteEntry
 from tests.api.app_fixture import House
 
 TEXTS = ("nan", "NaN", "inf", "-Infinity", "1e999")
@@ -39,13 +39,13 @@ NAMES = (
 )
 
 
-def _routes(home: House) -> list[Route]:
-    table: Any = cast("App", home.app)._table
+def _routes(home: House) -> list[RouteEntry]:
+    table: Any = cast("WebApp", home.app)._table
     exact = [match.route for match in table._exact.values() if match.route is not None]
     return [*exact, *(route for _, _, route in table._patterns)]
 
 
-def _path(route: Route) -> str:
+def _path(route: RouteEntry) -> str:
     return re.sub(r"\{(\w+)(:path)?\}", "ra1", route.path)
 
 

@@ -28,11 +28,11 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.requests import Request
 
-from sixfold.api.platform.openapi_documents import Reference
+from sixfold.api.platform.openapi_documents import OpenApiRoutes
 from sixfold.app.asgi import documents
 from sixfold.core.accounts import accounts
 from sixfold.errors import SixfoldError
-from sixfold.web.app import App
+from sixfold.web.app import WebApp
 from sixfold.web.openapi import documented
 from sixfold.web.routing import Entry
 from tests.api import described as answers
@@ -51,7 +51,7 @@ WRONG_CASES = 15
 
 def described(home: House) -> set[tuple[str, str]]:
     """Method and path of every operation."""
-    found = documents(home.product, cast("App", home.app).table.entries).values()
+    found = documents(home.product, cast("WebApp", home.app).table.entries).values()
     return {(method, path) for document in found for method, path, _ in document.summaries()}
 
 
@@ -63,7 +63,9 @@ async def test_every_path_is_in_the_reference(home: House) -> None:
 
 async def test_every_route_of_an_api_is_in_its_document(home: House) -> None:
     known = described(home)
-    entries = [entry for entry in cast("App", home.app).table.entries() if entry.method not in {"HEAD", "WS"}]
+    entries = [
+        entry for entry in cast("WebApp", home.app).table.entries() if entry.method not in {"HEAD", "WS"}
+    ]
     missing = [
         f"{entry.method} {entry.path}"
         for entry in entries
@@ -77,7 +79,7 @@ async def test_every_route_of_an_api_is_in_its_document(home: House) -> None:
 async def test_an_operation_names_the_right_that_its_route_needs(home: House) -> None:
     entries = {
         (entry.method.lower(), documented(entry.path)): entry.access
-        for entry in cast("App", home.app).table.entries()
+        for entry in cast("WebApp", home.app).table.entries()
     }
     for area in AREAS:
         paths = (await home.client.get(f"/openapi/{area}.json")).json()["paths"]
@@ -91,13 +93,13 @@ async def test_an_operation_names_the_right_that_its_route_needs(home: House) ->
 
 async def test_a_document_is_made_once_and_off_the_event_loop(home: House) -> None:
     made: list[bool] = []
-    table = cast("App", home.app).table.entries
+    table = cast("WebApp", home.app).table.entries
 
     def routes() -> Iterator[Entry]:
         made.append(threading.current_thread() is threading.main_thread())
         return table()
 
-    reference = Reference(documents(home.product, routes), "http://127.0.0.1")
+    reference = OpenApiRoutes(documents(home.product, routes), "http://127.0.0.1")
     request = Request({"type": "http", "headers": [], "path_params": {"area": "media.json"}})
     found = await asyncio.gather(*(reference.show(request) for _ in range(5)))
     assert made == [False]
@@ -108,10 +110,10 @@ async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(home: House)
     request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
     error = {"error": "", "code": "", "status": 404, "request_id": ""}
     whole = httpx.Response(404, json=error, request=request)
-    await answers.check(home.product, cast("App", home.app), whole)
+    await answers.check(home.product, cast("WebApp", home.app), whole)
     part = httpx.Response(404, json={**error, "status": "404"}, request=request)
     with pytest.raises(jsonschema_rs.ValidationError):
-        await answers.check(home.product, cast("App", home.app), part)
+        await answers.check(home.product, cast("WebApp", home.app), part)
 
 
 async def test_each_area_describes_itself(home: House) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, keys, ledger_queries, rights
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.settings import InvalidSetting, Settings
 from tests.api.app_fixture import House, bearer, house, small_models
 from tests.api.gateway import PRICE, gateway
@@ -200,7 +200,7 @@ async def test_a_graph_quoted_as_free_is_refused_a_provider_that_came_meanwhile(
             if len(asked_for) < LAST:
                 return price
             ready = {
-                engine.name: Standing(engine.kind == "provider")
+                engine.name: EngineStatus(engine.kind == "provider")
                 for engine in home.product.catalog.engines().values()
             }
             standings._known = ready

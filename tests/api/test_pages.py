@@ -12,7 +12,7 @@ from sixfold.core.accounts import accounts, login_sessions
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import one
 from sixfold.ui import passwords
-from sixfold.ui.docs.repository import Shelf
+from sixfold.ui.docs.repository import DocsRepository
 from sixfold.ui.pages import STATIC
 from tests.api.app_fixture import House
 
@@ -204,7 +204,7 @@ async def test_the_reference_lists_every_path_and_errors_are_pages(home: House) 
 
 async def test_every_guide_is_a_page_and_its_pictures_are_kept_for_ever(home: House) -> None:
     listed = re.findall(r'href="(/docs/[^"]+)"', (await home.client.get("/docs")).text)
-    assert len(listed) == len(set(listed)) == len(Shelf().edition().guides)
+    assert len(listed) == len(set(listed)) == len(DocsRepository().edition().guides)
     shown = set[str]()
     for path in listed:
         page = await home.client.get(path)

@@ -94,10 +94,10 @@ def altered(answer: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def test_passkeys_belong_to_the_public_address() -> None:
-    assert place(Settings(public_url="https://six.example.com")) == passkeys.Place(
+    assert place(Settings(public_url="https://six.example.com")) == passkeys.RelyingParty(
         "six.example.com", "https://six.example.com"
     )
-    assert place(Settings()) == passkeys.Place("localhost", "http://localhost:8600")
+    assert place(Settings()) == passkeys.RelyingParty("localhost", "http://localhost:8600")
     for without in ("http://six.example.com", "https://192.0.2.7", "https://[2001:db8::1]"):
         assert place(Settings(public_url=without)) is None
 

@@ -13,7 +13,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.clock import DAY_US
 from sixfold.core.predictions import cost_queries
-from sixfold.core.predictions.cost_queries import Cost
+from sixfold.core.predictions.cost_queries import EngineCost
 from sixfold.store.secrets import MASTER, Secrets
 from tests.api.app_fixture import House, house
 from tests.fakes import fal, fault_server, openai, replicate
@@ -56,7 +56,7 @@ def asked(home: House, **more: Any) -> dict[str, Any]:
     return {"api_key": home.key, "prompt": "a fox", **more}
 
 
-async def spent(home: House) -> dict[str, Cost]:
+async def spent(home: House) -> dict[str, EngineCost]:
     rows = await home.product.database.read(cost_queries.by_engine(DAY_US))
     return {row.engine: row for row in rows}
 
@@ -71,7 +71,7 @@ async def test_a_picture_by_fal_costs_what_every_picture_costs_and_what_fal_took
     picture = await home.client.get(answer.json()["image_url"])
     assert picture.content.startswith(b"\x89PNG")
     assert await home.standing() == ("4.96", "0.00")
-    assert (await spent(home))["fal-image"] == Cost("fal-image", 1, 40_000, 25_000, 1)
+    assert (await spent(home))["fal-image"] == EngineCost("fal-image", 1, 40_000, 25_000, 1)
     assert await home.faults() == ()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from sixfold.core.accounts import idempotency
 from sixfold.core.gateway import idempotency as gateway_idempotency
 from sixfold.core.gateway import request_log
-from sixfold.core.gateway.request_log import Call
+from sixfold.core.gateway.request_log import CallRecord
 from tests.api.gateway import gateway
 
 CHAT = "/v1/chat/completions"
@@ -36,7 +36,9 @@ async def test_a_call_whose_answer_was_lost_is_asked_again_and_paid_once(tmp_pat
 async def test_a_call_that_never_ended_is_given_up_when_it_is_asked_again(tmp_path: Path) -> None:
     async with gateway(tmp_path) as door:
         write, account = door.home.product.database.write, door.home.account.id
-        call = Call("req_first", account, None, "chat", "small", "acme/small", streamed=False, held=5000)
+        call = CallRecord(
+            "req_first", account, None, "chat", "small", "acme/small", streamed=False, held=5000
+        )
         assert await write(gateway_idempotency.paid_before("scope", call.id)) is None
         await write(request_log.begin(call, "boot_gone", None))
         assert (await door.home.standing())[1] == "0.005"

@@ -16,8 +16,8 @@ from sixfold.core.accounts import ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.refunds import REFUNDED
-from sixfold.core.predictions.repository import Filter
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import House, house
 from tests.api.fake_engines import DotEngine
 from tests.api.test_comfyui_face import node
@@ -42,7 +42,7 @@ async def run(home: House, **body: Any) -> dict[str, Any]:
 async def refund(home: House, prediction_id: str) -> None:
     prediction = await home.product.pipeline.any(prediction_id)
     refunded = await home.product.pipeline.refund(prediction, "a test")
-    assert (refunded.state, refunded.error_kind, refunded.output) == (State.FAILED, REFUNDED, None)
+    assert (refunded.state, refunded.error_kind, refunded.output) == (PredictionState.FAILED, REFUNDED, None)
 
 
 async def told(home: House, prediction_id: str) -> dict[str, Any]:
@@ -290,7 +290,9 @@ async def test_a_group_is_accepted_whole_or_not_at_all(either_home: House) -> No
     home = either_home
 
     async def accepted() -> int:
-        return len((await home.product.pipeline.page(Tenant(home.account.id), Filter(), 1000, None))[0])
+        return len(
+            (await home.product.pipeline.page(Tenant(home.account.id), PredictionFilter(), 1000, None))[0]
+        )
 
     for _ in range(12):
         assert (await images(home, 10, "a fox")).status_code == 200
@@ -331,7 +333,7 @@ async def test_a_graph_that_fails_leaves_no_picture_that_nobody_paid(dots: House
 
 async def test_an_account_below_zero_imports_no_space_and_opens_no_session(either_home: House) -> None:
     home = either_home
-    entry = ledger.Entry("reversal", "a test")
+    entry = ledger.LedgerEntry("reversal", "a test")
     await home.product.database.write(ledger.deposit(home.account.id, -6_000_000, entry, below_zero=True))
     for path, body in (
         ("/api/containers/spaces/import", {"space": "acme/paint"}),

@@ -14,7 +14,7 @@ import pytest
 import websockets
 
 from sixfold.app import asgi, bootstrap
-from sixfold.app.bootstrap import Product
+from sixfold.app.bootstrap import Application
 from sixfold.core.account_data import deletion
 from sixfold.core.accounts import accounts, credentials, keys, login_sessions, oauth
 from sixfold.core.accounts.tenants import Tenant
@@ -48,7 +48,7 @@ async def slow(home: House) -> str:
     return str(answer.json()["id"])
 
 
-async def until_open(product: Product, count: int = 1) -> None:
+async def until_open(product: Application, count: int = 1) -> None:
     """Wait until so many connections are registered."""
     async with asyncio.timeout(8):
         while len(product.connections) < count:  # noqa: ASYNC110 - nobody tells of a registration
@@ -61,7 +61,7 @@ async def until_ended(streams: list[asyncio.Task[httpx.Response]]) -> list[str]:
 
 
 @asynccontextmanager
-async def second_server(home: House) -> AsyncIterator[tuple[Product, httpx.AsyncClient]]:
+async def second_server(home: House) -> AsyncIterator[tuple[Application, httpx.AsyncClient]]:
     """Another server on the same database and files."""
     product = bootstrap.build(home.product.settings, small_models())
     async with bootstrap.running(product), client(asgi.create_app(product)) as visitor:
@@ -264,7 +264,7 @@ async def test_a_password_ends_sessions_and_keys_where_that_is_wanted(home: Hous
     assert re.search(r'name="end_keys" value="1" checked', page)
     other = home.visitor()
     token = await home.product.database.write(
-        login_sessions.new_session(home.account.id, 2**60, login_sessions.Visit("x"))
+        login_sessions.new_session(home.account.id, 2**60, login_sessions.LoginSession("x"))
     )
     other.cookies.set("sixfold_session", token)
     form = {"csrf": csrf, "password": "a long password"}

@@ -17,12 +17,12 @@ import pytest
 from sixfold.core.accounts import keys, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.accounts.rights import Access, Rights
 from sixfold.core.database import now
 from sixfold.mcp import app as tools
-from sixfold.web.app import App
-from sixfold.web.routing import Entry, Table
+from sixfold.web.app import WebApp
+from sixfold.web.routing import Entry, Router
 from sixfold.web.sessions import COOKIE
 from tests.api.app_fixture import House, bearer, house
 from tests.harness import backends
@@ -71,8 +71,8 @@ async def home(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield found
 
 
-def table(home: House) -> Table:
-    return cast("App", home.app).table
+def table(home: House) -> Router:
+    return cast("WebApp", home.app).table
 
 
 async def with_key(home: House, name: str, granted: Rights, scope: Scope | None = None) -> Caller:
@@ -88,7 +88,7 @@ async def program(home: House, scope: str) -> Caller:
 
 async def session(home: House, account: Account, name: str, *, stale: bool = False) -> Caller:
     moment = await home.product.database.read(now())
-    begun = login_sessions.new_session(account.id, moment, Visit("link"))
+    begun = login_sessions.new_session(account.id, moment, LoginSession("link"))
     token = await home.product.database.write(begun)
     granted = rights.ALL if account.is_operator else rights.STANDARD
     return Caller(name, granted, {"Cookie": f"{COOKIE}={token}"}, stale)

@@ -14,8 +14,8 @@ from sixfold.core.accounts import keys, login_sessions, rights
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.database import one
 from sixfold.core.predictions import authorization
-from sixfold.core.predictions.child_runs import Child, PipelineChildren
-from sixfold.core.predictions.requests import Order, Parent
+from sixfold.core.predictions.child_runs import ChildRun, PipelineChildren
+from sixfold.core.predictions.requests import ParentRun, PredictionRequest
 from sixfold.errors import Conflict, Forbidden
 from tests.api.app_fixture import ORIGIN, House, bearer
 from tests.api.test_oauth import AUTHORIZE, Program
@@ -71,8 +71,10 @@ async def test_a_child_is_within_what_its_parent_was_ordered_for(home: House) ->
     assert (ordered.key_id, ordered.scope.services) == (parent.key_id, ("ra1",))
     given: dict[str, Any] = {"prompt": "x"}
     with pytest.raises(Conflict, match="has ended"):  # it was let past the limits
-        await PipelineChildren(road, home.product.database).run(parent, Child("a", "anime", given))
-    elsewhere = Order(ordered, "photoreal", given, "test", "req_1", parent=Parent(parent.id, "b", "anime"))
+        await PipelineChildren(road, home.product.database).run(parent, ChildRun("a", "anime", given))
+    elsewhere = PredictionRequest(
+        ordered, "photoreal", given, "test", "req_1", parent=ParentRun(parent.id, "b", "anime")
+    )
     with pytest.raises(Forbidden, match="may not use photoreal: it is limited to ra1"):
         await road.submit(elsewhere)
 

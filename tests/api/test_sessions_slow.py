@@ -9,7 +9,7 @@ import pytest
 
 from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.sessions import connection as sessions_connection
-from sixfold.core.sessions.connection import TOO_SLOW, Pong, Viewer
+from sixfold.core.sessions.connection import TOO_SLOW, Connection, PongMessage
 
 
 class Stuck:
@@ -37,18 +37,18 @@ class Stuck:
 class Stage:
     """A session that shows nothing by itself."""
 
-    def greet(self, _viewer: Viewer, _last_seq: int | None) -> None:
+    def greet(self, _viewer: Connection, _last_seq: int | None) -> None:
         """Nobody is greeted."""
 
 
 async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions_connection, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(sessions, "_FAREWELL_SECONDS", 0.05)
-    socket, viewer = Stuck(), Viewer()
-    talk = sessions._Talk(cast("Any", socket), cast("Any", Stage()), viewer, None)
+    socket, viewer = Stuck(), Connection()
+    talk = sessions._SessionSocket(cast("Any", socket), cast("Any", Stage()), viewer, None)
     talking = asyncio.create_task(talk.go_on())
     for _ in range(4):
-        viewer.put(Pong(1))
+        viewer.put(PongMessage(1))
         await asyncio.sleep(0.02)
     assert viewer.end_of is not None
     assert viewer.end_of.code == TOO_SLOW

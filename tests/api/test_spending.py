@@ -43,7 +43,7 @@ async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_recei
 
 
 async def test_money_that_was_taken_back_is_no_spending(home: House) -> None:
-    entry = ledger.Entry("credit", "Credit by the operator")
+    entry = ledger.LedgerEntry("credit", "Credit by the operator")
     await home.product.database.write(ledger.deposit(home.account.id, -1_000_000, entry))
     assert (await home.product.database.read(spending.of(home.account.id, 14))).models == {}
 

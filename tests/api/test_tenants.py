@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sixfold.app.asgi import documents
-from sixfold.app.bootstrap import Product
+from sixfold.app.bootstrap import Application
 from sixfold.core.accounts import login_sessions
 from sixfold.core.database import one
 from tests.api import memory_routes
@@ -54,7 +54,7 @@ CAPABILITIES = {
 }
 
 
-def templated(product: Product) -> set[str]:
+def templated(product: Application) -> set[str]:
     """Every described route with a value in its path."""
     return {
         f"{method} {path}"

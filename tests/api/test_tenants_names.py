@@ -15,7 +15,7 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.workflows.websocket_hub import Hub
+from sixfold.core.workflows.websocket_hub import WebSocketHub
 from tests.api.app_fixture import House, bearer, house
 
 Headers = dict[str, str]
@@ -166,14 +166,14 @@ async def test_predictions_without_a_key_are_marked_and_their_children_too(home:
     await home.client.get("/create_image", params=SMALL)
     await ended(home, bearer((await tenants(home))[2]["Authorization"].split()[1]), text_graph("y"))
     found, _ = await home.product.database.read(
-        predictions.page(Tenant(home.operator.id), predictions.Filter(), 10, None)
+        predictions.page(Tenant(home.operator.id), predictions.PredictionFilter(), 10, None)
     )
     assert [each.keyless for each in found] == [False, True, True]
 
 
 @pytest.mark.parametrize("times", [50])
 def test_a_run_that_repeats_itself_is_remembered_once(times: int) -> None:
-    hub = Hub()
+    hub = WebSocketHub()
     for number in range(times):
         hub.said("pred_1", "execution_start", {"number": number})
         hub.said("pred_1", "execution_error", {"number": number})

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp
 from sixfold.app import asgi, bootstrap
 from sixfold.core.accounts import accounts
 from sixfold.settings import Settings
-from sixfold.web.routing import Route
-from sixfold.web.sessions import COOKIE, CSRF_HEADER, Session
+from sixfold.web.routing import RouteEntry
+from sixfold.web.sessions import COOKIE, CSRF_HEADER, SessionCookie
 from tests.api.app_fixture import House, bearer, small_models
 from tests.api.test_comfyui_face import PAINT
 from tests.api.test_pages import link
@@ -59,7 +59,7 @@ def built() -> ASGIApp:
         return asgi.create_app(bootstrap.build(Settings(data_dir=Path(folder)), small_models()))
 
 
-def table(app: ASGIApp) -> list[Route]:
+def table(app: ASGIApp) -> list[RouteEntry]:
     """Every route of the router, described or not."""
     known: Any = vars(app)["_table"]  # the router has no other way to be listed
     found = [match.route for match in known._exact.values() if match.route is not None]
@@ -123,7 +123,7 @@ async def signed_in(home: House) -> AsyncIterator[httpx.AsyncClient]:
     account = await home.product.database.read(accounts.by_email("ben@example.com"))
     async with home.visitor(ELSEWHERE) as browser:
         await browser.get("/signin", params={"token": await link(home, account)})
-        browser.headers[CSRF_HEADER] = Session(account, browser.cookies[COOKIE], account.owner).csrf
+        browser.headers[CSRF_HEADER] = SessionCookie(account, browser.cookies[COOKIE], account.owner).csrf
         yield browser
 
 

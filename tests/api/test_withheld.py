@@ -18,13 +18,13 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import Query, Transaction, many
 from sixfold.core.predictions import authorization, lineage, refunds
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.node_events import NodeMoved
-from sixfold.core.predictions.requests import Order, Parent
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.node_events import NodeStateChanged
+from sixfold.core.predictions.requests import ParentRun, PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows import websocket_hub
-from sixfold.core.workflows.websocket_hub import Client
+from sixfold.core.workflows.websocket_hub import HubClient
 from tests.api.app_fixture import House, house, small_models
 from tests.api.test_comfyui_face import SAMPLED, Script, Stage, node, served
 from tests.api.test_reversals import painting
@@ -76,12 +76,14 @@ class Watch:
 
     @property
     def _finished(self) -> set[str]:
-        return {each.node for each in self.seen if isinstance(each, NodeMoved) and each.state == "finished"}
+        return {
+            each.node for each in self.seen if isinstance(each, NodeStateChanged) and each.state == "finished"
+        }
 
     @property
     def _running(self) -> set[str]:
-        moved = [each.prediction for each in self.seen if isinstance(each, Moved)]
-        return {each.model for each in moved if each.state is State.RUNNING}
+        moved = [each.prediction for each in self.seen if isinstance(each, StateChanged)]
+        return {each.model for each in moved if each.state is PredictionState.RUNNING}
 
 
 async def prompted(home: House, graph: Any) -> Prediction:
@@ -94,12 +96,12 @@ async def prompted(home: House, graph: Any) -> Prediction:
 
 
 @contextlib.contextmanager
-def listening(home: House) -> Iterator[Client]:
+def listening(home: House) -> Iterator[HubClient]:
     with home.product.workshop.hub.open(Tenant(home.account.id, keyless=False), "c") as client:
         yield client
 
 
-async def heard(client: Client) -> list[Any]:
+async def heard(client: HubClient) -> list[Any]:
     """What a client was told up to here."""
     client.tell({"type": "here", "data": {}})
     found: list[Any] = []
@@ -157,12 +159,12 @@ async def test_what_a_graph_made_is_withheld_until_it_is_paid(dots: House) -> No
         assert {"executing", "progress"} <= set(told)
         assert not {"executed", "image"} & set(told)
         made = await parts(dots, parent)
-        assert {part.state for part in made} == {State.SUCCEEDED, State.RUNNING}
+        assert {part.state for part in made} == {PredictionState.SUCCEEDED, PredictionState.RUNNING}
         await nothing_is_readable(dots, parent, made)
         assert await dots.standing() == ("5.00", "0.08")
         await dots.client.post("/interrupt", json={}, headers=dots.bearer)
         ended = await dots.product.pipeline.wait(parent, 60)
-        assert ended.state is State.CANCELED
+        assert ended.state is PredictionState.CANCELED
         assert await dots.standing() == ("5.00", "0.00")
         assert not {"executed", "image"} & set(kinds(await heard(client)))
     assert dots.product.workshop.hub.withheld_bytes == 0
@@ -175,7 +177,7 @@ async def test_what_is_paid_is_readable_and_told_in_the_order_it_was_made(dots: 
     with listening(dots) as client:
         parent = await prompted(dots, styled("ink"))
         ended = await dots.product.pipeline.wait(parent, 60)
-        assert (ended.state, await dots.standing()) == (State.SUCCEEDED, ("4.92", "0.00"))
+        assert (ended.state, await dots.standing()) == (PredictionState.SUCCEEDED, ("4.92", "0.00"))
         messages = await heard(client)
     told = kinds(messages)
     at = told.index("image")
@@ -209,8 +211,8 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
     watch = Watch(dots)
     parent = await prompted(dots, styled("SLOW"))
     await watch.until("2", running="graph-restyle")
-    (late,) = [part for part in await parts(dots, parent) if part.state is State.RUNNING]
-    made = [part for part in await parts(dots, parent) if part.state is State.SUCCEEDED]
+    (late,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
+    made = [part for part in await parts(dots, parent) if part.state is PredictionState.SUCCEEDED]
 
     def success() -> Transaction[Prediction]:
         """Ends as if it were over before it heard that it is canceled."""
@@ -218,7 +220,7 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
         assert first is not None
         file = first.files[0]
         renamed = type(file)("late.png", file.blob, file.content_type, file.size)
-        record = predictions.Success(type(first)((renamed,)), "full", "1", predictions.Trace())
+        record = predictions.SuccessRecord(type(first)((renamed,)), "full", "1", predictions.Trace())
         return (yield from predictions.succeed(late.id, late.attempt, record))
 
     def ended() -> Transaction[None]:
@@ -240,7 +242,7 @@ async def test_a_part_that_succeeds_after_its_parent_ended_is_never_readable(dot
     assert (await dots.product.pipeline.any(late.id)).output is None
     assert await dots.product.database.write(refunds.sweep()) == len(made)
     swept = [await dots.product.pipeline.any(part.id) for part in (late, *made)]
-    assert {(part.state, part.error_kind) for part in swept} == {(State.FAILED, refunds.REFUNDED)}
+    assert {(part.state, part.error_kind) for part in swept} == {(PredictionState.FAILED, refunds.REFUNDED)}
     assert await dots.product.database.write(refunds.sweep()) == 0
 
 
@@ -248,20 +250,25 @@ async def test_what_a_part_orders_is_withheld_until_the_first_that_was_ordered_i
     pipeline, watch = dots.product.pipeline, Watch(dots)
     parent = await prompted(dots, styled("SLOW"))
     await watch.until("2", running="graph-restyle")
-    (slow,) = [part for part in await parts(dots, parent) if part.state is State.RUNNING]
-    order = Order(
+    (slow,) = [part for part in await parts(dots, parent) if part.state is PredictionState.RUNNING]
+    order = PredictionRequest(
         await dots.product.database.read(authorization.principal_of(parent)),
         "ra1",
         {"prompt": "below"},
         "test",
         "req_1",
-        parent=Parent(slow.id, "a", slow.model),
+        parent=ParentRun(slow.id, "a", slow.model),
     )
     below = await pipeline.wait(await pipeline.submit(order), 60)
-    assert (below.state, below.withheld, below.output, below.inputs) == (State.SUCCEEDED, True, None, {})
+    assert (below.state, below.withheld, below.output, below.inputs) == (
+        PredictionState.SUCCEEDED,
+        True,
+        None,
+        {},
+    )
     await pipeline.cancel(parent.id, Tenant.of(parent))
     await pipeline.wait(parent, 60)
-    assert (await pipeline.any(below.id)).state is State.FAILED
+    assert (await pipeline.any(below.id)).state is PredictionState.FAILED
     assert await dots.faults() == ()
 
 
@@ -286,7 +293,7 @@ async def test_more_images_than_can_be_withheld_fail_the_run(
     monkeypatch.setattr(websocket_hub, "MOST_WITHHELD_BYTES", 10)
     parent = await prompted(dots, FOX)
     ended = await dots.product.pipeline.wait(parent, 60)
-    assert ended.state is State.FAILED
+    assert ended.state is PredictionState.FAILED
     assert "images that it does not save" in str(ended.error)
     assert dots.product.workshop.hub.withheld_bytes == 0
     assert await dots.standing() == ("5.00", "0.00")

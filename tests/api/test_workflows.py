@@ -15,7 +15,7 @@ from PIL import Image
 from sixfold.app import asgi, bootstrap
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import keys, rights
-from sixfold.core.predictions.node_events import NodeMoved
+from sixfold.core.predictions.node_events import NodeStateChanged
 from tests.api.app_fixture import House, bearer, client, house
 
 SPACES = "/api/graph/spaces"
@@ -203,7 +203,7 @@ async def test_a_canceled_graph_is_free_with_all_that_it_had_made(tmp_path: Path
         answer = await home.client.post(f"{SPACES}/five/run", json={"wait": 0}, headers=home.bearer)
         whole = await pipeline.any(answer.json()["id"])
         async for event in pipeline.events(whole):
-            if isinstance(event, NodeMoved) and (event.node, event.state) == ("5", "started"):
+            if isinstance(event, NodeStateChanged) and (event.node, event.state) == ("5", "started"):
                 break
         await home.client.post(answer.json()["urls"]["cancel"], headers=home.bearer)
         told = await pipeline.wait(whole, 60)

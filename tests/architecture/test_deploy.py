@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from sixfold import settings
-from sixfold.core.gateway.gateway import Counts
+from sixfold.core.gateway.gateway import TokenCounts
 from sixfold.web.metrics import Metrics
 from tests.architecture import source
 from tools import container_smoke_test as images_tool
@@ -186,7 +186,7 @@ def exposed() -> set[str]:
     """The names of the series that /metrics gives."""
     metrics = Metrics()
     metrics.answered("platform", "/", "GET", 200, 0.1)
-    metrics.watch(Counts())
+    metrics.watch(TokenCounts())
     found: set[str] = {"up"}
     for family in metrics._registry.collect():
         found |= {family.name, f"{family.name}_total", f"{family.name}_bucket"}

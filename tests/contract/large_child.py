@@ -14,9 +14,9 @@ from pathlib import Path
 import blake3
 
 from sixfold.core.media.media import key_of
-from sixfold.store.blob_cache import Bounds, Cache
-from sixfold.store.buckets import Access, open_bucket
-from sixfold.store.object_store import ObjectStore, Ways
+from sixfold.store.blob_cache import BlobCache, CacheLimits
+from sixfold.store.buckets import BucketAccess, open_bucket
+from sixfold.store.object_store import ObjectStore, RetryOptions
 from tests.harness import s3
 
 MIB = 1 << 20
@@ -29,8 +29,8 @@ def peak() -> int:
 
 def opened(folder: Path, port: int, name: str) -> ObjectStore:
     """A content store that keeps nothing that it was not asked for."""
-    bucket = open_bucket(f"s3://{name}", Access(s3.S3(port).options, 30))
-    return ObjectStore(bucket, Cache(folder, Bounds(MIB, 60)), Ways(by_content=True))
+    bucket = open_bucket(f"s3://{name}", BucketAccess(s3.S3(port).options, 30))
+    return ObjectStore(bucket, BlobCache(folder, CacheLimits(MIB, 60)), RetryOptions(by_content=True))
 
 
 async def main(folder: Path, port: int, name: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 from sixfold import settings
 from sixfold.app import storage
 from sixfold.cli import restore
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, keys, ledger
 from sixfold.core.accounts.tenants import Tenant
@@ -27,7 +27,7 @@ from sixfold.core.gateway import stored_responses
 from sixfold.core.media import media
 from sixfold.settings import Settings
 from sixfold.store import archive, backup, sql
-from sixfold.store.archive import Damaged
+from sixfold.store.archive import ArchiveDamaged
 from sixfold.store.file_store import FileStore
 
 HISTORY = 3000
@@ -37,7 +37,7 @@ def at(folder: Path) -> Settings:
     return settings.load({}, data_dir=folder)
 
 
-async def write_backup(configured: Settings, path: Path) -> backup.Written:
+async def write_backup(configured: Settings, path: Path) -> backup.BackupReport:
     snapshot = storage.open_snapshot(configured)
     uploads = storage.open_uploads(configured)
     return await backup.write(path, snapshot, storage.open_blobs(configured), uploads)
@@ -67,7 +67,7 @@ async def fill(configured: Settings, files: int = 3) -> str:
             await store.put(key, data)
             await database.write(named(account_id, f"file-{index}.txt", key, len(data), None))
         await uploads.put("folder/picture.webp", b"a picture")
-        response = stored_responses.Kept("resp_1", None, "s/m", '["grüezi"]', '{"output": []}')
+        response = stored_responses.StoredResponse("resp_1", None, "s/m", '["grüezi"]', '{"output": []}')
         await database.write(stored_responses.keep(Tenant(account_id), response))
     finally:
         await database.close()
@@ -77,7 +77,7 @@ async def fill(configured: Settings, files: int = 3) -> str:
 def spend(account_id: str) -> Transaction[None]:
     hold_id = ids.new("hold")
     yield from ledger.hold(account_id, hold_id, 7)
-    yield from ledger.capture(hold_id, 5, ledger.Entry("charge", "load"))
+    yield from ledger.capture(hold_id, 5, ledger.LedgerEntry("charge", "load"))
 
 
 async def load(configured: Settings, account_id: str, busy: threading.Event, stop: threading.Event) -> int:
@@ -109,7 +109,7 @@ def test_a_backup_under_write_load_restores_without_drift(tmp_path: Path) -> Non
     ]
     for writer in writers:
         writer.start()
-    written = backup.Written()
+    written = backup.BackupReport()
     try:
         assert busy.wait(60)
         for round_number in range(3):
@@ -230,7 +230,7 @@ def whole(tmp_path: Path) -> Path:
 def refused(path: Path, target: Path) -> str:
     """Restore, which must be refused and leave nothing behind; gives the sentence."""
     before = sorted(target.rglob("*")) if target.exists() else None
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(CommandError) as caught:
         restore.restore(path, at(target), verify=False)
     after = sorted(item for item in target.rglob("*") if item.name != "server.lock") if before else None
     assert after == before
@@ -291,7 +291,7 @@ def restored_otherwise(path: Path, target: Path) -> bool:
     """Whether a changed backup was taken. What only tells the time of the backup may differ."""
     try:
         restore.restore(path, at(target), verify=False)
-    except Refused:
+    except CommandError:
         return False
     with archive.opened(path) as found:
         cosmetic = (found.manifest.created_at, found.manifest.sixfold)
@@ -437,7 +437,7 @@ def test_a_backup_that_fails_leaves_the_one_before(tmp_path: Path, whole: Path) 
 def test_two_backups_never_write_one_file(tmp_path: Path, whole: Path) -> None:
     with whole.with_name("whole.tar.tmp").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(backup.Busy):
+        with pytest.raises(backup.BackupBusy):
             asyncio.run(write_backup(at(tmp_path / "source"), whole))
 
 
@@ -471,5 +471,5 @@ def test_a_row_survives_being_written_as_text(row: tuple[archive.Value, ...]) ->
     ],
 )
 def test_a_row_with_anything_else_in_it_is_damaged(line: bytes) -> None:
-    with pytest.raises(Damaged):
+    with pytest.raises(ArchiveDamaged):
         archive.decode_row(line, 1)

@@ -13,10 +13,10 @@ import pytest
 from sixfold import settings
 from sixfold.cli import main as command_line
 from sixfold.cli import restore
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 from sixfold.settings import Settings
 from sixfold.store import sql
-from sixfold.store.backup import Written
+from sixfold.store.backup import BackupReport
 from tests.contract import test_backup as plain
 from tests.harness import backends, databases, postgres
 
@@ -44,7 +44,7 @@ def content(configured: Settings) -> dict[str, Any]:
         }
 
 
-def sound(done: restore.Restored) -> bool:
+def sound(done: restore.RestoreReport) -> bool:
     """Whether `--verify` found nothing."""
     found = (done.drift, done.missing_blobs, done.faults, done.damaged, done.missing)
     return done.verified and found == (0, 0, (), [], [])
@@ -76,7 +76,7 @@ def test_a_backup_of_a_busy_postgresql_is_one_moment_of_it(tmp_path: Path) -> No
         target=lambda: counts.append(asyncio.run(plain.load(source, account_id, busy, stop)))
     )
     writer.start()
-    written = Written()
+    written = BackupReport()
     try:
         assert busy.wait(60)
         for back in ("sqlite", "postgres"):
@@ -98,7 +98,7 @@ def test_a_database_that_is_not_empty_is_kept(tmp_path: Path) -> None:
     asyncio.run(plain.fill(source))
     asyncio.run(plain.write_backup(source, path))
     before = content(target)
-    with pytest.raises(Refused, match="is not empty: restore into a new database"):
+    with pytest.raises(CommandError, match="is not empty: restore into a new database"):
         restore.restore(path, target, verify=True)
     assert content(target) == before
 
@@ -108,7 +108,7 @@ def test_a_backup_that_is_damaged_leaves_the_database_as_empty_as_it_was(tmp_pat
     asyncio.run(plain.fill(source))
     asyncio.run(plain.write_backup(source, path))
     path.write_bytes(path.read_bytes()[:-20_000])
-    with pytest.raises(Refused, match="is no whole backup"):
+    with pytest.raises(CommandError, match="is no whole backup"):
         restore.restore(path, target, verify=True)
     assert databases.keeper(target.database_url, tmp_path).schema() is None
 

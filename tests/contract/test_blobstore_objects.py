@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sixfold import errors, settings
 from sixfold.core.media.media import blob_key
-from sixfold.store.blob_cache import Bounds, Cache
-from sixfold.store.buckets import Access, InvalidUrl, open_bucket
-from sixfold.store.object_store import PART_BYTES, ObjectStore, Ways
+from sixfold.store.blob_cache import BlobCache, CacheLimits
+from sixfold.store.buckets import BucketAccess, InvalidUrl, open_bucket
+from sixfold.store.object_store import PART_BYTES, ObjectStore, RetryOptions
 from tests.fakes.faulty_proxy import Wayward, wayward
 from tests.harness import azure, buckets, s3
 
@@ -34,9 +34,9 @@ AWAY = "The object store cannot be reached; nothing was changed"
 
 def behind(front: Wayward, folder: Path, name: str, seconds: float = 5) -> ObjectStore:
     """A content store that speaks through a stand-in."""
-    access = Access({**s3.server().options, "endpoint": front.endpoint}, seconds)
+    access = BucketAccess({**s3.server().options, "endpoint": front.endpoint}, seconds)
     return ObjectStore(
-        open_bucket(f"s3://{name}", access), buckets.cache(folder / "cache"), Ways(by_content=True)
+        open_bucket(f"s3://{name}", access), buckets.cache(folder / "cache"), RetryOptions(by_content=True)
     )
 
 
@@ -80,7 +80,7 @@ async def test_every_failure_is_one_sentence_and_leaves_nothing(
 
 
 async def test_a_store_that_is_away_is_one_sentence(tmp_path: Path) -> None:
-    access = Access({**s3.server().options, "endpoint": "http://127.0.0.1:1"}, 0.2)
+    access = BucketAccess({**s3.server().options, "endpoint": "http://127.0.0.1:1"}, 0.2)
     store = ObjectStore(open_bucket("s3://bucket", access), buckets.cache(tmp_path / "cache"))
     for work in await everything(store, "key"):
         with pytest.raises(errors.StoreFailed, match="cannot be reached"):
@@ -171,8 +171,8 @@ async def test_content_that_is_there_is_left_unless_it_may_soon_be_swept(tmp_pat
         first = await store.put(key, data)
         assert (await store.put(key, data)).tag == first.tag
         assert front.methods() == ["PUT", "PUT", "HEAD"], "the second one is refused"
-        access = Access({**s3.server().options, "endpoint": front.endpoint}, 5)
-        ways = Ways(by_content=True, refresh_seconds=0)
+        access = BucketAccess({**s3.server().options, "endpoint": front.endpoint}, 5)
+        ways = RetryOptions(by_content=True, refresh_seconds=0)
         aged = ObjectStore(open_bucket(f"s3://{name}", access), buckets.cache(tmp_path / "cache"), ways)
         await aged.put(key, data)
         assert [line.split()[0] for line in front.seen][3:] == ["PUT", "HEAD", "PUT"], (
@@ -182,8 +182,8 @@ async def test_content_that_is_there_is_left_unless_it_may_soon_be_swept(tmp_pat
 
 async def test_azure_too_takes_content_once(tmp_path: Path) -> None:
     account, data = azure.server(), os.urandom(1000)
-    bucket = open_bucket(f"az://{account.new_container()}", Access(account.options))
-    store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), Ways(by_content=True))
+    bucket = open_bucket(f"az://{account.new_container()}", BucketAccess(account.options))
+    store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), RetryOptions(by_content=True))
     before = account.writes
     first = await store.put(blob_key(data), data)
     assert (await store.put(blob_key(data), data)).tag == first.tag
@@ -285,7 +285,7 @@ async def test_a_hundred_megabytes_pass_in_little_memory(tmp_path: Path) -> None
 
 
 def test_the_cache_keeps_its_bound_and_forgets_what_was_used_longest_ago(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", Bounds(10 * 1000, 0))
+    cache = BlobCache(tmp_path / "cache", CacheLimits(10 * 1000, 0))
     for number in range(30):
         cache.write(f"{number:02}", bytes(1000))
         assert cache.find("00") is not None, "it is used all the time"
@@ -296,20 +296,20 @@ def test_the_cache_keeps_its_bound_and_forgets_what_was_used_longest_ago(tmp_pat
 
 
 def test_what_was_lent_lately_stays_over_the_bound_and_nothing_else_does(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", Bounds(1000, 60))
+    cache = BlobCache(tmp_path / "cache", CacheLimits(1000, 60))
     cache.write("lent", bytes(1000))
     assert cache.lend("lent") is not None
     for number in range(5):
         cache.write(f"other{number}", bytes(1000))
     assert [path.name for path in cached(tmp_path)] == ["lent"]
-    later = Cache(tmp_path / "cache", Bounds(1000, 0))
+    later = BlobCache(tmp_path / "cache", CacheLimits(1000, 0))
     assert later.lend("lent") is not None
     later.write("other", bytes(1000))
     assert len(cached(tmp_path)) < 2, "its time is up"
 
 
 def test_the_cache_takes_small_files_only_unless_it_is_asked(tmp_path: Path) -> None:
-    cache = Cache(tmp_path / "cache", Bounds(1000, 60))
+    cache = BlobCache(tmp_path / "cache", CacheLimits(1000, 60))
     assert (cache.takes(250), cache.takes(251)) == (True, False)
     cache.write("large", bytes(1000))
     assert cache.lend("large") is not None
@@ -319,7 +319,7 @@ def test_a_cache_of_before_the_last_start_of_the_machine_is_not_believed(tmp_pat
     old = tmp_path / "cache" / "another-boot" / "name"
     old.parent.mkdir(parents=True)
     old.write_bytes(b"torn")
-    cache = Cache(tmp_path / "cache", Bounds(1000, 60))
+    cache = BlobCache(tmp_path / "cache", CacheLimits(1000, 60))
     assert cache.find("name") is None
     cache.write("other", b"1")
     assert [path.name for path in cached(tmp_path)] == ["other"]
@@ -340,7 +340,7 @@ async def test_a_full_disk_makes_reads_slower_and_nothing_else(tmp_path: Path) -
 
 async def test_a_link_gives_the_bytes_and_nothing_else_does(tmp_path: Path) -> None:
     name = s3.server().new_bucket()
-    ways = Ways(by_content=True, link_seconds=60)
+    ways = RetryOptions(by_content=True, link_seconds=60)
     store = ObjectStore(buckets.bucket(f"s3://{name}/some/prefix"), buckets.cache(tmp_path / "cache"), ways)
     await store.put("key", b"bytes", content_type="image/png")
     link = await store.link("key")
@@ -381,8 +381,8 @@ async def test_google_and_azure_sign_without_a_network(tmp_path: Path) -> None:
         "az://container/a/b": (azure, "account.blob.core.windows.net/container/a/b/key?"),
     }
     for url, (options, start) in stores.items():
-        bucket = open_bucket(url, Access(options))
-        store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), Ways(link_seconds=60))
+        bucket = open_bucket(url, BucketAccess(options))
+        store = ObjectStore(bucket, buckets.cache(tmp_path / "cache"), RetryOptions(link_seconds=60))
         link = await store.link("key")
         assert link is not None
         assert link.startswith(f"https://{start}")
@@ -406,13 +406,13 @@ async def test_google_and_azure_sign_without_a_network(tmp_path: Path) -> None:
 )
 def test_what_is_no_bucket_is_refused_without_its_secrets(url: str) -> None:
     with pytest.raises(InvalidUrl) as caught:
-        open_bucket(url, Access())
+        open_bucket(url, BucketAccess())
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_an_option_that_a_cloud_does_not_know_is_refused() -> None:
     with pytest.raises(InvalidUrl, match="nonsense"):
-        open_bucket("s3://bucket", Access({"nonsense": "1"}))
+        open_bucket("s3://bucket", BucketAccess({"nonsense": "1"}))
     with pytest.raises(InvalidUrl, match="more than 0"):
-        open_bucket("s3://bucket", Access(seconds=0))
+        open_bucket("s3://bucket", BucketAccess(seconds=0))

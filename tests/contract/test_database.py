@@ -81,7 +81,7 @@ async def test_a_broken_constraint_is_a_conflict_that_the_transaction_may_catch(
 
 async def test_one_query_runs_for_each_of_its_parameters_and_tells_what_changed(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=50))
-    held = [ledger_batches.Wanted(account.id, f"hold{number}", number) for number in (1, 2, 3)]
+    held = [ledger_batches.HoldRequest(account.id, f"hold{number}", number) for number in (1, 2, 3)]
     assert await database.write(ledger_batches.hold_all(held)) > 0
 
     def end(*names: str) -> Transaction[int]:
@@ -179,7 +179,7 @@ async def test_holds_of_one_group_are_each_of_their_own_moment(
 
 async def test_concurrent_deposits_all_arrive(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com"))
-    entry = ledger.Entry("credit", "test")
+    entry = ledger.LedgerEntry("credit", "test")
     await asyncio.gather(*(database.write(ledger.deposit(account.id, 3, entry)) for _ in range(200)))
     assert await database.read(_balance(account.id)) == 600
     assert await database.read(ledger_queries.verify()) == ()

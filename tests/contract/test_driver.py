@@ -13,24 +13,24 @@ import pytest
 
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import (
-    Completed,
     Driver,
-    Failed,
-    Lost,
-    Reports,
-    Stopped,
+    RunCompleted,
+    RunFailed,
+    RunReports,
+    RunStopped,
     Worker,
+    WorkerLost,
     WorkerSpec,
     WorkerStartFailed,
 )
 from sixfold.drivers.inline import InlineDriver
-from sixfold.drivers.process import Patience, ProcessDriver
+from sixfold.drivers.process import ProcessDriver, ProcessTimeouts
 from sixfold.worker.protocol import Failpoint
 
 FAILPOINTS: Mapping[str, Failpoint] = {"failing": "fail", "hanging": "hang", "crashing": "crash"}
 MAKERS: Mapping[str, Callable[[], Driver]] = {
     "inline": lambda: InlineDriver(failpoints=FAILPOINTS, cancel_seconds=0.2),
-    "process": lambda: ProcessDriver(failpoints=FAILPOINTS, preload=(), patience=Patience(60, 0.2, 1)),
+    "process": lambda: ProcessDriver(failpoints=FAILPOINTS, preload=(), patience=ProcessTimeouts(60, 0.2, 1)),
 }
 
 
@@ -42,8 +42,8 @@ class Heard:
     lines: list[str] = field(default_factory=list)
     running: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def reports(self) -> Reports:
-        return Reports(self._progress, self.lines.append)
+    def reports(self) -> RunReports:
+        return RunReports(self._progress, self.lines.append)
 
     def _progress(self, fraction: float) -> None:
         self.progress.append(fraction)
@@ -80,7 +80,7 @@ async def test_it_completes_with_files_and_data(driver: Driver, scratch: Path, t
     worker = await driver.start(spec("Echo", scratch))
     inputs = {"bytes": [10, 300_000, 0], "prompt": "a fox", "size": [1, 2], "ratio": 0.5, "none": None}
     outcome = await worker.run(Task("t1", "ra1", inputs, {"image": source}), Heard().reports())
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     assert [file.path.stat().st_size for file in outcome.files] == [10, 300_000, 0]
     assert [file.info for file in outcome.files] == [{"index": 0}, {"index": 1}, {"index": 2}]
     assert {file.path.parent for file in outcome.files} == {scratch}
@@ -96,7 +96,7 @@ async def test_files_of_two_runs_do_not_meet(driver: Driver, scratch: Path) -> N
     paths: list[Path] = []
     for worker in workers * 2:
         outcome = await worker.run(Task("same", "m", {"bytes": [3]}), Heard().reports())
-        assert isinstance(outcome, Completed)
+        assert isinstance(outcome, RunCompleted)
         paths += [file.path for file in outcome.files]
     assert len(set(paths)) == 4
 
@@ -132,11 +132,11 @@ async def test_a_raising_engine_fails_its_run_only(
 ) -> None:
     worker = await driver.start(spec("Echo", scratch))
     outcome = await worker.run(Task("t", "m", {"raise": kind, "bytes": [5]}), Heard().reports())
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, RunFailed)
     assert (outcome.message, outcome.public) == (message, public)
     assert ("Traceback" in outcome.detail) is (kind == "private")
     assert leftovers(scratch) == []
-    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Completed)
+    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), RunCompleted)
 
 
 def left(folder: Path) -> list[str]:
@@ -152,9 +152,9 @@ def leftovers(scratch: Path) -> list[str]:
 async def test_what_cannot_be_told_is_a_failure(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
     outcome = await worker.run(Task("t", "m", {"object": object()}), Heard().reports())
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, RunFailed)
     assert not outcome.public
-    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Completed)
+    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), RunCompleted)
 
 
 async def test_a_canceled_run_stops_and_its_worker_runs_on(driver: Driver, scratch: Path) -> None:
@@ -163,17 +163,17 @@ async def test_a_canceled_run_stops_and_its_worker_runs_on(driver: Driver, scrat
     worker.cancel("another")
     worker.cancel("t1")
     worker.cancel("t1")
-    assert await run == Stopped()
+    assert await run == RunStopped()
     assert worker.alive
     worker.cancel("t1")  # too late: it must not hit the next run
-    assert isinstance(await worker.run(Task("t1", "m", {"seconds": 0}), Heard().reports()), Completed)
+    assert isinstance(await worker.run(Task("t1", "m", {"seconds": 0}), Heard().reports()), RunCompleted)
 
 
 async def test_a_run_deaf_to_cancelation_is_stopped_with_its_worker(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Slow", scratch))
     run, _ = await start_run(worker, Task("t1", "m", {"stubborn": True, "seconds": 5}))
     worker.cancel("t1")
-    assert await run == Stopped()
+    assert await run == RunStopped()
     assert not worker.alive
     assert leftovers(scratch) == []
 
@@ -183,7 +183,7 @@ async def test_a_killed_worker_loses_its_run(driver: Driver, scratch: Path) -> N
     run, _ = await start_run(worker, Task("t", "m", {}))
     await worker.kill()
     await worker.kill()
-    assert await run == Lost("the worker was killed")
+    assert await run == WorkerLost("the worker was killed")
     assert not worker.alive
     assert leftovers(scratch) == []
 
@@ -191,25 +191,25 @@ async def test_a_killed_worker_loses_its_run(driver: Driver, scratch: Path) -> N
 async def test_a_crash_loses_the_run_and_a_new_worker_serves(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
     outcome = await worker.run(Task("t", "crashing", {}), Heard().reports())
-    assert isinstance(outcome, Lost)
+    assert isinstance(outcome, WorkerLost)
     assert not worker.alive
-    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Lost)
+    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), WorkerLost)
     again = await driver.start(spec("Echo", scratch))
-    assert isinstance(await again.run(Task("t", "m", {}), Heard().reports()), Completed)
+    assert isinstance(await again.run(Task("t", "m", {}), Heard().reports()), RunCompleted)
 
 
 async def test_the_other_failpoints_fail_and_hang(driver: Driver, scratch: Path) -> None:
     worker = await driver.start(spec("Echo", scratch))
     outcome = await worker.run(Task("t", "failing", {}), Heard().reports())
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, RunFailed)
     run = asyncio.create_task(worker.run(Task("t2", "hanging", {}), Heard().reports()))
     await asyncio.sleep(0)
     worker.cancel("t2")
-    assert await run == Stopped()
+    assert await run == RunStopped()
     run = asyncio.create_task(worker.run(Task("t3", "hanging", {}), Heard().reports()))
     await asyncio.sleep(0)
     await worker.kill()
-    assert isinstance(await run, Lost)
+    assert isinstance(await run, WorkerLost)
 
 
 async def test_two_workers_run_at_once(driver: Driver, scratch: Path) -> None:
@@ -217,7 +217,7 @@ async def test_two_workers_run_at_once(driver: Driver, scratch: Path) -> None:
     runs = [await start_run(worker, Task(f"t{worker.id}", "m", {})) for worker in workers]
     for worker, (run, _) in zip(workers, runs, strict=True):
         worker.cancel(f"t{worker.id}")
-        assert await run == Stopped()
+        assert await run == RunStopped()
 
 
 async def test_stopping_is_idempotent_and_final(driver: Driver, scratch: Path) -> None:
@@ -227,7 +227,7 @@ async def test_stopping_is_idempotent_and_final(driver: Driver, scratch: Path) -
     await worker.stop()
     await worker.kill()
     assert not worker.alive
-    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Lost)
+    assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), WorkerLost)
     assert left(scratch) == []
 
 
@@ -235,7 +235,7 @@ async def test_a_stop_lets_a_short_run_end(driver: Driver, scratch: Path) -> Non
     worker = await driver.start(spec("Slow", scratch))
     run, _ = await start_run(worker, Task("t", "m", {"seconds": 0.02}))
     await worker.stop()
-    assert isinstance(await run, Completed)
+    assert isinstance(await run, RunCompleted)
 
 
 async def test_an_engine_that_cannot_be_built_is_told(driver: Driver, scratch: Path) -> None:
@@ -263,7 +263,7 @@ async def test_a_closed_driver_has_no_workers_and_starts_none(driver: Driver, sc
     run, _ = await start_run(worker, Task("t", "m", {}))
     await driver.close()
     await driver.close()
-    assert isinstance(await run, Lost)
+    assert isinstance(await run, WorkerLost)
     assert not worker.alive
     with pytest.raises(WorkerStartFailed):
         await driver.start(spec("Echo", scratch))
@@ -274,7 +274,7 @@ async def test_many_starts_leak_no_descriptor(driver: Driver, scratch: Path) -> 
     before = descriptors()
     for number in range(30):
         worker = await driver.start(spec("Echo", scratch))
-        assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), Completed)
+        assert isinstance(await worker.run(Task("t", "m", {}), Heard().reports()), RunCompleted)
         await (worker.stop() if number % 2 else worker.kill())
     assert descriptors() == before
 

@@ -13,13 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.clients.containers import ContainersFailed, Wanted
+from sixfold.clients.containers import ContainersFailed, ContainerSpec
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import models as catalogs
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.core.catalog.models import Catalog
-from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
+from sixfold.core.workers.ports import (
+    Outcome,
+    RunCompleted,
+    RunFailed,
+    RunStopped,
+    Worker,
+    WorkerLost,
+    WorkerSpec,
+)
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.container import ContainerDriver
 from tests.contract.test_driver import Heard, left
@@ -35,7 +43,7 @@ class Yard:
     def __init__(self, stack: AsyncExitStack) -> None:
         self.cog = FakeCog()
         self.boxes: list[Berth] = []
-        self.wanted: list[Wanted] = []
+        self.wanted: list[ContainerSpec] = []
         self.tidied = 0
         self._stack = stack
 
@@ -47,7 +55,7 @@ class Yard:
     async def has(self, image: str) -> bool:
         return image != "none"
 
-    async def start(self, name: str, wanted: Wanted) -> Berth:
+    async def start(self, name: str, wanted: ContainerSpec) -> Berth:
         self.wanted.append(wanted)
         stack = await self._stack.enter_async_context(AsyncExitStack())
         port = await stack.enter_async_context(served(self.cog.routes))
@@ -112,7 +120,7 @@ async def run(worker: Worker, name: str = "t", **inputs: object) -> tuple[Outcom
 
 async def test_a_run_gives_its_file_its_log_and_the_images_id(worker: Worker) -> None:
     outcome, heard = await run(worker)
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     assert [file.path.read_text() for file in outcome.files] == ["a fox"]
     assert [file.content_type for file in outcome.files] == ["text/plain"]
     assert outcome.engine_version == "0123456789abcdef0123"
@@ -122,7 +130,7 @@ async def test_a_run_gives_its_file_its_log_and_the_images_id(worker: Worker) ->
 
 async def test_an_object_has_named_files_beside_its_data(worker: Worker) -> None:
     outcome, _ = await run(worker, do="object")
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     assert [file.info["name"] for file in outcome.files] == ["mask", "parts", "parts"]
     assert outcome.data == {"score": 0.25}
 
@@ -132,7 +140,7 @@ async def test_words_that_come_in_pieces_are_one_text(
 ) -> None:
     yard.cog.output = {"type": "array", "items": {"type": "string"}, "x-cog-array-display": "concatenate"}
     outcome, _ = await run(await driver.start(spec(tmp_path)), do="words")
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     assert outcome.data == {"value": "Once upon"}
 
 
@@ -153,8 +161,8 @@ async def test_media_travel_inside_and_mounted_files_lie_where_the_container_see
 async def test_failures_are_told_in_the_models_words(worker: Worker) -> None:
     failed, _ = await run(worker, do="fail")
     refused, _ = await run(worker, do="refuse")
-    assert failed == Failed("The prompt has no verb.", public=True)
-    assert refused == Failed(
+    assert failed == RunFailed("The prompt has no verb.", public=True)
+    assert refused == RunFailed(
         "The model does not take this: prompt field required.", public=True, unusable=True
     )
     assert worker.alive
@@ -164,9 +172,9 @@ async def test_a_canceled_run_is_canceled_there_and_the_worker_runs_on(yard: Yar
     waiting = asyncio.create_task(run(worker, "a", do="wait"))
     await yard.cog.began.wait()
     worker.cancel("a")
-    assert (await waiting)[0] == Stopped()
+    assert (await waiting)[0] == RunStopped()
     assert yard.cog.canceled == ["a"]
-    assert isinstance((await run(worker, "b"))[0], Completed)
+    assert isinstance((await run(worker, "b"))[0], RunCompleted)
 
 
 async def test_a_taken_slot_is_waited_for(yard: Yard, worker: Worker) -> None:
@@ -175,16 +183,16 @@ async def test_a_taken_slot_is_waited_for(yard: Yard, worker: Worker) -> None:
     await asyncio.sleep(0)
     assert not taken.is_set()
     del yard.cog.running["somebody"]
-    assert isinstance((await waiting)[0], Completed)
+    assert isinstance((await waiting)[0], RunCompleted)
 
 
 async def test_a_killed_container_loses_its_run_and_its_worker(yard: Yard, worker: Worker) -> None:
     waiting = asyncio.create_task(run(worker, do="wait"))
     await yard.cog.began.wait()
     yard.boxes[0].gone.set()
-    assert (await waiting)[0] == Lost("the worker went away: its container exited with status 137")
+    assert (await waiting)[0] == WorkerLost("the worker went away: its container exited with status 137")
     assert not worker.alive
-    assert isinstance((await run(worker))[0], Lost)
+    assert isinstance((await run(worker))[0], WorkerLost)
 
 
 async def test_a_setup_that_failed_is_told(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
@@ -250,11 +258,11 @@ async def test_what_is_no_cog_image_is_told(driver: ContainerDriver, tmp_path: P
 async def test_what_could_be_started_is_known_without_starting_it(
     yard: Yard, driver: ContainerDriver
 ) -> None:
-    assert await driver.standing("sharpen:2") == Standing(True, "the image sharpen:2")
-    assert await driver.standing("none") == Standing(False, "no image none is here")
+    assert await driver.standing("sharpen:2") == EngineStatus(True, "the image sharpen:2")
+    assert await driver.standing("none") == EngineStatus(False, "no image none is here")
     assert (yard.boxes, yard.tidied) == ([], 0)
     bare = ContainerDriver(lambda: None)
-    assert await bare.standing("sharpen:2") == Standing(False, "neither Docker nor Podman is here")
+    assert await bare.standing("sharpen:2") == EngineStatus(False, "neither Docker nor Podman is here")
     await bare.close()
 
 

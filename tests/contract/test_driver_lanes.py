@@ -10,13 +10,13 @@ import pytest
 
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.ports import (
-    Completed,
     Driver,
-    Failed,
-    Lost,
     Outcome,
-    Stopped,
+    RunCompleted,
+    RunFailed,
+    RunStopped,
     Worker,
+    WorkerLost,
     WorkerSpec,
 )
 from tests.contract.test_driver import MAKERS, Heard
@@ -69,7 +69,7 @@ async def stage(driver: Driver, tmp_path: Path) -> Stage:
 
 
 def together(outcome: Outcome) -> int:
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     return int(outcome.data["together"])
 
 
@@ -103,7 +103,7 @@ async def test_one_that_fails_leaves_the_others_whole(stage: Stage) -> None:
     stage.send("b", shape="square", hoarse=True)
     outcomes = await stage.release()
     assert together(outcomes["a"]) == 2
-    assert outcomes["b"] == Failed("b is hoarse.", public=True)
+    assert outcomes["b"] == RunFailed("b is hoarse.", public=True)
 
 
 async def test_one_that_is_canceled_leaves_the_others_whole(stage: Stage) -> None:
@@ -113,7 +113,7 @@ async def test_one_that_is_canceled_leaves_the_others_whole(stage: Stage) -> Non
     stage.worker.cancel("b")
     outcomes = await stage.release()
     assert together(outcomes["a"]) == 2
-    assert outcomes["b"] == Stopped()
+    assert outcomes["b"] == RunStopped()
 
 
 async def test_a_killed_worker_loses_all_its_runs(stage: Stage) -> None:
@@ -121,7 +121,7 @@ async def test_a_killed_worker_loses_all_its_runs(stage: Stage) -> None:
     await asyncio.sleep(0)
     await stage.worker.kill()
     outcomes = await stage.release()
-    assert {type(ended) for ended in outcomes.values()} == {Lost}
+    assert {type(ended) for ended in outcomes.values()} == {WorkerLost}
 
 
 async def test_more_tasks_than_lanes_are_refused(stage: Stage) -> None:
@@ -135,5 +135,5 @@ async def test_more_tasks_than_lanes_are_refused(stage: Stage) -> None:
 
 async def test_options_reach_the_engine(stage: Stage) -> None:
     ended = (await stage.release())["holder"]
-    assert isinstance(ended, Completed)
+    assert isinstance(ended, RunCompleted)
     assert ended.data["key"] == "c minor"

@@ -19,16 +19,16 @@ from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workers.policy import RESIDENT
 from sixfold.core.workers.ports import (
-    Completed,
-    Failed,
-    Lost,
     Outcome,
-    Reports,
+    RunCompleted,
+    RunFailed,
+    RunReports,
+    WorkerLost,
     WorkerSpec,
     WorkerStartFailed,
 )
 from sixfold.drivers.forkserver import environment
-from sixfold.drivers.process import PRELOAD, Patience, ProcessDriver, ProcessWorker
+from sixfold.drivers.process import PRELOAD, ProcessDriver, ProcessTimeouts, ProcessWorker
 from sixfold.settings import Settings, worker_environment
 
 SECRETS: Mapping[str, str] = {
@@ -44,7 +44,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 async def driver() -> AsyncIterator[ProcessDriver]:
-    made = ProcessDriver(preload=(), patience=Patience(60, 0.2, 1))
+    made = ProcessDriver(preload=(), patience=ProcessTimeouts(60, 0.2, 1))
     yield made
     await made.close()
 
@@ -55,7 +55,7 @@ def spec(engine: str, scratch: Path, memory_bytes: int = 256 * MIB) -> WorkerSpe
 
 async def run(worker: ProcessWorker, inputs: Mapping[str, object]) -> tuple[Outcome, list[str]]:
     lines: list[str] = []
-    return await worker.run(Task("t", "m", inputs), Reports(lambda _: None, lines.append)), lines
+    return await worker.run(Task("t", "m", inputs), RunReports(lambda _: None, lines.append)), lines
 
 
 def pidfd(pid: int) -> int:
@@ -93,7 +93,7 @@ async def test_a_worker_sees_nothing_of_the_server(
         monkeypatch.setenv(name, value)
     worker = await driver.start(spec("Probe", tmp_path))
     outcome, _ = await run(worker, {})
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     seen = outcome.data
     assert SECRETS.keys().isdisjoint(seen["environ"])
     assert not [value for value in seen["environ"].values() if "canary" in value]
@@ -124,7 +124,7 @@ async def test_a_worker_steps_aside_for_the_server_unless_it_is_watched(
     for watched in (False, True):
         worker = await driver.start(replace(spec("Probe", tmp_path), watched=watched))
         outcome, _ = await run(worker, {})
-        assert isinstance(outcome, Completed)
+        assert isinstance(outcome, RunCompleted)
         seen.append(outcome.data["nice"])
     ours = os.nice(0)
     assert seen == [min(ours + 5, 19), ours]
@@ -133,9 +133,9 @@ async def test_a_worker_steps_aside_for_the_server_unless_it_is_watched(
 async def test_too_much_memory_ends_the_run_and_not_the_server(driver: ProcessDriver, tmp_path: Path) -> None:
     worker = await driver.start(spec("Greedy", tmp_path, 128 * MIB))
     outcome, _ = await run(worker, {"bytes": 1024 * MIB})
-    assert outcome == Failed("The model ran out of memory.", public=True)
+    assert outcome == RunFailed("The model ran out of memory.", public=True)
     again, lines = await run(worker, {"bytes": 16 * MIB})
-    assert isinstance(again, Completed)
+    assert isinstance(again, RunCompleted)
     assert lines == ["took 16 MiB"]
 
 
@@ -153,7 +153,7 @@ async def test_a_crash_says_how(
 ) -> None:
     worker = await driver.start(spec("Crash", tmp_path))
     outcome, lines = await run(worker, inputs)
-    assert outcome == Lost(reason)
+    assert outcome == WorkerLost(reason)
     assert lines[0] == "about to crash"
     assert worker.pid is None
     assert left(tmp_path) == []
@@ -163,7 +163,7 @@ async def test_printed_output_is_the_runs_log(driver: ProcessDriver, tmp_path: P
     worker = await driver.start(spec("Echo", tmp_path))
     printed = [f"printed {number}" for number in range(3000)]
     outcome, lines = await run(worker, {"log": ["logged"], "print": printed})
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     assert lines == ["logged", *printed]
     assert (await run(worker, {"print": ["x" * 100_000]}))[1] == ["x" * 4000]
 
@@ -171,8 +171,8 @@ async def test_printed_output_is_the_runs_log(driver: ProcessDriver, tmp_path: P
 async def test_the_same_inputs_meet_the_same_random_state(driver: ProcessDriver, tmp_path: Path) -> None:
     worker = await driver.start(spec("Dice", tmp_path))
     first, second = [(await run(worker, {}))[0] for _ in range(2)]
-    assert isinstance(first, Completed)
-    assert isinstance(second, Completed)
+    assert isinstance(first, RunCompleted)
+    assert isinstance(second, RunCompleted)
     assert first.data == second.data
 
 
@@ -183,14 +183,14 @@ async def test_a_dead_zygote_costs_its_workers_and_no_more(driver: ProcessDriver
     handles = pidfd(worker.pid), pidfd(driver.zygote_pid)
     running = asyncio.Event()
     task = asyncio.create_task(
-        worker.run(Task("t", "m", {}), Reports(lambda _: running.set(), lambda _: None))
+        worker.run(Task("t", "m", {}), RunReports(lambda _: running.set(), lambda _: None))
     )
     await running.wait()
     os.kill(driver.zygote_pid, signal.SIGKILL)
-    assert isinstance(await task, Lost)
+    assert isinstance(await task, WorkerLost)
     await ended(*handles)
     again = await driver.start(spec("Echo", tmp_path))
-    assert isinstance((await run(again, {}))[0], Completed)
+    assert isinstance((await run(again, {}))[0], RunCompleted)
 
 
 async def test_a_start_survives_a_zygote_that_died_unseen(driver: ProcessDriver, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_a_start_survives_a_zygote_that_died_unseen(driver: ProcessDriver,
     assert driver.zygote_pid
     os.kill(driver.zygote_pid, signal.SIGKILL)  # the loop has not heard of it when it asks for a fork
     worker = await driver.start(spec("Echo", tmp_path))
-    assert isinstance((await run(worker, {}))[0], Completed)
+    assert isinstance((await run(worker, {}))[0], RunCompleted)
 
 
 TELLING = """
@@ -223,7 +223,7 @@ async def test_what_a_resident_engine_imports_is_imported_once_for_all_workers(
     told = tmp_path / "told"
     (tmp_path / "telling.py").write_text(TELLING.format(told=str(told)))
     monkeypatch.syspath_prepend(tmp_path)
-    driver = ProcessDriver(preload=(), patience=Patience(60, 0.2, 1))
+    driver = ProcessDriver(preload=(), patience=ProcessTimeouts(60, 0.2, 1))
     telling = WorkerSpec("telling", "telling:Engine", 0, tmp_path / "scratch")
     try:
         workers = [await driver.start(replace(telling, resident=True)) for _ in range(2)]
@@ -231,7 +231,7 @@ async def test_what_a_resident_engine_imports_is_imported_once_for_all_workers(
         zygote = driver.zygote_pid
     finally:
         await driver.close()
-    assert all(isinstance(outcome, Completed) for outcome in outcomes)
+    assert all(isinstance(outcome, RunCompleted) for outcome in outcomes)
     assert told.read_text().split() == [str(zygote)]
 
 
@@ -242,7 +242,7 @@ async def test_a_resident_engine_that_cannot_be_imported_costs_its_own_worker_an
     broken = WorkerSpec("none", "sixfold.no_such_module:Engine", 0, tmp_path, resident=True)
     with pytest.raises(WorkerStartFailed, match="no_such_module"):
         await driver.start(broken)
-    assert isinstance((await run(healthy, {}))[0], Completed)
+    assert isinstance((await run(healthy, {}))[0], RunCompleted)
 
 
 IMPORTED = """
@@ -276,7 +276,7 @@ async def test_closing_leaves_no_process(tmp_path: Path) -> None:
 async def test_what_a_worker_started_goes_with_it(driver: ProcessDriver, tmp_path: Path, apart: bool) -> None:
     worker = await driver.start(spec("Parent", tmp_path))
     outcome, _ = await run(worker, {"apart": apart})
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     grandchild = pidfd(outcome.data["pid"])
     await worker.kill()
     await ended(grandchild)
@@ -286,7 +286,7 @@ async def test_what_workers_started_goes_with_their_server(tmp_path: Path) -> No
     driver = ProcessDriver(preload=())
     worker = await driver.start(spec("Parent", tmp_path))
     outcome, _ = await run(worker, {"apart": True})
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     grandchild = pidfd(outcome.data["pid"])
     await driver.close()
     await ended(grandchild)
@@ -335,8 +335,8 @@ async def test_a_run_that_burns_more_processor_time_than_allowed_loses_its_worke
             "burn", "sixfold.engines.testing:BurnEngine", 0, tmp_path / "scratch", cpu_seconds=1
         )
         worker = await driver.start(spec)
-        outcome = await worker.run(Task("t", "burn", {}), Reports(lambda _: None, lambda _: None))
-        assert isinstance(outcome, Lost)
+        outcome = await worker.run(Task("t", "burn", {}), RunReports(lambda _: None, lambda _: None))
+        assert isinstance(outcome, WorkerLost)
         assert not worker.alive
     finally:
         await driver.close()

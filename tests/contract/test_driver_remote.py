@@ -9,12 +9,20 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, Stopped, Worker, WorkerSpec
+from sixfold.core.workers.ports import (
+    Outcome,
+    RunCompleted,
+    RunFailed,
+    RunStopped,
+    Worker,
+    WorkerLost,
+    WorkerSpec,
+)
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver
-from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerOutside
 from sixfold.net.addresses import AllowList
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from tests.contract.test_driver import Heard
 
@@ -23,7 +31,7 @@ FAR = "sixfold.engines.testing:FarEngine"
 
 @pytest.fixture
 async def driver() -> AsyncIterator[RemoteDriver]:
-    clients = Clients(Fetcher(AllowList.parse("")))
+    clients = HttpClients(Fetcher(AllowList.parse("")))
     keys: Mapping[str, str] = {"fal_key": "k-123"}
     made = RemoteDriver(
         ServerOutside(clients, lambda name: keys.get(name, "")),
@@ -53,7 +61,7 @@ async def started(worker: Worker, name: str) -> tuple[asyncio.Task[Outcome], Hea
 
 async def test_it_completes_with_its_file_its_key_and_what_it_cost(worker: Worker, tmp_path: Path) -> None:
     outcome, heard = await run(worker, "t1")
-    assert isinstance(outcome, Completed)
+    assert isinstance(outcome, RunCompleted)
     assert [file.path.read_text() for file in outcome.files] == ["t1"]
     assert (outcome.data, outcome.quality, outcome.upstream_cost_micros) == ({"key": "k-123"}, "full", 1_500)
     assert heard.lines == ["sent t1"]
@@ -64,11 +72,11 @@ async def test_it_completes_with_its_file_its_key_and_what_it_cost(worker: Worke
 async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -> None:
     (first, heard), (second, _) = await started(worker, "a"), await started(worker, "b")
     worker.cancel("a")
-    assert await first == Stopped()
+    assert await first == RunStopped()
     assert heard.lines == ["sent a", "took a back"]
     assert not second.done()
     await worker.give_up("b")
-    assert await second == Stopped()
+    assert await second == RunStopped()
     assert worker.alive
 
 
@@ -77,30 +85,30 @@ async def test_a_wait_that_is_given_up_cancels_upstream(worker: Worker) -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert isinstance((await run(worker, "b"))[0], Completed)
+    assert isinstance((await run(worker, "b"))[0], RunCompleted)
     assert heard.lines == ["sent a", "took a back"]
 
 
 async def test_a_killed_worker_loses_its_runs_and_takes_no_more(worker: Worker) -> None:
     waiting, _ = await started(worker, "a")
     await worker.kill()
-    assert isinstance(await waiting, Lost)
-    assert isinstance((await run(worker))[0], Lost)
+    assert isinstance(await waiting, WorkerLost)
+    assert isinstance((await run(worker))[0], WorkerLost)
 
 
 async def test_what_an_engine_may_say_is_said_and_the_rest_is_kept(worker: Worker) -> None:
     public, _ = await run(worker, **{"raise": "public"})
     private, _ = await run(worker, **{"raise": "private"})
-    assert public == Failed("The provider has no money left.", public=True)
-    assert isinstance(private, Failed)
+    assert public == RunFailed("The provider has no money left.", public=True)
+    assert isinstance(private, RunFailed)
     assert not private.public
 
 
 async def test_failpoints_reach_remote_engines(worker: Worker) -> None:
     failed, _ = await run(worker, model="failing")
     crashed, _ = await run(worker, model="crashing")
-    assert isinstance(failed, Failed)
-    assert isinstance(crashed, Lost)
+    assert isinstance(failed, RunFailed)
+    assert isinstance(crashed, WorkerLost)
 
 
 async def test_more_tasks_than_lanes_are_refused(worker: Worker) -> None:
@@ -120,7 +128,7 @@ async def test_an_engine_that_cannot_be_built_says_why(
 
 
 async def test_a_spec_finds_its_driver(driver: RemoteDriver, tmp_path: Path) -> None:
-    both = Drivers(InlineDriver(), driver)
+    both = DriverSet(InlineDriver(), driver)
     far = await both.start(WorkerSpec("far", FAR, 0, tmp_path, lanes=2, remote=True))
     near = await both.start(WorkerSpec("echo", "sixfold.engines.testing:EchoEngine", 0, tmp_path))
     assert type(far).__name__ == "RemoteWorker"

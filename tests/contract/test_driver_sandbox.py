@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.clients import bubblewrap
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, WorkerSpec
+from sixfold.core.workers.ports import Outcome, RunCompleted, RunFailed, WorkerLost, WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.process import ProcessWorker
 from sixfold.drivers.sandbox import SandboxDriver
@@ -99,7 +99,7 @@ async def run(worker: ProcessWorker, do: str, given: object = "", **files: Path)
 
 async def got(worker: ProcessWorker, do: str, given: object = "") -> Any:
     outcome = await run(worker, do, given)
-    assert isinstance(outcome, Completed), outcome
+    assert isinstance(outcome, RunCompleted), outcome
     return outcome.data["got"]
 
 
@@ -108,7 +108,7 @@ async def test_it_works_on_copies_of_its_files(
 ) -> None:
     (tmp_path / "in.txt").write_text("words")
     outcome = await run(worker, "file", file=tmp_path / "in.txt")
-    assert isinstance(outcome, Completed), outcome
+    assert isinstance(outcome, RunCompleted), outcome
     assert [file.path.read_text() for file in outcome.files] == ["WORDS"]
     assert (tmp_path / "in.txt").read_text() == "words"
     await driver.close()
@@ -150,12 +150,12 @@ async def test_it_finds_itself_by_name_and_no_other_machine(worker: ProcessWorke
 async def test_a_link_is_not_followed_for_it(worker: ProcessWorker, tmp_path: Path) -> None:
     (tmp_path / "local.key").write_text("sf_secret")
     outcome = await run(worker, "link", tmp_path / "local.key")
-    assert isinstance(outcome, Failed), outcome
+    assert isinstance(outcome, RunFailed), outcome
 
 
 async def test_what_it_started_dies_with_it(worker: ProcessWorker) -> None:
     outcome = await run(worker, "die")
-    assert isinstance(outcome, Lost)
+    assert isinstance(outcome, WorkerLost)
     assert not worker.alive
 
 

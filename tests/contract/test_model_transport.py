@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.clients.chat import transport as transports
 from sixfold.clients.chat.transport import Transport
-from sixfold.core.gateway.ports import Broken
+from sixfold.core.gateway.ports import UpstreamFailure
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 _QUIET = 0.2
@@ -146,14 +146,14 @@ async def test_no_redirect_is_followed(transport: Transport) -> None:
 async def test_nobody_there_is_broken(transport: Transport) -> None:
     async with listening(_says(WHOLE)) as server:
         url = server.url
-    with pytest.raises(Broken, match="could not be reached"):
+    with pytest.raises(UpstreamFailure, match="could not be reached"):
         await transport.post(url, {}, b"{}", stream=False)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_breaks_off_is_broken(transport: Transport, *, stream: bool) -> None:
     async with listening(_cut(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")) as server:
-        with pytest.raises(Broken, match="broke off its answer"):
+        with pytest.raises(UpstreamFailure, match="broke off its answer"):
             await _asked(transport, server.url, stream=stream)
 
 
@@ -167,12 +167,12 @@ async def _asked(transport: Transport, url: str, *, stream: bool) -> bytes:
 
 async def test_silence_is_broken(transport: Transport) -> None:
     async with listening(_says(b"")) as server:
-        with pytest.raises(Broken, match="did not answer in time"):
+        with pytest.raises(UpstreamFailure, match="did not answer in time"):
             await transport.post(server.url, {}, b"{}", stream=False)
     async with listening(_says(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")) as server:
         opened = await transport.post(server.url, {}, b"{}", stream=True)
         assert await opened.read() == b"half"
-        with pytest.raises(Broken, match="stopped answering"):
+        with pytest.raises(UpstreamFailure, match="stopped answering"):
             await opened.read()
         await opened.aclose()
 

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.postgres,
     pytest.mark.skipif(bool(postgres.LACKING), reason=postgres.LACKING or "there is one"),
 ]
-ENTRY = ledger.Entry("charge", "test")
+ENTRY = ledger.LedgerEntry("charge", "test")
 
 
 @pytest.fixture

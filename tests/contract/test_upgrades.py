@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.store import sql
 from sixfold.store.postgres import binding
 from sixfold.store.postgres import connection as link
-from sixfold.store.sql import Migration, Statement
+from sixfold.store.sql import Migration, SqlStatement
 from tests.harness import backends, postgres
 from tests.harness.pipeline import Options, road
 
@@ -53,7 +53,7 @@ def test_every_statement_that_a_schema_knew_is_known_to_the_next(tmp_path: Path)
     assert known == sql.queries("sqlite").keys()
 
 
-def _understood(connection: sqlite3.Connection, query: Statement) -> bool:
+def _understood(connection: sqlite3.Connection, query: SqlStatement) -> bool:
     values = dict.fromkeys(PARAMETER.findall(query.sql))
     try:
         connection.execute(f"EXPLAIN {query.sql}", values)
@@ -92,7 +92,7 @@ class TestPostgres:
         backends.database_url(tmp_path, "postgres")
         async with road(tmp_path, Options(slots=2)) as serving:
             before = [serving.run(extras={"n": number}) for number in range(10)]
-            assert {ended.state for ended in await asyncio.gather(*before)} == {State.SUCCEEDED}
+            assert {ended.state for ended in await asyncio.gather(*before)} == {PredictionState.SUCCEEDED}
             real = sql.migrations("postgres")
             following = (*real, Migration(real[-1].number + 1, "next", NEXT, ""))
             with monkeypatch.context() as patch:
@@ -104,8 +104,8 @@ class TestPostgres:
                 finally:
                     await link.close(connection)
             assert after == real[-1].number + 1
-            assert {ended.state for ended in await during} == {State.SUCCEEDED}
-            assert (await serving.run()).state is State.SUCCEEDED
+            assert {ended.state for ended in await during} == {PredictionState.SUCCEEDED}
+            assert (await serving.run()).state is PredictionState.SUCCEEDED
             assert await serving.faults() == ()
 
 
@@ -118,7 +118,7 @@ CREATE INDEX prediction_mood ON prediction (mood) WHERE mood <> 'calm';
 """
 
 
-async def _prepared(connection: Any, query: Statement) -> bool:
+async def _prepared(connection: Any, query: SqlStatement) -> bool:
     values = dict.fromkeys(PARAMETER.findall(query.sql))
     values.pop("now", None)
     text = binding.translate(query.sql, values).text

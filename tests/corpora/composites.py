@@ -175,7 +175,7 @@ def _body(
     return name, *_drawn(rng, size, (name, tall, middle), colour)
 
 
-def _new(name: str, part: shapes.Part) -> bool:
+def _new(name: str, part: shapes.ShapePart) -> bool:
     """Whether a part of a shape was drawn since the corpus was."""
     return part.asked and (part.role in _WORN_LATER or name == "person")
 

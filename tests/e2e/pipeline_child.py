@@ -29,7 +29,7 @@ async def submit_all(built: Road) -> list[predictions.Prediction]:
     return made
 
 
-def _no_capture(_hold: str, _amount: int, _entry: ledger.Entry) -> Transaction[None]:
+def _no_capture(_hold: str, _amount: int, _entry: ledger.LedgerEntry) -> Transaction[None]:
     yield Query("clock", {})
 
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from sixfold.core.predictions.events import Moved, Progressed
+from sixfold.core.predictions.events import ProgressEvent, StateChanged
 from sixfold.drivers.process import ProcessDriver
 from tests.harness.pipeline import Options, road
 
@@ -19,10 +19,10 @@ async def main(folder: Path, seconds: float) -> None:
         told = "queued"
         async for event in built.pipeline.events(prediction):
             match event:
-                case Progressed() if told != "running":
+                case ProgressEvent() if told != "running":
                     told = "running"
                     print(told, flush=True)  # noqa: T201 - what the parent reads
-                case Moved(ended) if ended.is_terminal:
+                case StateChanged(ended) if ended.is_terminal:
                     print(f"{ended.state} {ended.attempt}", flush=True)  # noqa: T201 - the same
                 case _:
                     pass

@@ -17,7 +17,7 @@ def spend(account_id: str, amount: int) -> Transaction[None]:
     """Hold and capture in one transaction."""
     hold_id = ids.new("hold")
     yield from ledger.hold(account_id, hold_id, amount)
-    yield from ledger.capture(hold_id, amount, ledger.Entry("charge", "race"))
+    yield from ledger.capture(hold_id, amount, ledger.LedgerEntry("charge", "race"))
 
 
 async def main(folder: Path, account_id: str, amount: int, tries: int) -> int:

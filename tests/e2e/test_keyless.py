@@ -109,7 +109,7 @@ async def test_the_local_socket_is_the_operators(server: Server) -> None:
     path = server.folder / "sixfold.sock"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     (server.folder / "local.key").unlink()
-    asking = client.Client("http://127.0.0.1:1", None, path)
+    asking = client.ServerClient("http://127.0.0.1:1", None, path)
     account = await asyncio.to_thread(asking.get, "/api/account")
     assert account["email"] == "local@localhost"
     assert b"sixfold_requests" in (await asyncio.to_thread(asking.ask, "GET", "/metrics")).data

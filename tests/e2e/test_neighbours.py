@@ -12,12 +12,12 @@ import pytest
 
 from sixfold.core import ids
 from sixfold.core.accounts import idempotency
-from sixfold.core.accounts.idempotency import Claimed, Running
+from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import claims
-from sixfold.core.predictions.events import Moved, Progressed
-from sixfold.core.predictions.repository import Lease
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.events import ProgressEvent, StateChanged
+from sixfold.core.predictions.repository import RunLease
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers import peer_events
 from tests.harness import backends, postgres
 from tests.harness.pipeline import PRICE, Options, Road, road
@@ -54,7 +54,7 @@ ASKS, WORKS = Options(slots=0), Options(slots=2)  # who only accepts, and who wo
 async def test_an_order_of_one_server_is_run_by_the_other_and_its_waiter_is_told(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
         ended = await asks.run(extras={"bytes": [300]})
-        assert ended.state is State.SUCCEEDED
+        assert ended.state is PredictionState.SUCCEEDED
         assert ended.output is not None
         assert await asks.blobs.stat(ended.output.files[0].blob) is not None
         account = await asks.account()
@@ -66,7 +66,7 @@ async def test_each_of_many_orders_is_run_and_charged_once(tmp_path: Path) -> No
     async with pair(tmp_path, WORKS, WORKS) as (one, other):
         orders = [road.run(extras={"n": number}) for number in range(40) for road in (one, other)]
         ended = await asyncio.gather(*orders)
-        assert {prediction.state for prediction in ended} == {State.SUCCEEDED}
+        assert {prediction.state for prediction in ended} == {PredictionState.SUCCEEDED}
         assert {prediction.attempt for prediction in ended} == {1}
         account = await one.account()
         assert (account.posted, account.held) == (CREDIT - 80 * PRICE, 0)
@@ -79,20 +79,20 @@ async def test_the_steps_of_a_run_elsewhere_are_told_as_they_come(tmp_path: Path
         states = [
             event.prediction.state
             async for event in asks.pipeline.events(prediction)
-            if isinstance(event, Moved)
+            if isinstance(event, StateChanged)
         ]
-        assert states[-1] is State.SUCCEEDED
+        assert states[-1] is PredictionState.SUCCEEDED
 
 
 async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
         prediction = await asks.pipeline.submit(asks.order("slow", extras={"seconds": 60}))
         async for event in works.pipeline.events(prediction):
-            if isinstance(event, Progressed):
+            if isinstance(event, ProgressEvent):
                 break
         await asks.pipeline.cancel(prediction.id, Tenant.of(prediction))
         ended = await asks.pipeline.wait(prediction, 60)
-        assert ended.state is State.CANCELED
+        assert ended.state is PredictionState.CANCELED
         assert (await asks.account()).posted == CREDIT
         assert await works.faults() == ()
 
@@ -100,47 +100,47 @@ async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
 async def test_a_word_that_is_lost_is_made_up_for_by_looking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_events.Neighbours, "_told", lambda *_: None)
+    monkeypatch.setattr(peer_events.PeerEventListener, "_told", lambda *_: None)
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
-        assert (await asks.run()).state is State.SUCCEEDED
+        assert (await asks.run()).state is PredictionState.SUCCEEDED
         slow = await asks.pipeline.submit(asks.order("slow", extras={"seconds": 60}))
         async for event in works.pipeline.events(slow):
-            if isinstance(event, Progressed):
+            if isinstance(event, ProgressEvent):
                 break
         await asks.pipeline.cancel(slow.id, Tenant.of(slow))
-        assert (await asks.pipeline.wait(slow, 60)).state is State.CANCELED
+        assert (await asks.pipeline.wait(slow, 60)).state is PredictionState.CANCELED
 
 
 async def test_who_starts_takes_nothing_from_a_server_that_lives(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, replace(WORKS, start=False)) as (works, late):
         prediction = await works.pipeline.submit(works.order("slow", extras={"seconds": 1}))
         async for event in works.pipeline.events(prediction):
-            if isinstance(event, Progressed):
+            if isinstance(event, ProgressEvent):
                 break
         await late.start()
         ended = await works.pipeline.wait(prediction, 60)
-        assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
+        assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
 
 
 async def test_who_starts_takes_back_at_once_what_a_dead_server_held(tmp_path: Path) -> None:
     async with pair(tmp_path, replace(WORKS, start=False), replace(WORKS, start=False)) as (asks, late):
         prediction = await asks.pipeline.submit(asks.order())
-        gone = Lease(ids.new("boot"), 3_600_000_000)
+        gone = RunLease(ids.new("boot"), 3_600_000_000)
         (claimed,) = await asks.database.write(claims.claim("echo", gone, 1, warm=True))
         assert claimed.id == prediction.id
         await late.start()
         ended = await late.pipeline.wait(prediction, 60)  # its lease has an hour to go
-        assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
+        assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
 
 
 async def test_a_request_is_adopted_from_a_server_that_died_and_from_no_other(tmp_path: Path) -> None:
     async with pair(tmp_path, WORKS, WORKS) as (one, other):
         scope = idempotency.scope_id("acct", "POST", "/x", "key")
         mine = await one.database.write(idempotency.begin(scope, b"body", one.supervisor.boot))
-        assert isinstance(mine, Claimed)
+        assert isinstance(mine, ClaimedRequest)
         theirs = await other.database.write(idempotency.begin(scope, b"body", other.supervisor.boot))
-        assert theirs == Running(one.supervisor.boot)
+        assert theirs == RequestInProgress(one.supervisor.boot)
         dead = idempotency.scope_id("acct", "POST", "/x", "other")
         await one.database.write(idempotency.begin(dead, b"body", ids.new("boot")))
         adopted = await other.database.write(idempotency.begin(dead, b"body", other.supervisor.boot))
-        assert isinstance(adopted, Claimed)
+        assert isinstance(adopted, ClaimedRequest)

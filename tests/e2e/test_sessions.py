@@ -253,7 +253,7 @@ async def test_minutes_are_paid_one_by_one_until_the_money_is_spent(
         assert len(paid) >= 3
         assert sum(float(entry["amount_usd"]) for entry in paid) == -float((await opened.told(begun))["cost"])
         account = await home.product.database.read(accounts.by_id(home.account.id))
-        rest = ledger.Entry("test", "all but two slices")
+        rest = ledger.LedgerEntry("test", "all but two slices")
         await home.product.database.write(ledger.deposit(account.id, 70 - account.posted, rest))
         poor = await opened.begin()
         async with opened.inside(poor) as guest:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from tests.harness import processes
 from tests.harness.pipeline import PRICE, Options, road
 
@@ -26,10 +26,10 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
         child.send_signal(signal.SIGSTOP)
         async with road(either, Options(lease_seconds=0.6)) as other:
             (prediction,), _ = await other.pipeline.page(
-                Tenant(other.payer.id), predictions.Filter(), 10, None
+                Tenant(other.payer.id), predictions.PredictionFilter(), 10, None
             )
             ended = await other.pipeline.wait(prediction, 60)
-            assert (ended.state, ended.attempt) == (State.SUCCEEDED, 2)
+            assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)
             said, _ = await processes.told(child)  # it hears of the end that another brought about
             assert said == b"succeeded 2\n"

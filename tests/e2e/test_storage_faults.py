@@ -12,7 +12,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.store.sqlite.database import SqliteDatabase
 from tests.harness import backends
 from tests.harness.pipeline import PRICE, Options, road
@@ -39,9 +39,9 @@ async def test_a_full_disk_refuses_orders_cleanly_and_takes_them_again_later(tmp
         assert await built.faults() == ()
         await built.supervisor.start()
         last = await built.run(extras={"n": 61})
-        assert last.state is State.SUCCEEDED
+        assert last.state is PredictionState.SUCCEEDED
         ended = [await built.pipeline.wait(prediction, 60) for prediction in accepted]
-        assert {prediction.state for prediction in ended} <= {State.SUCCEEDED}
+        assert {prediction.state for prediction in ended} <= {PredictionState.SUCCEEDED}
         assert await built.faults() == ()
 
 
@@ -72,7 +72,7 @@ async def test_an_input_output_error_at_any_statement_leaves_the_books_right(tmp
         database: Any = built.database
         real = database._writer
         database._writer = FailingConnection(real, at)
-        entry = ledger.Entry("credit", "test")
+        entry = ledger.LedgerEntry("credit", "test")
         jobs = [
             database.write(ledger.deposit(built.payer.id, 5, entry)),
             built.pipeline.submit(built.order(extras={"n": at})),

@@ -15,7 +15,7 @@ from PIL import Image
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import House, bearer, house
 
 OPTIONS = {"weights-image": {"steps": 2, "threads": 1}}
@@ -76,7 +76,7 @@ async def picture(home: House, body: dict[str, Any]) -> bytes:
 @pytest.mark.weights
 async def test_what_was_taught_is_a_service_of_its_account_alone(home: House) -> None:
     ended = await taught(home)
-    assert ended.state is State.SUCCEEDED, ended.error
+    assert ended.state is PredictionState.SUCCEEDED, ended.error
     await home.until("4.00", "0.00")
     shown = await home.client.get(f"/api/containers/predictions/{ended.id}", headers=home.bearer)
     output = shown.json()["output"]
@@ -101,7 +101,7 @@ async def test_a_lesson_that_fails_costs_nothing_and_makes_no_service(home: Hous
     flux = home.product.settings.data_dir / "weights" / "image" / "tiny"
     (flux / "model_index.json").unlink()
     ended = await taught(home)
-    assert ended.state is State.FAILED
+    assert ended.state is PredictionState.FAILED
     await home.until("5.00", "0.00")
     answer = await home.client.post("/api/service", json=DRAWN, headers=home.bearer)
     assert answer.status_code == 404

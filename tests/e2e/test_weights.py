@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import House, house
 
 pytestmark = pytest.mark.weights
@@ -51,9 +51,11 @@ async def picture(home: House, url: str) -> np.ndarray[Any, Any]:
         return np.asarray(image.convert("RGB"))
 
 
-def order(home: House, model: str, **inputs: Any) -> Order:
+def order(home: House, model: str, **inputs: Any) -> PredictionRequest:
     """An order of the account with 5 USD."""
-    return Order(home.account.owner, model, {"prompt": "a fox", **inputs}, "test", f"req_{inputs['seed']}")
+    return PredictionRequest(
+        home.account.owner, model, {"prompt": "a fox", **inputs}, "test", f"req_{inputs['seed']}"
+    )
 
 
 async def test_a_request_is_served_by_the_weights_that_were_added(home: House) -> None:
@@ -75,7 +77,7 @@ async def test_requests_of_equal_shape_that_come_together_share_a_denoising_loop
     size = {"width": 64, "height": 64}
     running = [await pipeline.submit(order(home, "ra2", seed=seed, **size)) for seed in range(6)]
     ended = await asyncio.gather(*(pipeline.wait(one, 60) for one in running))
-    assert {one.state for one in ended} == {State.SUCCEEDED}
+    assert {one.state for one in ended} == {PredictionState.SUCCEEDED}
     assert [one for one in ended if "more at once" in one.logs]
     assert await home.faults() == ()
 
@@ -88,6 +90,6 @@ async def test_a_broken_set_of_weights_costs_nothing_and_says_why(home: House, t
     (broken / "sixfold.json").write_text(json.dumps(record))
     pipeline = home.product.pipeline
     ended = await pipeline.wait(await pipeline.submit(order(home, "ra1", seed=1)), 60)
-    assert ended.state is State.FAILED
+    assert ended.state is PredictionState.FAILED
     assert "only safetensors are loaded" in str(ended.error)
     await home.until("5.00", "0.00")

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sixfold.store.blob_cache import Bounds, Cache
-from sixfold.store.buckets import Access, Bucket, open_bucket
-from sixfold.store.object_store import ObjectStore, Ways
+from sixfold.store.blob_cache import BlobCache, CacheLimits
+from sixfold.store.buckets import Bucket, BucketAccess, open_bucket
+from sixfold.store.object_store import ObjectStore, RetryOptions
 from tests.harness import azure, s3
 
 
 def bucket(url: str, seconds: float = 10) -> Bucket:
     """A bucket of this process's server by its URL."""
-    return open_bucket(url, Access(s3.server().options, seconds))
+    return open_bucket(url, BucketAccess(s3.server().options, seconds))
 
 
-def cache(folder: Path, size: int = 256 << 20) -> Cache:
+def cache(folder: Path, size: int = 256 << 20) -> BlobCache:
     """A cache as a server has it."""
-    return Cache(folder, Bounds(size, 60))
+    return BlobCache(folder, CacheLimits(size, 60))
 
 
 def s3_store(folder: Path) -> ObjectStore:
@@ -30,14 +30,14 @@ def content_store(folder: Path, url: str = "") -> ObjectStore:
     return ObjectStore(
         bucket(url or f"s3://{s3.server().new_bucket()}/some/prefix"),
         cache(folder / "cache"),
-        Ways(by_content=True),
+        RetryOptions(by_content=True),
     )
 
 
 def gcs_store(folder: Path) -> ObjectStore:
     """Google's client on the S3 server: the part of its protocol that both have, without preconditions."""
     server = s3.server()
-    access = Access({"base_url": server.endpoint, "bearer_token": "a-token"}, 10)
+    access = BucketAccess({"base_url": server.endpoint, "bearer_token": "a-token"}, 10)
     return ObjectStore(
         open_bucket(f"gs://{server.new_bucket()}/prefix", access), cache(folder.with_name("cache"))
     )
@@ -46,5 +46,5 @@ def gcs_store(folder: Path) -> ObjectStore:
 def azure_store(folder: Path) -> ObjectStore:
     """Azure's client on a stand-in of its service."""
     account = azure.server()
-    lies = open_bucket(f"az://{account.new_container()}/prefix", Access(account.options, 10))
+    lies = open_bucket(f"az://{account.new_container()}/prefix", BucketAccess(account.options, 10))
     return ObjectStore(lies, cache(folder.with_name("cache")))

@@ -12,7 +12,7 @@ from pathlib import Path
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
 from sixfold.store import factory as stores
-from sixfold.store.admin import Keeper
+from sixfold.store.admin import DatabaseAdmin
 from sixfold.store.archive import TableReader, encode_row
 from sixfold.store.sqlite import database as sqlite
 from tests.harness import backends
@@ -59,7 +59,7 @@ def prepare(folder: Path) -> None:
         path.write_bytes(_migrated_file())
 
 
-def keeper(url: str, folder: Path) -> Keeper:
+def keeper(url: str, folder: Path) -> DatabaseAdmin:
     """Whoever looks after the database of a folder."""
     return stores.open_keeper(url, folder / FILE)
 

@@ -12,25 +12,25 @@ from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import models as catalog
-from sixfold.core.catalog.engine_selection import Terms
-from sixfold.core.catalog.metering import FlatRates, Hire
+from sixfold.core.catalog.engine_selection import SelectionPolicy
+from sixfold.core.catalog.metering import FlatRates, HardwareRate
 from sixfold.core.clock import DAY_US, Clock
 from sixfold.core.database import Database, Transaction, one
 from sixfold.core.failpoints import Failpoints
-from sixfold.core.media.media import Limits, Media
+from sixfold.core.media.media import MediaLimits, MediaService
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.predictions import requests as prediction_requests
-from sixfold.core.predictions.events import Bus
+from sixfold.core.predictions.events import EventBus
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.service import Pipeline
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.workers import policy as worker_policy
-from sixfold.core.workers.memory_budget import Machine
-from sixfold.core.workers.peer_events import Neighbours, Shared
+from sixfold.core.workers.memory_budget import MachineMemory
+from sixfold.core.workers.peer_events import PeerEventListener, SharedDatabase
 from sixfold.core.workers.ports import Driver
-from sixfold.core.workers.runs import Finisher
-from sixfold.core.workers.scheduler import Supervisor
+from sixfold.core.workers.runs import RunFinisher
+from sixfold.core.workers.scheduler import Scheduler
 from sixfold.drivers.inline import InlineDriver
 from sixfold.errors import FetchRefused
 from tests.harness import backends, databases
@@ -97,12 +97,12 @@ class Road:
 
     database: Database
     blobs: BlobStore
-    media: Media
-    pipeline: Pipeline
-    supervisor: Supervisor
+    media: MediaService
+    pipeline: PredictionService
+    supervisor: Scheduler
     driver: Driver
     payer: Account
-    neighbours: Neighbours | None
+    neighbours: PeerEventListener | None
 
     async def start(self) -> None:
         """Begin to work."""
@@ -110,9 +110,9 @@ class Road:
             await self.neighbours.start()
         await self.supervisor.start()
 
-    def order(self, model: str = "echo", **changes: Any) -> Order:
+    def order(self, model: str = "echo", **changes: Any) -> PredictionRequest:
         """An order of the paying account; `extras` go to the engine as they are."""
-        order = Order(self.payer.owner, model, {"prompt": "x", "seed": 1}, "test", "req_test")
+        order = PredictionRequest(self.payer.owner, model, {"prompt": "x", "seed": 1}, "test", "req_test")
         return replace(order, **changes)
 
     async def run(self, model: str = "echo", **changes: Any) -> Prediction:
@@ -158,7 +158,7 @@ class Options:
     models: Mapping[str, Any] | None = None
     start: bool = True
     placed: bool = False
-    machine: Machine = field(default_factory=Machine)
+    machine: MachineMemory = field(default_factory=MachineMemory)
 
 
 @asynccontextmanager
@@ -182,19 +182,19 @@ async def road(folder: Path, options: Options | None = None) -> AsyncIterator[Ro
 async def _build(folder: Path, database: Database, wanted: Options) -> Road:
     failpoints = Failpoints(wanted.failpoints)
     blobs = backends.open_blobs(folder)
-    limits = Limits(64 * 2**20, 40_000_000, 5, 10 * 2**30, 30 * DAY_US)
-    media = Media(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
-    bus = Bus()
+    limits = MediaLimits(64 * 2**20, 40_000_000, 5, 10 * 2**30, 30 * DAY_US)
+    media = MediaService(database, blobs, NoFetcher(), lambda _path: ("image/png", 1, 1), limits)
+    bus = EventBus()
     prices = PriceTable({"unit": {"per": "request", "usd": "0.007"}})
-    rates = FlatRates(Hire(HARDWARE, HOUR))
+    rates = FlatRates(HardwareRate(HARDWARE, HOUR))
     known = catalog.build(wanted.models or models(), prices, {}, rates)
-    terms = prediction_requests.Policy(
-        wanted.queue_limit, Terms(previews=True), wanted.run_limit_seconds, wanted.free_queue_limit
+    terms = prediction_requests.AdmissionPolicy(
+        wanted.queue_limit, SelectionPolicy(previews=True), wanted.run_limit_seconds, wanted.free_queue_limit
     )
-    line = Pipeline(database, known, media, bus, terms, failpoints)
+    line = PredictionService(database, known, media, bus, terms, failpoints)
     driver = wanted.driver or InlineDriver(failpoints=failpoints.engines)
-    finisher = Finisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
-    policy = worker_policy.Policy(
+    finisher = RunFinisher(database, media, Signer(bytes(32)), wanted.max_attempts, failpoints)
+    policy = worker_policy.WorkerPolicy(
         slots=wanted.slots,
         run_limit_seconds=wanted.run_limit_seconds,
         lease_seconds=wanted.lease_seconds,
@@ -207,11 +207,13 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
         placed=wanted.placed,
         machine=wanted.machine,
     )
-    supervisor = Supervisor(database, driver, known.engines(), finisher, bus, policy)
+    supervisor = Scheduler(database, driver, known.engines(), finisher, bus, policy)
     line.own.admit = supervisor.admit
     line.on_accepted, line.on_cancel = supervisor.accepted, supervisor.cancel
     payer = await database.write(_payer(wanted.credit))
-    neighbours = Neighbours(database, bus, supervisor) if isinstance(database, Shared) else None
+    neighbours = (
+        PeerEventListener(database, bus, supervisor) if isinstance(database, SharedDatabase) else None
+    )
     return Road(database, blobs, media, line, supervisor, driver, payer, neighbours)
 
 

@@ -16,8 +16,8 @@ from sixfold import errors
 from sixfold.core.accounts.rights import ANY
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.jsonrpc import Plain, RpcError
-from sixfold.mcp.server import Call, Feature, Server
-from sixfold.mcp.tools import Outcome, Tool, Toolbox
+from sixfold.mcp.server import McpServer, ServerFeature, ToolInvocation
+from sixfold.mcp.tools import McpTool, Toolbox, ToolOutcome
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 NO_ARGUMENTS: Plain = {"type": "object", "properties": {}}
@@ -64,59 +64,59 @@ MIXED = {
 }
 
 
-def showing(name: str, *content: Plain) -> Tool:
+def showing(name: str, *content: Plain) -> McpTool:
     """A tool that always gives the same content."""
 
-    async def run(call: Call, given: Plain) -> Outcome:
+    async def run(call: ToolInvocation, given: Plain) -> ToolOutcome:
         del call, given
-        return Outcome({}, content)
+        return ToolOutcome({}, content)
 
-    return Tool(name, name, f"Gives fixed content: {name}.", NO_ARGUMENTS, run, access=ANY)
+    return McpTool(name, name, f"Gives fixed content: {name}.", NO_ARGUMENTS, run, access=ANY)
 
 
-async def log(call: Call, given: Plain) -> Outcome:
+async def log(call: ToolInvocation, given: Plain) -> ToolOutcome:
     """Three lines of a log on the way."""
     del given
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         call.notify("notifications/message", {"level": "info", "data": line})
         await asyncio.sleep(0.05)  # the suite wants them apart
-    return Outcome({}, (text("Logged three times."),))
+    return ToolOutcome({}, (text("Logged three times."),))
 
 
-async def progress(call: Call, given: Plain) -> Outcome:
+async def progress(call: ToolInvocation, given: Plain) -> ToolOutcome:
     """Three steps on the way."""
     del given
     for done in (0, 50, 100):
         call.progress(done, 100)
         await asyncio.sleep(0.05)  # the suite wants them apart
-    return Outcome({}, (text("Done."),))
+    return ToolOutcome({}, (text("Done."),))
 
 
-async def fail(call: Call, given: Plain) -> Outcome:
+async def fail(call: ToolInvocation, given: Plain) -> ToolOutcome:
     """A refusal."""
     del call, given
     raise errors.BadRequest("This tool intentionally returns an error for testing")
 
 
-async def sample(call: Call, given: Plain) -> Outcome:
+async def sample(call: ToolInvocation, given: Plain) -> ToolOutcome:
     """Ask the client's model."""
     question = {"role": "user", "content": text(given["prompt"])}
     answer = await call.ask("sampling/createMessage", {"messages": [question], "maxTokens": 100})
-    return Outcome({}, (text(f"LLM response: {answer['content']['text']}"),))
+    return ToolOutcome({}, (text(f"LLM response: {answer['content']['text']}"),))
 
 
-def eliciting(name: str, schema: Plain, arguments: Plain = NO_ARGUMENTS) -> Tool:
+def eliciting(name: str, schema: Plain, arguments: Plain = NO_ARGUMENTS) -> McpTool:
     """A tool that asks the person."""
 
-    async def run(call: Call, given: Plain) -> Outcome:
+    async def run(call: ToolInvocation, given: Plain) -> ToolOutcome:
         asked = {"message": given.get("message", "Please tell"), "requestedSchema": schema}
         answer = await call.ask("elicitation/create", asked)
         said = (
             f"Elicitation completed: action={answer['action']}, content={json.dumps(answer.get('content'))}"
         )
-        return Outcome({}, (text(said),))
+        return ToolOutcome({}, (text(said),))
 
-    return Tool(name, name, "Asks the person.", arguments, run, access=ANY, streams=True)
+    return McpTool(name, name, "Asks the person.", arguments, run, access=ANY, streams=True)
 
 
 def _object(**properties: Any) -> Plain:
@@ -164,7 +164,7 @@ SCHEMA = {
 }
 
 
-def tools() -> list[Tool]:
+def tools() -> list[McpTool]:
     """Every tool that the suite calls."""
     asks = {**_object(message={"type": "string"}), "required": ["message"]}
     prompted = {**_object(prompt={"type": "string"}), "required": ["prompt"]}
@@ -174,10 +174,10 @@ def tools() -> list[Tool]:
         showing("test_audio_content", AUDIO),
         showing("test_embedded_resource", EMBEDDED),
         showing("test_multiple_content_types", text("Multiple content types test:"), IMAGE, MIXED),
-        Tool(
+        McpTool(
             "test_tool_with_logging", "Log", "Logs on the way.", NO_ARGUMENTS, log, access=ANY, streams=True
         ),
-        Tool(
+        McpTool(
             "test_tool_with_progress",
             "Steps",
             "Tells its steps.",
@@ -186,14 +186,14 @@ def tools() -> list[Tool]:
             access=ANY,
             streams=True,
         ),
-        Tool("test_error_handling", "Fail", "Always refuses.", NO_ARGUMENTS, fail, access=ANY),
-        Tool(
+        McpTool("test_error_handling", "Fail", "Always refuses.", NO_ARGUMENTS, fail, access=ANY),
+        McpTool(
             "test_sampling", "Sample", "Asks the client's model.", prompted, sample, access=ANY, streams=True
         ),
         eliciting("test_elicitation", USER, asks),
         eliciting("test_elicitation_sep1034_defaults", DEFAULTS),
         eliciting("test_elicitation_sep1330_enums", ENUMS),
-        Tool(
+        McpTool(
             "json_schema_2020_12_tool",
             "Schema",
             "Has a schema of 2020-12.",
@@ -216,7 +216,7 @@ STATIC: Mapping[str, Plain] = {
 }
 
 
-async def list_resources(params: Plain, call: Call) -> Plain:
+async def list_resources(params: Plain, call: ToolInvocation) -> Plain:
     """The fixed resources."""
     del params, call
     return {
@@ -227,13 +227,13 @@ async def list_resources(params: Plain, call: Call) -> Plain:
     }
 
 
-async def list_templates(params: Plain, call: Call) -> Plain:
+async def list_templates(params: Plain, call: ToolInvocation) -> Plain:
     """The one template."""
     del params, call
     return {"resourceTemplates": [{"uriTemplate": "test://template/{id}/data", "name": "template"}]}
 
 
-async def read_resource(params: Plain, call: Call) -> Plain:
+async def read_resource(params: Plain, call: ToolInvocation) -> Plain:
     """A fixed resource, or one of the template."""
     del call
     uri = str(params.get("uri"))
@@ -246,7 +246,7 @@ async def read_resource(params: Plain, call: Call) -> Plain:
     return {"contents": [{"uri": uri, **STATIC[uri]}]}
 
 
-async def nothing(params: Plain, call: Call) -> Plain:
+async def nothing(params: Plain, call: ToolInvocation) -> Plain:
     """Taken, without more."""
     del params, call
     return {}
@@ -260,7 +260,7 @@ PROMPTS: Mapping[str, Sequence[str]] = {
 }
 
 
-async def list_prompts(params: Plain, call: Call) -> Plain:
+async def list_prompts(params: Plain, call: ToolInvocation) -> Plain:
     """The fixed prompts."""
     del params, call
     rows = [
@@ -274,7 +274,7 @@ async def list_prompts(params: Plain, call: Call) -> Plain:
     return {"prompts": rows}
 
 
-async def get_prompt(params: Plain, call: Call) -> Plain:
+async def get_prompt(params: Plain, call: ToolInvocation) -> Plain:
     """One of them, filled in."""
     del call
     given: Mapping[str, str] = params.get("arguments") or {}
@@ -300,15 +300,15 @@ async def get_prompt(params: Plain, call: Call) -> Plain:
     return {"messages": [{"role": "user", "content": part} for part in content]}
 
 
-async def complete(params: Plain, call: Call) -> Plain:
+async def complete(params: Plain, call: ToolInvocation) -> Plain:
     """Nothing to complete."""
     del params, call
     return {"completion": {"values": [], "hasMore": False}}
 
 
-def server() -> Server:
+def server() -> McpServer:
     """The product's own server, with fixtures in place of the product's tools."""
-    resources = Feature(
+    resources = ServerFeature(
         {"resources": {"subscribe": True, "listChanged": False}, "completions": {}},
         {
             "resources/list": list_resources,
@@ -320,5 +320,7 @@ def server() -> Server:
         },
         access=ANY,
     )
-    prompts = Feature({"prompts": {}}, {"prompts/list": list_prompts, "prompts/get": get_prompt}, access=ANY)
-    return Server([Toolbox(tools()).feature(), resources, prompts], "Fixtures.")
+    prompts = ServerFeature(
+        {"prompts": {}}, {"prompts/list": list_prompts, "prompts/get": get_prompt}, access=ANY
+    )
+    return McpServer([Toolbox(tools()).feature(), resources, prompts], "Fixtures.")

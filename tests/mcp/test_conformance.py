@@ -11,7 +11,7 @@ import pytest
 from sixfold import settings
 from sixfold.app import asgi
 from sixfold.mcp import app as mcp_app
-from sixfold.web.app import App
+from sixfold.web.app import WebApp
 from sixfold.web.metrics import Metrics
 from tests.api.app_fixture import House
 from tests.harness import nodejs, processes
@@ -37,7 +37,7 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 async def test_no_scenario_of_the_official_suite_fails(
     suite: tuple[Path, Path], home: House, tmp_path: Path, scenarios: str
 ) -> None:
-    app = App([mcp_app.serve(asgi.build_services(home.product), fixtures.server())], Metrics())
+    app = WebApp([mcp_app.serve(asgi.build_services(home.product), fixtures.server())], Metrics())
     async with served(with_key(app, home.key)) as origin:
         arguments = (
             "server",

@@ -14,9 +14,9 @@ from sixfold.app import asgi
 from sixfold.core.accounts.rights import ANY
 from sixfold.mcp import app as mcp_app
 from sixfold.mcp.jsonrpc import Plain
-from sixfold.mcp.server import Call, Server
-from sixfold.mcp.tools import Outcome, Tool, Toolbox
-from sixfold.web.app import App
+from sixfold.mcp.server import McpServer, ToolInvocation
+from sixfold.mcp.tools import McpTool, Toolbox, ToolOutcome
+from sixfold.web.app import WebApp
 from sixfold.web.metrics import Metrics
 from tests.api.app_fixture import House, bearer
 from tests.mcp.loopback import served
@@ -24,16 +24,18 @@ from tests.mcp.loopback import served
 BOTH = {"Accept": "application/json, text/event-stream"}
 
 
-def tool(name: str, run: Any) -> Tool:
+def tool(name: str, run: Any) -> McpTool:
     """A tool without arguments that may say something before its answer."""
-    return Tool(name, name, "A fixture.", {"type": "object", "properties": {}}, run, access=ANY, streams=True)
+    return McpTool(
+        name, name, "A fixture.", {"type": "object", "properties": {}}, run, access=ANY, streams=True
+    )
 
 
 @asynccontextmanager
-async def serving(home: House, tools: Sequence[Tool], ping_seconds: float = 15) -> AsyncIterator[str]:
+async def serving(home: House, tools: Sequence[McpTool], ping_seconds: float = 15) -> AsyncIterator[str]:
     """A server with just these tools, on a socket."""
-    server = Server([Toolbox(tools).feature()], "Fixtures.")
-    app = App([mcp_app.serve(asgi.build_services(home.product), server, ping_seconds)], Metrics())
+    server = McpServer([Toolbox(tools).feature()], "Fixtures.")
+    app = WebApp([mcp_app.serve(asgi.build_services(home.product), server, ping_seconds)], Metrics())
     async with served(app) as origin:
         yield f"{origin}/mcp"
 
@@ -52,10 +54,10 @@ def data(line: str) -> Any:
 async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(home: House) -> None:
     go_on = asyncio.Event()
 
-    async def wait(call: Call, given: Plain) -> Outcome:
+    async def wait(call: ToolInvocation, given: Plain) -> ToolOutcome:
         del call, given
         await go_on.wait()
-        return Outcome({"done": True})
+        return ToolOutcome({"done": True})
 
     async with (
         serving(home, [tool("wait", wait)], 0.01) as url,
@@ -70,11 +72,11 @@ async def test_a_silent_tool_shows_that_it_lives_and_answers_in_the_end(home: Ho
 
 
 async def test_what_is_told_comes_in_its_order_and_before_the_answer(home: House) -> None:
-    async def tell(call: Call, given: Plain) -> Outcome:
+    async def tell(call: ToolInvocation, given: Plain) -> ToolOutcome:
         del given
         for number in range(100):
             call.notify("notifications/message", {"level": "info", "data": number})
-        return Outcome({"done": True})
+        return ToolOutcome({"done": True})
 
     async with (
         serving(home, [tool("tell", tell)]) as url,
@@ -89,9 +91,9 @@ async def test_what_is_told_comes_in_its_order_and_before_the_answer(home: House
 
 
 async def test_only_whoever_was_asked_can_answer(home: House) -> None:
-    async def ask(call: Call, given: Plain) -> Outcome:
+    async def ask(call: ToolInvocation, given: Plain) -> ToolOutcome:
         del given
-        return Outcome({"answer": await call.ask("elicitation/create", {"message": "Well?"})})
+        return ToolOutcome({"answer": await call.ask("elicitation/create", {"message": "Well?"})})
 
     async with (
         serving(home, [tool("ask", ask)]) as url,
@@ -109,9 +111,9 @@ async def test_only_whoever_was_asked_can_answer(home: House) -> None:
 
 
 async def test_a_client_that_takes_no_stream_cannot_be_asked_and_is_told_so(home: House) -> None:
-    async def ask(call: Call, given: Plain) -> Outcome:
+    async def ask(call: ToolInvocation, given: Plain) -> ToolOutcome:
         del given
-        return Outcome({"answer": await call.ask("sampling/createMessage", {})})
+        return ToolOutcome({"answer": await call.ask("sampling/createMessage", {})})
 
     async with (
         serving(home, [tool("ask", ask)]) as url,
@@ -124,7 +126,7 @@ async def test_a_client_that_takes_no_stream_cannot_be_asked_and_is_told_so(home
 async def test_a_client_that_leaves_ends_the_work_for_it(home: House) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def wait(call: Call, given: Plain) -> Outcome:
+    async def wait(call: ToolInvocation, given: Plain) -> ToolOutcome:
         del given
         call.notify("notifications/message", {"level": "info", "data": "begun"})
         begun.set()
@@ -132,7 +134,7 @@ async def test_a_client_that_leaves_ends_the_work_for_it(home: House) -> None:
             await asyncio.Event().wait()
         finally:
             ended.set()
-        return Outcome({})
+        return ToolOutcome({})
 
     async with serving(home, [tool("wait", wait)], 0.01) as url:
         async with (

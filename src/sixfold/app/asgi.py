@@ -22,27 +22,27 @@ from sixfold.api.memory import routes as memory
 from sixfold.api.platform import openapi as platform_description
 from sixfold.api.platform import routes as platform
 from sixfold.api.workflows import routes as workflows
-from sixfold.api.workflows.page_views import Shown
+from sixfold.api.workflows.page_views import WorkflowView
 from sixfold.app import storage
-from sixfold.app.bootstrap import Product, leaving_of
-from sixfold.core.predictions.duration_estimates import Times
-from sixfold.core.predictions.event_history import Histories
+from sixfold.app.bootstrap import Application, leaving_of
+from sixfold.core.predictions.duration_estimates import DurationEstimator
+from sixfold.core.predictions.event_history import EventHistories
 from sixfold.mcp import app as mcp
 from sixfold.ui import routes as ui
 from sixfold.web.admission import Admission
-from sixfold.web.app import App
-from sixfold.web.auth import Doors
-from sixfold.web.idempotency import Repeats
+from sixfold.web.app import WebApp
+from sixfold.web.auth import Authenticator
+from sixfold.web.idempotency import IdempotencyGuard
 from sixfold.web.metrics import Metrics
-from sixfold.web.openapi import Document, Documents
+from sixfold.web.openapi import OpenApiDocument, OpenApiDocuments
 from sixfold.web.routing import Entry
-from sixfold.web.services import Services
-from sixfold.web.sessions import Sessions
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookies
 from sixfold.web.trusted_browsers import TrustedBrowsers
-from sixfold.web.trusted_hosts import Origins
+from sixfold.web.trusted_hosts import TrustedHosts
 
 
-def create_app(product: Product, local_token: str | None = None) -> ASGIApp:
+def create_app(product: Application, local_token: str | None = None) -> ASGIApp:
     """The application of a product that is running (`assembly.running`); it starts and stops nothing.
 
     `local_token` is the credential of the local socket.
@@ -52,7 +52,7 @@ def create_app(product: Product, local_token: str | None = None) -> ASGIApp:
     metrics.watch(product.relaying.relay.counts)
     described = documents(product, lambda: app.table.entries())
     areas = product.settings.areas
-    spaces = Shown(services) if "workflows" in areas else None
+    spaces = WorkflowView(services) if "workflows" in areas else None
     pages, start_page = ui.faces(services, described, spaces)
     faces = [platform.face(services, metrics, described), *pages]
     if "media" in areas:
@@ -71,15 +71,15 @@ def create_app(product: Product, local_token: str | None = None) -> ASGIApp:
         faces += workflows.faces(services)
     faces.append(mcp.face(services))
     is_https = product.settings.public_url.startswith("https://")
-    app = App(faces, metrics, pages[0], services.admission, product.connections, is_https=is_https)
+    app = WebApp(faces, metrics, pages[0], services.admission, product.connections, is_https=is_https)
     tracing = product.relaying.tracing
     return app if tracing is None else tracing.serve(app)
 
 
-def documents(product: Product, routes: Callable[[], Iterable[Entry]]) -> Documents:
+def documents(product: Application, routes: Callable[[], Iterable[Entry]]) -> OpenApiDocuments:
     """OpenAPI documents of the served APIs by the name in their path; `routes` is the table of routes."""
     areas = product.settings.areas
-    builders: dict[str, Callable[[], Document]] = {"platform": platform_description.document}
+    builders: dict[str, Callable[[], OpenApiDocument]] = {"platform": platform_description.document}
     if "media" in areas:
         builders["media"] = partial(media_description.document, product.catalog)
     if "gateway" in areas:
@@ -91,17 +91,17 @@ def documents(product: Product, routes: Callable[[], Iterable[Entry]]) -> Docume
         builders["replicate"] = replicate_openapi.document
     if "memory" in areas:
         builders["memory"] = memory_description.document
-    return Documents(builders, routes)
+    return OpenApiDocuments(builders, routes)
 
 
-def build_services(product: Product, local_token: str | None = None) -> Services:
+def build_services(product: Application, local_token: str | None = None) -> WebServices:
     """What the faces are built from."""
     settings, database = product.settings, product.database
-    origins = Origins(settings)
+    origins = TrustedHosts(settings)
     admission = Admission(settings, origins)
-    times, histories = Times(), Histories()
+    times, histories = DurationEstimator(), EventHistories()
     product.bus.watchers += [times.heard, histories.note]
-    return Services(
+    return WebServices(
         settings=settings,
         database=database,
         blobs=product.blobs,
@@ -121,13 +121,13 @@ def build_services(product: Product, local_token: str | None = None) -> Services
         live=product.live,
         origins=origins,
         admission=admission,
-        doors=Doors(database, settings, origins, admission.accounts, local_token),
-        sessions=Sessions(database, settings, origins),
+        doors=Authenticator(database, settings, origins, admission.accounts, local_token),
+        sessions=SessionCookies(database, settings, origins),
         trusted_browsers=TrustedBrowsers(
             storage.server_secret(settings.data_dir, "server.key"),
             secure=settings.base_url.startswith("https://"),
         ),
-        repeats=Repeats(database, product.supervisor.boot, settings.inline_seconds),
+        repeats=IdempotencyGuard(database, product.supervisor.boot, settings.inline_seconds),
         memory=product.memory,
         relay=product.relaying.relay,
         responses=product.relaying.shelf,

@@ -26,51 +26,51 @@ from sixfold.app import (
 from sixfold.app import (
     storage,
 )
-from sixfold.app.config_reload import ConfigReloader, Source
+from sixfold.app.config_reload import ConfigReloader, WatchedFile
 from sixfold.clients.chat import bootstrap as relays
-from sixfold.clients.chat.bootstrap import Relaying
+from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.gradio import spaces as gradio
-from sixfold.clients.oidc import OpenId
-from sixfold.core.account_data.deletion import Leaving
+from sixfold.clients.oidc import OidcClient
+from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.accounts import sweeping
 from sixfold.core.accounts.connections import Connections
-from sixfold.core.accounts.oidc_identities import Provider
+from sixfold.core.accounts.oidc_identities import OidcProvider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
-from sixfold.core.catalog.container_images import Images
-from sixfold.core.catalog.engine_selection import Terms
-from sixfold.core.catalog.gradio_spaces import SpacesHere
+from sixfold.core.catalog.container_images import ImageInspector
+from sixfold.core.catalog.engine_selection import SelectionPolicy
+from sixfold.core.catalog.gradio_spaces import LocalSpaces
 from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.media import upload_paths
-from sixfold.core.media.media import Media
+from sixfold.core.media.media import MediaService
 from sixfold.core.media.ports import BlobStore
-from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.search.index_cache import Shelf
-from sixfold.core.memory.search.service import Finder
-from sixfold.core.memory.service import Memory
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.service import SearchService
+from sixfold.core.memory.service import MemoryService
 from sixfold.core.predictions import refunds
 from sixfold.core.predictions import requests as prediction_requests
 from sixfold.core.predictions.child_runs import PipelineChildren
-from sixfold.core.predictions.events import Bus
-from sixfold.core.predictions.service import Pipeline
-from sixfold.core.predictions.webhooks import Outbox
+from sixfold.core.predictions.events import EventBus
+from sixfold.core.predictions.service import PredictionService
+from sixfold.core.predictions.webhooks import WebhookOutbox
 from sixfold.core.provenance.signing import Signer
-from sixfold.core.sessions.service import LiveSessions, Offer
-from sixfold.core.workers.peer_events import Neighbours, Shared
-from sixfold.core.workers.runs import Finisher
-from sixfold.core.workers.scheduler import Supervisor
-from sixfold.core.workflows.service import Workshop
+from sixfold.core.sessions.service import SessionCatalog, SessionService
+from sixfold.core.workers.peer_events import PeerEventListener, SharedDatabase
+from sixfold.core.workers.runs import RunFinisher
+from sixfold.core.workers.scheduler import Scheduler
+from sixfold.core.workflows.service import GraphService
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.availability import Standings
+from sixfold.engines.availability import EngineAvailability
 from sixfold.engines.python_models import watcher as own_files
 from sixfold.engines.resources import InstalledResources
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
-from sixfold.payments.erc20 import Deposits
-from sixfold.payments.stripe import Stripe
+from sixfold.payments.erc20 import DepositWatcher
+from sixfold.payments.stripe import StripeClient
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 
@@ -79,7 +79,7 @@ _LOOK_SECONDS, _SWEEP_SECONDS = 10, 60
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class Application:
     """Everything that a running server is made of; the faces are built on it."""
 
     settings: Settings
@@ -88,47 +88,49 @@ class Product:
     uploads: BlobStore
     catalog: Catalog
     templates: Templates
-    media: Media
-    pipeline: Pipeline
-    supervisor: Supervisor
-    outbox: Outbox
+    media: MediaService
+    pipeline: PredictionService
+    supervisor: Scheduler
+    outbox: WebhookOutbox
     webhook_secrets: WebhookSecrets
     spaces: gradio.GradioSpaces
-    spaces_here: SpacesHere
-    shelf: own_files.Shelf
-    live: LiveSessions
-    standings: Standings
-    clients: Clients
+    spaces_here: LocalSpaces
+    shelf: own_files.ModelWatcher
+    live: SessionService
+    standings: EngineAvailability
+    clients: HttpClients
     fetcher: Fetcher
     signer: Signer
-    bus: Bus
-    memory: Memory
-    neighbours: Neighbours | None
-    finder: Finder
-    relaying: Relaying
+    bus: EventBus
+    memory: MemoryService
+    neighbours: PeerEventListener | None
+    finder: SearchService
+    relaying: GatewayRuntime
     checkout: Checkout
-    provider: Provider
-    deposits: Deposits
-    images: Images
-    workshop: Workshop
+    provider: OidcProvider
+    deposits: DepositWatcher
+    images: ImageInspector
+    workshop: GraphService
     resources: InstalledResources
     config_reloader: ConfigReloader
     connections: Connections
 
 
-def build(settings: Settings, models_document: _Document = None, source: Source | None = None) -> Product:
+def build(
+    settings: Settings, models_document: _Document = None, source: WatchedFile | None = None
+) -> Application:
     """The product, not yet running; `models_document` replaces `data/models`, `source` is read again."""
-    failpoints, bus, templates = Failpoints(settings.failpoints), Bus(), app_catalog.templates()
+    failpoints, bus, templates = Failpoints(settings.failpoints), EventBus(), app_catalog.templates()
     database, blobs = storage.open_database(settings), storage.open_blobs(settings)
     signer, sealed = _sealing(settings, database)
-    clients = Clients(fetcher := app_media.open_fetcher(settings))
+    clients = HttpClients(fetcher := app_media.open_fetcher(settings))
     media = app_media.open_media(settings, database, blobs, fetcher)
     models = app_catalog.catalog(settings, app_catalog.price_table(settings), models_document)
     address = app_graphs.comfyui_address(settings)
     standings = app_catalog.standings(settings, models, clients, address)
-    terms = Terms(settings.previews_allowed, standing=standings)
-    offer = Offer(models, templates, terms, settings.session_limit)
-    road = Pipeline(database, models, media, bus, _admission(settings, terms), failpoints)
+    terms = SelectionPolicy(settings.previews_allowed, standing=standings)
+    offer = SessionCatalog(models, templates, terms, settings.session_limit)
+    road = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
     theirs = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, road, theirs)
     relaying = relays.build(settings, database, media)
@@ -136,13 +138,13 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     outside = _outside(settings, clients, database, road, graphs, relaying)
     places = app_drivers.build(settings, failpoints, outside, templates)
     places.tell(standings)
-    finisher = Finisher(database, media, signer, settings.max_attempts, failpoints)
-    workers = Supervisor(database, places.driver, models.engines(), finisher, bus, places.policy)
-    is_shared = isinstance(database, Shared) and settings.driver != "ray"
+    finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
+    workers = Scheduler(database, places.driver, models.engines(), finisher, bus, places.policy)
+    is_shared = isinstance(database, SharedDatabase) and settings.driver != "ray"
     _join(road, workers, standings, is_shared=is_shared)
-    outbox, finder = Outbox(database, fetcher, sealed), _finder(settings, database)
+    outbox, finder = WebhookOutbox(database, fetcher, sealed), _finder(settings, database)
     bus.watchers += [outbox.heard, *relaying.watchers]
-    return Product(
+    return Application(
         settings=settings,
         database=database,
         blobs=blobs,
@@ -158,7 +160,7 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         spaces_here=app_drivers.hosted_spaces(settings, places.images, hub),
         shelf=own_files.build(settings, road.own, database),
         connections=(connections := Connections(database)),
-        live=LiveSessions(database, places.driver, offer, places.policy, workers.boot, connections),
+        live=SessionService(database, places.driver, offer, places.policy, workers.boot, connections),
         standings=standings,
         clients=clients,
         fetcher=fetcher,
@@ -168,10 +170,10 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
         neighbours=_neighbours(database, bus, workers),
         finder=finder,
         relaying=relaying,
-        checkout=Stripe(clients.upstream, settings),
-        provider=OpenId(clients.upstream, settings),
-        images=app_drivers.Learning(places.images, settings.data_dir / "scratch"),
-        deposits=Deposits(clients.upstream, database, settings.tables.get("deposits")),
+        checkout=StripeClient(clients.upstream, settings),
+        provider=OidcClient(clients.upstream, settings),
+        images=app_drivers.ContainerInspector(places.images, settings.data_dir / "scratch"),
+        deposits=DepositWatcher(clients.upstream, database, settings.tables.get("deposits")),
         workshop=graphs,
         resources=app_catalog.resources(
             settings, models, standings, relaying.statuses, (standings.refresh, relaying.refresh)
@@ -180,19 +182,19 @@ def build(settings: Settings, models_document: _Document = None, source: Source 
     )
 
 
-def _admission(settings: Settings, terms: Terms) -> prediction_requests.Policy:
-    return prediction_requests.Policy(
+def _admission(settings: Settings, terms: SelectionPolicy) -> prediction_requests.AdmissionPolicy:
+    return prediction_requests.AdmissionPolicy(
         settings.queue_limit, terms, settings.run_limit_seconds, settings.free_queue_limit
     )
 
 
 def _outside(
     settings: Settings,
-    clients: Clients,
+    clients: HttpClients,
     database: Database,
-    road: Pipeline,
-    graphs: Workshop,
-    relaying: Relaying,
+    road: PredictionService,
+    graphs: GraphService,
+    relaying: GatewayRuntime,
 ) -> ServerOutside:
     outside = ServerOutside(
         clients,
@@ -206,11 +208,13 @@ def _outside(
     return outside
 
 
-def _neighbours(database: Database, bus: Bus, workers: Supervisor) -> Neighbours | None:
-    return Neighbours(database, bus, workers) if isinstance(database, Shared) else None
+def _neighbours(database: Database, bus: EventBus, workers: Scheduler) -> PeerEventListener | None:
+    return PeerEventListener(database, bus, workers) if isinstance(database, SharedDatabase) else None
 
 
-def _join(road: Pipeline, workers: Supervisor, standings: Standings, *, is_shared: bool) -> None:
+def _join(
+    road: PredictionService, workers: Scheduler, standings: EngineAvailability, *, is_shared: bool
+) -> None:
     """Connect the pipeline with the supervisor; one that shares its queue claims for its own engines only."""
     if is_shared:  # the machines of a Ray cluster have engines of their own
         workers.can = lambda engine: standings(engine).ready
@@ -224,9 +228,9 @@ def _join(road: Pipeline, workers: Supervisor, standings: Standings, *, is_share
     road.on_cancel = workers.cancel
 
 
-def _memory(settings: Settings, database: Database, finder: Finder) -> Memory:
+def _memory(settings: Settings, database: Database, finder: SearchService) -> MemoryService:
     """The memory of every account."""
-    allowed = Limits(
+    allowed = MemoryLimits(
         page_bytes=settings.memory_page_bytes,
         import_files=settings.memory_import_files,
         import_bytes=settings.memory_import_bytes,
@@ -234,7 +238,7 @@ def _memory(settings: Settings, database: Database, finder: Finder) -> Memory:
         account_bytes=settings.memory_account_bytes,
         plans_enforced=settings.memory_plans == "enforced",
     )
-    return Memory(database, allowed, settings.base_url, finder)
+    return MemoryService(database, allowed, settings.base_url, finder)
 
 
 def _sealing(settings: Settings, database: Database) -> tuple[Signer, WebhookSecrets]:
@@ -243,19 +247,19 @@ def _sealing(settings: Settings, database: Database) -> tuple[Signer, WebhookSec
     return Signer(master), WebhookSecrets(database, master)
 
 
-def _finder(settings: Settings, database: Database) -> Finder:
+def _finder(settings: Settings, database: Database) -> SearchService:
     """The memory's search, with meaning where `sixfold engines add embeddings` has put MiniLM."""
     folder = settings.data_dir / "weights" / "embeddings"
     index = import_string.deferred(
         "sixfold.store.search.index:PageIndex"
     )  # numpy would cost each start 15 MB
     find = import_string.deferred("sixfold.engines.text.minilm:find")
-    shelf = Shelf(database, index, settings.memory_index_bytes)
-    return Finder(database, shelf, lambda: find(folder) if folder.is_dir() else None)
+    shelf = IndexCache(database, index, settings.memory_index_bytes)
+    return SearchService(database, shelf, lambda: find(folder) if folder.is_dir() else None)
 
 
 @asynccontextmanager
-async def running(product: Product) -> AsyncIterator[Product]:
+async def running(product: Application) -> AsyncIterator[Application]:
     """The product at work; drains and closes on the way out."""
     await product.pipeline.own.load()
     if product.neighbours is None:  # else a server of the version before may still sign by the open ones
@@ -284,7 +288,7 @@ async def running(product: Product) -> AsyncIterator[Product]:
         await product.database.close()
 
 
-def _rounds(product: Product) -> dict[str, Coroutine[Any, Any, None]]:
+def _rounds(product: Application) -> dict[str, Coroutine[Any, Any, None]]:
     """What goes on beside the runs for as long as the server does."""
     return {
         "standings": _watch(product),
@@ -298,7 +302,7 @@ def _rounds(product: Product) -> dict[str, Coroutine[Any, Any, None]]:
     }
 
 
-async def _watch(product: Product) -> None:
+async def _watch(product: Application) -> None:
     """See weights, servers and keys come and go."""
     while True:
         await product.workshop.look()
@@ -306,7 +310,7 @@ async def _watch(product: Product) -> None:
         await product.standings.refresh()
 
 
-async def _sweep(product: Product) -> None:
+async def _sweep(product: Application) -> None:
     """Forget what has had its time; whatever could not be written now is tried again a round later."""
     leaving = leaving_of(product)
     with contextlib.suppress(errors.StoreFailed):  # of an older version, which only a restart leaves behind
@@ -324,13 +328,13 @@ async def _sweep(product: Product) -> None:
             await leaving.sweep()
 
 
-def leaving_of(product: Product) -> Leaving:
+def leaving_of(product: Application) -> AccountDeletion:
     """Ends what accounts that leave still have, and erases them."""
     ends = product.pipeline.cancel, product.live.close, product.checkout.end
-    return Leaving(product.database, product.uploads, *ends)
+    return AccountDeletion(product.database, product.uploads, *ends)
 
 
-async def ended(product: Product) -> None:
+async def ended(product: Application) -> None:
     """Let what runs finish and those who wait hear of it, within the time for that; then end all workers."""
     seconds = product.settings.drain_seconds
     await asyncio.gather(product.supervisor.drain(seconds), product.pipeline.waiters.stay(seconds))

@@ -19,11 +19,11 @@ from sixfold.core.catalog.hardware import Shelf
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
 from sixfold.engines import option_validation
-from sixfold.engines.availability import Probe, Standings
+from sixfold.engines.availability import EngineAvailability, Probe
 from sixfold.engines.image.style.names import NAMED_STYLES
-from sixfold.engines.providers.comfyui.availability import ComfyStandings
+from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.resources import InstalledResources, Look
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 
@@ -53,7 +53,7 @@ def price_table(settings: Settings) -> PriceTable:
     own = {name: row for name, row in written.items() if name != "own_hardware"}
     try:
         rows = own_prices.overlaid(read_toml("prices.toml"), own)
-    except own_prices.WrongPrice as error:
+    except own_prices.InvalidPrice as error:
         raise InvalidSetting(str(error)) from error
     return PriceTable(rows, own_hardware_free=settings.own_hardware_free)
 
@@ -76,29 +76,29 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
                 row["free_runs"] = settings.graph_free_runs
             if name in wished:
                 option_validation.check(name, row["factory"], row["options"])
-    except (engine_selection.WrongChoice, option_validation.WrongWish) as error:
+    except (engine_selection.InvalidEngineConfig, option_validation.InvalidOption) as error:
         raise InvalidSetting(str(error)) from error
     named = {"style-painter": NAMED_STYLES}
     try:
         return catalogs.build(chosen, table, named, templates())
-    except own_prices.WrongPrice as error:
+    except own_prices.InvalidPrice as error:
         raise InvalidSetting(str(error)) from error
 
 
 def standings(
     settings: Settings,
     models: Catalog,
-    clients: Clients,
+    clients: HttpClients,
     comfyui: ComfyAddress | None = None,
     seconds: float | None = None,
-) -> Standings:
+) -> EngineAvailability:
     """Which engines can run here; `refresh` asks the servers among them, each for at most `seconds`.
 
     It sets the address `comfyui` to where a ComfyUI answers.
     """
     address = comfyui or app_graphs.comfyui_address(settings)
-    probes: dict[str, Probe] = {"comfyui": ComfyStandings(clients.upstream, address, seconds=seconds)}
-    return Standings(
+    probes: dict[str, Probe] = {"comfyui": ComfyAvailability(clients.upstream, address, seconds=seconds)}
+    return EngineAvailability(
         models.engines(), lambda name: provider_key(settings, name), settings.data_dir / "weights", probes
     )
 
@@ -106,14 +106,14 @@ def standings(
 def resources(
     settings: Settings,
     models: Catalog,
-    known: Standings,
+    known: EngineAvailability,
     chat: Callable[[], Sequence[ServerStatus]],
     looks: Sequence[Look] = (),
 ) -> InstalledResources:
     """Report what the engines of `known` and the model servers of `chat` run on."""
     kinds = {engine.kind for engine in models.engines().values()}
     comfyui = known.probes.get("comfyui")
-    asked = comfyui if isinstance(comfyui, ComfyStandings) else None
+    asked = comfyui if isinstance(comfyui, ComfyAvailability) else None
     return InstalledResources(settings, kinds, asked, chat, looks)
 
 

@@ -17,12 +17,12 @@ from typing import Any
 
 from sixfold.app import catalog as app_catalog
 from sixfold.clients.chat import bootstrap as chat_bootstrap
-from sixfold.clients.chat.bootstrap import Relaying
+from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.chat.llama.options import KIND as GGUF
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.gateway import policy as policies
-from sixfold.core.gateway.policy import FIXED_AT_START, Policy
+from sixfold.core.gateway.policy import FIXED_AT_START, GatewayPolicy
 from sixfold.core.gateway.usage import PriceBook
 from sixfold.settings import InvalidSetting, Settings
 
@@ -41,7 +41,7 @@ _Stamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WatchedFile:
     """Where settings come from: what reads them anew, and what it read at the start."""
 
     load: Callable[[], Settings]
@@ -49,20 +49,20 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parsed:
+class _ParsedConfig:
     """A configuration that was checked. `gateway` is its table, `restart` names what waits for a restart."""
 
     settings: Settings
     prices: PriceTable
     book: PriceBook
-    policy: Policy
+    policy: GatewayPolicy
     restart: tuple[str, ...]
 
 
 class ConfigReloader:
     """Watches the configuration file of a running server; without a source it watches nothing."""
 
-    def __init__(self, source: Source | None, catalog: Catalog, relaying: Relaying) -> None:
+    def __init__(self, source: WatchedFile | None, catalog: Catalog, relaying: GatewayRuntime) -> None:
         self._source = source
         self._catalog = catalog
         self._relaying = relaying
@@ -115,7 +115,7 @@ class ConfigReloader:
             _LOG.warning("%s: a restart is needed for %s", path, ", ".join(parsed.restart))
         return True
 
-    def _parse(self) -> _Parsed:
+    def _parse(self) -> _ParsedConfig:
         """Read and check the whole file; raises `InvalidSetting` for the first thing that is wrong."""
         assert self._source is not None  # noqa: S101 - nothing is watched without one
         settings = self._source.load()
@@ -133,7 +133,7 @@ class ConfigReloader:
         gguf = tuple(row for row in running.upstreams if row.kind == GGUF)
         rows = tuple(row for row in policy.upstreams if row.kind != GGUF)
         policy = dataclasses.replace(policy, **fixed, upstreams=(*rows, *gguf))
-        return _Parsed(settings, prices, book, policy, restart)
+        return _ParsedConfig(settings, prices, book, policy, restart)
 
 
 def _stamp(path: Path) -> _Stamp:
@@ -152,7 +152,7 @@ def _restart(started: Settings, now: Settings) -> tuple[str, ...]:
     return (*changed, *(f"[{name}]" for name in tables if started.tables.get(name) != now.tables.get(name)))
 
 
-def _restart_of_gateway(running: Policy, now: Policy) -> tuple[str, ...]:
+def _restart_of_gateway(running: GatewayPolicy, now: GatewayPolicy) -> tuple[str, ...]:
     changed = [f"[gateway] {name}" for name in FIXED_AT_START if getattr(running, name) != getattr(now, name)]
     before, after = ({row.name: row for row in each.upstreams if row.kind == GGUF} for each in (running, now))
     files = [name for name in before | after if before.get(name) != after.get(name)]

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 from sixfold import errors
 from sixfold.clients import bubblewrap, nvml
 from sixfold.clients.gradio.spaces import GradioSpaces
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.workers import policy as worker_policy
-from sixfold.core.workers.memory_budget import Machine
+from sixfold.core.workers.memory_budget import MachineMemory
 from sixfold.core.workers.ports import Driver
 from sixfold.drivers import container as containers
 from sixfold.drivers import process_memory, space_images
@@ -27,15 +27,15 @@ from sixfold.drivers.container import ContainerDriver
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
-from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerOutside
 from sixfold.drivers.sandbox import SandboxDriver
 from sixfold.drivers.space_images import HostedSpaces
 from sixfold.drivers.spaces import SpaceDriver
-from sixfold.engines.availability import Probe, Standings
+from sixfold.engines.availability import EngineAvailability, Probe
 from sixfold.settings import InvalidSetting, Settings
 
 
-class Learning:
+class ContainerInspector:
     """`images.Images` on the containers of this machine."""
 
     def __init__(self, containers_here: ContainerDriver, scratch: Path) -> None:
@@ -55,20 +55,22 @@ class Learning:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class WorkerDrivers:
     """Where the workers of one server run, and the limits that they live under."""
 
     images: ContainerDriver
     driver: Driver
-    policy: worker_policy.Policy
+    policy: worker_policy.WorkerPolicy
 
-    def tell(self, standings: Standings) -> None:
+    def tell(self, standings: EngineAvailability) -> None:
         """Let it be known what can start here."""
         standings.probes["container"] = _container_standing(self.images)
         standings.told["sandbox"] = _sandbox_standing
 
 
-def build(settings: Settings, failpoints: Failpoints, outside: ServerOutside, templates: Templates) -> Places:
+def build(
+    settings: Settings, failpoints: Failpoints, outside: ServerOutside, templates: Templates
+) -> WorkerDrivers:
     """The places of these settings; a worker that waits for another machine is a coroutine of the server."""
     images = _container_driver(settings, failpoints)
     local = local_driver(settings, failpoints, templates)
@@ -81,8 +83,8 @@ def build(settings: Settings, failpoints: Failpoints, outside: ServerOutside, te
         nodes = _node_workers(settings, local)
         outside.nodes = nodes.open
         others.insert(0, nodes)
-    kinds = Drivers(local, RemoteDriver(outside, failpoints=failpoints.engines), *others)
-    return Places(images, kinds, policy(settings, templates))
+    kinds = DriverSet(local, RemoteDriver(outside, failpoints=failpoints.engines), *others)
+    return WorkerDrivers(images, kinds, policy(settings, templates))
 
 
 def local_driver(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
@@ -113,7 +115,7 @@ def _container_driver(settings: Settings, failpoints: Failpoints) -> ContainerDr
 def _container_standing(containers_here: ContainerDriver) -> Probe:
     """Whether an engine's image can be started here."""
 
-    async def probe(spec: EngineSpec) -> Standing:
+    async def probe(spec: EngineSpec) -> EngineStatus:
         return await containers_here.standing(str(spec.options.get("image", "")))
 
     return probe
@@ -121,16 +123,16 @@ def _container_standing(containers_here: ContainerDriver) -> Probe:
 
 def hosted_spaces(settings: Settings, images: ContainerDriver, hub: GradioSpaces) -> HostedSpaces:
     """Whoever brings spaces to this machine."""
-    terms = space_images.Terms(
+    terms = space_images.SpaceRequirements(
         settings.data_dir / "spaces", settings.space_image, settings.space_base_image, settings.space_network
     )
     return HostedSpaces(SpaceDriver(images), images, hub, terms)
 
 
-def _sandbox_standing() -> Standing:
+def _sandbox_standing() -> EngineStatus:
     """Whether a program can be shut in here."""
     fault = bubblewrap.fault()
-    return Standing(not fault, fault or "bubblewrap")
+    return EngineStatus(not fault, fault or "bubblewrap")
 
 
 def _on_ray(settings: Settings, failpoints: Failpoints, templates: Templates) -> Driver:
@@ -155,9 +157,9 @@ def _namespace(settings: Settings) -> str:
     return f"sixfold-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
 
 
-def policy(settings: Settings, templates: Templates) -> worker_policy.Policy:
+def policy(settings: Settings, templates: Templates) -> worker_policy.WorkerPolicy:
     """The limits that runs live under."""
-    return worker_policy.Policy(
+    return worker_policy.WorkerPolicy(
         slots=settings.workers,
         run_limit_seconds=settings.run_limit_seconds,
         lease_seconds=settings.lease_seconds,
@@ -172,12 +174,12 @@ def policy(settings: Settings, templates: Templates) -> worker_policy.Policy:
     )
 
 
-def _machine(settings: Settings) -> Machine:
+def _machine(settings: Settings) -> MachineMemory:
     """The memory that workers share here; on a cluster that is Ray's to part."""
     if settings.driver == "ray":
-        return Machine()
+        return MachineMemory()
     allowed = settings.machine_memory_bytes
-    return Machine(process_memory.for_workers() if allowed is None else allowed, _weights_bytes)
+    return MachineMemory(process_memory.for_workers() if allowed is None else allowed, _weights_bytes)
 
 
 def _weights_bytes(spec: EngineSpec) -> int:

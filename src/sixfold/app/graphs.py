@@ -13,18 +13,18 @@ from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.clients.hosts import ProbeHosts
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.database import Database
-from sixfold.core.media.media import Media
-from sixfold.core.predictions.service import Pipeline
+from sixfold.core.media.media import MediaService
+from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.workflows import workflows
 from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.pictures import PictureCodecs
-from sixfold.core.workflows.service import PUBLIC, UNLOCK, Craft, Workshop
-from sixfold.core.workflows.storage import Names
-from sixfold.core.workflows.workflows import Space
+from sixfold.core.workflows.service import PUBLIC, UNLOCK, GraphRuntime, GraphService
+from sixfold.core.workflows.storage import GraphFiles
+from sixfold.core.workflows.workflows import Workflow
 from sixfold.engines.providers.comfyui.workflows import ComfyWorkflows
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 
 _SPACES = Path(__file__).parents[1] / "data" / "spaces"
@@ -32,7 +32,7 @@ _EXAMPLES = (".png", ".wav")
 
 
 @functools.cache
-def built_in_spaces() -> Mapping[str, Space]:
+def built_in_spaces() -> Mapping[str, Workflow]:
     """The workflow spaces that come with the program."""
     contents = {path.stem: path.read_bytes() for path in _SPACES.glob("*.json")}
     return workflows.bundled({**_read("catalogue"), "verified": _read("verified")}, contents)
@@ -50,7 +50,7 @@ def comfyui_address(settings: Settings) -> ComfyAddress:
     return ComfyAddress(settings.comfyui_url, hosts, frozenset({settings.port, settings.comfyui_port}))
 
 
-def comfyui(settings: Settings, clients: Clients, address: ComfyAddress) -> ComfyWorkflows | None:
+def comfyui(settings: Settings, clients: HttpClients, address: ComfyAddress) -> ComfyWorkflows | None:
     """The ComfyUI as a place where whole graphs run, or None where none may go there."""
     asked = bool(settings.comfyui_url) or settings.probe
     return ComfyWorkflows(clients.upstream, address) if asked and settings.graphs_go_to_comfyui else None
@@ -59,16 +59,16 @@ def comfyui(settings: Settings, clients: Clients, address: ComfyAddress) -> Comf
 def build(
     settings: Settings,
     database: Database,
-    media: Media,
+    media: MediaService,
     signer: Signer,
-    road: Pipeline,
+    road: PredictionService,
     theirs: ComfyWorkflows | None,
-) -> Workshop:
+) -> GraphService:
     """Where graphs are checked, priced and run; a ComfyUI runs those with classes of its own."""
     examples = {path.name: path for path in _SPACES.iterdir() if path.suffix in _EXAMPLES}
-    craft = Craft(
+    craft = GraphRuntime(
         node_classes,
-        packer=import_string.deferred("sixfold.engines.workflow_nodes.serialization:Packer"),
+        packer=import_string.deferred("sixfold.engines.workflow_nodes.serialization:NodeValuePacker"),
         pictures=PictureCodecs(
             viewed=import_string.deferred("sixfold.engines.workflow_nodes.preview:viewed"),
             viewed_bytes=import_string.deferred("sixfold.engines.workflow_nodes.preview:viewed_bytes"),
@@ -78,7 +78,9 @@ def build(
         unlock=UNLOCK if settings.graphs_go_to_comfyui else PUBLIC,
         limits=GraphLimits(settings.graph_nodes, settings.graph_values, settings.json_body_bytes),
     )
-    built = Workshop(craft, built_in_spaces(), Names(database, media, examples, signer), road, theirs)
+    built = GraphService(
+        craft, built_in_spaces(), GraphFiles(database, media, examples, signer), road, theirs
+    )
     road.check, road.appraisers[CHILDREN] = built.checked, built.price
     road.prepare = built.prepare
     return built

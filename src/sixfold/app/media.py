@@ -8,7 +8,7 @@ from sixfold import errors
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database
-from sixfold.core.media.media import Limits, Media
+from sixfold.core.media.media import MediaLimits, MediaService
 from sixfold.core.media.ports import BlobStore
 from sixfold.engines.image import headers
 from sixfold.engines.video import headers as film_headers
@@ -26,9 +26,9 @@ def open_fetcher(settings: Settings) -> Fetcher:
     return Fetcher(allowed)
 
 
-def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> Media:
+def open_media(settings: Settings, database: Database, blobs: BlobStore, fetcher: Fetcher) -> MediaService:
     """Every account's files; those at the server's own address are not fetched over the network."""
-    media = Media(database, blobs, fetcher, probe_image, _limits(settings), measure_film)
+    media = MediaService(database, blobs, fetcher, probe_image, _limits(settings), measure_film)
     media.own_origins.add(settings.base_url)
     return media
 
@@ -50,11 +50,11 @@ def measure_film(path: Path, wanted: str) -> float | None:
         raise errors.BadRequest(str(error)) from error
 
 
-def _limits(settings: Settings) -> Limits:
+def _limits(settings: Settings) -> MediaLimits:
     """What one file may cost; makes the folder where files arrive."""
     staging = settings.data_dir / "scratch"
     staging.mkdir(parents=True, exist_ok=True)
-    return Limits(
+    return MediaLimits(
         image_bytes=settings.fetch_image_bytes,
         image_pixels=settings.fetch_image_pixels,
         fetch_seconds=settings.fetch_seconds,

@@ -13,9 +13,9 @@ from sixfold.core.database import Database
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store import factory
-from sixfold.store.admin import Keeper, Loader
+from sixfold.store.admin import DatabaseAdmin, Loader
 from sixfold.store.archive import TableReader
-from sixfold.store.blob_cache import Bounds, Cache
+from sixfold.store.blob_cache import BlobCache, CacheLimits
 from sixfold.store.file_store import FileStore
 
 DATABASE = "sixfold.db"  # SQLite's file in the data folder
@@ -38,7 +38,7 @@ def open_loader(settings: Settings) -> Loader:
     return factory.open_loader(settings.database_url, settings.data_dir / DATABASE)
 
 
-def open_keeper(settings: Settings) -> Keeper:
+def open_keeper(settings: Settings) -> DatabaseAdmin:
     """Whoever looks after the database's schema and health."""
     return factory.open_keeper(settings.database_url, settings.data_dir / DATABASE)
 
@@ -69,7 +69,7 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
         url=url,
         tables=settings.tables.get("buckets", {}),
         seconds=settings.blob_seconds,
-        cache=Cache(settings.data_dir / "cache", Bounds(settings.blob_cache_bytes, keep_seconds)),
+        cache=BlobCache(settings.data_dir / "cache", CacheLimits(settings.blob_cache_bytes, keep_seconds)),
         ways=objects.Ways(by_content, settings.blob_link_seconds if by_content else 0),
     )
     try:

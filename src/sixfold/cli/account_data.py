@@ -11,9 +11,9 @@ from pathlib import Path
 from sixfold import errors
 from sixfold.app import storage
 from sixfold.cli import database_access, server_lock
-from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
+from sixfold.cli.terminal import CommandError, Spinner, TerminalStyle, put_json
 from sixfold.core.account_data import deletion, export
-from sixfold.core.account_data.deletion import Leaving
+from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.accounts import accounts
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.tenants import Tenant
@@ -29,7 +29,7 @@ def take_out(arguments: argparse.Namespace) -> None:
     account = database_access.read(configured, accounts.by_email(arguments.email))
     path = Path(arguments.file).absolute()
     if not path.parent.is_dir():
-        raise Refused(f"There is no folder {path.parent} to write to")
+        raise CommandError(f"There is no folder {path.parent} to write to")
     os.umask(database_access.PRIVATE)
     part = path.with_name(f".{path.name}.part")
     try:
@@ -41,13 +41,13 @@ def take_out(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"account_id": account.id, "file": str(path), "bytes": path.stat().st_size})
     else:
-        Paint().line(f"  {account.email}: {path}, {size(path.stat().st_size)}")
+        TerminalStyle().line(f"  {account.email}: {path}, {size(path.stat().st_size)}")
 
 
 async def _write(configured: Settings, account: Account, part: Path) -> None:
     database = storage.open_database(configured)
     try:
-        with part.open("wb") as file, Waiting("export") as bar:
+        with part.open("wb") as file, Spinner("export") as bar:
             async for piece in export.take_out(database, storage.open_blobs(configured), account.id):
                 await asyncio.to_thread(file.write, piece)
                 bar.count(len(piece))
@@ -67,21 +67,21 @@ def delete(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"account_id": account.id, "erased_at": rfc3339(moment), "erased": erased})
     elif erased:
-        Paint().line(f"  {account.email} is erased")
+        TerminalStyle().line(f"  {account.email} is erased")
     else:
         when = (
             f"on {(rfc3339(moment) or '')[:10]}" if days else "by the server, within a minute of its running"
         )
-        Paint().line(f"  {account.email} is closed, and will be erased {when}")
+        TerminalStyle().line(f"  {account.email} is closed, and will be erased {when}")
 
 
 def _ask(account: Account) -> None:
     if not sys.stdin.isatty():
-        raise Refused("Say --yes to erase an account without being asked")
+        raise CommandError("Say --yes to erase an account without being asked")
     sys.stderr.write(f"Everything of {account.email} will be erased. Type the address to go on: ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() != account.email:
-        raise Refused("That is another address: nothing was done")
+        raise CommandError("That is another address: nothing was done")
 
 
 def _close(account: Account, days: float) -> Transaction[int]:
@@ -103,7 +103,7 @@ async def _sweep(configured: Settings) -> int:
 
     database = storage.open_database(configured)
     try:
-        return await Leaving(database, storage.open_uploads(configured), later, later, unpaid).sweep()
+        return await AccountDeletion(database, storage.open_uploads(configured), later, later, unpaid).sweep()
     finally:
         await database.close()
 
@@ -116,4 +116,4 @@ def keep(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:
-        Paint().line(f"  {account.email} stays, and its keys work")
+        TerminalStyle().line(f"  {account.email} stays, and its keys work")

@@ -10,7 +10,7 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.cli import database_access, server_lock
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import clock, money
 from sixfold.core.accounts import accounts, credentials, keys, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
@@ -29,7 +29,7 @@ def create(arguments: argparse.Namespace) -> None:
     """`account create`: the account and its first key, in one transaction."""
     credit_micros = _usd(arguments.credit, "--credit")
     if credit_micros < 0:
-        raise Refused("--credit must not be negative")
+        raise CommandError("--credit must not be negative")
     configured = database_access.settings_of(arguments)
     account, key = database_access.write(
         configured, _create(arguments.email, credit_micros, operator=arguments.operator), make=True
@@ -37,7 +37,7 @@ def create(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"account_id": account.id, "api_key": key.api_key})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     paint.rows(
         [
             ("account", f"{paint.bold(account.email)}  {paint.dim(account.id)}"),
@@ -80,7 +80,7 @@ def _show(arguments: argparse.Namespace, account: Account) -> None:
             }
         )
         return
-    paint = Paint()
+    paint = TerminalStyle()
     paint.rows(
         [
             ("account", f"{paint.bold(account.email)}  {paint.dim(account.id)}"),
@@ -103,19 +103,19 @@ def password(arguments: argparse.Namespace) -> None:
     account = database_access.read(configured, accounts.by_email(arguments.email))
     secret = sys.stdin.readline().rstrip("\r\n") if arguments.stdin else _ask_twice(account.email)
     if not _LEAST_PASSWORD <= len(secret) <= _MOST_PASSWORD:
-        raise Refused(f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters")
+        raise CommandError(f"A password has {_LEAST_PASSWORD} to {_MOST_PASSWORD} characters")
     hashed = PasswordHash.recommended().hash(secret)
     database_access.write(configured, credentials.change_password(account.id, hashed))
     if arguments.json:
         put_json({"account_id": account.id, "email": account.email})
     else:
-        Paint().line(f"  {account.email} has a new password; its sessions and programs were ended")
+        TerminalStyle().line(f"  {account.email} has a new password; its sessions and programs were ended")
 
 
 def _ask_twice(email: str) -> str:
     first = getpass.getpass(f"New password of {email}: ")
     if getpass.getpass("Once more: ") != first:
-        raise Refused("The two passwords differ: nothing was changed")
+        raise CommandError("The two passwords differ: nothing was changed")
     return first
 
 
@@ -129,7 +129,7 @@ def link(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"url": url, "expires_in_seconds": login_sessions.LINK_LIFE_US // clock.SECOND_US})
     else:
-        paint = Paint()
+        paint = TerminalStyle()
         paint.line(f"  {paint.accent(url)}")
         paint.line(paint.dim("  It signs in once, within the hour."))
 
@@ -141,10 +141,10 @@ def open_pages(arguments: argparse.Namespace) -> None:
     configured = database_access.settings_of(arguments)
     running = server_lock.running(configured.data_dir)
     if running is None or not running.url:
-        raise Refused(f"No server runs on {configured.data_dir}: start one with `sixfold serve`")
+        raise CommandError(f"No server runs on {configured.data_dir}: start one with `sixfold serve`")
     account = database_access.read(configured, accounts.operator())
     if account is None:
-        raise Refused(
+        raise CommandError(
             "This server has no operator yet: create one with `sixfold account create EMAIL --operator`"
         )
     token = database_access.write(configured, _link(account.email))
@@ -152,7 +152,7 @@ def open_pages(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"url": url, "email": account.email})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     if not arguments.print and paint.is_terminal and webbrowser.open(url):
         paint.line(f"  Signed in as {account.email} in the browser")
         return
@@ -187,7 +187,7 @@ def create_key(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"id": key.id, "api_key": key.api_key})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     paint.rows([("id", key.id), ("key", f"{paint.accent(key.api_key)}  {paint.dim('shown this once')}")])
 
 
@@ -207,7 +207,7 @@ def list_keys(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"keys": found})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     if not found:
         paint.line(f"  {arguments.email} has no key: `sixfold key create {arguments.email}` makes one")
         return
@@ -274,7 +274,7 @@ def revoke_key(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"id": arguments.id, "revoked": True})
     else:
-        Paint().line(f"  {arguments.id} is revoked")
+        TerminalStyle().line(f"  {arguments.id} is revoked")
 
 
 # -- what people type ----------------------------------------------------------------------------
@@ -284,9 +284,9 @@ def _usd(text: str, option: str) -> int:
     try:
         micros = money.parse_usd(text)
     except ValueError as error:
-        raise Refused(f"{option}: {error}") from None
+        raise CommandError(f"{option}: {error}") from None
     if abs(micros) > 10**15:
-        raise Refused(f"{option}: {text} USD is more than this ledger takes at once")
+        raise CommandError(f"{option}: {text} USD is more than this ledger takes at once")
     return micros
 
 
@@ -295,13 +295,13 @@ def _budget(text: str | None, option: str) -> int | None:
         return None
     micros = _usd(text, option)
     if micros < 0:
-        raise Refused(f"{option} must not be negative")
+        raise CommandError(f"{option} must not be negative")
     return micros
 
 
 def _rate(number: int | None, option: str) -> int | None:
     if number is not None and number < 1:
-        raise Refused(f"{option} must be at least 1")
+        raise CommandError(f"{option} must be at least 1")
     return number
 
 
@@ -309,7 +309,7 @@ def _names(text: str | None, option: str) -> tuple[str, ...]:
     """The names in a list; none at all, as from an empty variable, would be no limit."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if text is not None and not names:
-        raise Refused(f"{option} names none: leave it out for a key without that limit")
+        raise CommandError(f"{option} names none: leave it out for a key without that limit")
     return names
 
 
@@ -323,4 +323,4 @@ def _moment(text: str) -> int:
             moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         return int(moment.timestamp()) * clock.SECOND_US
     except (ValueError, OverflowError):
-        raise Refused(f"--expires is {text!r}, which is no date such as 2027-01-31") from None
+        raise CommandError(f"--expires is {text!r}, which is no date such as 2027-01-31") from None

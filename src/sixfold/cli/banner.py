@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from sixfold import __version__
 from sixfold.cli import local_key
-from sixfold.cli.first_run import Welcome
-from sixfold.cli.terminal import Paint
+from sixfold.cli.first_run import FirstRunInfo
+from sixfold.cli.terminal import TerminalStyle
 from sixfold.clients.hosts import CONTAINER_HOST
 from sixfold.core.catalog.availability import Resource
 from sixfold.settings import Settings
@@ -20,7 +20,9 @@ IN_CONTAINER = "In this container, the host is host.docker.internal (or SIXFOLD_
 _PROMPT = "a lighthouse at sunset over a calm sea"
 
 
-def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, price: str | None) -> None:
+def start(
+    paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo | None, *, price: str | None
+) -> None:
     """Say where the server is and, the first time, who its owner is.
 
     `price` is that of an image, None where no engine makes any. Secrets are shown to a terminal only:
@@ -51,7 +53,7 @@ def start(paint: Paint, configured: Settings, welcome: Welcome | None, *, price:
     paint.line()
 
 
-def _owner(paint: Paint, configured: Settings, welcome: Welcome) -> list[tuple[str, str]]:
+def _owner(paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo) -> list[tuple[str, str]]:
     kept = configured.data_dir / local_key.FILE
     return [
         ("key", f"{paint.accent(welcome.api_key)}  {paint.dim('shown this once')}"),
@@ -68,7 +70,7 @@ def _where_the_key_is(configured: Settings) -> str:
     return "none is kept here; `sixfold key create EMAIL` makes one"
 
 
-def curl(configured: Settings, welcome: Welcome | None, *, pictures: bool) -> str:
+def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) -> str:
     """A command that works when it is pasted: for a picture, or where none can be made for the account.
 
     It is empty where no key is at hand.
@@ -88,7 +90,7 @@ def curl(configured: Settings, welcome: Welcome | None, *, pictures: bool) -> st
     return f"{line} {bearer} -d {shlex.quote(json.dumps(order))}"
 
 
-def found(paint: Paint, resources: Sequence[Resource], *, container: bool = False) -> None:
+def found(paint: TerminalStyle, resources: Sequence[Resource], *, container: bool = False) -> None:
     """Say what was found and how to unlock the rest.
 
     `container` adds how to reach programs on the host, unless one was found there.

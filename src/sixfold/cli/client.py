@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 
 from sixfold import settings
 from sixfold.cli import local_key, server_lock
-from sixfold.cli.terminal import Counted, Refused, Waiting
+from sixfold.cli.terminal import CommandError, CountedProgress, Spinner
 
 _TIMEOUT_SECONDS = 60
 _POLL_SECONDS = 0.25
@@ -27,12 +27,12 @@ TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 Document = dict[str, Any]
 
 
-class KeyRefused(Refused):
+class KeyRefused(CommandError):
     """The server answered 401."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CliResponse:
     """What a server said: its status, its headers by small names, its body."""
 
     status: int
@@ -66,20 +66,20 @@ class _LocalConnection(http.client.HTTPConnection):
             os.close(folder)
 
 
-class Client:
+class ServerClient:
     """One server and one key, or none on its local socket, where the operator needs none."""
 
     def __init__(self, origin: str, api_key: str | None, local_socket: Path | None = None) -> None:
         parts = urlsplit(origin)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise Refused(f"{origin!r} is no server's URL, such as http://127.0.0.1:8600")
+            raise CommandError(f"{origin!r} is no server's URL, such as http://127.0.0.1:8600")
         self.origin = origin.rstrip("/")
         self._api_key = api_key
         self._local_socket = local_socket
         self.patience_seconds = _TIMEOUT_SECONDS
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace) -> Client:
+    def of(cls, arguments: argparse.Namespace) -> ServerClient:
         """The server that `--api-url` names, or the one that runs on this data folder, with a key."""
         configured = settings.load(data_dir=arguments.data_dir)
         api_key = settings.api_key()
@@ -126,22 +126,22 @@ class Client:
         path: str,
         body: bytes | IO[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> CliResponse:
         """Any request; every status but 401 is the caller's to understand, which raises `KeyRefused`."""
         response = self._open(method, path, body, headers or {})
         try:
             data = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Refused(f"{self.origin} broke off its answer ({error})") from error
+            raise CommandError(f"{self.origin} broke off its answer ({error})") from error
         finally:
             response.close()
         named = {name.lower(): value for name, value in response.getheaders()}
-        found = Answer(response.status, named, data)
+        found = CliResponse(response.status, named, data)
         if response.status == http.client.UNAUTHORIZED:
             raise KeyRefused(self.reason(found, path))
         return found
 
-    def reason(self, answer: Answer, path: str) -> str:
+    def reason(self, answer: CliResponse, path: str) -> str:
         """Why a request was refused, in one sentence."""
         return self._reason(answer.status, path, answer.document)
 
@@ -150,24 +150,24 @@ class Client:
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         try:
             total = path.stat().st_size
-            with path.open("rb") as file, Waiting(path.name, total) as waiting:
+            with path.open("rb") as file, Spinner(path.name, total) as waiting:
                 headers = {"Content-Type": kind, "Content-Length": str(total)}
-                body = cast("IO[bytes]", Counted(file, waiting))
+                body = cast("IO[bytes]", CountedProgress(file, waiting))
                 return str(self._json("POST", "/api/uploads", body, headers)["url"])
         except IsADirectoryError:
-            raise Refused(f"{path} is a folder; a file is meant") from None
+            raise CommandError(f"{path} is a folder; a file is meant") from None
 
     def download(self, url: str, target: Path) -> int:
         """Save what a URL of the server gives; the file appears whole. Gives its size."""
         parts = urlsplit(urljoin(self.origin + "/", url))
         response = self._open("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, None, {})
         if response.status != http.client.OK:
-            raise Refused(f"The server did not give {url} ({response.status})")
+            raise CommandError(f"The server did not give {url} ({response.status})")
         temporary = target.with_name(f".{target.name}.part")
         try:
             total = int(response.headers.get("Content-Length") or 0)
-            with temporary.open("wb") as out, Waiting(target.name, total) as waiting:
-                shutil.copyfileobj(Counted(response, waiting), out)
+            with temporary.open("wb") as out, Spinner(target.name, total) as waiting:
+                shutil.copyfileobj(CountedProgress(response, waiting), out)
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -190,9 +190,9 @@ class Client:
         finally:
             response.close()
         if response.status >= 400:
-            raise Refused(self._reason(response.status, path, document))
+            raise CommandError(self._reason(response.status, path, document))
         if not isinstance(document, dict):
-            raise Refused(f"{self.origin} answered {path} with something that no Sixfold server says")
+            raise CommandError(f"{self.origin} answered {path} with something that no Sixfold server says")
         return document
 
     def _reason(self, status: int, path: str, document: Any) -> str:
@@ -217,13 +217,13 @@ class Client:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             if isinstance(error, TimeoutError):
-                raise Refused(f"{self.origin} does not answer in {self.patience_seconds} s") from error
+                raise CommandError(f"{self.origin} does not answer in {self.patience_seconds} s") from error
             if isinstance(error, ConnectionRefusedError):
-                raise Refused(
+                raise CommandError(
                     f"No server answers at {self.origin}: start one with `sixfold serve`, "
                     "or name another with --api-url"
                 ) from error
-            raise Refused(f"{self.origin} cannot be reached ({error})") from error
+            raise CommandError(f"{self.origin} cannot be reached ({error})") from error
 
     # -- predictions -----------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ _SPACES = frozenset({" workflow run", " workflow show", " workflow verify"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CompletionContext:
     """Where one may be in a command: its words so far, each behind a space, and what may come next."""
 
     path: str
@@ -30,7 +30,7 @@ def completion(arguments: argparse.Namespace) -> None:
     sys.stdout.write(_SHELLS[arguments.shell](tuple(places(build_parser()))))
 
 
-def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Place]:
+def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[CompletionContext]:
     """Every place of a parser, itself first."""
     following: dict[str, str] = {}
     options: dict[str, str] = {}
@@ -44,7 +44,7 @@ def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Place]:
             options |= {name: told for name in action.option_strings if name.startswith("--")}
         elif action.choices:
             following |= {str(choice): "" for choice in action.choices}
-    yield Place(path, {**following, **_names(path)}, options)
+    yield CompletionContext(path, {**following, **_names(path)}, options)
     for name, child in children.items():
         yield from places(child, f"{path} {name}")
 
@@ -62,7 +62,7 @@ def _names(path: str) -> Mapping[str, str]:
 # -- the shells ------------------------------------------------------------------------------------
 
 
-def _bash(found: tuple[Place, ...]) -> str:
+def _bash(found: tuple[CompletionContext, ...]) -> str:
     known = "|".join(f'"{place.path}"' for place in found if place.path)
     cases = "\n".join(
         f'    "{place.path}") next="{" ".join(place.next)}" options="{" ".join(place.options)}" ;;'
@@ -85,7 +85,7 @@ complete -o default -F _sixfold sixfold
 """
 
 
-def _zsh(found: tuple[Place, ...]) -> str:
+def _zsh(found: tuple[CompletionContext, ...]) -> str:
     known = "|".join(f'"{place.path}"' for place in found if place.path)
     cases = "\n".join(
         f"    {_quoted(place.path)}) next=({_described(place.next)}) options=({_described(place.options)}) ;;"
@@ -114,7 +114,7 @@ compdef _sixfold sixfold
 """
 
 
-def _fish(found: tuple[Place, ...]) -> str:
+def _fish(found: tuple[CompletionContext, ...]) -> str:
     known = " ".join(_quoted(place.path) for place in found if place.path)
     lines = [
         f"complete -c sixfold -n '__sixfold_at {_quoted(place.path, inner=True)}' {_fish_word(word, told)}"

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from sixfold import settings
 from sixfold.app import storage
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 from sixfold.core.database import Database, Transaction
 from sixfold.settings import Settings
-from sixfold.store.admin import BadDatabase
+from sixfold.store.admin import InvalidDatabase
 from sixfold.store.sql import SchemaMismatch
 
 T = TypeVar("T")
@@ -33,12 +33,12 @@ def require_data(configured: Settings) -> None:
         keeper = storage.open_keeper(configured)
         there = keeper.schema() is not None
     if not there and configured.on_postgres:
-        raise Refused(
+        raise CommandError(
             f"There is no Sixfold data in {keeper.place}: look at SIXFOLD_DATABASE_URL, "
             "or start `sixfold serve` with it first"
         )
     if not there:
-        raise Refused(
+        raise CommandError(
             f"There is no Sixfold data in {keeper.place}: name its folder with --data-dir, "
             "or start `sixfold serve` there first"
         )
@@ -73,6 +73,6 @@ def understood() -> Iterator[None]:
     try:
         yield
     except SchemaMismatch as mismatch:
-        raise Refused(str(mismatch)) from mismatch
-    except (sqlite3.Error, BadDatabase) as error:
-        raise Refused(f"The database cannot be used ({error}): `sixfold doctor` looks closer") from error
+        raise CommandError(str(mismatch)) from mismatch
+    except (sqlite3.Error, InvalidDatabase) as error:
+        raise CommandError(f"The database cannot be used ({error}): `sixfold doctor` looks closer") from error

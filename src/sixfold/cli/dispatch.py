@@ -8,7 +8,7 @@ import os
 import sys
 
 from sixfold import errors, settings
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 
 # The modules of commands that start worker processes, which need prctl and /proc.
 _LINUX_ONLY = frozenset({"serve", "worker", "replay"})
@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         command = getattr(importlib.import_module(f"sixfold.cli.{module}"), function)
         status = int(command(arguments) or 0)
         sys.stdout.flush()
-    except (Refused, settings.InvalidSetting) as refused:
+    except (CommandError, settings.InvalidSetting) as refused:
         return _fail(str(refused))
     except errors.SixfoldError as error:
         return _fail(error.message)

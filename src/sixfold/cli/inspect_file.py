@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from sixfold import settings
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.provenance import embed, signing
 from sixfold.core.provenance import manifest as provenance_manifest
 from sixfold.core.provenance.manifest import Manifest
@@ -26,7 +26,7 @@ Verdict = Literal["ours", "foreign", "invalid"]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class FileProvenance:
     """A file's bytes, the text in it, and what that says and is worth."""
 
     data: bytes
@@ -49,7 +49,7 @@ def inspect(arguments: argparse.Namespace) -> None:
             }
         )
         return
-    paint = Paint()
+    paint = TerminalStyle()
     manifest = found.manifest
     rows = [
         ("file", paint.bold(arguments.file)),
@@ -74,24 +74,26 @@ def _in_short(value: Any) -> str:
     return "".join(char if char.isprintable() else "�" for char in text)
 
 
-def read(path: Path, data_dir: Path) -> Origin:
-    """Read a file and its manifest; raises `Refused` for a file that has none."""
+def read(path: Path, data_dir: Path) -> FileProvenance:
+    """Read a file and its manifest; raises `CommandError` for a file that has none."""
     if path.is_dir():
-        raise Refused(f"{path} is a folder; a file is meant")
+        raise CommandError(f"{path} is a folder; a file is meant")
     if path.stat().st_size > _MAX_BYTES:
-        raise Refused(f"{path} has more than {_MAX_BYTES >> 30} GiB")
+        raise CommandError(f"{path} has more than {_MAX_BYTES >> 30} GiB")
     data = path.read_bytes()
     text = embed.extract(data)
     if text is None:
-        raise Refused(f"{path} says nothing of its origin: it was not made here, or its metadata was removed")
+        raise CommandError(
+            f"{path} says nothing of its origin: it was not made here, or its metadata was removed"
+        )
     try:
         signed = signing.verify(text, _own_keys(data_dir))
     except provenance_manifest.NotAManifest as error:
-        raise Refused(f"{path} has a manifest that cannot be read: {error}") from error
+        raise CommandError(f"{path} has a manifest that cannot be read: {error}") from error
     verdict: Verdict = "invalid"
     if signed.intact:
         verdict = "ours" if signed.ours else "foreign"
-    return Origin(data, text, signed.manifest, verdict, signed.signed_by)
+    return FileProvenance(data, text, signed.manifest, verdict, signed.signed_by)
 
 
 def _own_keys(data_dir: Path) -> frozenset[str]:

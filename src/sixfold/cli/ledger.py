@@ -7,14 +7,14 @@ import sys
 from typing import Any
 
 from sixfold.cli import database_access
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core import money
 from sixfold.core.accounts import accounts, charges, ledger_queries
-from sixfold.core.accounts.ledger_queries import Page
+from sixfold.core.accounts.ledger_queries import LedgerPage
 from sixfold.core.clock import DAY_US, rfc3339
 from sixfold.core.database import Transaction
 from sixfold.core.predictions import cost_queries as work_costs
-from sixfold.core.predictions.cost_queries import Cost
+from sixfold.core.predictions.cost_queries import EngineCost
 
 MAX_DAYS = 3660
 MAX_ENTRIES = 1000
@@ -29,14 +29,14 @@ def verify(arguments: argparse.Namespace) -> int:
         for fault in faults:
             sys.stderr.write(f"sixfold: {fault}\n")
     else:
-        Paint().line("  Every sum is right")
+        TerminalStyle().line("  Every sum is right")
     return 1 if faults else 0
 
 
 def entries(arguments: argparse.Namespace) -> None:
     """`ledger entries`: an account's entries, newest first, each with the sum that its amount came from."""
     if not 1 <= arguments.limit <= MAX_ENTRIES:
-        raise Refused(f"--limit must be a number from 1 to {MAX_ENTRIES}; got {arguments.limit}")
+        raise CommandError(f"--limit must be a number from 1 to {MAX_ENTRIES}; got {arguments.limit}")
     page = database_access.read(database_access.settings_of(arguments), _entries(arguments))
     if arguments.json:
         put_json(
@@ -44,7 +44,7 @@ def entries(arguments: argparse.Namespace) -> None:
         )
         return
     if not page.entries:
-        Paint().line("  There are no entries")
+        TerminalStyle().line("  There are no entries")
         return
     rows = [
         (
@@ -56,12 +56,12 @@ def entries(arguments: argparse.Namespace) -> None:
         )
         for row in page.entries
     ]
-    Paint().table(("when (UTC)", "kind", "USD", "for", "sum"), rows)
+    TerminalStyle().table(("when (UTC)", "kind", "USD", "for", "sum"), rows)
     if page.next_cursor:
-        Paint().line(f"  Older entries: --cursor {page.next_cursor}")
+        TerminalStyle().line(f"  Older entries: --cursor {page.next_cursor}")
 
 
-def _entries(arguments: argparse.Namespace) -> Transaction[Page]:
+def _entries(arguments: argparse.Namespace) -> Transaction[LedgerPage]:
     account = yield from accounts.by_email(arguments.email)
     return (yield from ledger_queries.page(account.id, arguments.limit, arguments.cursor))
 
@@ -69,7 +69,7 @@ def _entries(arguments: argparse.Namespace) -> Transaction[Page]:
 def costs(arguments: argparse.Namespace) -> None:
     """`ledger costs`: what providers took is the operator's; accounts never see it."""
     if not 1 <= arguments.days <= MAX_DAYS:
-        raise Refused(f"--days is a number from 1 to {MAX_DAYS}")
+        raise CommandError(f"--days is a number from 1 to {MAX_DAYS}")
     found = database_access.read(
         database_access.settings_of(arguments), work_costs.by_engine(arguments.days * DAY_US)
     )
@@ -77,13 +77,13 @@ def costs(arguments: argparse.Namespace) -> None:
         put_json({"days": arguments.days, "engines": [_cost(cost) for cost in found]})
         return
     if not found:
-        Paint().line(f"  Nothing was made in the last {arguments.days} days")
+        TerminalStyle().line(f"  Nothing was made in the last {arguments.days} days")
         return
     rows = [(cost.engine, str(cost.runs), money.format_usd(cost.earned), _spent(cost)) for cost in found]
-    Paint().table(("engine", "runs", "earned USD", "spent USD"), rows)
+    TerminalStyle().table(("engine", "runs", "earned USD", "spent USD"), rows)
 
 
-def _cost(cost: Cost) -> dict[str, Any]:
+def _cost(cost: EngineCost) -> dict[str, Any]:
     return {
         "engine": cost.engine,
         "runs": cost.runs,
@@ -93,7 +93,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
     }
 
 
-def _spent(cost: Cost) -> str:
+def _spent(cost: EngineCost) -> str:
     if not cost.told:
         return "–"
     of = "" if cost.told == cost.runs else f" ({cost.told} of {cost.runs} runs told)"

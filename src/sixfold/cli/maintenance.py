@@ -12,12 +12,12 @@ from pathlib import Path
 from sixfold.app import storage
 from sixfold.cli import database_access, server_lock
 from sixfold.cli import restore as cli_restore
-from sixfold.cli.terminal import Paint, Refused, Waiting, put_json
+from sixfold.cli.terminal import CommandError, Spinner, TerminalStyle, put_json
 from sixfold.core.humanize import size
 from sixfold.settings import Settings
 from sixfold.store import backup as backups
 from sixfold.store import sql
-from sixfold.store.admin import Keeper
+from sixfold.store.admin import DatabaseAdmin
 
 _SHOWN = 20
 
@@ -30,23 +30,23 @@ def migrate(arguments: argparse.Namespace) -> None:
     newest = sql.latest(keeper.dialect)
     goal = newest if arguments.to is None else arguments.to
     if not 0 <= goal <= newest:
-        raise Refused(f"There is no schema {goal}: this program knows 0 to {newest}")
+        raise CommandError(f"There is no schema {goal}: this program knows 0 to {newest}")
     with database_access.understood():
         before, after = _migrate(keeper, configured, goal, drop=arguments.drop)
     if arguments.json:
         put_json({"before": before, "after": after, "latest": newest})
     elif before == after:
-        Paint().line(f"  The database has schema {after} already")
+        TerminalStyle().line(f"  The database has schema {after} already")
     else:
-        Paint().line(f"  The database went from schema {before} to {after}")
+        TerminalStyle().line(f"  The database went from schema {before} to {after}")
 
 
-def _migrate(keeper: Keeper, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
+def _migrate(keeper: DatabaseAdmin, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
     present = keeper.schema() or 0
     if present <= goal or present > sql.latest(keeper.dialect):
         return keeper.migrate(goal)  # a later version's schema is refused there
     if not drop:
-        raise Refused(
+        raise CommandError(
             f"Going from schema {present} back to {goal} drops what only the newer schemas hold: stop every "
             "server, take a `sixfold backup`, and say --drop"
         )
@@ -60,19 +60,19 @@ def backup(arguments: argparse.Namespace) -> int:
     database_access.require_data(configured)
     path = Path(arguments.file).absolute()
     if path.is_dir():
-        raise Refused(f"{path} is a folder: name the file to write, as in {path / 'sixfold.tar'}")
+        raise CommandError(f"{path} is a folder: name the file to write, as in {path / 'sixfold.tar'}")
     if not path.parent.is_dir():
-        raise Refused(f"There is no folder {path.parent} to write the backup to")
+        raise CommandError(f"There is no folder {path.parent} to write the backup to")
     os.umask(database_access.PRIVATE)
     uploads = None if configured.upload_url else storage.open_uploads(configured)
     with database_access.understood():
         snapshot = storage.open_snapshot(configured)
         blobs = storage.open_blobs(configured)
         try:
-            with Waiting("backup") as waiting:
+            with Spinner("backup") as waiting:
                 done = asyncio.run(backups.write(path, snapshot, blobs, uploads, waiting.count))
-        except backups.Busy as busy:
-            raise Refused(f"{busy}: wait for it, or name another file") from busy
+        except backups.BackupBusy as busy:
+            raise CommandError(f"{busy}: wait for it, or name another file") from busy
     document = {
         "file": str(path),
         "bytes": path.stat().st_size,
@@ -86,7 +86,7 @@ def backup(arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json(document)
     else:
-        paint = Paint()
+        paint = TerminalStyle()
         paint.rows(
             [
                 ("backup", f"{paint.bold(str(path))}, {size(document['bytes'])}"),
@@ -124,7 +124,7 @@ def restore(arguments: argparse.Namespace) -> int:
             }
         put_json(document)
     else:
-        paint = Paint()
+        paint = TerminalStyle()
         rows = [
             ("restored", paint.bold(str(configured.data_dir))),
             ("rows", f"{sum(done.tables.values())} in {len(done.tables)} tables, schema {done.schema}"),

@@ -20,8 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from sixfold.cli.client import Client
-from sixfold.cli.terminal import Refused
+from sixfold.cli.client import ServerClient
+from sixfold.cli.terminal import CommandError
 
 _AT_ONCE = 16
 _TIMEOUT_SECONDS = 660  # longer than a tool may wait for a run
@@ -36,13 +36,13 @@ Document = dict[str, Any]
 
 def proxy(arguments: argparse.Namespace) -> int:
     """`sixfold mcp`: serve until standard input ends."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     sys.stderr.write(f"sixfold mcp: passing tools on to {client.origin}/mcp\n")
-    Proxy(client, sys.stdin.buffer, sys.stdout.buffer).serve()
+    StdioProxy(client, sys.stdin.buffer, sys.stdout.buffer).serve()
     return 0
 
 
-class _Away(Exception):
+class _ServerUnavailable(Exception):
     """The server did not answer. `sent` says whether it may have read the request."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
@@ -50,10 +50,10 @@ class _Away(Exception):
         self.sent = sent
 
 
-class Proxy:
+class StdioProxy:
     """Passes messages between two streams and a server."""
 
-    def __init__(self, client: Client, source: IO[bytes], target: IO[bytes]) -> None:
+    def __init__(self, client: ServerClient, source: IO[bytes], target: IO[bytes]) -> None:
         self._client = client
         self._source = source
         self._target = target
@@ -104,7 +104,7 @@ class Proxy:
                     self._write(answer)
                 elif json.dumps(message["id"]) not in self._dropped:
                     self._write(_named(message["id"], answer))
-        except (_Away, Refused) as error:
+        except (_ServerUnavailable, CommandError) as error:
             if asked:
                 self._fail(message["id"], str(error))
             else:
@@ -125,7 +125,7 @@ class Proxy:
         while True:
             try:
                 yield from self._exchange(body, headers)
-            except _Away as away:
+            except _ServerUnavailable as away:
                 if away.sent or time.monotonic() + pause > patience:
                     raise
                 time.sleep(pause)
@@ -149,7 +149,7 @@ class Proxy:
         return headers
 
     def _exchange(self, body: bytes, headers: dict[str, str]) -> Iterator[Any]:
-        """One POST; its answer, or every message of its stream. Raises `_Away`."""
+        """One POST; its answer, or every message of its stream. Raises `_ServerUnavailable`."""
         connection = self._connection()
         sent = False
         try:
@@ -164,7 +164,7 @@ class Proxy:
             reason = f"No server answers at {self._client.origin}: start it, and call again"
             if sent:
                 reason = f"{self._client.origin} broke off: look whether it was done before you call again"
-            raise _Away(reason, sent=sent) from error
+            raise _ServerUnavailable(reason, sent=sent) from error
 
     def _connection(self) -> http.client.HTTPConnection:
         """This thread's connection; a new one where the server has closed it, or soon would."""
@@ -190,7 +190,7 @@ class Proxy:
         if response.status == http.client.UNAUTHORIZED:
             response.read()
             known = "does not know this key" if self._client.api_key else "wants a key"
-            raise Refused(f"{self._client.origin} {known}: set SIXFOLD_API_KEY")
+            raise CommandError(f"{self._client.origin} {known}: set SIXFOLD_API_KEY")
         if response.getheader("Content-Type", "").startswith("text/event-stream"):
             yield from _events(response)
             self._forget()
@@ -203,7 +203,7 @@ class Proxy:
         except ValueError:
             answer = None
         if not isinstance(answer, dict | list):
-            raise Refused(f"{self._client.origin}/mcp answered {response.status}, and no message")
+            raise CommandError(f"{self._client.origin}/mcp answered {response.status}, and no message")
         yield answer
 
     # -- to the agent --------------------------------------------------------------------------------

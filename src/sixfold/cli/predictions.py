@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from sixfold.cli import run as runs
-from sixfold.cli.client import Client, Document
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.client import Document, ServerClient
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.humanize import duration
 
 _MOST = 200
@@ -19,28 +19,28 @@ _MOST = 200
 
 def predictions(arguments: argparse.Namespace) -> int:
     """`predictions`, `predictions ID` (1 unless it succeeded), `predictions cancel ID`."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     match arguments.words:
         case []:
             return _list(client, arguments)
         case ["cancel"]:
-            raise Refused("Name the prediction to cancel: `sixfold predictions cancel ID`")
+            raise CommandError("Name the prediction to cancel: `sixfold predictions cancel ID`")
         case [prediction_id]:
             return _show(client, prediction_id, as_json=arguments.json)
         case ["cancel", prediction_id]:
             return _cancel(client, prediction_id, as_json=arguments.json)
         case _:
-            raise Refused("`sixfold predictions` takes one ID, or `cancel` and an ID")
+            raise CommandError("`sixfold predictions` takes one ID, or `cancel` and an ID")
 
 
-def _list(client: Client, arguments: argparse.Namespace) -> int:
+def _list(client: ServerClient, arguments: argparse.Namespace) -> int:
     if not 1 <= arguments.limit <= _MOST:
-        raise Refused(f"--limit must be from 1 to {_MOST}")
+        raise CommandError(f"--limit must be from 1 to {_MOST}")
     document = client.get(f"/api/containers/predictions?limit={arguments.limit}")
     if arguments.json:
         put_json(document)
         return 0
-    paint = Paint()
+    paint = TerminalStyle()
     rows = [_row(prediction) for prediction in document["predictions"]]
     if rows:
         paint.table(("made", "model", "status", "queued", "run", "USD", "id"), rows)
@@ -73,26 +73,26 @@ def _when(text: str) -> str:
     return moment.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M")
 
 
-def _show(client: Client, prediction_id: str, *, as_json: bool) -> int:
+def _show(client: ServerClient, prediction_id: str, *, as_json: bool) -> int:
     prediction = client.prediction(quote(prediction_id, safe=""))
     if not as_json and sys.stderr.isatty():
         prediction = runs.follow(client, prediction, time.monotonic())
     if as_json:
         put_json(prediction)
     else:
-        paint = Paint()
+        paint = TerminalStyle()
         runs.show(paint, prediction)
         for file in runs.outputs([prediction.get("output"), prediction.get("outputs")]):
             paint.line(f"  {file['url']}")
     return 1 if prediction["status"] in {"failed", "canceled", "expired"} else 0
 
 
-def _cancel(client: Client, prediction_id: str, *, as_json: bool) -> int:
+def _cancel(client: ServerClient, prediction_id: str, *, as_json: bool) -> int:
     prediction = client.post(f"/api/containers/predictions/{quote(prediction_id, safe='')}/cancel")
     if as_json:
         put_json(prediction)
     elif prediction["status"] in {"succeeded", "failed", "expired"}:
-        Paint().line(f"  {prediction['id']} had {prediction['status']} already")
+        TerminalStyle().line(f"  {prediction['id']} had {prediction['status']} already")
     else:
-        Paint().line(f"  {prediction['id']} is {prediction['status']}, and will cost nothing")
+        TerminalStyle().line(f"  {prediction['id']} is {prediction['status']}, and will cost nothing")
     return 0

@@ -11,13 +11,13 @@ from typing import Any
 
 from sixfold.app import storage
 from sixfold.cli import database_access
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.clients import key_checks
-from sixfold.clients.key_checks import Door
+from sixfold.clients.key_checks import KeyCheck
 from sixfold.core.catalog.engines import EngineError
 from sixfold.settings import Settings
 from sixfold.store import secrets
-from sixfold.store.secrets import Secrets, Unreadable
+from sixfold.store.secrets import Secrets, SecretUnreadable
 
 _LEAST, _MOST = 8, 512
 
@@ -29,7 +29,7 @@ def set_key(arguments: argparse.Namespace) -> None:
     text = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
     key = text.strip()
     if not _LEAST <= len(key) <= _MOST or not key.isascii() or not key.isprintable() or " " in key:
-        raise Refused(f"A key has {_LEAST} to {_MOST} characters and no blanks: nothing was stored")
+        raise CommandError(f"A key has {_LEAST} to {_MOST} characters and no blanks: nothing was stored")
     os.umask(database_access.PRIVATE)
     configured.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     _secrets(configured).put(door.setting, key)
@@ -38,7 +38,7 @@ def set_key(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({**document, "used": not shadowed})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     paint.line(f"  The key for {title} is stored ({secrets.hint(key)}); a running server finds it by itself.")
     if shadowed:
         paint.line(paint.dim(f"  {door.setting.upper()} is set as well, and goes before it."))
@@ -51,7 +51,7 @@ def list_keys(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"providers": rows})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     cells = [
         (
             row["provider"],
@@ -70,40 +70,40 @@ def check_key(arguments: argparse.Namespace) -> None:
     configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
     key = secrets.provider_key(configured, door.setting)
     if not key:
-        raise Refused(
+        raise CommandError(
             f"There is no key for {door.provider.title}: `sixfold provider set {arguments.provider}`"
         )
     try:
         asyncio.run(key_checks.knock(arguments.provider, key, base_url=arguments.base_url or ""))
     except EngineError as error:
-        raise Refused(str(error)) from error
+        raise CommandError(str(error)) from error
     stored = _secrets(configured)
     stored.mark_checked(door.setting, key)
     checked_at = stored.checked_at(door.setting, key)
     if arguments.json:
         put_json({"provider": arguments.provider, "ok": True, "checked_at": checked_at})
     else:
-        Paint().line(f"  {door.provider.title} accepts the key {secrets.hint(key)}")
+        TerminalStyle().line(f"  {door.provider.title} accepts the key {secrets.hint(key)}")
 
 
 def remove_key(arguments: argparse.Namespace) -> None:
     """`provider remove`: forget a stored key; one that a variable holds stays."""
     configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
     if not _secrets(configured).remove(door.setting):
-        raise Refused(f"No key for {door.provider.title} is stored")
+        raise CommandError(f"No key for {door.provider.title} is stored")
     if arguments.json:
         put_json({"provider": arguments.provider, "removed": True})
     else:
-        Paint().line(f"  The key for {door.provider.title} is forgotten")
+        TerminalStyle().line(f"  The key for {door.provider.title} is forgotten")
 
 
 def _secrets(configured: Settings) -> Secrets:
     if not configured.data_dir.is_dir():
-        raise Refused(f"There is no data folder {configured.data_dir}: name it with --data-dir")
+        raise CommandError(f"There is no data folder {configured.data_dir}: name it with --data-dir")
     return Secrets(configured.data_dir, storage.server_secret(configured.data_dir, secrets.MASTER))
 
 
-def _row(configured: Settings, name: str, door: Door) -> dict[str, Any]:
+def _row(configured: Settings, name: str, door: KeyCheck) -> dict[str, Any]:
     row: dict[str, Any] = {"provider": name, "source": None, "hint": None, "set_at": None}
     row |= {"checked_at": None, "problem": None}
     given = str(getattr(configured, door.setting))
@@ -112,7 +112,7 @@ def _row(configured: Settings, name: str, door: Door) -> dict[str, Any]:
     kept = _secrets(configured)
     try:
         key = given or kept.get(door.setting)
-    except Unreadable as unreadable:
+    except SecretUnreadable as unreadable:
         return row | {"source": "stored", "problem": str(unreadable)}
     if not key:
         return row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sixfold.cli.terminal import Paint
+from sixfold.cli.terminal import TerminalStyle
 from sixfold.core.humanize import duration
 
 STATIONS = ("priced", "held", "queued", "run", "stored", "captured")
@@ -13,7 +13,7 @@ _ENDED_BADLY = frozenset({"failed", "canceled", "expired"})
 _COLUMN = 12
 
 
-def draw(paint: Paint, prediction: Mapping[str, Any]) -> None:
+def draw(paint: TerminalStyle, prediction: Mapping[str, Any]) -> None:
     """Draw a prediction's receipt and the sum that it cost; a station that was not reached stays dark."""
     stations = {str(entry["name"]): entry for entry in prediction.get("receipt") or ()}
     if not stations:
@@ -41,7 +41,7 @@ def _is_lit(entry: Mapping[str, Any] | None) -> bool:
     return entry is not None and entry.get("at") is not None
 
 
-def _track(paint: Paint, lit: Sequence[bool], status: str, width: int) -> str:
+def _track(paint: TerminalStyle, lit: Sequence[bool], status: str, width: int) -> str:
     """Six points on a line; where it ended badly, the last one that was reached is crossed."""
     reached = max((index for index, on in enumerate(lit) if on), default=-1)
     points: list[str] = []
@@ -75,12 +75,12 @@ def _detail(entry: Mapping[str, Any] | None) -> str:
     return f"{entry['usd']} USD" if entry is not None and entry.get("usd") else ""
 
 
-class Bar:
+class ReceiptBar:
     """Progress on one line that redraws itself; silent where nobody watches."""
 
     _CELLS = 28
 
-    def __init__(self, paint: Paint) -> None:
+    def __init__(self, paint: TerminalStyle) -> None:
         self._paint = paint
         self._drawn = False
 

@@ -22,8 +22,8 @@ from sixfold.app import media as app_media
 from sixfold.app import storage
 from sixfold.cli import database_access, receipt, replay_graph
 from sixfold.cli import inspect_file as origins
-from sixfold.cli.inspect_file import Origin
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.inspect_file import FileProvenance
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task
 from sixfold.core.catalog.inputs import MEDIA_TYPES
@@ -36,7 +36,7 @@ from sixfold.core.provenance import embed
 from sixfold.core.provenance import redaction as manifest_inputs
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.workers import policy as worker_policy
-from sixfold.core.workers.ports import Completed, Failed, Lost, Reports, Stopped
+from sixfold.core.workers.ports import RunCompleted, RunFailed, RunReports, RunStopped, WorkerLost
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.core.workflows import workflows
 from sixfold.settings import Settings
@@ -46,7 +46,7 @@ _EDITED = "it was edited after it was made here"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplayPlan:
     """What has to run: the model, its engine, and the engine's own inputs, media apart.
 
     `beside` has the graph, where that came with the order.
@@ -91,7 +91,7 @@ def replay(arguments: argparse.Namespace) -> int:
 
 
 def _tell(source: Path, target: Path | None, count: int, why: str) -> None:
-    paint = Paint()
+    paint = TerminalStyle()
     if target is not None:
         paint.line(f"  {paint.bold(str(target))}  {paint.dim(size(count))}")
     if not why:
@@ -103,11 +103,13 @@ def _tell(source: Path, target: Path | None, count: int, why: str) -> None:
 # -- what to run -----------------------------------------------------------------------------------
 
 
-def _plan(origin: Origin, configured: Settings) -> Plan:
-    """The run that made the file; raises `Refused` with the reason why it cannot be made again."""
+def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
+    """The run that made the file; raises `CommandError` with the reason why it cannot be made again."""
     manifest = origin.manifest
     if origin.signature == "invalid":
-        raise Refused("Its manifest was changed after it was signed, so that nothing in it can be trusted")
+        raise CommandError(
+            "Its manifest was changed after it was signed, so that nothing in it can be trusted"
+        )
     catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     engine = _engine(catalog, manifest)
     if engine.kind == workflows.ENGINE and (
@@ -115,7 +117,9 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     ):
         return _carried(origin, catalog[workflows.PROMPT], engine, configured)
     if manifest.model not in catalog:
-        raise Refused(f"This version has no model {manifest.model}; the file was made by {manifest.software}")
+        raise CommandError(
+            f"This version has no model {manifest.model}; the file was made by {manifest.software}"
+        )
     model = catalog[manifest.model]
     media = tuple(item.name for item in model.inputs if item.type in MEDIA_TYPES)
     clips = _clips(model, manifest.inputs)
@@ -123,7 +127,7 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
     replaced = manifest_inputs.replaced(manifest.inputs)
     withheld = [name for name in replaced if name.split(".")[0] not in media and name not in beside]
     if withheld:
-        raise Refused(
+        raise CommandError(
             f"Its manifest holds only a digest of {', '.join(withheld) or 'the inputs'}, too long to carry"
         )
     plain = {name: value for name, value in manifest.inputs.items() if name not in media}
@@ -134,35 +138,35 @@ def _plan(origin: Origin, configured: Settings) -> Plan:
         values[name] = timeline.bare(values[name])
     present = (*(name for name in media if manifest.inputs.get(name) is not None), *clips)
     if len(present) != len(manifest.parents):
-        raise Refused("Its manifest does not say which content each of its inputs was")
-    return Plan(model, engine, values, present)
+        raise CommandError("Its manifest does not say which content each of its inputs was")
+    return ReplayPlan(model, engine, values, present)
 
 
 def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
     """What made the file, where that would give the same bytes here."""
     engine = catalog.engines().get(manifest.engine)
     if engine is None:
-        raise Refused(
+        raise CommandError(
             f"This version has no engine {manifest.engine}; the file was made by {manifest.software}"
         )
     if engine.kind not in ("embedded", workflows.ENGINE):
-        raise Refused(
+        raise CommandError(
             f"{engine.name} is no embedded engine: what it makes cannot be made again byte for byte"
         )
     if engine.version != manifest.engine_version:
-        raise Refused(
+        raise CommandError(
             f"The file was made by {engine.name} {manifest.engine_version}, and this is {engine.version}: "
             f"replay it with {manifest.software}"
         )
     return engine
 
 
-def _carried(origin: Origin, model: Model, engine: EngineSpec, configured: Settings) -> Plan:
+def _carried(origin: FileProvenance, model: Model, engine: EngineSpec, configured: Settings) -> ReplayPlan:
     """The run of a graph that is no space of this version: from its file, or the folder where it ran."""
     beside, wanted = replay_graph.carried(origin, configured)
     if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:  # their order stands nowhere
-        raise Refused("Its manifest does not say which content each of its inputs was")
-    return Plan(model, engine, {}, wanted, beside)
+        raise CommandError("Its manifest does not say which content each of its inputs was")
+    return ReplayPlan(model, engine, {}, wanted, beside)
 
 
 def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,7 +182,7 @@ def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _parents(
-    origin: Origin, plan: Plan, configured: Settings, given: Mapping[str, Path], scratch: Path
+    origin: FileProvenance, plan: ReplayPlan, configured: Settings, given: Mapping[str, Path], scratch: Path
 ) -> dict[str, Path]:
     store = storage.open_blobs(configured)
     files: dict[str, Path] = {}
@@ -188,7 +192,7 @@ async def _parents(
         if path is None:
             path = await _fetched(urls.get(name), digest, configured, scratch / name)
         if path is None:
-            raise Refused(
+            raise CommandError(
                 f"Its {name} ({digest[:23]}…) is neither in {configured.data_dir} nor at its URL: "
                 "name the file with --parent"
             )
@@ -230,12 +234,12 @@ def _digest(data: bytes) -> str:
 
 
 async def _make(
-    origin: Origin, plan: Plan, configured: Settings, given: Mapping[str, Path], scratch: Path
+    origin: FileProvenance, plan: ReplayPlan, configured: Settings, given: Mapping[str, Path], scratch: Path
 ) -> bytes:
     """Run the engine as a server would, and put the original's own text into what comes out."""
     files = await _parents(origin, plan, configured, given, scratch)
     if plan.engine.kind == workflows.ENGINE:
-        work = replay_graph.Work(plan.model.name, plan.values, plan.beside)
+        work = replay_graph.GraphReplay(plan.model.name, plan.values, plan.beside)
         return await replay_graph.make(origin, work, files, configured, scratch)
     task = Task(origin.manifest.prediction_id, plan.model.name, plan.values, files)
     driver = app_drivers.local_driver(configured, Failpoints(), app_catalog.templates())
@@ -243,27 +247,29 @@ async def _make(
         app_drivers.policy(configured, app_catalog.templates()), scratch=scratch / "worker"
     )
     spec = worker_policy.worker_spec(plan.engine, limits)
-    bar = receipt.Bar(Paint(sys.stderr))
+    bar = receipt.ReceiptBar(TerminalStyle(sys.stderr))
     try:
         worker = await driver.start(spec)
-        reports = Reports(lambda fraction: bar.show({"status": "running", "progress": fraction}, 0), _ignore)
+        reports = RunReports(
+            lambda fraction: bar.show({"status": "running", "progress": fraction}, 0), _ignore
+        )
         outcome = await worker.run(task, reports)
         await worker.stop()
     except StartFailed as failure:
-        raise Refused(f"{plan.engine.name} cannot run here: {failure}") from failure
+        raise CommandError(f"{plan.engine.name} cannot run here: {failure}") from failure
     finally:
         bar.clear()
         await driver.close()
     match outcome:
-        case Completed():
+        case RunCompleted():
             pass
-        case Failed():
-            raise Refused(f"{plan.engine.name} failed: {outcome.message}")
-        case Stopped() | Lost():
-            raise Refused(f"{plan.engine.name} did not come to an end")
+        case RunFailed():
+            raise CommandError(f"{plan.engine.name} failed: {outcome.message}")
+        case RunStopped() | WorkerLost():
+            raise CommandError(f"{plan.engine.name} did not come to an end")
     index = origin.manifest.index
     if index >= len(outcome.files):
-        raise Refused(f"The run gave {len(outcome.files)} files, and this one was number {index + 1}")
+        raise CommandError(f"The run gave {len(outcome.files)} files, and this one was number {index + 1}")
     made = outcome.files[index]
     return embed.embed(made.path.read_bytes(), made.content_type, origin.text)
 

@@ -11,17 +11,17 @@ from typing import Any, Final
 from sixfold import errors
 from sixfold.app import bootstrap
 from sixfold.app import catalog as app_catalog
-from sixfold.app.bootstrap import Product
+from sixfold.app.bootstrap import Application
 from sixfold.cli import database_access
-from sixfold.cli.inspect_file import Origin
-from sixfold.cli.terminal import Refused
+from sixfold.cli.inspect_file import FileProvenance
+from sixfold.cli.terminal import CommandError
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from sixfold.core.workflows import image_metadata, workflows
 from sixfold.core.workflows.documents import mapping
@@ -34,7 +34,7 @@ OTHERWISE: Final = "its nodes ran on other engines, another version of the graph
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Work:
+class GraphReplay:
     """The model that a graph is, its checked inputs, and the graph itself where the file has it."""
 
     model: str
@@ -42,14 +42,14 @@ class Work:
     extras: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
 
-def carried(origin: Origin, configured: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What runs the graph that made a file, and the inputs whose files it wants; raises `Refused`.
+def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What runs the graph that made a file, and the inputs whose files it wants; raises `CommandError`.
 
     A picture carries its graph; that of a sound, a film or a shape stands in the data folder where it ran.
     """
     beside = _in_file(origin.data) or _in_store(configured, origin.manifest.prediction_id)
     if beside is None:
-        raise Refused(
+        raise CommandError(
             "Its graph is neither one of this version's spaces nor in the file itself, "
             f"and {configured.data_dir} knows nothing of the run"
         )
@@ -74,14 +74,14 @@ def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None
     """The same of the run itself; None where there is no database, or none that knows it."""
     try:
         task = database_access.read(configured, predictions.fresh(prediction_id)).task
-    except (Refused, errors.NotFound):
+    except (CommandError, errors.NotFound):
         return None
     graph = workflows.ordered(task.inputs, task.files)
     return {"graph": graph, "extra_data": {}, "targets": task.inputs.get("targets")}
 
 
 async def make(
-    origin: Origin, work: Work, files: Mapping[str, Path], configured: Settings, scratch: Path
+    origin: FileProvenance, work: GraphReplay, files: Mapping[str, Path], configured: Settings, scratch: Path
 ) -> bytes:
     """Run the graph to its end, and put the original's own text into the file that this was."""
     try:
@@ -91,7 +91,7 @@ async def make(
             file = _counterpart(origin, ended)
             data = await product.blobs.get(file.blob)
     except errors.SixfoldError as error:
-        raise Refused(f"Its graph cannot be run again on embedded engines: {error.message}") from error
+        raise CommandError(f"Its graph cannot be run again on embedded engines: {error.message}") from error
     return embed.embed(data, file.content_type, origin.text)
 
 
@@ -119,7 +119,7 @@ def _embedded() -> dict[str, Any]:
     return {"engines": engines, "models": models}
 
 
-async def _run(product: Product, work: Work, files: Mapping[str, Path]) -> Prediction:
+async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path]) -> Prediction:
     account = await product.database.write(accounts.create("replay@localhost.invalid"))
     sources = {
         name: await product.media.hold(await asyncio.to_thread(path.read_bytes), "application/octet-stream")
@@ -131,7 +131,7 @@ async def _run(product: Product, work: Work, files: Mapping[str, Path]) -> Predi
             product.workshop.refuse(verdict)
         product.workshop.require(verdict)
         product.workshop.estimate(verdict, charged=False)
-    order = Order(
+    order = PredictionRequest(
         principal=account.owner,
         model=work.model,
         inputs={**work.values, **{name: source.blob for name, source in sources.items()}},
@@ -147,16 +147,16 @@ async def _run(product: Product, work: Work, files: Mapping[str, Path]) -> Predi
     return ended
 
 
-def _counterpart(origin: Origin, ended: Prediction) -> OutputFile:
+def _counterpart(origin: FileProvenance, ended: Prediction) -> OutputFile:
     """The file of this run that the original was in its own."""
-    if ended.state is not State.SUCCEEDED or ended.output is None:
-        raise Refused(f"Its graph failed: {ended.error or ended.state}")
+    if ended.state is not PredictionState.SUCCEEDED or ended.output is None:
+        raise CommandError(f"Its graph failed: {ended.error or ended.state}")
     if ended.quality != origin.manifest.quality:
-        raise Refused(
+        raise CommandError(
             f"It was made in {origin.manifest.quality} quality, and embedded engines give {ended.quality}: "
             "its nodes ran on another kind of engine, whose work cannot be made again byte for byte"
         )
     found, index = ended.output.files, origin.manifest.index
     if index >= len(found):
-        raise Refused(f"The run gave {len(found)} files, and this one was number {index + 1}")
+        raise CommandError(f"The run gave {len(found)} files, and this one was number {index + 1}")
     return found[index]

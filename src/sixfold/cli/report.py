@@ -11,14 +11,14 @@ from sixfold import settings
 from sixfold.app import catalog as app_catalog
 from sixfold.app import media as app_media
 from sixfold.cli import local_key
-from sixfold.cli.client import SOCKET, Client, KeyRefused
-from sixfold.cli.server_lock import Running
-from sixfold.cli.terminal import Refused
+from sixfold.cli.client import SOCKET, KeyRefused, ServerClient
+from sixfold.cli.server_lock import RunningServer
+from sixfold.cli.terminal import CommandError
 from sixfold.clients.chat import bootstrap as chat
 from sixfold.core.catalog import availability
-from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 
 SERVER_SECONDS = 5
@@ -29,7 +29,7 @@ _FOUND_HERE = "; showing what this command found by itself"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """Resources, engines and models, as `GET /api/engines` returns them.
 
     `source` is who found that out. `note` says why a running server did not, or is empty. `warnings` are what
@@ -44,25 +44,25 @@ class Report:
     warnings: tuple[str, ...] = ()
 
 
-class _Unanswered(Exception):
+class _NoAnswer(Exception):
     """The running server gave no report; the text says why."""
 
 
-def read(configured: Settings, running: Running | None) -> Report:
+def read(configured: Settings, running: RunningServer | None) -> CheckReport:
     """Ask the running server; look around here where none runs or it gives no report."""
     note = ""
     if running is not None and running.url:
         try:
             return _report(_ask(configured, running.url), "server")
-        except _Unanswered as reason:
+        except _NoAnswer as reason:
             note = f"{reason}{_FOUND_HERE}"
     catalog = app_catalog.catalog(configured, app_catalog.price_table(configured))
     return _report(asyncio.run(_probe(configured, catalog)), "probe", note)
 
 
-def _report(document: dict[str, Any], source: Literal["server", "probe"], note: str = "") -> Report:
+def _report(document: dict[str, Any], source: Literal["server", "probe"], note: str = "") -> CheckReport:
     warnings = tuple(map(str, document.get("warnings", ())))
-    return Report(document["found"], document["engines"], document["models"], source, note, warnings)
+    return CheckReport(document["found"], document["engines"], document["models"], source, note, warnings)
 
 
 # -- the running server ----------------------------------------------------------------------------
@@ -72,27 +72,27 @@ def _ask(configured: Settings, url: str) -> dict[str, Any]:
     """Ask with the key in the environment, the one that the first start stored, then by the local socket."""
     keys = [settings.api_key(), local_key.kept(configured.data_dir)]
     path = configured.data_dir / SOCKET
-    clients = [Client(url, api_key) for api_key in dict.fromkeys(key for key in keys if key)]
-    for client in [*clients, *([Client(url, None, path)] if path.is_socket() else [])]:
+    clients = [ServerClient(url, api_key) for api_key in dict.fromkeys(key for key in keys if key)]
+    for client in [*clients, *([ServerClient(url, None, path)] if path.is_socket() else [])]:
         status, document = _get(client, url)
         if status == http.client.OK and _is_report(document):
             return document
         if status not in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
             older = ": it may be older than this program" if status == http.client.NOT_FOUND else ""
-            raise _Unanswered(f"The server at {url} answered {status} to GET /api/engines{older}")
-    raise _Unanswered(f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one")
+            raise _NoAnswer(f"The server at {url} answered {status} to GET /api/engines{older}")
+    raise _NoAnswer(f"The server at {url} needs an operator's key: set SIXFOLD_API_KEY to one")
 
 
-def _get(client: Client, url: str) -> tuple[int, Any]:
+def _get(client: ServerClient, url: str) -> tuple[int, Any]:
     client.patience_seconds = SERVER_SECONDS
     try:
         answer = client.ask("GET", _PATH)
     except KeyRefused:
         return http.client.UNAUTHORIZED, None
-    except Refused as refused:
+    except CommandError as refused:
         if isinstance(refused.__cause__, TimeoutError):
-            raise _Unanswered(f"The server at {url} did not answer within {SERVER_SECONDS} s") from refused
-        raise _Unanswered(f"The server at {url} cannot be reached ({refused.__cause__})") from refused
+            raise _NoAnswer(f"The server at {url} did not answer within {SERVER_SECONDS} s") from refused
+        raise _NoAnswer(f"The server at {url} cannot be reached ({refused.__cause__})") from refused
     return answer.status, answer.document
 
 
@@ -105,7 +105,7 @@ def _is_report(document: Any) -> bool:
 
 async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
     """Look once for everything that a server with these settings would use."""
-    clients = Clients(app_media.open_fetcher(configured))
+    clients = HttpClients(app_media.open_fetcher(configured))
     known = app_catalog.standings(configured, catalog, clients, seconds=PROBE_SECONDS)
     try:
         (ready, servers), _ = await asyncio.gather(chat.look(configured, PROBE_SECONDS), known.refresh())
@@ -113,4 +113,6 @@ async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
         await clients.aclose()
     known.told |= {name: lambda standing=standing: standing for name, standing in ready.items()}
     resources = await app_catalog.resources(configured, catalog, known, lambda: servers).resources()
-    return dict(availability.report(catalog, Terms(configured.previews_allowed, standing=known), resources))
+    return dict(
+        availability.report(catalog, SelectionPolicy(configured.previews_allowed, standing=known), resources)
+    )

@@ -15,13 +15,13 @@ import blake3
 
 from sixfold.app import storage
 from sixfold.cli import database_access, server_lock
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 from sixfold.core.accounts import ledger_queries
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import Settings
 from sixfold.store import archive, durable, sql
-from sixfold.store.admin import Filled
-from sixfold.store.archive import Archive, Damaged, StoredFile
+from sixfold.store.admin import LoadReport
+from sixfold.store.archive import Archive, ArchiveDamaged, ArchivedFile
 
 _STAGING = ".restoring"
 _CONTENT = ("store", "uploads")
@@ -30,7 +30,7 @@ _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})  # not t
 
 
 @dataclass(slots=True)
-class Restored:
+class RestoreReport:
     """What came of a restore. Everything from `drift` on is counted by `--verify` only.
 
     `missing` were missing when the backup was made; `damaged` files had other bytes than their names say.
@@ -48,10 +48,10 @@ class Restored:
     faults: tuple[str, ...] = ()
 
 
-def restore(file: Path, configured: Settings, *, verify: bool) -> Restored:
+def restore(file: Path, configured: Settings, *, verify: bool) -> RestoreReport:
     """Fill the data folder; it shows nothing of the backup before all of it is there and whole.
 
-    Raises `Refused` for a folder that is not empty and for a file that is no whole backup, and leaves
+    Raises `CommandError` for a folder that is not empty and for a file that is no whole backup, and leaves
     the folder as it was.
     """
     target = configured.data_dir
@@ -69,8 +69,8 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> Restored:
                 _reveal(staged.data_dir, target, (storage.DATABASE,))
             finally:
                 shutil.rmtree(staged.data_dir, ignore_errors=True)
-    except Damaged as damage:
-        raise Refused(f"{file} is no whole backup: {damage}; nothing was restored") from damage
+    except ArchiveDamaged as damage:
+        raise CommandError(f"{file} is no whole backup: {damage}; nothing was restored") from damage
     finally:
         if not was_there and not any((target / name).exists() for name in (storage.DATABASE, *_CONTENT)):
             shutil.rmtree(target, ignore_errors=True)
@@ -80,7 +80,7 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> Restored:
 def _refuse_content(target: Path) -> None:
     there = [name for name in (storage.DATABASE, *_CONTENT) if _has_content(target / name)]
     if there:
-        raise Refused(
+        raise CommandError(
             f"{target} is not empty (it has {there[0]}): restore into an empty folder with --data-dir, "
             "and keep this one until you have looked at it"
         )
@@ -89,7 +89,7 @@ def _refuse_content(target: Path) -> None:
 def _refuse_rows(configured: Settings) -> None:
     keeper = storage.open_keeper(configured)
     if configured.on_postgres and keeper.schema() is not None:
-        raise Refused(
+        raise CommandError(
             f"{keeper.place} is not empty: restore into a new database, "
             "and keep this one until you have looked at it"
         )
@@ -112,16 +112,16 @@ def _reveal(staging: Path, target: Path, names: Iterable[str]) -> None:
 # -- into the folder beside ------------------------------------------------------------------------
 
 
-async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) -> Restored:
+async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) -> RestoreReport:
     """Fill a database that nobody sees, and the folder beside; its files are in place when it is seen."""
-    done = Restored()
+    done = RestoreReport()
     stores = _stores(staged)
     with storage.open_loader(staged) as loader:
         with archive.opened(file) as backup:
             schema = backup.manifest.schema
             newest = sql.latest(storage.open_keeper(staged).dialect)
             if not 1 <= schema <= newest:
-                raise Refused(
+                raise CommandError(
                     f"{file} has schema {schema}, and this program knows 1 to {newest}: "
                     "upgrade Sixfold, then restore"
                 )
@@ -149,19 +149,19 @@ def _stores(staged: Settings) -> dict[str, BlobStore]:
     return {"store": storage.open_blobs(here), "uploads": storage.open_uploads(here)}
 
 
-def _load(backup: Archive, loader: archive.TableWriter, done: Restored) -> None:
+def _load(backup: Archive, loader: archive.TableWriter, done: RestoreReport) -> None:
     expected = loader.begin(backup.manifest.schema)
     for table, rows in backup.tables():
         if set(expected.get(table.name, ())) != set(table.columns):
-            raise Damaged(f"its table {table.name} is none of schema {backup.manifest.schema}")
+            raise ArchiveDamaged(f"its table {table.name} is none of schema {backup.manifest.schema}")
         loader.load(table.name, table.columns, rows)
         done.tables[table.name] = table.rows
     lacking = sorted(expected.keys() - done.tables.keys())
     if lacking:
-        raise Damaged(f"it has no table {lacking[0]}")
+        raise ArchiveDamaged(f"it has no table {lacking[0]}")
 
 
-async def _keep(stored: StoredFile, store: BlobStore, folder: Path, done: Restored) -> None:
+async def _keep(stored: ArchivedFile, store: BlobStore, folder: Path, done: RestoreReport) -> None:
     """Store one file, by way of a temporary one."""
     temporary = folder / "incoming"
     with temporary.open("wb") as out:
@@ -172,7 +172,7 @@ async def _keep(stored: StoredFile, store: BlobStore, folder: Path, done: Restor
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno in _DISK:
             raise
-        raise Damaged(f"its file {stored.key[:80]!r} cannot be stored ({error})") from error
+        raise ArchiveDamaged(f"its file {stored.key[:80]!r} cannot be stored ({error})") from error
     if stored.folder == "store" and _digest_in(stored.key) not in {"", stored.blake3}:
         done.damaged.append(stored.key)
     done.files += 1
@@ -186,7 +186,7 @@ def _digest_in(key: str) -> str:
 # -- once more, from the beginning -----------------------------------------------------------------
 
 
-async def _verify(file: Path, loader: Filled, stores: dict[str, BlobStore], done: Restored) -> None:
+async def _verify(file: Path, loader: LoadReport, stores: dict[str, BlobStore], done: RestoreReport) -> None:
     """Read the backup again beside what was restored: every row, every file, every name."""
     with archive.opened(file) as backup, loader.snapshot() as snapshot:
         for table, rows in backup.tables():

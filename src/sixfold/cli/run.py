@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlsplit
 
 from sixfold.cli import receipt
-from sixfold.cli.client import Client, Document
-from sixfold.cli.terminal import Paint, Refused, json_text, put_json
+from sixfold.cli.client import Document, ServerClient
+from sixfold.cli.terminal import CommandError, TerminalStyle, json_text, put_json
 from sixfold.core.catalog.inputs import MEDIA_TYPES
 from sixfold.core.humanize import size
 
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
         _list(catalog, as_json=arguments.json)
         return 0
     if not arguments.model:
-        raise Refused("Name a model, as in `sixfold run ra1 prompt=…`; `sixfold run --list` lists them")
-    client = Client.of(arguments)
+        raise CommandError("Name a model, as in `sixfold run ra1 prompt=…`; `sixfold run --list` lists them")
+    client = ServerClient.of(arguments)
     model = next((model for model in catalog.models() if model.name == arguments.model), None)
     _prepare_folder(arguments.output)
     inputs = _inputs(client, model, arguments.inputs)
@@ -56,25 +56,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if ended["status"] == "succeeded" else 1
 
 
-def _terms(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
+def _terms(client: ServerClient, arguments: argparse.Namespace) -> dict[str, Any]:
     """Where it shall run, in which variant, and with which files beside its inputs."""
     mounts: dict[str, str] = {}
     for text in arguments.mount:
         name, _, path = text.partition("=")
         if not name or not Path(path).is_file():
-            raise Refused(f"{text!r} mounts no file: NAME=FILE is meant, as in score.mid=./score.mid")
+            raise CommandError(f"{text!r} mounts no file: NAME=FILE is meant, as in score.mid=./score.mid")
         mounts[name] = client.upload(Path(path))
     wanted = {"hardware": arguments.hardware, "variant": arguments.variant, _MOUNTS: mounts}
     return {name: value for name, value in wanted.items() if value}
 
 
-def _quote(client: Client, arguments: argparse.Namespace, order: Mapping[str, Any]) -> int:
+def _quote(client: ServerClient, arguments: argparse.Namespace, order: Mapping[str, Any]) -> int:
     told = client.post(f"/api/containers/{quote(arguments.model, safe='')}/quote", order)
     if arguments.json:
         put_json(told)
         return 0
     start = ", with a worker that has to start first" if told["cold"] else ""
-    Paint().rows(
+    TerminalStyle().rows(
         [
             ("costs about", _cost(told)),
             ("is held", f"{told['hold_usd']} USD"),
@@ -89,9 +89,9 @@ def _cost(told: Mapping[str, Any]) -> str:
     return f"{cost} (would cost {listed} USD by the list)" if listed else cost
 
 
-def follow(client: Client, prediction: Document, began: float) -> Document:
+def follow(client: ServerClient, prediction: Document, began: float) -> Document:
     """The prediction once it has ended, with a bar on the way where somebody watches."""
-    bar = receipt.Bar(Paint(sys.stderr))
+    bar = receipt.ReceiptBar(TerminalStyle(sys.stderr))
     try:
         return client.follow(prediction, lambda current: bar.show(current, time.monotonic() - began))
     finally:
@@ -114,7 +114,7 @@ def _list(catalog: Catalog, *, as_json: bool) -> None:
     if as_json:
         put_json({"models": [_model_record(model) for model in models]})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     for model in models:
         paint.line(f"  {paint.bold(model.name)}  {model.description}")
         paint.rows([(item.name, _input_in_words(item)) for item in model.inputs], indent=4)
@@ -162,25 +162,25 @@ def _plain(value: Any) -> str:
     return ",".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else str(value)
 
 
-def _inputs(client: Client, model: Model | None, given: list[str]) -> dict[str, Any]:
+def _inputs(client: ServerClient, model: Model | None, given: list[str]) -> dict[str, Any]:
     types = {item.name: item.type for item in model.inputs} if model is not None else {}
     inputs: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise Refused(f"{text!r} is no input: NAME=VALUE is meant, as in prompt='a lighthouse'")
+            raise CommandError(f"{text!r} is no input: NAME=VALUE is meant, as in prompt='a lighthouse'")
         if types and name not in types:
             known = ", ".join(types)
-            raise Refused(f"{model.name if model else ''} has no input {name}: it takes {known}")
+            raise CommandError(f"{model.name if model else ''} has no input {name}: it takes {known}")
         inputs[name] = _value(client, types.get(name), name, value)
     return inputs
 
 
-def _value(client: Client, kind: str | None, name: str, text: str) -> Any:
+def _value(client: ServerClient, kind: str | None, name: str, text: str) -> Any:
     if text.startswith("@") and (kind in MEDIA_TYPES or kind is None):
         path = Path(text[1:]).expanduser()
         if not path.exists():
-            raise Refused(f"{name}: there is no file {path}")
+            raise CommandError(f"{name}: there is no file {path}")
         return client.upload(path)
     try:
         match kind:
@@ -195,7 +195,7 @@ def _value(client: Client, kind: str | None, name: str, text: str) -> Any:
             case _:
                 return text
     except ValueError:
-        raise Refused(f"{name} is {text!r}, and {_article(kind)} is meant") from None
+        raise CommandError(f"{name} is {text!r}, and {_article(kind)} is meant") from None
 
 
 def _boolean(text: str) -> bool:
@@ -225,10 +225,10 @@ def _prepare_folder(wanted: str | None) -> None:
     if wanted and wanted.endswith("/"):
         Path(wanted).mkdir(parents=True, exist_ok=True)
     elif wanted and not Path(wanted).parent.is_dir():
-        raise Refused(f"There is no folder {Path(wanted).parent} for the output: make it first")
+        raise CommandError(f"There is no folder {Path(wanted).parent} for the output: make it first")
 
 
-def save(client: Client, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
+def save(client: ServerClient, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
     """Keep the files of an output; text and JSON only where `-o` names a place. Gives paths and bytes."""
     output = prediction.get("output")
     files = list(outputs([output, prediction.get("outputs")]))
@@ -281,13 +281,13 @@ def tell(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
     if as_json:
         put_json({**prediction, "files": [str(path) for path in paths]})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     show(paint, prediction, output=not paths)
     for path in paths:
         paint.line(f"  {paint.bold(str(path))}  {paint.dim(size(path.stat().st_size))}")
 
 
-def show(paint: Paint, prediction: Document, *, output: bool = True) -> None:
+def show(paint: TerminalStyle, prediction: Document, *, output: bool = True) -> None:
     """Print a prediction: its receipt, why it failed, and, if asked for, an output that is no file."""
     paint.line()
     engine = f"{prediction.get('engine')}, {prediction.get('quality')}"

@@ -23,11 +23,11 @@ from starlette.types import ASGIApp
 from sixfold import errors, open_files, settings
 from sixfold.app import bootstrap, storage
 from sixfold.app.asgi import create_app
-from sixfold.app.bootstrap import Product
-from sixfold.app.config_reload import Source
+from sixfold.app.bootstrap import Application
+from sixfold.app.config_reload import WatchedFile
 from sixfold.cli import banner, database_access, first_run, server_lock
 from sixfold.cli.server_lock import ServerLock
-from sixfold.cli.terminal import Paint, Refused
+from sixfold.cli.terminal import CommandError, TerminalStyle
 from sixfold.clients import hosts
 from sixfold.core import ids
 from sixfold.core.accounts import accounts
@@ -36,7 +36,7 @@ from sixfold.settings import Settings
 from sixfold.web import local_socket, logs
 from sixfold.web.local_socket import LocalLine, LocalOperator
 from sixfold.web.peers import PeerLimits
-from sixfold.web.uvicorn_protocol import Line, Sweep
+from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol
 from sixfold.web.websocket_protocol import WebSocketLine
 
 _LOG = logging.getLogger("sixfold.server")
@@ -73,7 +73,7 @@ def serve(arguments: argparse.Namespace) -> int:
         ready = configured.replace(port=doors[0].getsockname()[1])
         stack.enter_context(database_access.understood())
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        runner.run(_serve(ready, Source(load, configured), doors, local, lock))
+        runner.run(_serve(ready, WatchedFile(load, configured), doors, local, lock))
     return 0
 
 
@@ -81,7 +81,7 @@ def _configure_logs(configured: Settings) -> None:
     try:
         logs.configure(configured.log_level)
     except ValueError:
-        raise Refused(
+        raise CommandError(
             f"SIXFOLD_LOG_LEVEL is {configured.log_level!r}: debug, info, warning or error is meant"
         ) from None
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its news are in the banner
@@ -95,7 +95,7 @@ def _configure_logs(configured: Settings) -> None:
 def _refuse_idleness(configured: Settings) -> None:
     """A server without workers needs others that have some."""
     if not configured.workers and not configured.on_postgres:
-        raise Refused(
+        raise CommandError(
             "Nobody would run what is asked for: a server without workers needs a PostgreSQL that "
             "`sixfold worker` shares, see SIXFOLD_DATABASE_URL"
         )
@@ -107,11 +107,11 @@ def _refuse_exposure(configured: Settings) -> None:
         return
     where = f"{configured.host} can be reached from other machines"
     if not configured.public_url:
-        raise Refused(f"{where}: tell the origin that they will use with --public-url https://…")
+        raise CommandError(f"{where}: tell the origin that they will use with --public-url https://…")
     there = storage.open_keeper(configured).schema() is not None
     people = database_access.read(configured, accounts.people()) if there else ()
     if not any(account.email != LOCAL_EMAIL for account in people):
-        raise Refused(
+        raise CommandError(
             f"{where}, and there is no account but the local one: "
             "make one first with `sixfold account create EMAIL`"
         )
@@ -140,7 +140,7 @@ def _bind(host: str, port: int, option: str) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise Refused(f"{host} is no address to listen on ({error.strerror})") from None
+        raise CommandError(f"{host} is no address to listen on ({error.strerror})") from None
     door = socket.socket(family, kind, protocol)
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -148,7 +148,7 @@ def _bind(host: str, port: int, option: str) -> socket.socket:
         door.listen(_BACKLOG)
     except OSError as error:
         door.close()
-        raise Refused(_why_not(error, host, port, option)) from None
+        raise CommandError(_why_not(error, host, port, option)) from None
     return door
 
 
@@ -175,7 +175,10 @@ class _Server(uvicorn.Server):
     """
 
     def __init__(
-        self, config: uvicorn.Config, sweep: Sweep, local: tuple[socket.socket, uvicorn.Config] | None
+        self,
+        config: uvicorn.Config,
+        sweep: ConnectionSweep,
+        local: tuple[socket.socket, uvicorn.Config] | None,
     ) -> None:
         super().__init__(config)
         self._sweep = sweep
@@ -210,15 +213,15 @@ class _Server(uvicorn.Server):
 
 async def _serve(
     configured: Settings,
-    source: Source,
+    source: WatchedFile,
     doors: list[socket.socket],
     local: socket.socket | None,
     lock: ServerLock,
 ) -> None:
-    paint = Paint()
+    paint = TerminalStyle()
     product = bootstrap.build(configured, source=source)
     async with bootstrap.running(product):
-        sweep = Sweep(
+        sweep = ConnectionSweep(
             _KEEP_ALIVE_SECONDS,
             configured.header_seconds,
             configured.body_bytes_per_second,
@@ -226,9 +229,9 @@ async def _serve(
         )
         token = ids.secret("local")
         app = create_app(product, token)
-        limited = functools.partial(Line, limits=PeerLimits.of(configured))
+        limited = functools.partial(HttpProtocol, limits=PeerLimits.of(configured))
         over_local = None if local is None else (local, _config(LocalOperator(app, token), LocalLine))
-        server = _Server(_config(app, cast("type[Line]", limited)), sweep, over_local)
+        server = _Server(_config(app, cast("type[HttpProtocol]", limited)), sweep, over_local)
         welcome = None
         if configured.on_loopback:
             welcome = await first_run.prepare(product.database, configured.data_dir)
@@ -245,7 +248,7 @@ async def _serve(
             await ending.finished()
 
 
-def _config(app: ASGIApp, protocol: type[Line]) -> uvicorn.Config:
+def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=protocol,
@@ -263,20 +266,20 @@ def _config(app: ASGIApp, protocol: type[Line]) -> uvicorn.Config:
 
 
 async def _show(
-    product: Product,
+    product: Application,
     server: _Server,
     lock: ServerLock,
-    welcome: first_run.Welcome | None,
+    welcome: first_run.FirstRunInfo | None,
 ) -> None:
     await server.up.wait()
     lock.tell(product.settings.base_url)
-    paint = Paint()
+    paint = TerminalStyle()
     banner.start(paint, product.settings, welcome, price=_image_price(product))
     await product.relaying.looked()
     banner.found(paint, await product.resources.resources(), container=hosts.in_container())
 
 
-def _image_price(product: Product) -> str | None:
+def _image_price(product: Application) -> str | None:
     """What the line to paste costs; None where it would get no image here."""
     if "media" not in product.settings.areas:
         return None
@@ -299,7 +302,7 @@ def _has_terminal() -> bool:
 class _Ending:
     """From the first signal to the last byte: nothing new, what runs finishes, then the doors close."""
 
-    def __init__(self, server: _Server, product: Product, paint: Paint) -> None:
+    def __init__(self, server: _Server, product: Application, paint: TerminalStyle) -> None:
         self._server = server
         self._product = product
         self._paint = paint

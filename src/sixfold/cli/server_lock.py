@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sixfold.cli import file_lock
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 
 _NAME = "server.lock"
 _RECEIVED = "tmp"
@@ -19,7 +19,7 @@ _TRIES, _PAUSE_SECONDS = 5, 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningServer:
     """The server that holds a data folder: its process, and its origin once it listens."""
 
     pid: int
@@ -48,7 +48,7 @@ def _clear(folder: Path) -> None:
 
 @contextlib.contextmanager
 def hold(data_dir: Path) -> Iterator[ServerLock]:
-    """Be the folder's server from here on; raises `Refused` when there is one."""
+    """Be the folder's server from here on; raises `CommandError` when there is one."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(data_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -56,7 +56,7 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
             other = _read(descriptor)
             where = f" at {other.url}" if other.url else ""
             who = f" (process {other.pid})" if other.pid else ""
-            raise Refused(
+            raise CommandError(
                 f"A server{who} runs{where} on {data_dir} already: stop it first, "
                 "or give this one another --data-dir"
             )
@@ -69,7 +69,7 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
         os.close(descriptor)
 
 
-def running(data_dir: Path) -> Running | None:
+def running(data_dir: Path) -> RunningServer | None:
     """The server that holds a folder now, or None."""
     if not file_lock.AVAILABLE:
         return None
@@ -94,9 +94,9 @@ def _take_soon(descriptor: int) -> bool:
     return False
 
 
-def _read(descriptor: int) -> Running:
+def _read(descriptor: int) -> RunningServer:
     try:
         found = json.loads(os.pread(descriptor, 4096, 0))
-        return Running(int(found["pid"]), str(found["url"]))
+        return RunningServer(int(found["pid"]), str(found["url"]))
     except (ValueError, KeyError, TypeError):
-        return Running(0, "")
+        return RunningServer(0, "")

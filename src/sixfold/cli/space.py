@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sixfold.cli import database_access
-from sixfold.cli.client import Client
+from sixfold.cli.client import ServerClient
 from sixfold.cli.model import commands as model_commands
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 from sixfold.clients.gradio import folders
 from sixfold.engines.python_models.files import NAME
 
@@ -24,8 +24,8 @@ def import_(arguments: argparse.Namespace) -> None:
     """`space import SPACE`: by its id or URL; a folder is kept in the data folder first."""
     source = Path(arguments.space).expanduser()
     if arguments.space.startswith((".", "/", "~")) and not source.is_dir():
-        raise Refused(f"There is no folder {source}")
-    client = Client.of(arguments)
+        raise CommandError(f"There is no folder {source}")
+    client = ServerClient.of(arguments)
     client.patience_seconds = _SECONDS
     named = {"folder": keep(arguments, source)} if source.is_dir() else {"space": arguments.space}
     order = {**named, "run": arguments.run, "hardware": arguments.hardware}
@@ -38,7 +38,7 @@ def keep(arguments: argparse.Namespace, source: Path) -> str:
     folders.read(source.absolute())
     name = arguments.name or re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     if not NAME.fullmatch(name):
-        raise Refused(f"{name!r} is no name for a space: use a to z, digits and - with --name")
+        raise CommandError(f"{name!r} is no name for a space: use a to z, digits and - with --name")
     paths = list(folders.files(source))
     kept = f"{name}-{_digest(source, paths)}"
     target = database_access.settings_of(arguments).data_dir / "spaces" / kept

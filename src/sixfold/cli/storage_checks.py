@@ -22,7 +22,7 @@ Opener = Callable[[Settings], BlobStore]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreStatus:
     """One store: what it holds, where it is, and what is wrong with it ("" for nothing)."""
 
     name: str
@@ -38,7 +38,7 @@ class Place:
         return f"The {self.name} in {self.where} cannot be stored: {self.fault}" if self.fault else None
 
 
-async def look(configured: Settings) -> tuple[Place, ...]:
+async def look(configured: Settings) -> tuple[StoreStatus, ...]:
     """Write, read and remove a few bytes in every bucket; of a folder, only ask whether that can be done."""
     hasty = configured.replace(blob_seconds=min(_SECONDS, configured.blob_seconds), blob_cache_bytes=0)
     blobs = configured.blob_url or _folder(configured, "store")
@@ -53,18 +53,18 @@ def _folder(configured: Settings, name: str) -> str:
     return f"{_FILE}{configured.data_dir / name}"
 
 
-async def _place(name: str, url: str, configured: Settings, open_store: Opener) -> Place:
+async def _place(name: str, url: str, configured: Settings, open_store: Opener) -> StoreStatus:
     if url.startswith(_FILE):
         folder = Path(url.removeprefix(_FILE))
-        return Place(
+        return StoreStatus(
             name, str(folder), "" if _may_write(folder) else "this user may not write to that folder"
         )
     shown = re.split(r"[?#]", url)[0]  # no signature that somebody may have put there
     try:
         await _try(open_store(configured))
     except (InvalidSetting, errors.StoreFailed, KeyError) as error:
-        return Place(name, shown, str(error))
-    return Place(name, shown, "")
+        return StoreStatus(name, shown, str(error))
+    return StoreStatus(name, shown, "")
 
 
 def _may_write(folder: Path) -> bool:

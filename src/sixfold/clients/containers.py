@@ -29,7 +29,7 @@ class ContainersFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ContainerSpec:
     """A container as it is to be; 0 is no limit.
 
     Its root is read-only and `/tmp` is in memory. Unless it has the `network`, it stands in a network of its
@@ -53,7 +53,7 @@ def find_socket(wanted: Path | None = None) -> Path | None:
     return next((path for path in ((wanted,) if wanted else SOCKETS) if path.is_socket()), None)
 
 
-class Containers:
+class DockerClient:
     """The engine at a socket; what it starts is labelled with `owner`, so that a later start can tidy up."""
 
     def __init__(self, socket: Path, owner: str) -> None:
@@ -102,9 +102,9 @@ class Containers:
         if said := _build_fault(answer.text):
             raise ContainersFailed(said)
 
-    async def start(self, name: str, wanted: Wanted) -> Box:
+    async def start(self, name: str, wanted: ContainerSpec) -> RunningContainer:
         """A running container; raises `ContainersFailed`, and then leaves nothing behind."""
-        box = Box(self, name, "" if wanted.network else name)
+        box = RunningContainer(self, name, "" if wanted.network else name)
         try:
             if box.network:
                 about: dict[str, Any] = {"Name": name, "Internal": True, "Labels": {LABEL: self._owner}}
@@ -173,7 +173,7 @@ class Containers:
                 return str(address)
         raise ContainersFailed("the container has no address; rootless Podman gives none that can be reached")
 
-    def _document(self, wanted: Wanted, network: str) -> dict[str, Any]:
+    def _document(self, wanted: ContainerSpec, network: str) -> dict[str, Any]:
         host: dict[str, Any] = {
             "ReadonlyRootfs": True,
             "Tmpfs": {"/tmp": f"rw,exec,size={wanted.temporary_bytes}"},  # noqa: S108 - the container's own
@@ -211,16 +211,16 @@ class Containers:
             return None
 
 
-class Box:
+class RunningContainer:
     """One container that runs, and the network that is its own."""
 
-    def __init__(self, containers: Containers, name: str, network: str) -> None:
+    def __init__(self, containers: DockerClient, name: str, network: str) -> None:
         self.name = name
         self.network = network
         self.address = ""
         self._containers = containers
 
-    def at(self, address: str) -> Box:
+    def at(self, address: str) -> RunningContainer:
         """Itself, with the origin by which this machine reaches it."""
         self.address = address
         return self

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sixfold.clients import provider_client
-from sixfold.clients.provider_client import Body, Calls, Provider, Refusal
+from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
 from sixfold.core.catalog.engines import EngineError
 
 State = Literal["queued", "running", "done"]
 _STATES: Mapping[str, State] = {"IN_QUEUE": "queued", "IN_PROGRESS": "running", "COMPLETED": "done"}
 
 
-def refusal(status: int, document: Any) -> Refusal:
+def refusal(status: int, document: Any) -> ProviderRefusal:
     """What fal means by an answer of failure.
 
     A model's own refusals are a list under `detail`, each with the place (`loc`), the reason (`msg`) and
@@ -29,22 +29,22 @@ def refusal(status: int, document: Any) -> Refusal:
     detail = provider_client.mapping(document).get("detail")
     if isinstance(detail, str):
         if "balance" in detail.lower() or "user is locked" in detail.lower():
-            return Refusal("credit")
+            return ProviderRefusal("credit")
         return provider_client.by_status(status, detail)
     first = next(iter(provider_client.texts(detail)), {})
     if first.get("type") == "content_policy_violation":
-        return Refusal("policy")
+        return ProviderRefusal("policy")
     place = first.get("loc")
     names = [part for part in place if isinstance(part, str)] if isinstance(place, list) else []
     name = names[-1] if names and names[-1] != "body" else ""
     return provider_client.by_status(status, str(first.get("msg") or ""), name)
 
 
-FAL = Provider("fal", "fal", "Key", "https://queue.fal.run", refusal)
+FAL = ProviderEndpoint("fal", "fal", "Key", "https://queue.fal.run", refusal)
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class FalTicket:
     """A request in fal's queue, by the addresses that fal gave it."""
 
     request_id: str
@@ -54,7 +54,7 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FalStatus:
     """How far a request is; `lines` is all that its log says by now. A failed one is `done`, too."""
 
     state: State
@@ -64,30 +64,30 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class FalResult:
     """What a model gave, and how many units fal bills for it, where it says so."""
 
     document: Mapping[str, Any]
     billed_units: float | None
 
 
-class Fal:
+class FalClient:
     """The queue through one key."""
 
-    def __init__(self, to: Calls) -> None:
+    def __init__(self, to: ProviderClient) -> None:
         self._to = to
 
-    async def submit(self, model: str, inputs: Mapping[str, Any], *, start_seconds: float) -> Ticket:
+    async def submit(self, model: str, inputs: Mapping[str, Any], *, start_seconds: float) -> FalTicket:
         """Queue a request; fal gives it up by itself when it has not begun after `start_seconds`."""
         headers = {"X-Fal-Request-Timeout": f"{start_seconds:g}"}
-        answer = await self._to.post(model, Body(dict(inputs)), headers)
+        answer = await self._to.post(model, RequestBody(dict(inputs)), headers)
         found = provider_client.mapping(answer.document)
         addresses = [str(found.get(name) or "") for name in ("status_url", "response_url", "cancel_url")]
         if not all(addresses):
             raise self._unreadable()
-        return Ticket(str(found.get("request_id") or ""), *addresses)
+        return FalTicket(str(found.get("request_id") or ""), *addresses)
 
-    async def look(self, ticket: Ticket) -> Look:
+    async def look(self, ticket: FalTicket) -> FalStatus:
         """Where a request stands."""
         found = provider_client.mapping((await self._to.get(ticket.status_url, {"logs": "1"})).document)
         state = _STATES.get(str(found.get("status")))
@@ -96,19 +96,19 @@ class Fal:
         position = found.get("queue_position")
         lines = tuple(str(entry.get("message") or "") for entry in provider_client.texts(found.get("logs")))
         failed = bool(found.get("error") or found.get("error_type"))
-        return Look(state, position if isinstance(position, int) else None, lines, failed)
+        return FalStatus(state, position if isinstance(position, int) else None, lines, failed)
 
-    async def result(self, ticket: Ticket, look: Look) -> Made:
+    async def result(self, ticket: FalTicket, look: FalStatus) -> FalResult:
         """What a finished request gave; one that failed answers with its failure, however often."""
         answer = await self._to.get(ticket.response_url, once=look.failed)
         if not isinstance(answer.document, dict):
             raise self._unreadable()
         units = provider_client.retry_after(answer.headers.get("x-fal-billable-units", ""))
-        return Made(answer.document, units)
+        return FalResult(answer.document, units)
 
-    async def cancel(self, ticket: Ticket) -> None:
+    async def cancel(self, ticket: FalTicket) -> None:
         """Stop a request; one that has ended stays as it is."""
         await self._to.put(ticket.cancel_url)
 
     def _unreadable(self) -> EngineError:
-        return self._to.failed(Refusal("broken", said="gave an answer that cannot be read"))
+        return self._to.failed(ProviderRefusal("broken", said="gave an answer that cannot be read"))

@@ -36,7 +36,7 @@ class HubError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class HubFile:
     """One file of a repository; `sha256` is the Hub's of a large one, `blob` is git's of a small one."""
 
     path: str
@@ -46,15 +46,15 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class RepositoryTree:
     """A repository at one commit."""
 
     repository: str
     commit: str
-    files: tuple[File, ...]
+    files: tuple[HubFile, ...]
 
 
-class Hub:
+class HuggingFaceHub:
     """A client of one Hub; `pause` waits between tries (a test passes its own)."""
 
     def __init__(self, url: str, *, pause: Callable[[float], None] = time.sleep) -> None:
@@ -64,7 +64,7 @@ class Hub:
             timeout=httpx.Timeout(30.0), follow_redirects=True, max_redirects=5, trust_env=False
         )
 
-    def __enter__(self) -> Hub:
+    def __enter__(self) -> HuggingFaceHub:
         return self
 
     def __exit__(
@@ -72,7 +72,7 @@ class Hub:
     ) -> None:
         self._client.close()
 
-    def tree(self, repository: str, revision: str) -> Tree:
+    def tree(self, repository: str, revision: str) -> RepositoryTree:
         """All files of a repository at the commit that `revision` means; raises `HubError`."""
         if not _REPOSITORY.fullmatch(repository):
             raise HubError(f"{repository!r} is no repository: name it as in owner/name")
@@ -81,16 +81,18 @@ class Hub:
         commit = self._json(f"{base}/revision/{quote(revision, safe='')}", what)[0].get("sha")
         if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{7,64}", commit):
             raise HubError(f"The Hub did not say which commit {what} is")
-        files: list[File] = []
+        files: list[HubFile] = []
         url: str | None = f"{base}/tree/{commit}?recursive=true"
         for _ in range(_MAX_PAGES):
             rows, url = self._json(url, what)
             files += [_file(row) for row in rows if row.get("type") == "file"]
             if url is None:
-                return Tree(repository, commit, tuple(files))
+                return RepositoryTree(repository, commit, tuple(files))
         raise HubError(f"{what} has more files than a model needs")
 
-    def fetch(self, tree: Tree, file: File, target: Path, heard: Heard = lambda _count: None) -> None:
+    def fetch(
+        self, tree: RepositoryTree, file: HubFile, target: Path, heard: Heard = lambda _count: None
+    ) -> None:
         """Have a file at `target`, resuming what is there beside it as `.part`; raises `HubError`.
 
         Nothing is ever at `target` but the whole file with the right hash.
@@ -105,7 +107,7 @@ class Hub:
             raise HubError(f"{file.path} is not what the Hub describes (its hash is another): try again")
         part.replace(target)
 
-    def _complete(self, url: str, file: File, part: Path, heard: Heard) -> None:
+    def _complete(self, url: str, file: HubFile, part: Path, heard: Heard) -> None:
         """Go on with `part` until it has the file's length; only tries that bring nothing are counted."""
         tries = 0
         for _ in range(_RESUMES):
@@ -114,18 +116,18 @@ class Hub:
                 return
             try:
                 self._continue(url, file, part, max(0, there), heard)
-            except _Again as again:
+            except _Retry as again:
                 tries = 0 if _length(part) > there else tries + 1
                 if tries:
                     self._bear(again, tries, f"{file.path} could not be fetched: {again}. Try again to go on")
 
-    def _bear(self, again: _Again, tries: int, sentence: str) -> None:
+    def _bear(self, again: _Retry, tries: int, sentence: str) -> None:
         """Wait before the next try; raises `HubError` with `sentence` when there were enough."""
         if tries >= _TRIES:
             raise HubError(sentence) from again
         self._pause(again.wait_seconds or 2.0 ** (tries - 1))
 
-    def _continue(self, url: str, file: File, part: Path, there: int, heard: Heard) -> None:
+    def _continue(self, url: str, file: HubFile, part: Path, there: int, heard: Heard) -> None:
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={there}-"} if there else {})
         try:
             with self._client.stream("GET", url, headers=headers) as answer:
@@ -140,9 +142,9 @@ class Hub:
                         out.write(chunk)
                         heard(count)
         except httpx.TransportError as error:
-            raise _Again(f"the connection broke off ({type(error).__name__})") from error
+            raise _Retry(f"the connection broke off ({type(error).__name__})") from error
         if part.stat().st_size < file.size:
-            raise _Again("the answer ended too early")
+            raise _Retry("the answer ended too early")
 
     def _json(self, url: str, what: str) -> tuple[Any, str | None]:
         """An answer's document and the address of the next page."""
@@ -154,8 +156,8 @@ class Hub:
                 after = _NEXT.search(answer.headers.get("Link", ""))
                 return answer.json(), after[1] if after else None
             except httpx.TransportError as error:
-                again = _Again(f"{self._url} does not answer ({type(error).__name__})")
-            except _Again as busy:
+                again = _Retry(f"{self._url} does not answer ({type(error).__name__})")
+            except _Retry as busy:
                 again = busy
             except ValueError as error:
                 raise HubError(f"The Hub's answer about {what} is no JSON") from error
@@ -163,13 +165,13 @@ class Hub:
             self._bear(again, tries, f"{what} could not be looked up: {again}")
 
     def _check(self, answer: httpx.Response, what: str) -> None:
-        """Refuse what is no success; raises `_Again` for what may pass."""
+        """Refuse what is no success; raises `_Retry` for what may pass."""
         if self._url.startswith("https:") and answer.url.scheme != "https":
             raise HubError(f"The Hub sends {what} by an address that is not encrypted: {answer.url.host}")
         if answer.status_code in {200, 206}:
             return
         if answer.status_code in _BUSY:
-            raise _Again(f"the Hub answers {answer.status_code}", _wait(answer))
+            raise _Retry(f"the Hub answers {answer.status_code}", _wait(answer))
         if answer.status_code == 404:
             raise HubError(f"The Hub has no {what}")
         if answer.status_code in {401, 403}:
@@ -180,7 +182,7 @@ class Hub:
         raise HubError(f"The Hub answers {answer.status_code} for {what}")
 
 
-class _Again(Exception):
+class _Retry(Exception):
     """It may work in a moment; after `wait_seconds`, where the Hub said so."""
 
     def __init__(self, reason: str, wait_seconds: float = 0.0) -> None:
@@ -198,7 +200,7 @@ def _wait(answer: httpx.Response) -> float:
     return min(float(after), _LONGEST_WAIT_SECONDS) if after.isdigit() else 0.0
 
 
-def _file(row: dict[str, Any]) -> File:
+def _file(row: dict[str, Any]) -> HubFile:
     path = str(row.get("path", ""))
     parts = PurePosixPath(path).parts
     if (
@@ -211,10 +213,10 @@ def _file(row: dict[str, Any]) -> File:
         raise HubError(f"The Hub names a file {path!r}, which cannot be written safely")
     large = row.get("lfs") or {}
     size = int(large.get("size", row.get("size", 0)))
-    return File(path, size, str(large.get("oid", "")), "" if large else str(row.get("oid", "")))
+    return HubFile(path, size, str(large.get("oid", "")), "" if large else str(row.get("oid", "")))
 
 
-def matches(path: Path, file: File) -> bool:
+def matches(path: Path, file: HubFile) -> bool:
     """Whether a file on disk is the described one."""
     if not path.is_file() or path.stat().st_size != file.size:
         return False

@@ -16,30 +16,30 @@ import httpx
 from sixfold.clients.anthropic import ANTHROPIC, VERSION
 from sixfold.clients.fal import FAL
 from sixfold.clients.openai import OPENAI
-from sixfold.clients.provider_client import Calls, Limits, Provider
+from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
 from sixfold.clients.replicate import REPLICATE
 
-_LIMITS = Limits(call_seconds=15, attempts=3, waiting_seconds=5)
+_LIMITS = ProviderLimits(call_seconds=15, attempts=3, waiting_seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class KeyCheck:
     """One provider: the setting of its key, its variable, and the call that only a good key gets through."""
 
-    provider: Provider
+    provider: ProviderEndpoint
     setting: str
     path: str
     params: Mapping[str, str] = field(default_factory=dict[str, str])
     base_url: str = ""
 
 
-DOORS: Mapping[str, Door] = {
-    "fal": Door(
+DOORS: Mapping[str, KeyCheck] = {
+    "fal": KeyCheck(
         FAL, "fal_key", "models/pricing", {"endpoint_id": "fal-ai/flux/dev"}, "https://api.fal.ai/v1"
     ),
-    "replicate": Door(REPLICATE, "replicate_api_token", "account"),
-    "openai": Door(OPENAI, "openai_api_key", "models"),
-    "anthropic": Door(ANTHROPIC, "anthropic_api_key", "models"),
+    "replicate": KeyCheck(REPLICATE, "replicate_api_token", "account"),
+    "openai": KeyCheck(OPENAI, "openai_api_key", "models"),
+    "anthropic": KeyCheck(ANTHROPIC, "anthropic_api_key", "models"),
 }
 
 
@@ -49,5 +49,5 @@ async def knock(name: str, key: str, *, base_url: str = "") -> None:
     provider = dataclasses.replace(door.provider, base_url=door.base_url or door.provider.base_url)
     versions = VERSION if name == "anthropic" else {}
     async with httpx.AsyncClient(trust_env=False, headers=versions) as client:
-        to = Calls(client, provider, key, base_url=base_url, limits=_LIMITS)
+        to = ProviderClient(client, provider, key, base_url=base_url, limits=_LIMITS)
         await to.get(door.path, door.params)

@@ -14,7 +14,7 @@ _TEXT_BYTES = 96
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GpuDevice:
     """One card; its `uuid` is a name that CUDA_VISIBLE_DEVICES takes."""
 
     uuid: str
@@ -27,7 +27,7 @@ class _Memory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
-def cards(library: str = LIBRARY) -> tuple[Card, ...]:
+def cards(library: str = LIBRARY) -> tuple[GpuDevice, ...]:
     """Every card that answers, in the library's order; none where there is no driver."""
     try:
         opened = ctypes.CDLL(library)
@@ -44,7 +44,7 @@ def cards(library: str = LIBRARY) -> tuple[Card, ...]:
     return tuple(card for card in found if card is not None)
 
 
-def _card(library: ctypes.CDLL, index: int) -> Card | None:
+def _card(library: ctypes.CDLL, index: int) -> GpuDevice | None:
     """One card; None for one that fell off its bus, or that another user holds."""
     device, memory = ctypes.c_void_p(), _Memory()
     uuid, name = (ctypes.create_string_buffer(_TEXT_BYTES) for _ in range(2))
@@ -56,4 +56,4 @@ def _card(library: ctypes.CDLL, index: int) -> Card | None:
     )
     if any(asked):
         return None
-    return Card(uuid.value.decode(), name.value.decode(errors="replace"), memory.total, memory.free)
+    return GpuDevice(uuid.value.decode(), name.value.decode(errors="replace"), memory.total, memory.free)

@@ -20,7 +20,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.accounts.auth_challenges import Content
-from sixfold.core.accounts.oidc_identities import Beginning, Identity
+from sixfold.core.accounts.oidc_identities import Identity, OidcLoginAttempt
 from sixfold.settings import LOOPBACK_HOSTS, Settings
 
 _SCOPE = "openid email"
@@ -47,7 +47,7 @@ class _Metadata(msgspec.Struct):
     authorization_response_iss_parameter_supported: bool = False
 
 
-class OpenId:
+class OidcClient:
     """`identities.Provider` for the issuer that the settings name."""
 
     def __init__(self, client: httpx.AsyncClient, settings: Settings) -> None:
@@ -71,7 +71,7 @@ class OpenId:
         """Its identifier."""
         return self._issuer
 
-    async def begin(self, back: str) -> Beginning:
+    async def begin(self, back: str) -> OidcLoginAttempt:
         """Begin to sign somebody in: the state ties the answer to this browser, the nonce the token to it."""
         metadata = await self._known()
         kept = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
@@ -87,7 +87,7 @@ class OpenId:
             "code_challenge_method": "S256",
         }
         joint = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
-        return Beginning(f"{metadata.authorization_endpoint}{joint}{urlencode(asked)}", kept)
+        return OidcLoginAttempt(f"{metadata.authorization_endpoint}{joint}{urlencode(asked)}", kept)
 
     async def end(self, back: str, answer: Mapping[str, str], kept: Content) -> Identity:
         """The identity that came back; raises `Unauthenticated` for an answer that cannot be verified."""

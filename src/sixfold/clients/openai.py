@@ -15,27 +15,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from sixfold.clients import provider_client
-from sixfold.clients.provider_client import Answer, Body, Calls, Provider, Refusal
+from sixfold.clients.provider_client import (
+    ProviderClient,
+    ProviderEndpoint,
+    ProviderRefusal,
+    ProviderResponse,
+    RequestBody,
+)
 
 _CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 _POLICY = frozenset({"moderation_blocked", "content_policy_violation", "safety_violation"})
 
 
-def refusal(status: int, document: Any) -> Refusal:
+def refusal(status: int, document: Any) -> ProviderRefusal:
     """What OpenAI means by an answer of failure: `error` with a `code`, a `type` and the `param` at fault."""
     error = provider_client.mapping(provider_client.mapping(document).get("error"))
     codes = {str(error.get("code")), str(error.get("type"))}
     if codes & _CREDIT:
-        return Refusal("credit")
+        return ProviderRefusal("credit")
     if codes & _POLICY:
-        return Refusal("policy")
+        return ProviderRefusal("policy")
     if "model_not_found" in codes:
-        return Refusal("absent")
+        return ProviderRefusal("absent")
     return provider_client.by_status(status, str(error.get("message") or ""), str(error.get("param") or ""))
 
 
 # Its calls are answered while they are open: after an answer of failure nothing is left that could be paid.
-OPENAI = Provider(
+OPENAI = ProviderEndpoint(
     "openai",
     "OpenAI",
     "Bearer",
@@ -46,7 +52,7 @@ OPENAI = Provider(
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class OpenAIUsage:
     """The tokens that are billed; 0 where a compatible server does not count."""
 
     text_in: int
@@ -55,16 +61,16 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Images:
+class OpenAIImages:
     """Pictures, each as base64 or as an address, and what they took."""
 
     encoded: tuple[str, ...]
     addresses: tuple[str, ...]
-    usage: Usage | None
+    usage: OpenAIUsage | None
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class TranscriptionResult:
     """What was said: its parts and words as they came, each with `start` and `end` in seconds."""
 
     text: str
@@ -73,51 +79,55 @@ class Heard:
     words: Sequence[Mapping[str, Any]]
 
 
-class OpenAI:
+class OpenAIClient:
     """OpenAI, or a server like it, through one key."""
 
-    def __init__(self, to: Calls) -> None:
+    def __init__(self, to: ProviderClient) -> None:
         self._to = to
 
-    async def generate(self, fields: Mapping[str, Any]) -> Images:
+    async def generate(self, fields: Mapping[str, Any]) -> OpenAIImages:
         """`POST /images/generations`."""
         limits = self._to.limits
         return self._images(
-            await self._to.post("images/generations", Body(dict(fields)), seconds=limits.whole_seconds)
+            await self._to.post("images/generations", RequestBody(dict(fields)), seconds=limits.whole_seconds)
         )
 
     async def edit(
         self, fields: Mapping[str, Any], pictures: Sequence[tuple[str, bytes, str]], mask: bytes | None = None
-    ) -> Images:
+    ) -> OpenAIImages:
         """`POST /images/edits`: pictures as (name, content, type), and a PNG mask where one is given."""
         files = [("image[]", picture) for picture in pictures]
         if mask is not None:
             files.append(("mask", ("mask.png", mask, "image/png")))
-        body = Body(fields={name: str(value) for name, value in fields.items()}, files=tuple(files))
+        body = RequestBody(fields={name: str(value) for name, value in fields.items()}, files=tuple(files))
         return self._images(await self._to.post("images/edits", body, seconds=self._to.limits.whole_seconds))
 
     async def speak(self, fields: Mapping[str, Any]) -> bytes:
         """`POST /audio/speech`: a file of sound."""
         seconds = self._to.limits.whole_seconds
-        return (await self._to.post_for_file("audio/speech", Body(dict(fields)), seconds=seconds)).content
+        return (
+            await self._to.post_for_file("audio/speech", RequestBody(dict(fields)), seconds=seconds)
+        ).content
 
-    async def listen(self, fields: Mapping[str, str | list[str]], recording: tuple[str, bytes, str]) -> Heard:
+    async def listen(
+        self, fields: Mapping[str, str | list[str]], recording: tuple[str, bytes, str]
+    ) -> TranscriptionResult:
         """`POST /audio/transcriptions` of a recording as (name, content, type)."""
-        body = Body(fields=fields, files=(("file", recording),))
+        body = RequestBody(fields=fields, files=(("file", recording),))
         seconds = self._to.limits.whole_seconds
         found = provider_client.mapping(
             (await self._to.post("audio/transcriptions", body, seconds=seconds)).document
         )
         if not isinstance(found.get("text"), str):
-            raise self._to.failed(Refusal("broken", said="gave an answer without a text"))
-        return Heard(
+            raise self._to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
+        return TranscriptionResult(
             found["text"].strip(),
             str(found.get("language") or ""),
             provider_client.texts(found.get("segments")),
             provider_client.texts(found.get("words")),
         )
 
-    async def describe(self, model: str, prompt: str, picture: str) -> tuple[str, Usage]:
+    async def describe(self, model: str, prompt: str, picture: str) -> tuple[str, OpenAIUsage]:
         """`POST /chat/completions` about a picture (a `data:` URI): what was said, and the tokens it took."""
         content = [
             {"type": "text", "text": prompt},
@@ -125,7 +135,7 @@ class OpenAI:
         ]
         document = {"model": model, "messages": [{"role": "user", "content": content}]}
         answer = await self._to.post(
-            "chat/completions", Body(document), seconds=self._to.limits.whole_seconds
+            "chat/completions", RequestBody(document), seconds=self._to.limits.whole_seconds
         )
         found = provider_client.mapping(answer.document)
         choice = next(iter(provider_client.texts(found.get("choices"))), {})
@@ -134,24 +144,24 @@ class OpenAI:
             provider_client.mapping(found.get("usage")),
         )
         if not isinstance(said, str) or not said.strip():
-            raise self._to.failed(Refusal("broken", said="gave an answer without a text"))
-        return said.strip(), Usage(
+            raise self._to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
+        return said.strip(), OpenAIUsage(
             provider_client.count(used.get("prompt_tokens")),
             0,
             provider_client.count(used.get("completion_tokens")),
         )
 
-    def _images(self, answer: Answer) -> Images:
+    def _images(self, answer: ProviderResponse) -> OpenAIImages:
         found = provider_client.mapping(answer.document)
         pictures = provider_client.texts(found.get("data"))
         encoded = tuple(str(one["b64_json"]) for one in pictures if one.get("b64_json"))
         addresses = tuple(str(one["url"]) for one in pictures if one.get("url") and not one.get("b64_json"))
         if not encoded and not addresses:
-            raise self._to.failed(Refusal("broken", said="gave an answer without a picture"))
-        return Images(encoded, addresses, _usage(found.get("usage")))
+            raise self._to.failed(ProviderRefusal("broken", said="gave an answer without a picture"))
+        return OpenAIImages(encoded, addresses, _usage(found.get("usage")))
 
 
-def _usage(value: Any) -> Usage | None:
+def _usage(value: Any) -> OpenAIUsage | None:
     found = provider_client.mapping(value)
     if not found:
         return None
@@ -159,4 +169,4 @@ def _usage(value: Any) -> Usage | None:
     inputs = provider_client.count(found.get("input_tokens"))
     image_in = provider_client.count(details.get("image_tokens"))
     text_in = provider_client.count(details.get("text_tokens")) if details else inputs
-    return Usage(text_in, image_in, provider_client.count(found.get("output_tokens")))
+    return OpenAIUsage(text_in, image_in, provider_client.count(found.get("output_tokens")))

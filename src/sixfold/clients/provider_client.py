@@ -40,7 +40,7 @@ _SECRETS = re.compile(r"\b(?:Key|Bearer)\s+\S+|\b(?:sk|r8|key)[-_]\S+|https?://\
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProviderLimits:
     """What one provider may cost in time and bytes. `whole_seconds` is for a task with all its calls."""
 
     connect_seconds: float = 10.0
@@ -58,7 +58,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ProviderRefusal:
     """What a provider's answer of failure means; `field` is the provider's word for the input at fault."""
 
     kind: Kind
@@ -67,20 +67,20 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class ProviderEndpoint:
     """Who is called: `name` on our command line, `title` for people, and how it takes its key."""
 
     name: str
     title: str
     scheme: str
     base_url: str
-    read: Callable[[int, Any], Refusal]
+    read: Callable[[int, Any], ProviderRefusal]
     header: str = "Authorization"
     also_repeated: frozenset[int] = frozenset()  # answers after which its POST may be sent again, too
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class RequestBody:
     """What a POST carries: a JSON document, or fields and files of a form."""
 
     document: Any = None
@@ -95,7 +95,7 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ProviderResponse:
     """An answer of success: its headers in lower case, and the JSON document of its body, or its bytes."""
 
     status: int
@@ -107,7 +107,7 @@ class Answer:
 class UpstreamError(EngineError):
     """A provider refused or failed; the text is for the caller, `refusal` for programs."""
 
-    def __init__(self, text: str, refusal: Refusal) -> None:
+    def __init__(self, text: str, refusal: ProviderRefusal) -> None:
         super().__init__(text)
         self.refusal = refusal
 
@@ -117,7 +117,7 @@ class PolicyRefusal(UnusableInput):
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _ProviderRequest:
     method: str
     path: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -128,30 +128,30 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
-class _Failed:
+class _CallFailed:
     """One attempt that led to nothing."""
 
-    refusal: Refusal
+    refusal: ProviderRefusal
     repeat: bool
     after_seconds: float | None = None
 
 
-class Calls:
+class ProviderClient:
     """Calls to one provider with one key. `names` turns its fields into the words of our callers."""
 
     def __init__(
         self,
         client: httpx.AsyncClient,
-        provider: Provider,
+        provider: ProviderEndpoint,
         key: str,
         *,
         base_url: str = "",
-        limits: Limits | None = None,
+        limits: ProviderLimits | None = None,
         names: Mapping[str, str] | None = None,
     ) -> None:
         self.provider = provider
         self.base_url = (base_url or provider.base_url).rstrip("/")
-        self.limits = limits or Limits()
+        self.limits = limits or ProviderLimits()
         self._client = client
         self._key = key
         self._names = names or {}
@@ -160,46 +160,57 @@ class Calls:
                 f"There is no key for {provider.title}: an operator can set one, "
                 f"`sixfold provider set {provider.name}`."
             )
-            raise UpstreamError(text, Refusal("key"))
+            raise UpstreamError(text, ProviderRefusal("key"))
         if not key.isascii() or not key.isprintable():  # no header could carry it
-            raise self.failed(Refusal("key"))
+            raise self.failed(ProviderRefusal("key"))
 
     # -- what can be asked -------------------------------------------------------------------------
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None, *, once: bool = False) -> Answer:
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None, *, once: bool = False
+    ) -> ProviderResponse:
         """GET a path, or a URL that the provider gave for this; `once` where failure is the answer."""
-        return await self._sent(_Request("GET", path, {"params": params} if params else {}, once=once))
+        return await self._sent(
+            _ProviderRequest("GET", path, {"params": params} if params else {}, once=once)
+        )
 
     async def post(
-        self, path: str, body: Body, headers: Mapping[str, str] | None = None, *, seconds: float | None = None
-    ) -> Answer:
+        self,
+        path: str,
+        body: RequestBody,
+        headers: Mapping[str, str] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> ProviderResponse:
         """POST a body; never repeated once the provider may have accepted it."""
-        return await self._sent(_Request("POST", path, body.arguments(), headers or {}, seconds))
+        return await self._sent(_ProviderRequest("POST", path, body.arguments(), headers or {}, seconds))
 
-    async def post_for_file(self, path: str, body: Body, *, seconds: float | None = None) -> Answer:
+    async def post_for_file(
+        self, path: str, body: RequestBody, *, seconds: float | None = None
+    ) -> ProviderResponse:
         """POST a body; the answer's `content` is a file."""
         accept = {"Accept": "*/*"}
-        return await self._sent(_Request("POST", path, body.arguments(), accept, seconds, file=True))
+        return await self._sent(_ProviderRequest("POST", path, body.arguments(), accept, seconds, file=True))
 
-    async def put(self, path: str) -> Answer:
+    async def put(self, path: str) -> ProviderResponse:
         """PUT without a body."""
-        return await self._sent(_Request("PUT", path))
+        return await self._sent(_ProviderRequest("PUT", path))
 
-    async def delete(self, path: str) -> Answer:
+    async def delete(self, path: str) -> ProviderResponse:
         """DELETE."""
-        return await self._sent(_Request("DELETE", path))
+        return await self._sent(_ProviderRequest("DELETE", path))
 
-    def failed(self, refusal: Refusal) -> EngineError:
+    def failed(self, refusal: ProviderRefusal) -> EngineError:
         """The error for a failure that was read out of an answer."""
         return explained(self.provider, refusal, self._names)
 
     # -- one call with its attempts ----------------------------------------------------------------
 
-    async def _sent(self, request: _Request) -> Answer:
+    async def _sent(self, request: _ProviderRequest) -> ProviderResponse:
         waited = 0.0
         for attempt in range(1, self.limits.attempts + 1):
             got = await self._attempt(request)
-            if isinstance(got, Answer):
+            if isinstance(got, ProviderResponse):
                 return got
             pause = self._pause(attempt, got)
             last = attempt == self.limits.attempts or waited + pause > self.limits.waiting_seconds
@@ -209,25 +220,25 @@ class Calls:
             await asyncio.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _pause(self, attempt: int, failed: _Failed) -> float:
+    def _pause(self, attempt: int, failed: _CallFailed) -> float:
         if failed.after_seconds is not None:
             return failed.after_seconds
         longest = min(self.limits.longest_pause_seconds, self.limits.pause_seconds * 2 ** (attempt - 1))
         return longest * random.uniform(0.5, 1)  # noqa: S311 - so that many callers do not return at once
 
-    async def _attempt(self, request: _Request) -> Answer | _Failed:
+    async def _attempt(self, request: _ProviderRequest) -> ProviderResponse | _CallFailed:
         repeatable = request.method != "POST"
         try:
             async with asyncio.timeout(request.seconds or self.limits.call_seconds):
                 return await self._exchange(request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout):
-            return _Failed(Refusal("broken", said="could not be reached"), repeat=True)
+            return _CallFailed(ProviderRefusal("broken", said="could not be reached"), repeat=True)
         except (TimeoutError, httpx.TimeoutException):
-            return _Failed(Refusal("broken", said="did not answer in time"), repeat=repeatable)
+            return _CallFailed(ProviderRefusal("broken", said="did not answer in time"), repeat=repeatable)
         except httpx.RequestError:
-            return _Failed(Refusal("broken", said="broke off the connection"), repeat=repeatable)
+            return _CallFailed(ProviderRefusal("broken", said="broke off the connection"), repeat=repeatable)
 
-    async def _exchange(self, request: _Request) -> Answer | _Failed:
+    async def _exchange(self, request: _ProviderRequest) -> ProviderResponse | _CallFailed:
         ours = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",  # what a compressed body unpacks to is known only afterwards
@@ -247,7 +258,7 @@ class Calls:
         ) as response:
             body = await _read(response, self.limits.answer_bytes)
         if request.file and response.is_success and body:
-            return Answer(response.status_code, response.headers, None, body)
+            return ProviderResponse(response.status_code, response.headers, None, body)
         if body is None or len(body) <= _LARGE:
             document = _document(body)
         else:
@@ -266,24 +277,26 @@ class Calls:
 
     def _understood(
         self, method: str, response: httpx.Response, body: bytes | None, document: Any
-    ) -> Answer | _Failed:
+    ) -> ProviderResponse | _CallFailed:
         status = response.status_code
         headers = {name.lower(): value for name, value in response.headers.items()}
         if 200 <= status < 300:
             if body is None:
-                return _Failed(Refusal("broken", said="gave an answer that is too long"), repeat=False)
+                return _CallFailed(
+                    ProviderRefusal("broken", said="gave an answer that is too long"), repeat=False
+                )
             if body.strip() and document is None:
                 # Cut off or no JSON at all; to ask again is safe only where asking does nothing.
                 said = "gave an answer that cannot be read"
-                return _Failed(Refusal("broken", said=said), repeat=method == "GET")
-            return Answer(status, headers, document)
+                return _CallFailed(ProviderRefusal("broken", said=said), repeat=method == "GET")
+            return ProviderResponse(status, headers, document)
         refusal = self.provider.read(status, document)
         if method == "POST":
             repeat = status in _NEVER_ACCEPTED | self.provider.also_repeated
         else:
             repeat = status in _ALWAYS_REPEATED
         final = refusal.kind in {"credit", "key", "policy"}
-        return _Failed(refusal, repeat and not final, retry_after(headers.get("retry-after", "")))
+        return _CallFailed(refusal, repeat and not final, retry_after(headers.get("retry-after", "")))
 
 
 # -- answers -----------------------------------------------------------------------------------------
@@ -335,7 +348,9 @@ def count(value: Any) -> int:
 # -- failures in one sentence ------------------------------------------------------------------------
 
 
-def explained(provider: Provider, refusal: Refusal, names: Mapping[str, str] | None = None) -> EngineError:
+def explained(
+    provider: ProviderEndpoint, refusal: ProviderRefusal, names: Mapping[str, str] | None = None
+) -> EngineError:
     """A refusal as the sentence that a caller reads: no key, no address, no words of the machine room."""
     title = provider.title
     match refusal.kind:
@@ -359,7 +374,7 @@ def explained(provider: Provider, refusal: Refusal, names: Mapping[str, str] | N
     return UpstreamError(text, refusal)
 
 
-def _input_sentence(title: str, refusal: Refusal, names: Mapping[str, str]) -> str:
+def _input_sentence(title: str, refusal: ProviderRefusal, names: Mapping[str, str]) -> str:
     field_name = names.get(refusal.field, refusal.field)
     said = presentable(refusal.said)
     what = f"the input {field_name}" if field_name else "these inputs"
@@ -373,25 +388,25 @@ def presentable(text: str) -> str:
     return line if len(line) <= _MOST_SAID else line[:_MOST_SAID].rsplit(" ", 1)[0] + "…"
 
 
-def by_status(status: int, said: str = "", input_field: str = "") -> Refusal:
+def by_status(status: int, said: str = "", input_field: str = "") -> ProviderRefusal:
     """What a status means where the body does not say it better."""
     if status in {401, 403}:
-        return Refusal("key")
+        return ProviderRefusal("key")
     if status == 402:
-        return Refusal("credit")
+        return ProviderRefusal("credit")
     if status == 404:
-        return Refusal("absent")
+        return ProviderRefusal("absent")
     if status == 429:
-        return Refusal("busy")
+        return ProviderRefusal("busy")
     if status in {400, 413, 415, 422}:
-        return Refusal("input", input_field, said)
-    return Refusal("broken", said=f"failed with status {status}")
+        return ProviderRefusal("input", input_field, said)
+    return ProviderRefusal("broken", said=f"failed with status {status}")
 
 
 # -- waiting -----------------------------------------------------------------------------------------
 
 
-async def paces(limits: Limits) -> AsyncGenerator[None, None]:
+async def paces(limits: ProviderLimits) -> AsyncGenerator[None, None]:
     """Pauses between two looks at something that runs elsewhere: short at first, then longer."""
     pause = limits.poll_seconds
     while True:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from sixfold.clients import provider_client
-from sixfold.clients.provider_client import Body, Calls, Provider, Refusal
+from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderRefusal, RequestBody
 from sixfold.core.catalog.engines import EngineError
 
 State = Literal["queued", "running", "done", "failed", "canceled"]
@@ -31,7 +31,7 @@ _VERSION = re.compile(r"[0-9a-f]{64}")
 _FORBIDDEN = re.compile(r"nsfw|flagged as sensitive|content policy|\bE005\b", re.I)
 
 
-def refusal(status: int, document: Any) -> Refusal:
+def refusal(status: int, document: Any) -> ProviderRefusal:
     """What Replicate means by an answer of failure: problem details (RFC 7807), with `invalid_fields`."""
     found = provider_client.mapping(document)
     said = str(found.get("detail") or found.get("title") or "")
@@ -40,11 +40,11 @@ def refusal(status: int, document: Any) -> Refusal:
     return provider_client.by_status(status, str(field.get("description") or said), name)
 
 
-REPLICATE = Provider("replicate", "Replicate", "Bearer", "https://api.replicate.com/v1", refusal)
+REPLICATE = ProviderEndpoint("replicate", "Replicate", "Bearer", "https://api.replicate.com/v1", refusal)
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class ReplicatePrediction:
     """One of Replicate's predictions. `seconds` is the time that it is billed for, where that counts."""
 
     id: str
@@ -60,15 +60,15 @@ class Prediction:
         return self.state in {"done", "failed", "canceled"}
 
 
-class Replicate:
+class ReplicateClient:
     """Replicate through one token."""
 
-    def __init__(self, to: Calls) -> None:
+    def __init__(self, to: ProviderClient) -> None:
         self._to = to
 
     async def create(
         self, model: str, inputs: Mapping[str, Any], *, wait_seconds: int, cancel_after_seconds: float
-    ) -> Prediction:
+    ) -> ReplicatePrediction:
         """Start a prediction of an official model (`owner/name`) or of a version (`owner/name:version`).
 
         The answer is held back up to `wait_seconds` (0 to 60) for a prediction that is quick. Replicate
@@ -84,21 +84,21 @@ class Replicate:
         if wait_seconds:
             headers["Prefer"] = f"wait={wait_seconds}"
         seconds = self._to.limits.call_seconds + wait_seconds
-        answer = await self._to.post(path, Body(document), headers, seconds=seconds)
+        answer = await self._to.post(path, RequestBody(document), headers, seconds=seconds)
         return self._read(answer.document)
 
-    async def look(self, prediction: Prediction) -> Prediction:
+    async def look(self, prediction: ReplicatePrediction) -> ReplicatePrediction:
         """The prediction as it stands now."""
         return self._read((await self._to.get(f"predictions/{prediction.id}")).document)
 
-    async def cancel(self, prediction: Prediction) -> None:
+    async def cancel(self, prediction: ReplicatePrediction) -> None:
         """Stop a prediction; one that has ended stays as it is."""
-        await self._to.post(f"predictions/{prediction.id}/cancel", Body())
+        await self._to.post(f"predictions/{prediction.id}/cancel", RequestBody())
 
     async def put_file(self, name: str, content: bytes, content_type: str) -> tuple[str, str]:
         """Store an input; gives its id and the address that a model may fetch it from."""
         files = (("content", (name, content, content_type)),)
-        found = provider_client.mapping((await self._to.post("files", Body(files=files))).document)
+        found = provider_client.mapping((await self._to.post("files", RequestBody(files=files))).document)
         file_id, address = str(found.get("id") or ""), provider_client.mapping(found.get("urls")).get("get")
         if not _ID.fullmatch(file_id) or not isinstance(address, str):
             raise self._unreadable()
@@ -108,22 +108,22 @@ class Replicate:
         """Remove an input that was stored."""
         await self._to.delete(f"files/{file_id}")
 
-    def error(self, prediction: Prediction) -> EngineError:
+    def error(self, prediction: ReplicatePrediction) -> EngineError:
         """Why a prediction came to nothing."""
         if prediction.state == "canceled":
-            return self._to.failed(Refusal("broken", said="canceled the prediction"))
+            return self._to.failed(ProviderRefusal("broken", said="canceled the prediction"))
         if _FORBIDDEN.search(prediction.error):
-            return self._to.failed(Refusal("policy"))
+            return self._to.failed(ProviderRefusal("policy"))
         said = provider_client.presentable(prediction.error)
-        return self._to.failed(Refusal("broken", said=f"failed ({said})" if said else "failed"))
+        return self._to.failed(ProviderRefusal("broken", said=f"failed ({said})" if said else "failed"))
 
-    def _read(self, document: Any) -> Prediction:
+    def _read(self, document: Any) -> ReplicatePrediction:
         found = provider_client.mapping(document)
         prediction_id, state = str(found.get("id") or ""), _STATES.get(str(found.get("status")))
         if not _ID.fullmatch(prediction_id) or state is None:
             raise self._unreadable()
         seconds = provider_client.mapping(found.get("metrics")).get("predict_time")
-        return Prediction(
+        return ReplicatePrediction(
             id=prediction_id,
             state=state,
             output=found.get("output"),
@@ -133,4 +133,4 @@ class Replicate:
         )
 
     def _unreadable(self) -> EngineError:
-        return self._to.failed(Refusal("broken", said="gave an answer that cannot be read"))
+        return self._to.failed(ProviderRefusal("broken", said="gave an answer that cannot be read"))

@@ -21,15 +21,15 @@ from typing import Any, Protocol
 import httpx
 
 from sixfold.clients import cog
-from sixfold.clients.cog import Cog
-from sixfold.clients.containers import Containers, ContainersFailed, Wanted, find_socket
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.clients.cog import CogClient
+from sixfold.clients.containers import ContainersFailed, ContainerSpec, DockerClient, find_socket
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.media import mounts
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.remote import RemoteWorker
-from sixfold.engines.providers.cog import CogEngine, Place
+from sixfold.engines.providers.cog import CogContainer, CogEngine
 from sixfold.worker import protocol
 
 KIND = "container"  # of engines in the catalogue, and the factory that leads here
@@ -40,7 +40,7 @@ _END_SECONDS = 10.0
 _NAME = re.compile(r"[^a-z0-9]+")
 
 
-class Box(Protocol):
+class ContainerLimits(Protocol):
     """A container that runs; `address` is the origin of its server."""
 
     address: str
@@ -58,7 +58,7 @@ class Box(Protocol):
         ...
 
 
-class Engine(Protocol):
+class ContainerEngine(Protocol):
     """What starts containers: `upstreams.containers.Containers`, or a fake of it."""
 
     async def image_id(self, image: str) -> str:
@@ -69,7 +69,7 @@ class Engine(Protocol):
         """Whether an image is here; raises `ContainersFailed`."""
         ...
 
-    async def start(self, name: str, wanted: Wanted) -> Box:
+    async def start(self, name: str, wanted: ContainerSpec) -> ContainerLimits:
         """A running container; raises `ContainersFailed`."""
         ...
 
@@ -87,11 +87,11 @@ class Engine(Protocol):
 
 
 @dataclass(slots=True)
-class _Started:
+class _StartedContainer:
     """A container whose model is loaded."""
 
-    box: Box
-    server: Cog
+    box: ContainerLimits
+    server: CogClient
     image_id: str
     document: Mapping[str, Any]
     folder: Path = field(default_factory=Path)
@@ -100,14 +100,14 @@ class _Started:
 class ContainerDriver:
     """Starts a container for each worker. `engine` gives Docker or Podman, or None where neither is.
 
-    A spec's options are `image`, and `cpus`, `network`, `gpus` and `environment` as in `Wanted`.
+    A spec's options are `image`, and `cpus`, `network`, `gpus` and `environment` as in `ContainerSpec`.
     """
 
     name = KIND
 
     def __init__(
         self,
-        engine: Callable[[], Engine | None],
+        engine: Callable[[], ContainerEngine | None],
         *,
         failpoints: Mapping[str, protocol.Failpoint] | None = None,
         start_seconds: float = START_SECONDS,
@@ -116,7 +116,7 @@ class ContainerDriver:
         self.workers: set[RemoteWorker] = set()
         self.guests: list[Callable[[], Awaitable[None]]] = []  # who else has containers here, by its end
         self._find = engine
-        self._engine: Engine | None = None
+        self._engine: ContainerEngine | None = None
         self._tidy = False
         self._opening = asyncio.Lock()
         self._client: httpx.AsyncClient | None = None
@@ -143,19 +143,23 @@ class ContainerDriver:
         """Whether Docker or Podman is here."""
         return self._found() is not None
 
-    async def standing(self, image: str) -> Standing:
+    async def standing(self, image: str) -> EngineStatus:
         """Whether a container of an image could be started now, without fetching anything."""
         engine = self._found()
         if engine is None:
-            return Standing(False, "neither Docker nor Podman is here")
+            return EngineStatus(False, "neither Docker nor Podman is here")
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 here = await engine.has(image)
         except TimeoutError:
-            return Standing(False, "Docker or Podman does not answer")
+            return EngineStatus(False, "Docker or Podman does not answer")
         except ContainersFailed as failed:
-            return Standing(False, str(failed))
-        return Standing(True, f"the image {image}") if here else Standing(False, f"no image {image} is here")
+            return EngineStatus(False, str(failed))
+        return (
+            EngineStatus(True, f"the image {image}")
+            if here
+            else EngineStatus(False, f"no image {image} is here")
+        )
 
     async def learn(
         self, image: str, scratch: Path, *, name: str = "", hardware: str | None = None
@@ -166,17 +170,17 @@ class ContainerDriver:
         another is given.
         """
         try:
-            started = await self._started(Wanted(image), scratch, self._start_seconds)
+            started = await self._started(ContainerSpec(image), scratch, self._start_seconds)
         except StartFailed as failed:
             raise EngineError(f"{image} cannot be used: {failed}.") from failed
         try:
             return _document(image, started, name or name_of(image), hardware)
-        except cog.Broken as broken:
+        except cog.CogUnreachable as broken:
             raise EngineError(f"{image} cannot be used: {broken}.") from broken
         finally:
             await self._place(started).remove()
 
-    async def box(self, wanted: Wanted) -> Box:
+    async def box(self, wanted: ContainerSpec) -> ContainerLimits:
         """A running container, whatever is in it; raises `WorkerStartFailed`."""
         try:
             engine = await self._opened()
@@ -205,12 +209,12 @@ class ContainerDriver:
         if self._engine is not None:
             await self._engine.close()
 
-    def _found(self) -> Engine | None:
+    def _found(self) -> ContainerEngine | None:
         """The engine, once there is one."""
         self._engine = self._engine or self._find()
         return self._engine
 
-    async def _opened(self) -> Engine:
+    async def _opened(self) -> ContainerEngine:
         """The engine; at its first use, what an earlier server left is removed."""
         async with self._opening:
             engine = self._found()
@@ -221,35 +225,35 @@ class ContainerDriver:
                 self._tidy = True
             return engine
 
-    async def _started(self, wanted: Wanted, scratch: Path, seconds: float) -> _Started:
+    async def _started(self, wanted: ContainerSpec, scratch: Path, seconds: float) -> _StartedContainer:
         name = f"sixfold-{uuid.uuid4().hex[:16]}"
         folder = await asyncio.to_thread(_folder, scratch, name)
-        box: Box | None = None
+        box: ContainerLimits | None = None
         try:
             engine = await self._opened()
             image_id = await engine.image_id(wanted.image)
             box = await engine.start(name, dataclasses.replace(wanted, folders={mounts.PATH: folder}))
             # Opened here and not with the driver: a client loads all root certificates, which takes 20 ms.
             self._client = self._client or httpx.AsyncClient(trust_env=False)
-            server = Cog(self._client, box.address)
+            server = CogClient(self._client, box.address)
             await _ready(server, box, seconds)
-            return _Started(box, server, image_id, await server.document(), folder)
+            return _StartedContainer(box, server, image_id, await server.document(), folder)
         except BaseException as error:
             said = await box.log() if box is not None else ""
             if box is not None:
                 await box.remove()
             shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, ContainersFailed | cog.Broken | StartFailed):
+            if isinstance(error, ContainersFailed | cog.CogUnreachable | StartFailed):
                 raise StartFailed("\n".join(part for part in (str(error), said) if part)) from error
             raise
 
-    def _place(self, started: _Started) -> Place:
+    def _place(self, started: _StartedContainer) -> CogContainer:
         async def remove() -> None:
             await started.box.remove()
             await asyncio.to_thread(shutil.rmtree, started.folder, ignore_errors=True)
 
         joined = cog.concatenated(started.document)
-        return Place(started.server, started.image_id, started.folder, remove, joined)
+        return CogContainer(started.server, started.image_id, started.folder, remove, joined)
 
 
 def _folder(scratch: Path, name: str) -> Path:
@@ -261,8 +265,8 @@ def _folder(scratch: Path, name: str) -> Path:
     return folder
 
 
-async def _ready(server: Cog, box: Box, seconds: float) -> None:
-    """Wait until the model is loaded or its container has ended; raises `StartFailed` and `Broken`."""
+async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> None:
+    """Wait until the model is loaded or its container has ended; raises `StartFailed` and `CogUnreachable`."""
     loading = asyncio.create_task(server.ready())
     ending = asyncio.create_task(box.ended())
     try:
@@ -286,19 +290,19 @@ async def settled(watches: set[asyncio.Task[None]]) -> None:
     await asyncio.gather(*watches, return_exceptions=True)
 
 
-async def _watch(box: Box, worker: RemoteWorker) -> None:
+async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
     """End the worker with its container."""
     why = await box.ended()
     with contextlib.suppress(ContainersFailed):
         await worker.end(f"went away: its container {why}")
 
 
-def _wanted(options: Mapping[str, Any], memory_bytes: int) -> Wanted:
+def _wanted(options: Mapping[str, Any], memory_bytes: int) -> ContainerSpec:
     allowed = {"image", "cpus", "network", "gpus", "environment", "temporary_bytes"}
     if unknown := options.keys() - allowed:
         raise StartFailed(f"a container has no option {min(unknown)!r}")
     try:
-        return Wanted(memory_bytes=memory_bytes, **options)
+        return ContainerSpec(memory_bytes=memory_bytes, **options)
     except TypeError as error:
         raise StartFailed("a container needs an image") from error
 
@@ -312,7 +316,7 @@ def name_of(image: str) -> str:
     return _NAME.sub("-", last.lower()).strip("-") or "model"
 
 
-def _document(image: str, started: _Started, name: str, hardware: str | None) -> dict[str, Any]:
+def _document(image: str, started: _StartedContainer, name: str, hardware: str | None) -> dict[str, Any]:
     info = started.document.get("info")
     title = str(info.get("title") or name) if isinstance(info, dict) else name
     engine = {
@@ -338,8 +342,8 @@ def _document(image: str, started: _Started, name: str, hardware: str | None) ->
     return {"engines": {"cog": engine}, "models": {name: model}}
 
 
-def open_engine(socket: Path | None, data_dir: Path) -> Containers | None:
+def open_engine(socket: Path | None, data_dir: Path) -> DockerClient | None:
     """Docker or Podman for the server with this data folder, or None where neither has a socket."""
     found = find_socket(socket)
     owner = hashlib.blake2b(str(data_dir.absolute()).encode(), digest_size=8).hexdigest()
-    return None if found is None else Containers(found, owner)
+    return None if found is None else DockerClient(found, owner)

@@ -87,7 +87,7 @@ class ForkServer:
         """The worker's process id while it lives."""
         return self._pids.get(worker)
 
-    async def spawn(self, order: protocol.Spawn, link: int, output: int) -> asyncio.Future[str]:
+    async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:
         """Fork a worker; gives what will say how it ended; raises `ForkServerGone`."""
         exited = self._exits[order.worker] = self._loop.create_future()
         try:
@@ -100,7 +100,7 @@ class ForkServer:
     def kill(self, worker: str) -> None:
         """End the worker and what it has started; its exit is reported as any other."""
         try:
-            self._control.send(protocol.encode(protocol.Kill(worker)))
+            self._control.send(protocol.encode(protocol.KillWorker(worker)))
         except OSError:  # the zygote is gone (and so are its workers) or does not read any more
             _kill_group(self._pids.get(worker))
 
@@ -122,7 +122,7 @@ class ForkServer:
             return False
         return True
 
-    async def _send(self, message: protocol.Message, descriptors: Sequence[int]) -> None:
+    async def _send(self, message: protocol.WorkerMessage, descriptors: Sequence[int]) -> None:
         data = protocol.encode(message)
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
         while self.alive:
@@ -159,12 +159,12 @@ class ForkServer:
         match message:
             case None:
                 self._lost()
-            case protocol.Booted():
+            case protocol.ZygoteReady():
                 if not self._booted.done():
                     self._booted.set_result(None)
-            case protocol.Born(worker, pid):
+            case protocol.WorkerSpawned(worker, pid):
                 self._pids[worker] = pid
-            case protocol.Exited(worker, reason):
+            case protocol.WorkerExited(worker, reason):
                 self._pids.pop(worker, None)
                 _tell(self._exits.pop(worker, None), reason)
 

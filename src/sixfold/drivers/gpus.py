@@ -7,13 +7,13 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from sixfold.clients import nvml
-from sixfold.clients.nvml import Card
+from sixfold.clients.nvml import GpuDevice
 
 
-class Cards:
+class GpuSlots:
     """The cards of this machine, and what was promised of them. `look` tells which there are now."""
 
-    def __init__(self, look: Callable[[], Sequence[Card]] = nvml.cards) -> None:
+    def __init__(self, look: Callable[[], Sequence[GpuDevice]] = nvml.cards) -> None:
         self._look = look
         self._promised: dict[int, tuple[str, int]] = {}
         self._others: dict[str, int] = {}
@@ -49,7 +49,7 @@ class Cards:
             found[uuid] = found.get(uuid, 0) + size
         return found
 
-    def _room(self, card: Card) -> int:
+    def _room(self, card: GpuDevice) -> int:
         """What can still be promised: others hold what was held when no worker of ours was there."""
         promised = self.promised()
         if card.uuid not in promised:

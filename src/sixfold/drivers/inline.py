@@ -17,32 +17,32 @@ from typing import Any, cast
 
 from sixfold.core.catalog.engine_batches import BatchEngine
 from sixfold.core.catalog.engines import Engine, Task
-from sixfold.core.sessions.engine import Answer, Ask
+from sixfold.core.sessions.engine import StepAnswer, StepRequest
 from sixfold.core.workers.ports import (
-    Completed,
-    Failed,
-    Lost,
     Outcome,
-    Reports,
-    Stopped,
+    RunCompleted,
+    RunFailed,
+    RunReports,
+    RunStopped,
+    WorkerLost,
     WorkerSpec,
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import results
-from sixfold.drivers.session_steps import Steps
+from sixfold.drivers.session_steps import SessionStepper
 from sixfold.worker import protocol, runner, session_steps
 
 CANCEL_SECONDS = 2.0
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _InlineJob:
     """One run on its way through the thread; the sink of its reports."""
 
     number: int
     task: Task
-    reports: Reports
-    staging: runner.Staging
+    reports: RunReports
+    staging: runner.FileStaging
     failpoint: protocol.Failpoint | None
     outcome: asyncio.Future[Outcome]
     canceled: threading.Event = field(default_factory=threading.Event)
@@ -77,7 +77,7 @@ class _Job:
             self.deadline.cancel()
         if not self.outcome.done():
             self.outcome.set_result(outcome)
-        elif isinstance(outcome, Completed):  # the run was given up: nobody would take the files
+        elif isinstance(outcome, RunCompleted):  # the run was given up: nobody would take the files
             for file in outcome.files:
                 file.path.unlink(missing_ok=True)
 
@@ -92,11 +92,11 @@ class InlineWorker:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._spec = spec
-        self._inbox: queue.SimpleQueue[_Job | protocol.Steps | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_InlineJob | protocol.StepsMessage | None] = queue.SimpleQueue()
         self._ready: asyncio.Future[str] = self._loop.create_future()
         self._ended = asyncio.Event()
-        self._current: dict[str, _Job] = {}
-        self._steps = Steps()
+        self._current: dict[str, _InlineJob] = {}
+        self._steps = SessionStepper()
         self._runs = 0
         self._alive = True
         self._why = ""
@@ -113,21 +113,21 @@ class InlineWorker:
             self._end("could not load its engine")
             raise StartFailed(problem)
 
-    async def run(self, task: Task, reports: Reports) -> Outcome:
+    async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or the worker did."""
         if not self._alive:
-            return Lost(f"the worker {self._why}")
+            return WorkerLost(f"the worker {self._why}")
         if len(self._current) >= self._spec.lanes:
             raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
         self._runs += 1
         try:  # the same trip that a task makes to a process, so that engines see the same types
             inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
         except (TypeError, ValueError, OverflowError) as error:
-            return Failed(f"The task cannot be sent to a worker: {error}", public=False)
-        staging = runner.Staging(self._spec.scratch, f"{self.id}-{self._runs}")
+            return RunFailed(f"The task cannot be sent to a worker: {error}", public=False)
+        staging = runner.FileStaging(self._spec.scratch, f"{self.id}-{self._runs}")
         failpoint = self._driver.failpoints.get(task.model)
         copy = Task(task.id, task.model, inputs, task.files)
-        job = _Job(self._runs, copy, reports, staging, failpoint, self._loop.create_future())
+        job = _InlineJob(self._runs, copy, reports, staging, failpoint, self._loop.create_future())
         self._current[task.id] = job
         self._inbox.put(job)
         try:
@@ -136,10 +136,10 @@ class InlineWorker:
             self.cancel(task.id)
             raise
 
-    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Take a step of each session; never raises for what the engine or the worker did."""
         if not self._alive:
-            return [Lost(f"the worker {self._why}")] * len(asked)
+            return [WorkerLost(f"the worker {self._why}")] * len(asked)
         self._runs += 1
         point = self._driver.failpoints.get(asked[0].model)
         return await self._steps.take(self._runs, asked, point, self._send)
@@ -151,15 +151,17 @@ class InlineWorker:
             job.canceled.set()
             why = "did not stop when canceled, and was given up"
             patience = max(self._driver.cancel_seconds, self._spec.cancel_seconds)
-            job.deadline = self._loop.call_later(patience, self._give_up, Lost(f"the worker {why}"), why)
+            job.deadline = self._loop.call_later(
+                patience, self._give_up, WorkerLost(f"the worker {why}"), why
+            )
 
     async def give_up(self, task_id: str) -> None:
         """End a run that takes too long, and the worker with it."""
         await self.kill()
 
     async def kill(self) -> None:
-        """Give the worker up; a run in progress gives `Lost`. Idempotent."""
-        self._give_up(Lost("the worker was killed"), "was killed")
+        """Give the worker up; a run in progress gives `WorkerLost`. Idempotent."""
+        self._give_up(WorkerLost("the worker was killed"), "was killed")
 
     async def stop(self) -> None:
         """Let the worker go when idle; ends in `kill` after a short grace. Idempotent."""
@@ -173,7 +175,7 @@ class InlineWorker:
         self._end(why)
         self._steps.lose(f"the worker {why}")
         for job in tuple(self._current.values()):
-            job.end(Stopped() if job.canceled.is_set() else outcome)
+            job.end(RunStopped() if job.canceled.is_set() else outcome)
             job.canceled.set()
         self._current.clear()
         self._inbox.put(None)
@@ -195,26 +197,26 @@ class InlineWorker:
             return
         self.engine_name, self.engine_version = str(engine.name), str(engine.version)
         self._call(self._loaded, "")
-        for jobs in runner.Gathering(self._inbox, self._spec.lanes, lambda job: _shape(engine, job)):
-            if isinstance(jobs[0], protocol.Steps):
+        for jobs in runner.BatchGathering(self._inbox, self._spec.lanes, lambda job: _shape(engine, job)):
+            if isinstance(jobs[0], protocol.StepsMessage):
                 self._take_steps(engine, jobs[0])
                 continue
-            runs = cast("list[_Job]", jobs)
+            runs = cast("list[_InlineJob]", jobs)
             for job, outcome in zip(runs, _perform(engine, runs), strict=True):
                 self._call(self._finish, job, outcome)
         self._call(self._end, "had ended")
 
-    def _send(self, order: protocol.Steps) -> None:
+    def _send(self, order: protocol.StepsMessage) -> None:
         protocol.frame(order)  # what no process could be sent is refused here as well
         self._inbox.put(order)
 
-    def _take_steps(self, engine: Engine, order: protocol.Steps) -> None:
+    def _take_steps(self, engine: Engine, order: protocol.StepsMessage) -> None:
         if order.steps[0].failpoint == "crash":
-            self._call(self._give_up, Lost("the worker crashed"), "crashed (injected by a failpoint)")
+            self._call(self._give_up, WorkerLost("the worker crashed"), "crashed (injected by a failpoint)")
             return
         same = protocol.to_worker.decode(protocol.encode(order))  # the same types as in a process
         reply = protocol.to_server.decode(
-            protocol.encode(session_steps.perform(engine, cast("protocol.Steps", same)))
+            protocol.encode(session_steps.perform(engine, cast("protocol.SessionStepper", same)))
         )
         self._call(self._steps.hear, reply)
 
@@ -228,23 +230,23 @@ class InlineWorker:
         if not self._ready.done():
             self._ready.set_result(problem)
 
-    def _finish(self, job: _Job, outcome: Outcome) -> None:
+    def _finish(self, job: _InlineJob, outcome: Outcome) -> None:
         self._current.pop(job.task.id, None)
-        if isinstance(outcome, Lost):
+        if isinstance(outcome, WorkerLost):
             self._end("crashed")
             self._inbox.put(None)
         job.end(outcome)
 
 
-def _shape(engine: Engine, job: _Job | protocol.Steps) -> Hashable:
-    if isinstance(job, protocol.Steps) or job.failpoint is not None:
+def _shape(engine: Engine, job: _InlineJob | protocol.StepsMessage) -> Hashable:
+    if isinstance(job, protocol.StepsMessage) or job.failpoint is not None:
         return None
     return runner.shape_of(engine, job.task)
 
 
-def _perform(engine: Engine, jobs: list[_Job]) -> list[Outcome]:
+def _perform(engine: Engine, jobs: list[_InlineJob]) -> list[Outcome]:
     if jobs[0].failpoint == "crash":
-        return [Lost("the worker crashed (injected by a failpoint)")]
+        return [WorkerLost("the worker crashed (injected by a failpoint)")]
     assignments = [job.assignment() for job in jobs]
     if len(jobs) == 1:
         replies = [runner.perform(engine, assignments[0])]
@@ -255,8 +257,8 @@ def _perform(engine: Engine, jobs: list[_Job]) -> list[Outcome]:
     return [_outcome(reply, job.staging) for reply, job in zip(replies, jobs, strict=True)]
 
 
-def _outcome(reply: protocol.Reply, staging: runner.Staging) -> Outcome:
-    if isinstance(reply, protocol.Done):
+def _outcome(reply: protocol.Reply, staging: runner.FileStaging) -> Outcome:
+    if isinstance(reply, protocol.RunDone):
         reply = protocol.done.decode(protocol.encode(reply))  # the same types as from a process
     return results.outcome(reply, staging.scratch, staging.prefix)
 

@@ -18,13 +18,13 @@ from sixfold import errors
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workers.ports import Worker, WorkerSpec, WorkerStartFailed
 from sixfold.core.workflows import node_frames
-from sixfold.core.workflows.context import Context
+from sixfold.core.workflows.context import RunContextNodes
 from sixfold.core.workflows.node_frames import BadFrame, Frame, Frames
 from sixfold.core.workflows.node_sessions import NodeSession, Work, Worked
-from sixfold.core.workflows.ports import Asked, Event
-from sixfold.core.workflows.validate import Node
+from sixfold.core.workflows.ports import ChildRequest, NodeEvent
+from sixfold.core.workflows.validate import GraphNode
 from sixfold.drivers.forkserver import ForkServerGone
-from sixfold.drivers.process import ProcessDriver, Starter
+from sixfold.drivers.process import ProcessDriver, WorkerStarter
 from sixfold.worker import protocol
 
 _LOG = logging.getLogger("sixfold.nodes")
@@ -126,9 +126,9 @@ class NodeWorkers:
             await worker.ready
         return worker
 
-    def _order(self, worker_id: str) -> protocol.Spawn:
+    def _order(self, worker_id: str) -> protocol.SpawnWorker:
         scratch = str(self._scratch.absolute())
-        return protocol.Spawn(
+        return protocol.SpawnWorker(
             worker_id, _FACTORY, self._memory_bytes, scratch, _NICENESS, resident=True, serves=True
         )
 
@@ -136,7 +136,7 @@ class NodeWorkers:
 class _NodeWorker(asyncio.Protocol):
     """One process, and the session that has it."""
 
-    def __init__(self, workers: NodeWorkers, starter: Starter, scratch: Path) -> None:
+    def __init__(self, workers: NodeWorkers, starter: WorkerStarter, scratch: Path) -> None:
         self.id = uuid.uuid4().hex
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.session: _ProcessSession | None = None
@@ -153,7 +153,7 @@ class _NodeWorker(asyncio.Protocol):
         """The process id while it lives."""
         return self._starter.pid_of(self.id)
 
-    async def begin(self, order: protocol.Spawn, link: int, output: int) -> None:
+    async def begin(self, order: protocol.SpawnWorker, link: int, output: int) -> None:
         """Have the process forked; raises `ForkServerGone`."""
         self._exited = await self._starter.spawn(order, link, output)
         self._exited.add_done_callback(lambda exited: self._lost(exited.result()))
@@ -223,7 +223,7 @@ class _ProcessSession:
         self._worker = worker
         self._scratch = scratch.absolute()
         self._numbers = itertools.count(1)
-        self._open: dict[int, tuple[asyncio.Future[Frame], Context | None]] = {}
+        self._open: dict[int, tuple[asyncio.Future[Frame], RunContextNodes | None]] = {}
         self._children: dict[asyncio.Task[None], int] = {}
         self._failed: dict[int, Exception] = {}
         worker.session = self
@@ -244,7 +244,7 @@ class _ProcessSession:
                 return await self._asked(Frame(told), context)
         return await self._asked(Frame(told), context)
 
-    async def load(self, node: Node, packed: bytes) -> Worked:
+    async def load(self, node: GraphNode, packed: bytes) -> Worked:
         """Hold the outputs of a node as the cache has them."""
         frame = Frame({"kind": "load", "node": node.id, "class_type": node.spec.class_type})
         frame.told["packed"] = await asyncio.to_thread(frame.put, packed, self._scratch)
@@ -262,7 +262,7 @@ class _ProcessSession:
         if not (ended and not self._open and self._workers.give_back(self._worker)):
             await self._worker.kill()
 
-    async def _asked(self, frame: Frame, context: Context | None) -> Worked:
+    async def _asked(self, frame: Frame, context: RunContextNodes | None) -> Worked:
         if not self._worker.alive:
             raise self._ended("had ended")
         number = frame.told["number"] = next(self._numbers)
@@ -290,7 +290,7 @@ class _ProcessSession:
                     answer.set_result(frame)
             case "event":
                 if context is not None and told["type"] in _EVENTS:
-                    context.tell(Event(told["type"], told["data"], frame.binary))
+                    context.tell(NodeEvent(told["type"], told["data"], frame.binary))
             case "child":
                 if context is not None:
                     task = asyncio.create_task(self._child(told, context))
@@ -299,11 +299,11 @@ class _ProcessSession:
             case kind:
                 raise ValueError(kind)
 
-    async def _child(self, told: Mapping[str, Any], context: Context) -> None:
+    async def _child(self, told: Mapping[str, Any], context: RunContextNodes) -> None:
         inputs = {name: node_frames.read_value(row) for name, row in told["inputs"].items()}
         given: Mapping[str, Any] | None = None
         try:
-            child = await context.child(Asked(told["model"], inputs))
+            child = await context.child(ChildRequest(told["model"], inputs))
             files = [node_frames.file_row(file) for file in child.files]
             given = {"files": files, "data": dict(child.data), "preview": child.preview}
         except (errors.SixfoldError, EngineError) as error:

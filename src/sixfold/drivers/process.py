@@ -17,21 +17,21 @@ import msgspec
 
 from sixfold import settings
 from sixfold.core.catalog.engines import Task
-from sixfold.core.sessions.engine import Answer, Ask
+from sixfold.core.sessions.engine import StepAnswer, StepRequest
 from sixfold.core.workers.ports import (
-    Completed,
-    Failed,
-    Lost,
     Outcome,
-    Reports,
-    Stopped,
+    RunCompleted,
+    RunFailed,
+    RunReports,
+    RunStopped,
+    WorkerLost,
     WorkerSpec,
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import process_memory, results
 from sixfold.drivers.forkserver import ForkServer, ForkServerGone, environment
-from sixfold.drivers.gpus import Cards
-from sixfold.drivers.session_steps import Steps
+from sixfold.drivers.gpus import GpuSlots
+from sixfold.drivers.session_steps import SessionStepper
 from sixfold.worker import protocol, runner
 
 PRELOAD = ("numpy.random", "PIL.Image", "cv2")  # never torch or ONNX: no fork survives the threads they start
@@ -41,7 +41,7 @@ _HANG_UP_SECONDS = 2.0  # from one sign of a worker's end to believing it withou
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ProcessTimeouts:
     """How long the driver waits, in seconds; a spec may grant more to start and to cancel."""
 
     start: float = 120.0
@@ -50,13 +50,13 @@ class Patience:
 
 
 @dataclass(slots=True)
-class _Current:
+class _CurrentRun:
     """A run in progress."""
 
     number: int
     task_id: str
     prefix: str
-    reports: Reports
+    reports: RunReports
     outcome: asyncio.Future[Outcome]
     canceled: bool = False
     abandoned: bool = False
@@ -65,12 +65,12 @@ class _Current:
     partial: bytes = field(default=b"")
 
 
-class Starter(Protocol):
+class WorkerStarter(Protocol):
     """What starts processes and hears how they end: a `ForkServer`, or what stands in its place."""
 
     alive: bool
 
-    async def spawn(self, order: protocol.Spawn, link: int, output: int) -> asyncio.Future[str]:
+    async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:
         """Start a worker; gives what will say how it ended; raises `ForkServerGone`."""
         ...
 
@@ -86,7 +86,7 @@ class Starter(Protocol):
 class ProcessWorker(asyncio.Protocol):
     """One forked worker: frames on its socket, its printed output on a pipe."""
 
-    def __init__(self, driver: ProcessDriver, spec: WorkerSpec, server: Starter, output: int) -> None:
+    def __init__(self, driver: ProcessDriver, spec: WorkerSpec, server: WorkerStarter, output: int) -> None:
         self.id = uuid.uuid4().hex
         self.engine_name = ""
         self.engine_version = ""
@@ -95,7 +95,7 @@ class ProcessWorker(asyncio.Protocol):
         self._scratch = spec.scratch.absolute()
         self._server = server
         self._output: int | None = output
-        self._frames = protocol.Frames()
+        self._frames = protocol.FramesMessage()
         self._transport: asyncio.Transport | None = None
         self._alive = True
         self._why = ""
@@ -108,8 +108,8 @@ class ProcessWorker(asyncio.Protocol):
         self.card = 0  # what was promised of a graphics card
         self._start_seconds = max(driver.patience.start, spec.start_seconds)
         self._cancel_seconds = max(driver.patience.cancel, spec.cancel_seconds)
-        self._current: dict[int, _Current] = {}
-        self._steps = Steps()
+        self._current: dict[int, _CurrentRun] = {}
+        self._steps = SessionStepper()
         self._runs = 0
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._loop.add_reader(output, self.drain)
@@ -130,21 +130,21 @@ class ProcessWorker(asyncio.Protocol):
         """The most memory that it has taken."""
         return process_memory.peak(self.pid)
 
-    async def run(self, task: Task, reports: Reports) -> Outcome:
+    async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or the worker did."""
         if not self._alive or self._transport is None:
-            return Lost(self._why or "the worker had ended")
+            return WorkerLost(self._why or "the worker had ended")
         if len(self._current) >= self._lanes:
             raise RuntimeError(f"this worker runs {self._lanes} task(s) at a time")
         self._runs += 1
         files = {name: str(path.absolute()) for name, path in task.files.items()}
         point = self._driver.failpoints.get(task.model)
-        order = protocol.Run(self._runs, task.id, task.model, dict(task.inputs), files, point)
+        order = protocol.RunMessage(self._runs, task.id, task.model, dict(task.inputs), files, point)
         try:
             data = protocol.frame(order)
         except (TypeError, ValueError, OverflowError) as error:
-            return Failed(f"The task cannot be sent to a worker: {error}", public=False)
-        current = _Current(
+            return RunFailed(f"The task cannot be sent to a worker: {error}", public=False)
+        current = _CurrentRun(
             self._runs, task.id, f"{self.id}-{self._runs}", reports, self._loop.create_future()
         )
         self._current[current.number] = current
@@ -156,11 +156,11 @@ class ProcessWorker(asyncio.Protocol):
             self.cancel(task.id)
             raise
 
-    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Take a step of each session; never raises for what the engine or the worker did."""
         transport = self._transport
         if not self._alive or transport is None:
-            return [Lost(self._why or "the worker had ended")] * len(asked)
+            return [WorkerLost(self._why or "the worker had ended")] * len(asked)
         self._runs += 1
         point = self._driver.failpoints.get(asked[0].model)
         return await self._steps.take(
@@ -173,7 +173,7 @@ class ProcessWorker(asyncio.Protocol):
         if current is None or current.canceled or self._transport is None:
             return
         current.canceled = True
-        self._transport.write(protocol.frame(protocol.Cancel(current.number)))
+        self._transport.write(protocol.frame(protocol.CancelMessage(current.number)))
         current.deadline = self._loop.call_later(
             self._cancel_seconds, self.end_now, "did not stop when canceled, and was killed"
         )
@@ -183,14 +183,14 @@ class ProcessWorker(asyncio.Protocol):
         await self.kill()
 
     async def kill(self) -> None:
-        """End the worker at once; a run in progress gives `Lost`. Idempotent."""
+        """End the worker at once; a run in progress gives `WorkerLost`. Idempotent."""
         self.end_now("was killed")
         await asyncio.shield(self._ended)
 
     async def stop(self) -> None:
         """Let the worker go politely; ends in `kill` after a short grace. Idempotent."""
         if self._alive and self._transport is not None:
-            self._transport.write(protocol.frame(protocol.Leave()))
+            self._transport.write(protocol.frame(protocol.LeaveMessage()))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._driver.patience.stop):
                     await asyncio.shield(self._ended)
@@ -254,7 +254,7 @@ class ProcessWorker(asyncio.Protocol):
             self._ready.exception()  # a start that was given up is no news
         self._steps.lose(self._why)
         for current in tuple(self._current.values()):
-            self._finish(current.number, Stopped() if current.canceled else Lost(self._why))
+            self._finish(current.number, RunStopped() if current.canceled else WorkerLost(self._why))
         self._driver.workers.discard(self)
         self._driver.cards.give_back(self.card)
         self._ended.set_result(None)
@@ -296,28 +296,28 @@ class ProcessWorker(asyncio.Protocol):
 
     def _hear(self, message: protocol.ToServer) -> None:
         match message:
-            case protocol.Ready(name, version):
+            case protocol.WorkerReady(name, version):
                 self.engine_name, self.engine_version = name, version
                 if not self._ready.done():
                     self._ready.set_result(None)
-            case protocol.Unready(reason):
+            case protocol.StartFailed(reason):
                 self._why = self._why or f"could not load its engine: {reason}"
-            case protocol.Progress(number, fraction):
+            case protocol.ProgressMessage(number, fraction):
                 current = self._current.get(number)
                 if current is not None and not current.abandoned:
                     current.reports.progress(fraction)
-            case protocol.Log(number, line):
+            case protocol.LogMessage(number, line):
                 self._log(line, self._current.get(number))
-            case protocol.Took():
+            case protocol.TimingMessage():
                 self._steps.hear(message)
-            case protocol.Done() | protocol.Fail() | protocol.Halted():
+            case protocol.RunDone() | protocol.RunFailedMessage() | protocol.RunHalted():
                 current = self._current.get(message.number)
                 if current is not None:
                     self._log_partial()
                     self._finish(message.number, results.outcome(message, self._scratch, current.prefix))
 
     @property
-    def _alone(self) -> _Current | None:
+    def _alone(self) -> _CurrentRun | None:
         """The run that owns what is printed: the only one, in a worker with one lane."""
         return next(iter(self._current.values()), None) if self._lanes == 1 else None
 
@@ -329,7 +329,7 @@ class ProcessWorker(asyncio.Protocol):
             current.deadline.cancel()
         if not current.outcome.done():
             current.outcome.set_result(outcome)
-        elif isinstance(outcome, Completed):  # nobody waits any more, so nobody would take the files
+        elif isinstance(outcome, RunCompleted):  # nobody waits any more, so nobody would take the files
             for file in outcome.files:
                 file.path.unlink(missing_ok=True)
 
@@ -365,7 +365,7 @@ class ProcessWorker(asyncio.Protocol):
             partial, current.partial = current.partial, b""
             self._log(partial.decode(errors="replace"), current)
 
-    def _log(self, line: str, current: _Current | None) -> None:
+    def _log(self, line: str, current: _CurrentRun | None) -> None:
         self._tail.append(line)
         if current is None or current.abandoned:
             return
@@ -390,12 +390,12 @@ class ProcessDriver:
         failpoints: Mapping[str, protocol.Failpoint] | None = None,
         preload: Sequence[str] = PRELOAD,
         niceness: int = 5,
-        patience: Patience | None = None,
-        cards: Cards | None = None,
+        patience: ProcessTimeouts | None = None,
+        cards: GpuSlots | None = None,
     ) -> None:
-        self.cards = cards or Cards()
+        self.cards = cards or GpuSlots()
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
-        self.patience = patience or Patience()
+        self.patience = patience or ProcessTimeouts()
         self.workers: set[ProcessWorker] = set()
         self._environ = environment(settings.worker_environment() if environ is None else environ)
         self._preload = tuple(preload)
@@ -433,7 +433,7 @@ class ProcessDriver:
         if server is not None:
             await server.close()
 
-    async def starter(self) -> Starter:
+    async def starter(self) -> WorkerStarter:
         """What starts this driver's workers."""
         async with self._booting:
             if self._closed:
@@ -445,7 +445,7 @@ class ProcessDriver:
                 self._server = await ForkServer.boot(self._environ, self._preload)
             return self._server
 
-    def made(self, spec: WorkerSpec, starter: Starter, output: int) -> ProcessWorker:
+    def made(self, spec: WorkerSpec, starter: WorkerStarter, output: int) -> ProcessWorker:
         """The worker of a process that is about to start."""
         return ProcessWorker(self, spec, starter, output)
 
@@ -475,9 +475,9 @@ class ProcessDriver:
             raise
         return worker
 
-    def _order(self, worker_id: str, spec: WorkerSpec, card: str) -> protocol.Spawn:
+    def _order(self, worker_id: str, spec: WorkerSpec, card: str) -> protocol.SpawnWorker:
         """What the zygote is told of a worker; `card` names the graphics card that it may see."""
-        return protocol.Spawn(
+        return protocol.SpawnWorker(
             worker_id,
             spec.factory,
             spec.memory_bytes,

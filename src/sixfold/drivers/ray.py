@@ -19,20 +19,20 @@ from typing import Any, Literal
 
 from sixfold.core.catalog.engines import Task
 from sixfold.core.media.ports import StagedFile
-from sixfold.core.sessions.engine import Answer, Ask
+from sixfold.core.sessions.engine import StepAnswer, StepRequest
 from sixfold.core.workers.ports import (
-    Completed,
-    Failed,
     Living,
-    Lost,
     Outcome,
-    Reports,
-    Stopped,
+    RunCompleted,
+    RunFailed,
+    RunReports,
+    RunStopped,
+    WorkerLost,
     WorkerSpec,
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers.inline import InlineDriver, InlineWorker
-from sixfold.drivers.temp_dirs import Room
+from sixfold.drivers.temp_dirs import OwnedTempDir
 from sixfold.worker import protocol
 
 ray: Any = importlib.import_module("ray")  # an extra, which the types of this program do without
@@ -44,7 +44,7 @@ STARTS = 3  # how often an actor is placed anew whose machine went away before i
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class RayEvent:
     """One thing heard of a run: how far it is, a line, or its ending with the bytes of its files."""
 
     kind: Literal["progress", "log", "ended"]
@@ -52,15 +52,15 @@ class Event:
     contents: tuple[bytes, ...] = ()
 
 
-class Vanished(StartFailed):
+class ActorLost(StartFailed):
     """The actor's process or its machine went away while the engine was loaded."""
 
 
-class Seat:
+class RaySlot:
     """The actor: a worker as a thread of its process, with a folder of that machine."""
 
     def __init__(self, failpoints: Mapping[str, protocol.Failpoint], cancel_seconds: float) -> None:
-        self._room = Room()
+        self._room = OwnedTempDir()
         self._driver = InlineDriver(failpoints=failpoints, cancel_seconds=cancel_seconds)
         self._worker: InlineWorker | None = None
         self._runs = 0
@@ -75,12 +75,12 @@ class Seat:
 
     async def run(
         self, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncIterator[RayEvent]:
         """Run a task and tell all of it; the last event is its ending."""
-        heard: asyncio.Queue[Event] = asyncio.Queue()
-        reports = Reports(
-            lambda fraction: heard.put_nowait(Event("progress", fraction)),
-            lambda line: heard.put_nowait(Event("log", line)),
+        heard: asyncio.Queue[RayEvent] = asyncio.Queue()
+        reports = RunReports(
+            lambda fraction: heard.put_nowait(RayEvent("progress", fraction)),
+            lambda line: heard.put_nowait(RayEvent("log", line)),
         )
         self._runs += 1
         folder = self._room.path / f"run-{self._runs}"
@@ -96,15 +96,15 @@ class Seat:
             work.cancel()
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
-    async def _ended(self, task: Task, reports: Reports, heard: asyncio.Queue[Event]) -> None:
+    async def _ended(self, task: Task, reports: RunReports, heard: asyncio.Queue[RayEvent]) -> None:
         assert self._worker is not None  # noqa: S101 - `begin` came first
         outcome = await self._worker.run(task, reports)
         contents: tuple[bytes, ...] = ()
-        if isinstance(outcome, Completed):
+        if isinstance(outcome, RunCompleted):
             contents = await asyncio.to_thread(_taken, outcome.files)
-        heard.put_nowait(Event("ended", outcome, contents))
+        heard.put_nowait(RayEvent("ended", outcome, contents))
 
-    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Take a step of each session."""
         assert self._worker is not None  # noqa: S101 - `begin` came first
         return await self._worker.steps(asked)
@@ -140,10 +140,10 @@ def _taken(files: tuple[StagedFile, ...]) -> tuple[bytes, ...]:
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
-    """A run on its way; `canceled` turns the end of its worker into `Stopped`."""
+class _RayRun:
+    """A run on its way; `canceled` turns the end of its worker into `RunStopped`."""
 
-    reports: Reports
+    reports: RunReports
     canceled: bool = False
     deadline: asyncio.TimerHandle | None = field(default=None)
 
@@ -156,7 +156,7 @@ class RayWorker:
         self._driver = driver
         self._spec = spec
         self._seat = seat
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _RayRun] = {}
         self._count = 0
         self._alive = True
         self._why = "had ended"
@@ -186,23 +186,23 @@ class RayWorker:
             raise StartFailed("the cluster had no room for it, or its engine did not load in time") from error
         except RayError as error:
             self.end_now("did not start")
-            raise Vanished(_first_line(error)) from error
+            raise ActorLost(_first_line(error)) from error
         if problem:
             self.end_now("could not load its engine")
             raise StartFailed(problem)
         self.begun = True
 
-    async def run(self, task: Task, reports: Reports) -> Outcome:
+    async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or the worker did."""
         if not self._alive:
-            return Lost(f"the worker {self._why}")
+            return WorkerLost(f"the worker {self._why}")
         if len(self._runs) >= self._spec.lanes:
             raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
         try:
             inputs = protocol.decode_plain(protocol.encode(dict(task.inputs)))
         except (TypeError, ValueError, OverflowError) as error:
-            return Failed(f"The task cannot be sent to a worker: {error}", public=False)
-        run = self._runs[task.id] = _Run(reports)
+            return RunFailed(f"The task cannot be sent to a worker: {error}", public=False)
+        run = self._runs[task.id] = _RayRun(reports)
         self._count += 1
         try:
             contents = await asyncio.to_thread(_contents, task.files)
@@ -216,12 +216,12 @@ class RayWorker:
             del self._runs[task.id]
 
     async def _heard(
-        self, run: _Run, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
+        self, run: _RayRun, task: tuple[str, str, dict[str, Any]], contents: dict[str, bytes]
     ) -> Outcome:
         number = self._count
         try:
             async for reference in self._seat.run.options(num_returns="streaming").remote(task, contents):
-                event: Event = await reference
+                event: RayEvent = await reference
                 match event.kind:
                     case "progress":
                         run.reports.progress(event.value)
@@ -232,17 +232,17 @@ class RayWorker:
         except RayError:  # the actor, its machine, or the way there is gone
             self.end_now("went away with its machine, or was killed")
             await self._driver.look()
-        return Stopped() if run.canceled else Lost(f"the worker {self._why}")
+        return RunStopped() if run.canceled else WorkerLost(f"the worker {self._why}")
 
-    async def _ending(self, event: Event, number: int) -> Outcome:
+    async def _ending(self, event: RayEvent, number: int) -> Outcome:
         outcome: Outcome = event.value
-        if isinstance(outcome, Lost):
+        if isinstance(outcome, WorkerLost):
             self.end_now("crashed")
-        if not isinstance(outcome, Completed):
+        if not isinstance(outcome, RunCompleted):
             return outcome
         prefix = f"{self.id}-{number}"
         files = await asyncio.to_thread(_staged, self._spec.scratch, prefix, outcome.files, event.contents)
-        return Completed(
+        return RunCompleted(
             files=files,
             data=outcome.data,
             quality=outcome.quality,
@@ -254,14 +254,14 @@ class RayWorker:
             others=outcome.others,
         )
 
-    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Take a step of each session; never raises for what the engine or the worker did."""
         if self._alive:
             try:
                 return await self._seat.steps.remote(tuple(asked))
             except RayError:
                 self.end_now("went away with its machine, or was killed")
-        return [Lost(f"the worker {self._why}")] * len(asked)
+        return [WorkerLost(f"the worker {self._why}")] * len(asked)
 
     async def look(self) -> None:
         """See whether the actor is still there; it may be slow to say so."""
@@ -292,7 +292,7 @@ class RayWorker:
         await self.kill()
 
     async def kill(self) -> None:
-        """End the actor at once; a run in progress gives `Lost`. Idempotent."""
+        """End the actor at once; a run in progress gives `WorkerLost`. Idempotent."""
         self.end_now("was killed")
 
     async def stop(self) -> None:
@@ -377,7 +377,7 @@ class RayDriver:
             self.workers.add(worker)
             try:
                 await worker.begin()
-            except Vanished:
+            except ActorLost:
                 if not left:
                     raise
             else:
@@ -421,7 +421,7 @@ class RayDriver:
                     raise StartFailed(f"no Ray cluster at {self._address}: {_first_line(error)}") from error
 
     def _seat(self, spec: WorkerSpec) -> Any:
-        made: Any = ray.remote(Seat)
+        made: Any = ray.remote(RaySlot)
         offered = ray.cluster_resources()
         placed = spec.hardware in self._hardware and not self._hardware.keys().isdisjoint(offered)
         drawn = placed and "GPU" in offered and self._hardware[spec.hardware] > 0

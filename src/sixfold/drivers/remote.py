@@ -17,19 +17,19 @@ import httpx
 from sixfold import errors, import_string
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.core.workers.ports import (
-    Detached,
+    DetachedRun,
     Driver,
     Living,
-    Lost,
     Outcome,
-    Reports,
+    RunReports,
     Worker,
+    WorkerLost,
     WorkerSpec,
 )
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
-from sixfold.core.workers.remote_engines import MachineLost, Outside, RemoteEngine
+from sixfold.core.workers.remote_engines import HostServices, RemoteEngine, RemoteLost
 from sixfold.drivers import results
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.worker import protocol, runner
 
 _LOG = logging.getLogger("sixfold.remote")
@@ -37,14 +37,14 @@ _DOWNLOAD_SECONDS = 300.0
 
 
 class ServerOutside:
-    """What remote engines get from the server (`Outside`): keys by name, clients by trust, its own services.
+    """What remote engines get from the server (`HostServices`): keys by name, clients by trust, its own services.
 
     The services are None where only engines are built that ask for none of them.
     """
 
     def __init__(
         self,
-        clients: Clients,
+        clients: HttpClients,
         key: Callable[[str], str],
         *,
         children: Any = None,
@@ -88,12 +88,12 @@ class ServerOutside:
 
 
 @dataclass(slots=True, eq=False)
-class _Run:
+class _RemoteRun:
     """One task under way; the sink of its reports."""
 
     number: int
     task: Task
-    reports: Reports
+    reports: RunReports
     loop: asyncio.AbstractEventLoop
     canceled: threading.Event = field(default_factory=threading.Event)
     work: asyncio.Task[Result] | None = None
@@ -107,7 +107,7 @@ class _Run:
         self.loop.call_soon_threadsafe(self.reports.log, line)
 
 
-class Holder(Protocol):
+class RemoteSlot(Protocol):
     """What a worker needs of its driver."""
 
     failpoints: dict[str, protocol.Failpoint]
@@ -117,13 +117,13 @@ class Holder(Protocol):
 class RemoteWorker:
     """One remote engine, running as many tasks at a time as its spec has lanes."""
 
-    def __init__(self, driver: Holder, spec: WorkerSpec, engine: RemoteEngine) -> None:
+    def __init__(self, driver: RemoteSlot, spec: WorkerSpec, engine: RemoteEngine) -> None:
         self.why = "had ended"
         self.id = uuid.uuid4().hex
         self._driver = driver
         self._spec = spec
         self._engine = engine
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _RemoteRun] = {}
         self._started = 0
         self._alive = True
 
@@ -132,25 +132,25 @@ class RemoteWorker:
         """False once the worker can run nothing more."""
         return self._alive
 
-    async def run(self, task: Task, reports: Reports) -> Outcome:
+    async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or its machine did."""
         if not self._alive:
-            return Lost(f"the worker {self.why}")
+            return WorkerLost(f"the worker {self.why}")
         if len(self._runs) >= self._spec.lanes:
             raise RuntimeError(f"this worker runs {self._spec.lanes} task(s) at a time")
         self._started += 1
-        run = self._runs[task.id] = _Run(self._started, task, reports, asyncio.get_running_loop())
+        run = self._runs[task.id] = _RemoteRun(self._started, task, reports, asyncio.get_running_loop())
         try:
             return await self._outcome(run)
         finally:
             del self._runs[task.id]
 
-    async def _outcome(self, run: _Run) -> Outcome:
+    async def _outcome(self, run: _RemoteRun) -> Outcome:
         failpoint = self._driver.failpoints.get(run.task.model)
         if failpoint == "crash":
-            return Lost("the worker crashed (injected by a failpoint)")
+            return WorkerLost("the worker crashed (injected by a failpoint)")
         prefix = f"{self.id}-{run.number}"
-        staging = runner.Staging(self._spec.scratch, prefix)
+        staging = runner.FileStaging(self._spec.scratch, prefix)
         context = runner.RunContext(run, run.canceled, self._spec.scratch / f"{prefix}.tmp")
         assignment = runner.Assignment(run.number, run.task, context, staging)
         began = time.perf_counter_ns()
@@ -158,15 +158,15 @@ class RemoteWorker:
         ending = await _ended(run)
         run_us = (time.perf_counter_ns() - began) // 1000
         if isinstance(ending, Canceled) and not self._alive:
-            return Lost(f"the worker {self.why}")
-        if isinstance(ending, MachineLost):
+            return WorkerLost(f"the worker {self.why}")
+        if isinstance(ending, RemoteLost):
             await self.end(str(ending))
-            return Lost(f"the worker {ending}")
+            return WorkerLost(f"the worker {ending}")
         reply = await asyncio.to_thread(_left, assignment, ending, str(self._engine.version), run_us)
         return results.outcome(reply, self._spec.scratch, prefix)
 
     async def _work(
-        self, run: _Run, context: runner.RunContext, failpoint: protocol.Failpoint | None
+        self, run: _RemoteRun, context: runner.RunContext, failpoint: protocol.Failpoint | None
     ) -> Result:
         if failpoint == "fail":
             raise EngineError("The model failed (injected by a failpoint).")
@@ -213,7 +213,7 @@ def _left(
     return reply
 
 
-async def _ended(run: _Run) -> Result | BaseException:
+async def _ended(run: _RemoteRun) -> Result | BaseException:
     """How the run's coroutine ended; a wait that is canceled takes the coroutine along."""
     assert run.work is not None  # noqa: S101 - set one line before the call
     try:
@@ -234,7 +234,7 @@ class RemoteDriver:
     name = "remote"
 
     def __init__(
-        self, outside: Outside, *, failpoints: Mapping[str, protocol.Failpoint] | None = None
+        self, outside: HostServices, *, failpoints: Mapping[str, protocol.Failpoint] | None = None
     ) -> None:
         self.failpoints: dict[str, protocol.Failpoint] = dict(failpoints or {})
         self.workers: set[RemoteWorker] = set()
@@ -253,7 +253,7 @@ class RemoteDriver:
             await worker.kill()
 
 
-def _build(spec: WorkerSpec, outside: Outside) -> RemoteEngine:
+def _build(spec: WorkerSpec, outside: HostServices) -> RemoteEngine:
     try:
         engine: RemoteEngine = import_string.named(spec.factory)(outside, **spec.options)
     except (ImportError, AttributeError, TypeError, ValueError, EngineError) as error:
@@ -261,7 +261,7 @@ def _build(spec: WorkerSpec, outside: Outside) -> RemoteEngine:
     return engine
 
 
-class Drivers:
+class DriverSet:
     """One driver made of several: for engines of this machine, for those that wait for another, and `others`.
 
     Those take the specs whose factory is their name, as `container` is.
@@ -280,7 +280,7 @@ class Drivers:
 
     async def sweep(self, living: Living) -> int:
         """Stop what servers left that are gone, where workers outlive them."""
-        return await self._local.sweep(living) if isinstance(self._local, Detached) else 0
+        return await self._local.sweep(living) if isinstance(self._local, DetachedRun) else 0
 
     async def close(self) -> None:
         """Kill every worker of all. Idempotent."""

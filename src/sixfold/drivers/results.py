@@ -16,9 +16,9 @@ class ForeignFile(ValueError):
 def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
     """The reply as the port says it; raises `ForeignFile` for a name outside `scratch/<prefix>-…`."""
     match reply:
-        case protocol.Done():
+        case protocol.RunDone():
             files = tuple(_staged(file, scratch, prefix) for file in reply.files)
-            return ports.Completed(
+            return ports.RunCompleted(
                 files=files,
                 data=reply.data,
                 quality=reply.quality,
@@ -29,13 +29,13 @@ def outcome(reply: protocol.Reply, scratch: Path, prefix: str) -> ports.Outcome:
                 lines=reply.lines,
                 others=reply.others,
             )
-        case protocol.Fail():
-            return ports.Failed(reply.message, reply.public, reply.detail, reply.unusable)
-        case protocol.Halted():
-            return ports.Stopped()
+        case protocol.RunFailedMessage():
+            return ports.RunFailed(reply.message, reply.public, reply.detail, reply.unusable)
+        case protocol.RunHalted():
+            return ports.RunStopped()
 
 
-def _staged(file: protocol.Staged, scratch: Path, prefix: str) -> media_ports.StagedFile:
+def _staged(file: protocol.StagedMessage, scratch: Path, prefix: str) -> media_ports.StagedFile:
     if not file.name.startswith(f"{prefix}-") or "/" in file.name:
         raise ForeignFile(f"a worker named {file.name!r} as its file")
     return media_ports.StagedFile(scratch / file.name, file.content_type, file.info)

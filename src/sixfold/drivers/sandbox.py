@@ -21,20 +21,20 @@ from typing import Any
 
 from sixfold import settings
 from sixfold.clients import bubblewrap
-from sixfold.clients.bubblewrap import Cell
+from sixfold.clients.bubblewrap import Sandbox
 from sixfold.core.catalog.engines import Task
 from sixfold.core.media.ports import StagedFile
-from sixfold.core.workers.ports import Completed, Failed, Outcome, Reports, WorkerSpec
+from sixfold.core.workers.ports import Outcome, RunCompleted, RunFailed, RunReports, WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
 from sixfold.drivers import forkserver
-from sixfold.drivers.process import Patience, ProcessDriver, ProcessWorker, Starter
+from sixfold.drivers.process import ProcessDriver, ProcessTimeouts, ProcessWorker, WorkerStarter
 from sixfold.worker import protocol, standalone
 
 KIND = "sandbox"  # of engines in the catalogue, and the factory that leads here
 _WORK, _GIVEN = "work", "given"
 
 
-class Cells:
+class SandboxPool:
     """Starts and ends processes in cells, in the place of a fork server."""
 
     alive = True
@@ -45,10 +45,10 @@ class Cells:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._watches: set[asyncio.Task[None]] = set()
 
-    async def spawn(self, order: protocol.Spawn, link: int, output: int) -> asyncio.Future[str]:
+    async def spawn(self, order: protocol.SpawnWorker, link: int, output: int) -> asyncio.Future[str]:
         """Start a worker; gives what will say how it ended."""
         work = Path(order.scratch)
-        cell = Cell(shown=(work.parent / _GIVEN, *self.shown.pop(order.scratch, ())), own=(work,))
+        cell = Sandbox(shown=(work.parent / _GIVEN, *self.shown.pop(order.scratch, ())), own=(work,))
         process = await asyncio.create_subprocess_exec(
             *bubblewrap.command(cell),
             *(sys.executable, "-m", "sixfold.worker.standalone", str(link), standalone.text(order)),
@@ -97,17 +97,17 @@ def _reason(status: int) -> str:
 class SandboxWorker(ProcessWorker):
     """A worker in a cell: its files go in as copies, and come out only as files."""
 
-    def __init__(self, driver: SandboxDriver, spec: WorkerSpec, starter: Starter, output: int) -> None:
+    def __init__(self, driver: SandboxDriver, spec: WorkerSpec, starter: WorkerStarter, output: int) -> None:
         super().__init__(driver, spec, starter, output)
         self._cell = spec.scratch.absolute().parent
 
-    async def run(self, task: Task, reports: Reports) -> Outcome:
+    async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or the worker did."""
         given = self._cell / _GIVEN / secrets.token_hex(8)
         try:
             files = await asyncio.to_thread(_copied, task.files, given)
             outcome = await super().run(dataclasses.replace(task, files=files), reports)
-            if isinstance(outcome, Completed):
+            if isinstance(outcome, RunCompleted):
                 return await asyncio.to_thread(self._moved, outcome)
             return outcome
         finally:
@@ -117,7 +117,7 @@ class SandboxWorker(ProcessWorker):
         """Remove its cell's folders."""
         shutil.rmtree(self._cell, ignore_errors=True)
 
-    def _moved(self, outcome: Completed) -> Outcome:
+    def _moved(self, outcome: RunCompleted) -> Outcome:
         """The outcome with its files where the program cannot reach them; a link or a folder is no file."""
         moved: list[StagedFile] = []
         try:
@@ -130,7 +130,7 @@ class SandboxWorker(ProcessWorker):
         except OSError:
             for file in moved:
                 _removed(file.path)
-            return Failed("The model left something that is no file.", public=True)
+            return RunFailed("The model left something that is no file.", public=True)
         return dataclasses.replace(outcome, files=tuple(moved))
 
 
@@ -164,10 +164,10 @@ class SandboxDriver(ProcessDriver):
         *,
         environ: Mapping[str, str] | None = None,
         failpoints: Mapping[str, protocol.Failpoint] | None = None,
-        patience: Patience | None = None,
+        patience: ProcessTimeouts | None = None,
     ) -> None:
         super().__init__(environ=environ, failpoints=failpoints, patience=patience)
-        self._cells = Cells(settings.worker_environment() if environ is None else environ)
+        self._cells = SandboxPool(settings.worker_environment() if environ is None else environ)
 
     async def start(self, spec: WorkerSpec) -> ProcessWorker:
         """A worker with its engine loaded; raises `WorkerStartFailed`, too, where nothing can be shut in."""
@@ -181,11 +181,11 @@ class SandboxDriver(ProcessDriver):
         self._cells.shown[str(inner.scratch)] = tuple(map(Path, spec.options.get("shown", ())))
         return await super().start(inner)
 
-    async def starter(self) -> Starter:
+    async def starter(self) -> WorkerStarter:
         """The cells."""
         return self._cells
 
-    def made(self, spec: WorkerSpec, starter: Starter, output: int) -> ProcessWorker:
+    def made(self, spec: WorkerSpec, starter: WorkerStarter, output: int) -> ProcessWorker:
         """The worker of a process that is about to start."""
         return SandboxWorker(self, spec, starter, output)
 

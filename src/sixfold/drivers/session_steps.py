@@ -5,29 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sixfold.core.sessions.engine import Answer, Ask, Frame, Shown
-from sixfold.core.workers.ports import Failed, Lost
+from sixfold.core.sessions.engine import Frame, StepAnswer, StepRequest, StepResult
+from sixfold.core.workers.ports import RunFailed, WorkerLost
 from sixfold.worker import protocol, session_steps
 
 _UNSENDABLE = (TypeError, ValueError, OverflowError)
 
 
-class Steps:
+class SessionStepper:
     """What one worker was asked for and has not answered."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tuple[int, asyncio.Future[Sequence[Answer]]]] = {}
+        self._open: dict[int, tuple[int, asyncio.Future[Sequence[StepAnswer]]]] = {}
 
     async def take(
         self,
         number: int,
-        asked: Sequence[Ask],
+        asked: Sequence[StepRequest],
         failpoint: protocol.Failpoint | None,
-        send: Callable[[protocol.Steps], None],
-    ) -> Sequence[Answer]:
+        send: Callable[[protocol.StepsMessage], None],
+    ) -> Sequence[StepAnswer]:
         """Send some steps together and wait for what came of them; one that cannot be sent fails alone."""
 
-        def put(some: Sequence[Ask]) -> None:
+        def put(some: Sequence[StepRequest]) -> None:
             send(session_steps.order(number, some, failpoint))
 
         try:
@@ -42,9 +42,9 @@ class Steps:
         return [unfit[place] if place in unfit else next(rest) for place in range(len(asked))]
 
     async def _answers(
-        self, number: int, asked: Sequence[Ask], put: Callable[[Sequence[Ask]], None]
-    ) -> Sequence[Answer]:
-        answers: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
+        self, number: int, asked: Sequence[StepRequest], put: Callable[[Sequence[StepRequest]], None]
+    ) -> Sequence[StepAnswer]:
+        answers: asyncio.Future[Sequence[StepAnswer]] = asyncio.get_running_loop().create_future()
         self._open[number] = len(asked), answers
         try:
             put(asked)
@@ -52,7 +52,7 @@ class Steps:
         finally:
             self._open.pop(number, None)
 
-    def hear(self, message: protocol.Took) -> None:
+    def hear(self, message: protocol.TimingMessage) -> None:
         """Pass answers on, unless nobody waits for them any more."""
         _, answers = self._open.get(message.number, (0, None))
         if answers is not None and not answers.done():
@@ -62,10 +62,10 @@ class Steps:
         """The worker is gone."""
         for count, answers in self._open.values():
             if not answers.done():
-                answers.set_result([Lost(why)] * count)
+                answers.set_result([WorkerLost(why)] * count)
 
 
-def _fault(ask: Ask) -> Failed | None:
+def _fault(ask: StepRequest) -> RunFailed | None:
     """Why this step cannot be sent, if it cannot."""
     try:
         protocol.frame(session_steps.order(0, [ask], None))
@@ -74,14 +74,14 @@ def _fault(ask: Ask) -> Failed | None:
     return None
 
 
-def _failed(error: Exception) -> Failed:
-    return Failed(f"The step cannot be sent to a worker: {error}", public=False)
+def _failed(error: Exception) -> RunFailed:
+    return RunFailed(f"The step cannot be sent to a worker: {error}", public=False)
 
 
-def _answer(message: protocol.Stepped | protocol.Fail) -> Answer:
-    if isinstance(message, protocol.Fail):
-        return Failed(message.message, message.public, message.detail, message.unusable)
+def _answer(message: protocol.StepResults | protocol.RunFailedMessage) -> StepAnswer:
+    if isinstance(message, protocol.RunFailedMessage):
+        return RunFailed(message.message, message.public, message.detail, message.unusable)
     frame = None
     if message.image:
         frame = Frame(message.image, message.format, message.width, message.height)
-    return Shown(message.state, tuple(message.poses), frame)
+    return StepResult(message.state, tuple(message.poses), frame)

@@ -22,18 +22,18 @@ import httpx
 
 from sixfold import settings
 from sixfold.clients import bubblewrap
-from sixfold.clients.bubblewrap import Cell
-from sixfold.clients.containers import Wanted
+from sixfold.clients.bubblewrap import Sandbox
+from sixfold.clients.containers import ContainerSpec
 from sixfold.clients.gradio.folders import PORT
-from sixfold.clients.gradio.server import Server, SpaceError
+from sixfold.clients.gradio.server import GradioServer, SpaceError
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.core.workers.ports import WorkerStartFailed as StartFailed
-from sixfold.core.workers.remote_engines import MachineLost
+from sixfold.core.workers.remote_engines import RemoteLost
 from sixfold.drivers import forkserver
-from sixfold.drivers.container import Box, ContainerDriver, settled
+from sixfold.drivers.container import ContainerDriver, ContainerLimits, settled
 from sixfold.drivers.remote import RemoteWorker
-from sixfold.drivers.temp_dirs import Room
+from sixfold.drivers.temp_dirs import OwnedTempDir
 from sixfold.engines.providers.gradio import GradioEngine
 from sixfold.worker import protocol
 
@@ -47,7 +47,7 @@ _FAILURES = (SpaceError, httpx.HTTPError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SpaceTarget:
     """Where a space runs: the image of a container, or the folder, file and packages of a sandbox."""
 
     image: str = ""
@@ -57,12 +57,12 @@ class Place:
     network: bool = False
 
     @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Place:
+    def of(cls, options: Mapping[str, Any]) -> SpaceTarget:
         """The place that an engine's options name."""
         return cls(**{name: options[name] for name in cls.__slots__ if name in options})
 
 
-class _Near:
+class _LocalSpace:
     """The way to one space of this machine: what it names elsewhere is not fetched."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
@@ -78,10 +78,10 @@ class _Near:
         raise EngineError("The space named a file that lies elsewhere.")
 
 
-class _Started:
+class _StartedSpace:
     """A space that answers."""
 
-    def __init__(self, box: Box, client: httpx.AsyncClient) -> None:
+    def __init__(self, box: ContainerLimits, client: httpx.AsyncClient) -> None:
         self.box = box
         self.client = client
 
@@ -94,20 +94,20 @@ class _Started:
 class _SpaceEngine:
     """The engine of one worker, which ends with its space."""
 
-    def __init__(self, started: _Started, options: Mapping[str, Any]) -> None:
+    def __init__(self, started: _StartedSpace, options: Mapping[str, Any]) -> None:
         self.name, self.version = "space", str(options.get("version", "1"))
         self._started = started
-        asked = {name: value for name, value in options.items() if name not in Place.__slots__}
+        asked = {name: value for name, value in options.items() if name not in SpaceTarget.__slots__}
         asked |= {"base": started.box.address, "trusted": True}
-        self._engine = GradioEngine(_Near(started.client), **asked)
+        self._engine = GradioEngine(_LocalSpace(started.client), **asked)
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Run it there; raises `MachineLost` where it is gone."""
+        """Run it there; raises `RemoteLost` where it is gone."""
         try:
             return await self._engine.run(task, context)
         except EngineError as error:
             if why := await self._gone():
-                raise MachineLost(f"went away: the space {why}") from error
+                raise RemoteLost(f"went away: the space {why}") from error
             raise
 
     async def _gone(self) -> str:
@@ -144,7 +144,7 @@ class SpaceDriver:
 
     async def start(self, spec: WorkerSpec) -> RemoteWorker:
         """A worker whose space answers; raises `WorkerStartFailed` with what it printed."""
-        started = await self._started(Place.of(spec.options), spec.memory_bytes, spec.start_seconds)
+        started = await self._started(SpaceTarget.of(spec.options), spec.memory_bytes, spec.start_seconds)
         worker = RemoteWorker(self, spec, _SpaceEngine(started, spec.options))
         self.workers.add(worker)
         watch = asyncio.create_task(_watch(started.box, worker))
@@ -152,11 +152,11 @@ class SpaceDriver:
         watch.add_done_callback(self._watches.discard)
         return worker
 
-    async def learn(self, place: Place) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+    async def learn(self, place: SpaceTarget) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
         """A space's `/config`, `/info` and prefix: it is started for this. Raises `WorkerStartFailed`."""
         started = await self._started(place, 0, 0)
         try:
-            server = Server(started.client, started.box.address)
+            server = GradioServer(started.client, started.box.address)
             config, info = await server.describe()
         except _FAILURES as failure:
             raise StartFailed(str(failure)) from failure
@@ -170,10 +170,10 @@ class SpaceDriver:
             await worker.kill()
         await settled(self._watches)
 
-    async def _started(self, place: Place, memory_bytes: int, seconds: float) -> _Started:
+    async def _started(self, place: SpaceTarget, memory_bytes: int, seconds: float) -> _StartedSpace:
         box, client = await self._boxed(place, memory_bytes)
         try:
-            await _ready(Server(client, box.address), box, max(seconds, self._start_seconds))
+            await _ready(GradioServer(client, box.address), box, max(seconds, self._start_seconds))
         except BaseException as error:
             said = await box.log()
             await client.aclose()
@@ -181,12 +181,14 @@ class SpaceDriver:
             if isinstance(error, StartFailed):
                 raise StartFailed("\n".join(part for part in (str(error), said) if part)) from error
             raise
-        return _Started(box, client)
+        return _StartedSpace(box, client)
 
-    async def _boxed(self, place: Place, memory_bytes: int) -> tuple[Box, httpx.AsyncClient]:
+    async def _boxed(
+        self, place: SpaceTarget, memory_bytes: int
+    ) -> tuple[ContainerLimits, httpx.AsyncClient]:
         if place.image:
             environment = {**_SERVING, "GRADIO_SERVER_NAME": "0.0.0.0"}  # noqa: S104 - inside its own network
-            wanted = Wanted(
+            wanted = ContainerSpec(
                 place.image, memory_bytes, network=place.network, port=PORT, environment=environment
             )
             return await self._containers.box(wanted), httpx.AsyncClient(trust_env=False)
@@ -196,7 +198,7 @@ class SpaceDriver:
         return box, httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(box.socket)))
 
 
-async def _ready(server: Server, box: Box, seconds: float) -> None:
+async def _ready(server: GradioServer, box: ContainerLimits, seconds: float) -> None:
     """Wait until the application answers or has ended; raises `StartFailed`."""
     ending = asyncio.ensure_future(box.ended())
     try:
@@ -214,7 +216,7 @@ async def _ready(server: Server, box: Box, seconds: float) -> None:
         await asyncio.gather(ending, return_exceptions=True)
 
 
-async def _watch(box: Box, worker: RemoteWorker) -> None:
+async def _watch(box: ContainerLimits, worker: RemoteWorker) -> None:
     """End the worker with its space."""
     await worker.end(f"went away: the space {await box.ended()}")
 
@@ -224,7 +226,7 @@ class SandboxBox:
 
     address = "http://space"
 
-    def __init__(self, process: asyncio.subprocess.Process, room: Room) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, room: OwnedTempDir) -> None:
         self.socket = room.path / "socket"
         self._process = process
         self._room = room
@@ -232,9 +234,9 @@ class SandboxBox:
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, place: Place, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
+    async def start(cls, place: SpaceTarget, memory_bytes: int, environ: Mapping[str, str]) -> SandboxBox:
         """Start it; it listens some time later."""
-        room = await asyncio.to_thread(Room)
+        room = await asyncio.to_thread(OwnedTempDir)
         try:
             with socket.socket(socket.AF_UNIX) as listening:
                 listening.bind(str(room.path / "socket"))
@@ -271,7 +273,7 @@ class SandboxBox:
 
 
 async def _shut_in(
-    place: Place, memory_bytes: int, environ: Mapping[str, str], listening: int, work: Path
+    place: SpaceTarget, memory_bytes: int, environ: Mapping[str, str], listening: int, work: Path
 ) -> asyncio.subprocess.Process:
     shown = [Path(place.folder), *([Path(place.packages)] if place.packages else [])]
     ours = forkserver.environment(environ)
@@ -287,7 +289,7 @@ async def _shut_in(
     ]
     words += [sys.executable, str(Path(place.folder) / place.app)]
     return await asyncio.create_subprocess_exec(
-        *bubblewrap.command(Cell(tuple(shown), (work,), at=Path(place.folder))),
+        *bubblewrap.command(Sandbox(tuple(shown), (work,), at=Path(place.folder))),
         *words,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -16,7 +16,7 @@ from pathlib import Path
 _UNLOCKED, _LOCKED = "sixfold-new-", "sixfold-room-"
 
 
-class Room:
+class OwnedTempDir:
     """A folder of one's own, for its maker alone to read."""
 
     def __init__(self) -> None:

@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.image.diffusers import options as diffusers
 from sixfold.engines.image.diffusers import sources
 
 RECORD = "sixfold.json"  # in each installed model's folder, written last by `engines add`
-Probe = Callable[[EngineSpec], Awaitable[Standing]]
+Probe = Callable[[EngineSpec], Awaitable[EngineStatus]]
 
 
-class Standings:
+class EngineAvailability:
     """What `choosing.Terms.standing` asks. `refresh` looks again at what may come and go.
 
     `key` gives the operator's key of a setting, or an empty string; `weights` is the folder of installed
@@ -38,7 +38,7 @@ class Standings:
         self._weights = weights
         self.probes = dict(probes)
         # By engine, or by kind of engine: who knows at any moment.
-        self.told: dict[str, Callable[[], Standing]] = {}
+        self.told: dict[str, Callable[[], EngineStatus]] = {}
         looked = self._look_at_all()
         self._known = {
             name: _UNASKED if spec.kind in probes else looked[name] for name, spec in engines.items()
@@ -50,7 +50,7 @@ class Standings:
             self._engines[engine.name] = engine
             self._known[engine.name] = self._look(engine, _importable)
 
-    def __call__(self, name: str) -> Standing:
+    def __call__(self, name: str) -> EngineStatus:
         """How an engine stood when it was last looked at."""
         spec = self._engines.get(name)
         told = None if spec is None else self.told.get(name) or self.told.get(spec.kind)
@@ -67,25 +67,27 @@ class Standings:
         answers = await asyncio.gather(*(self.probes[spec.kind](spec) for spec in asked))
         self._known = looked | {spec.name: answer for spec, answer in zip(asked, answers, strict=True)}
 
-    def _look_at_all(self) -> dict[str, Standing]:
+    def _look_at_all(self) -> dict[str, EngineStatus]:
         # Most engines need the same few packages, and finding one takes longer than all else that is checked.
         importable = functools.cache(_importable)
         return {name: self._look(spec, importable) for name, spec in self._engines.items()}
 
-    def _look(self, spec: EngineSpec, importable: Callable[[str], bool]) -> Standing:
+    def _look(self, spec: EngineSpec, importable: Callable[[str], bool]) -> EngineStatus:
         missing = [package for package in spec.packages if not importable(package)]
         if missing:
-            return Standing(False, f"the package {missing[0]} is not installed")
+            return EngineStatus(False, f"the package {missing[0]} is not installed")
         own = spec.options.get("base_url")  # a server of the operator's own may want no key
         if own and spec.setting:
-            return Standing(True, f"configured: {own}")
+            return EngineStatus(True, f"configured: {own}")
         if spec.setting and not self._key(spec.setting):
-            return Standing(False, f"{spec.setting.upper()} is not set")
+            return EngineStatus(False, f"{spec.setting.upper()} is not set")
         if spec.family:
             return self._installed(spec)
-        return Standing(True, f"{spec.setting.upper()} is set" if spec.setting else "comes with the program")
+        return EngineStatus(
+            True, f"{spec.setting.upper()} is set" if spec.setting else "comes with the program"
+        )
 
-    def _installed(self, spec: EngineSpec) -> Standing:
+    def _installed(self, spec: EngineSpec) -> EngineStatus:
         named = [
             name for name in (spec.options.get("source"), *spec.options.get("models", {}).values()) if name
         ]
@@ -93,13 +95,13 @@ class Standings:
             try:
                 _LOOKS.get(spec.family, _trusted)(spec.options)
             except EngineError as error:
-                return Standing(False, str(error))
-            return Standing(True, f"configured: {', '.join(map(str, named))}")
+                return EngineStatus(False, str(error))
+            return EngineStatus(True, f"configured: {', '.join(map(str, named))}")
         folder = self._weights / spec.family
         found = sorted(path.parent.name for path in folder.glob(f"[!.]*/{RECORD}"))
         if not found:
-            return Standing(False, f"no weights are installed in {folder}")
-        return Standing(True, f"installed: {', '.join(found)}")
+            return EngineStatus(False, f"no weights are installed in {folder}")
+        return EngineStatus(True, f"installed: {', '.join(found)}")
 
 
 def _pictures(options: Mapping[str, Any]) -> None:
@@ -115,8 +117,8 @@ def _trusted(_options: Mapping[str, Any]) -> None:
 
 _WHERE = ("source", "models", "weights", "hub_cache")
 _LOOKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"image": _pictures}
-_UNKNOWN = Standing(False, "no such engine")
-_UNASKED = Standing(False, "its server was not asked yet")
+_UNKNOWN = EngineStatus(False, "no such engine")
+_UNASKED = EngineStatus(False, "its server was not asked yet")
 
 
 def _importable(package: str) -> bool:

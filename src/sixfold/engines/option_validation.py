@@ -13,18 +13,18 @@ from sixfold.engines.image.diffusers import options as diffusers
 _PARSERS = {"sixfold.engines.image.diffusers.engine:DiffusersEngine": diffusers.parse}
 
 
-class WrongWish(ValueError):
+class InvalidOption(ValueError):
     """An engine has no such option; the text names both."""
 
 
 def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
-    """Raise `WrongWish` where the engine could not be built with `options`."""
+    """Raise `InvalidOption` where the engine could not be built with `options`."""
     parse = _PARSERS.get(factory)
     if parse is not None:
         try:
             parse(options)
         except ValueError as error:
-            raise WrongWish(f"[engines.{name}]: {error}") from error
+            raise InvalidOption(f"[engines.{name}]: {error}") from error
         return
     build = import_string.named(factory)
     parameters = inspect.signature(build).parameters
@@ -33,15 +33,15 @@ def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
     for option in options:
         if option not in known and not open_ended:
             some = f"its options are {', '.join(known)}" if known else "it has none"
-            raise WrongWish(f"[engines.{name}] has no option {option!r}; {some}")
+            raise InvalidOption(f"[engines.{name}] has no option {option!r}; {some}")
     if "outside" in parameters:
         try:
-            build(_Nowhere(), **options)
+            build(_NoOption(), **options)
         except (TypeError, ValueError, KeyError, EngineError) as error:
-            raise WrongWish(f"[engines.{name}] cannot be followed: {error}") from error
+            raise InvalidOption(f"[engines.{name}] cannot be followed: {error}") from error
 
 
-class _Nowhere:
+class _NoOption:
     """What a remote engine is built with to see whether its options can be understood."""
 
     client = None

@@ -22,8 +22,8 @@ from sixfold.clients.hosts import LOOPBACK
 from sixfold.clients.local_servers import LocalServer
 from sixfold.core.catalog.availability import Resource
 from sixfold.core.gateway.capabilities import EMBEDDINGS
-from sixfold.engines.providers.comfyui.availability import ComfyStandings
-from sixfold.engines.providers.comfyui.capabilities import Found
+from sixfold.engines.providers.comfyui.availability import ComfyAvailability
+from sixfold.engines.providers.comfyui.capabilities import FoundModels
 from sixfold.settings import Settings
 from sixfold.store import secrets
 
@@ -53,7 +53,7 @@ class InstalledResources:
         self,
         settings: Settings,
         kinds: Iterable[str],
-        comfyui: ComfyStandings | None,
+        comfyui: ComfyAvailability | None,
         chat: Callable[[], Sequence[ServerStatus]],
         looks: Sequence[Look],
     ) -> None:
@@ -135,7 +135,7 @@ def _embedded() -> Iterator[Resource]:
         yield Resource("embedded", "embedded", None, unlocks, how, used=True)
 
 
-def _tasks(found: Found) -> str:
+def _tasks(found: FoundModels) -> str:
     """Say which tasks a ComfyUI does with which model, or which file it lacks."""
     done = [
         f"{' and '.join(task for task, by in found.serves.items() if by == model)} by {model}"

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.catalog.engine_batches import Job
+from sixfold.core.catalog.engine_batches import BatchJob
 from sixfold.core.catalog.engines import (
     Artifact,
     Canceled,
@@ -24,7 +24,7 @@ from sixfold.core.catalog.engines import (
     Task,
     UnusableInput,
 )
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.workers.remote_engines import HostServices
 
 
 class EchoEngine:
@@ -207,7 +207,7 @@ class ChorusEngine:
         written.write_text(f"alone: {task.id}")
         return Result((Artifact("text/plain", path=written),), {"together": 1, "key": self._key})
 
-    def run_many(self, jobs: Sequence[Job]) -> Sequence[Result | Exception | Canceled]:
+    def run_many(self, jobs: Sequence[BatchJob]) -> Sequence[Result | Exception | Canceled]:
         """One verse after the other, each heard by every singer who has not left."""
         endings: list[Result | Exception | Canceled] = []
         for job in jobs:
@@ -215,7 +215,7 @@ class ChorusEngine:
             endings.append(self._ending(job, len(jobs)))
         return endings
 
-    def _ending(self, job: Job, together: int) -> Result | Exception | Canceled:
+    def _ending(self, job: BatchJob, together: int) -> Result | Exception | Canceled:
         try:
             job.context.progress(0.5)
         except Canceled as canceled:
@@ -232,7 +232,7 @@ class FarEngine:
     name = "far"
     version = "1"
 
-    def __init__(self, outside: Outside, key: str = "fal_key") -> None:
+    def __init__(self, outside: HostServices, key: str = "fal_key") -> None:
         self._outside = outside
         self._key = key
         self.canceled: list[str] = []

@@ -18,28 +18,28 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.media import media as media_files
-from sixfold.core.media.media import Source
+from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions import lineage, outputs
-from sixfold.core.predictions.child_runs import Child, Children
-from sixfold.core.predictions.events import Progressed
+from sixfold.core.predictions.child_runs import ChildRun, ChildRunPort
+from sixfold.core.predictions.events import ProgressEvent
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance.formats.edits import Unembeddable
 from sixfold.core.provenance.manifest import Manifest
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.workers.remote_engines import HostServices
 from sixfold.core.workflows import execute, workflows
 from sixfold.core.workflows import ports as graphs
 from sixfold.core.workflows.admission import GraphMemory
-from sixfold.core.workflows.execute import Ended, Limits, Place
+from sixfold.core.workflows.execute import GraphEnded, GraphRunLimits, RunLocation
 from sixfold.core.workflows.fileorder import FileOrder
 from sixfold.core.workflows.image_metadata import GraphEmbedder
 from sixfold.core.workflows.node_sessions import LocalSession, NodeSession
-from sixfold.core.workflows.ports import Event, File, Made
-from sixfold.core.workflows.remote_execution import Elsewhere, NodeLost
-from sixfold.core.workflows.run_events import Ears, Telling, public
-from sixfold.core.workflows.service import Workshop
-from sixfold.core.workflows.storage import GIVEN, Name, Run
-from sixfold.core.workflows.validate import Verdict
+from sixfold.core.workflows.ports import NodeArtifact, NodeEvent, NodeFile
+from sixfold.core.workflows.remote_execution import NodeLost, RemoteGraphRunner
+from sixfold.core.workflows.run_events import EventSinks, RunEventPublisher, public
+from sixfold.core.workflows.service import GraphService
+from sixfold.core.workflows.storage import GIVEN, Run, StoredName
+from sixfold.core.workflows.validate import ValidationResult
 
 _REMEMBERED_BYTES = 2**20
 _MADE_HERE = 2  # threads for pixels and sound, where no process runs them
@@ -54,26 +54,26 @@ class GraphEngine:
 
     def __init__(
         self,
-        outside: Outside,
+        outside: HostServices,
         *,
-        limit_seconds: float = Limits.seconds,
-        memory_bytes: int = Limits.memory_bytes,
+        limit_seconds: float = GraphRunLimits.seconds,
+        memory_bytes: int = GraphRunLimits.memory_bytes,
     ) -> None:
-        self._limits = Limits(seconds=limit_seconds)
+        self._limits = GraphRunLimits(seconds=limit_seconds)
         self._memory = GraphMemory(memory_bytes)
         self._children = outside.children
-        self._workshop: Workshop = outside.workshop
+        self._workshop: GraphService = outside.workshop
         self._open_session: OpenNodes | None = outside.nodes
         self._threads = ThreadPoolExecutor(_MADE_HERE, "nodes")
 
     async def run(self, task: Task, context: Context) -> Result:
         """Run the task's graph to its end."""
         parent = await self._children.parent(task.id)
-        run = _Run(task, context, parent, self._workshop, self._children)
+        run = _WorkflowRun(task, context, parent, self._workshop, self._children)
         try:
             with self._workshop.as_quoted(task.id):
                 return await run.go(self._session, self._memory, self._limits)
-        except execute.NodeFailed as error:
+        except execute.NodeError as error:
             if isinstance(error.reason, UnusableInput | errors.BadRequest):
                 raise UnusableInput(error.message) from error
             raise EngineError(error.message) from error
@@ -91,11 +91,11 @@ class GraphEngine:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class _Run:
+class _WorkflowRun:
     """One graph's run: the ports that `execute` asks for, and what its end is as a result."""
 
     def __init__(
-        self, task: Task, context: Context, parent: Prediction, workshop: Workshop, children: Children
+        self, task: Task, context: Context, parent: Prediction, workshop: GraphService, children: ChildRunPort
     ) -> None:
         self._task = task
         self._context = context
@@ -113,9 +113,11 @@ class _Run:
         self._naming = asyncio.Lock()
         self._signed: dict[str, Manifest] = {}
         self._data: dict[str, bytes] = {}  # of small files that were just made
-        self._telling = Telling(parent, self._graph, context, Ears(workshop.hub, workshop.bus))
+        self._telling = RunEventPublisher(
+            parent, self._graph, context, EventSinks(workshop.hub, workshop.bus)
+        )
 
-    async def go(self, nodes: OpenNodes, memory: GraphMemory, limits: Limits) -> Result:
+    async def go(self, nodes: OpenNodes, memory: GraphMemory, limits: GraphRunLimits) -> Result:
         workshop = self._workshop
         await workshop.look(self._graph)
         verdict = await workshop.verdict(self._graph, targets=self._task.inputs.get("targets"))
@@ -129,7 +131,7 @@ class _Run:
         )
         if verdict.elsewhere and workshop.elsewhere is not None:
             return await self._elsewhere(workshop.elsewhere, verdict)
-        place = Place(
+        place = RunLocation(
             children=self,
             files=self,
             shelf=self,
@@ -142,7 +144,7 @@ class _Run:
         ended = await execute.execute(verdict, place, self._heard, limits)
         return await self._result(ended)
 
-    def _heard(self, event: Event) -> None:
+    def _heard(self, event: NodeEvent) -> None:
         if event.type == "finished":
             self._order.finish(str(event.data["node"]))
         self._telling.heard(event)
@@ -151,26 +153,26 @@ class _Run:
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
-    ) -> graphs.Child:
+    ) -> graphs.NodeChild:
         """Order a child, and take what it gave."""
-        most = self._afford(graphs.Asked(model, inputs))
-        files = {name: value for name, value in inputs.items() if isinstance(value, File)}
+        most = self._afford(graphs.ChildRequest(model, inputs))
+        files = {name: value for name, value in inputs.items() if isinstance(value, NodeFile)}
         plain = {name: value for name, value in inputs.items() if name not in files}
         sources = {name: await self._stored(file) for name, file in files.items()}
         async with self._followed(ids.derived(self._parent.id, node_key), progress):
-            ended = await self._children.run(self._parent, Child(node_key, model, plain, sources, most))
-        if ended.state is not State.SUCCEEDED or ended.output is None:
+            ended = await self._children.run(self._parent, ChildRun(node_key, model, plain, sources, most))
+        if ended.state is not PredictionState.SUCCEEDED or ended.output is None:
             raise errors.EngineFailed(ended.error or f"{model} was {ended.state}")
         blobs = self._workshop.media.blobs
-        given: list[File] = []
+        given: list[NodeFile] = []
         output = outputs.first(ended.output)
         for file in output.files:
             path = await blobs.local_path(file.blob)
             digest = media_files.content_digest(file.blob) or file.blob
-            given.append(File(digest, file.content_type, path, str(file.info.get("name", "")), file.info))
-        return graphs.Child(tuple(given), output.data, ended.quality == "preview")
+            given.append(NodeFile(digest, file.content_type, path, str(file.info.get("name", "")), file.info))
+        return graphs.NodeChild(tuple(given), output.data, ended.quality == "preview")
 
-    def _afford(self, asked: graphs.Asked) -> int | None:
+    def _afford(self, asked: graphs.ChildRequest) -> int | None:
         """What an order may cost, in micro-dollars; None where nothing is charged.
 
         Raises `EngineFailed` for one that is not within what was held for the graph.
@@ -191,7 +193,7 @@ class _Run:
             with self._workshop.bus.listen(child_id) as events:
                 while True:
                     event = await events.get()
-                    if isinstance(event, Progressed):
+                    if isinstance(event, ProgressEvent):
                         progress(event.fraction)
 
         following = asyncio.create_task(follow())
@@ -200,20 +202,20 @@ class _Run:
         finally:
             following.cancel()
 
-    async def _stored(self, file: File) -> Source:
+    async def _stored(self, file: NodeFile) -> MediaSource:
         data = await asyncio.to_thread(file.path.read_bytes)
         return await self._workshop.media.hold(data, file.content_type)
 
-    async def find(self, name: str, kind: str) -> File:
+    async def find(self, name: str, kind: str) -> NodeFile:
         """The file of an input: one that came with the order, or by its name."""
         if name.startswith(GIVEN):
             path = self._task.files[name.removeprefix(GIVEN)]
             digest = await asyncio.to_thread(lambda: blake3.blake3(path.read_bytes()).hexdigest())
-            return File(digest, _TYPES.get(kind, "application/octet-stream"), path, name)
+            return NodeFile(digest, _TYPES.get(kind, "application/octet-stream"), path, name)
         source = await self._workshop.names.source(self._tenant, name, kind)
         return await self._workshop.names.file(source, name)
 
-    async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
+    async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
         """Keep a file under a name of its own: signed, and a PNG or WebP with the graph that made it."""
         manifest = self._manifest(self._order.next(node_id, temporary=made.temporary), preview=preview)
         data = await asyncio.to_thread(self._written, made, manifest)
@@ -232,7 +234,7 @@ class _Run:
         quality = "preview" if preview else "full"
         return lineage.manifest(self._parent, index, GraphEngine.version, quality)
 
-    def _written(self, made: Made, manifest: Manifest) -> bytes:
+    def _written(self, made: NodeArtifact, manifest: Manifest) -> bytes:
         data = made.data or _taken(made)
         if made.content_type in ("image/png", "image/webp"):
             with contextlib.suppress(Unembeddable):
@@ -241,7 +243,7 @@ class _Run:
 
     # -- what came of it -----------------------------------------------------------------------------
 
-    async def _result(self, ended: Ended) -> Result:
+    async def _result(self, ended: GraphEnded) -> Result:
         """Its files with the data beside; previews are files only where there are no others."""
         shown = [(node_id, row) for node_id, ui in ended.outputs.items() for row in _files(ui)]
         rows = [each for each in shown if each[1]["type"] != "temp"] or shown
@@ -268,7 +270,7 @@ class _Run:
         data = await self._bytes(row)
         signed = await asyncio.to_thread(workshop.names.signed, data, content_type, manifest)
         source = await workshop.media.hold(signed, content_type)
-        name = Name(row["filename"], row["subfolder"], row["type"])
+        name = StoredName(row["filename"], row["subfolder"], row["type"])
         await workshop.names.put(self._run, name, source)
         return {**row, "blob": source.blob}
 
@@ -283,7 +285,7 @@ class _Run:
 
     # -- on a ComfyUI --------------------------------------------------------------------------------
 
-    async def _elsewhere(self, elsewhere: Elsewhere, verdict: Verdict) -> Result:
+    async def _elsewhere(self, elsewhere: RemoteGraphRunner, verdict: ValidationResult) -> Result:
         """The whole graph as it is, on a ComfyUI that has its classes; paid like the same work here."""
         files = {place: await self.find(*told) for place, told in self._named(verdict).items()}
         heard, scratch = self._telling.heard, self._context.scratch
@@ -294,12 +296,12 @@ class _Run:
             fetched = await elsewhere.run(graph, files, scratch, heard)
         except NodeLost as lost:
             told = {"node_id": lost.node_id, "node_type": lost.class_type, "exception_message": str(lost)}
-            heard(Event("execution_error", {**_FAILED, **told}))
+            heard(NodeEvent("execution_error", {**_FAILED, **told}))
             raise
         outputs = {node_id: await self._brought(node_id, shown) for node_id, shown in fetched.shown.items()}
         for node_id, ui in outputs.items():
-            heard(Event("executed", {"node": node_id, "display_node": node_id, "output": ui}))
-        result = await self._result(Ended(outputs, tuple(verdict.nodes), fetched.cached))
+            heard(NodeEvent("executed", {"node": node_id, "display_node": node_id, "output": ui}))
+        result = await self._result(GraphEnded(outputs, tuple(verdict.nodes), fetched.cached))
         cost = self._workshop.estimate(verdict, without=fetched.cached)
         return dataclasses.replace(result, billed=cost.list_micros, lines=cost.list_lines)
 
@@ -307,14 +309,14 @@ class _Run:
         """What an output node showed there, its files kept here."""
 
         async def here(row: Any) -> Any:
-            return await self.keep(node_id, row, preview=False) if isinstance(row, Made) else row
+            return await self.keep(node_id, row, preview=False) if isinstance(row, NodeArtifact) else row
 
         return {
             kind: [await here(row) for row in rows] if isinstance(rows, list) else rows
             for kind, rows in shown.items()
         }
 
-    def _named(self, verdict: Verdict) -> dict[tuple[str, str], tuple[str, str]]:
+    def _named(self, verdict: ValidationResult) -> dict[tuple[str, str], tuple[str, str]]:
         """The files that inputs name, with their kinds: what came with the order, and what a class loads."""
         uploads = {node_id: node.spec.uploads for node_id, node in verdict.nodes.items()}
         return {
@@ -334,7 +336,7 @@ def _files(ui: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from (row for row in rows if isinstance(row, Mapping) and "blob" in row)
 
 
-def _taken(made: Made) -> bytes:
+def _taken(made: NodeArtifact) -> bytes:
     if made.path is None:
         return b""
     data = made.path.read_bytes()

@@ -7,44 +7,44 @@ from pathlib import Path
 from sixfold.core.accounts import rights
 from sixfold.core.memory import operations
 from sixfold.mcp import memory_tools, transport
-from sixfold.mcp.model_tools import Making
-from sixfold.mcp.server import Feature, Server
-from sixfold.mcp.tools import Tool, Toolbox
-from sixfold.mcp.transport import Endpoint
-from sixfold.web.routing import Face, Route
-from sixfold.web.services import Services
+from sixfold.mcp.model_tools import ModelTools
+from sixfold.mcp.server import McpServer, ServerFeature
+from sixfold.mcp.tools import McpTool, Toolbox
+from sixfold.mcp.transport import McpEndpoint
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
 
 PATH = "/mcp"
 INSTRUCTIONS = (Path(__file__).parent / "instructions.md").read_text("utf-8")
 
 
-def build(services: Services) -> Server:
+def build(services: WebServices) -> McpServer:
     """The server of the product: the memory where it is served, and the models where any of them is."""
     areas = set(services.settings.areas)
-    tools: list[Tool] = []
-    features: list[Feature] = []
+    tools: list[McpTool] = []
+    features: list[ServerFeature] = []
     if "memory" in areas:
         known = list(operations.operations(services.memory).values())
         tools += memory_tools.tools(known)
-        features += [memory_tools.Pages(known).feature(), memory_tools.prompts()]
+        features += [memory_tools.MemoryPages(known).feature(), memory_tools.prompts()]
     if areas - {"memory"}:
-        tools += Making(services).tools()
-    return Server([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())
+        tools += ModelTools(services).tools()
+    return McpServer([Toolbox(tools).feature(), *features], INSTRUCTIONS.format(name="Sixfold").strip())
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """The route of the tools."""
     return serve(services, build(services))
 
 
-def serve(services: Services, server: Server, ping_seconds: float = transport.PING_SECONDS) -> Face:
+def serve(services: WebServices, server: McpServer, ping_seconds: float = transport.PING_SECONDS) -> ApiGroup:
     """A server of tools at its address; a stream that is silent for `ping_seconds` gets a sign of life."""
-    endpoint = Endpoint(services, server, ping_seconds)
+    endpoint = McpEndpoint(services, server, ping_seconds)
     handlers = {"POST": endpoint.post, "GET": endpoint.get, "DELETE": endpoint.get}
-    route = Route(
+    route = RouteEntry(
         PATH,
         handlers,
         services.settings.inline_body_bytes,
         access={"POST": rights.ANY, "GET": rights.PUBLIC, "DELETE": rights.PUBLIC},
     )
-    return Face("mcp", transport.dialect(services.settings.base_url), (route,), prefixes=(PATH + "/",))
+    return ApiGroup("mcp", transport.dialect(services.settings.base_url), (route,), prefixes=(PATH + "/",))

@@ -38,7 +38,7 @@ class RpcError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RpcMessage:
     """One message of a client. `method` is empty for the answer to something that we asked.
 
     `has_id` is false for a notification, which is not answered.
@@ -51,7 +51,7 @@ class Message:
     result: Any = None
 
 
-def read(document: object) -> Message:
+def read(document: object) -> RpcMessage:
     """The message that a JSON value is; raises `RpcError`."""
     said = fields(document)
     if not said:
@@ -63,10 +63,10 @@ def read(document: object) -> Message:
         raise RpcError(INVALID_REQUEST, "id must be a text or a whole number")
     method = said.get("method")
     if method is None and ("result" in said or "error" in said):
-        return Message("", {}, message_id, has_id=True, result=said.get("result"))
+        return RpcMessage("", {}, message_id, has_id=True, result=said.get("result"))
     if not isinstance(method, str) or not method:
         raise RpcError(INVALID_REQUEST, "method must be a text")
-    return Message(method, member(said, "params"), message_id, has_id="id" in said)
+    return RpcMessage(method, member(said, "params"), message_id, has_id="id" in said)
 
 
 def member(said: Plain, name: str) -> Plain:

@@ -11,8 +11,8 @@ from sixfold.core.memory.models import Caller
 from sixfold.core.memory.operation_schema import Operation
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.jsonrpc import Plain, RpcError
-from sixfold.mcp.server import Call, Feature
-from sixfold.mcp.tools import Outcome, Tool
+from sixfold.mcp.server import ServerFeature, ToolInvocation
+from sixfold.mcp.tools import McpTool, ToolOutcome
 
 SCHEME = "memory://"
 _MARKDOWN = "text/markdown"
@@ -39,18 +39,18 @@ _ONLY_WRITES = frozenset({"write", "edit", "delete", "restore"})  # the others t
 _REPEATABLE = frozenset({"tag", "link", "delete"})
 
 
-def tools(operations: Sequence[Operation]) -> list[Tool]:
+def tools(operations: Sequence[Operation]) -> list[McpTool]:
     """Every operation as a tool."""
     return [_tool(operation) for operation in operations]
 
 
-def _tool(operation: Operation) -> Tool:
-    async def run(call: Call, given: Plain) -> Outcome:
+def _tool(operation: Operation) -> McpTool:
+    async def run(call: ToolInvocation, given: Plain) -> ToolOutcome:
         values = await operation(Caller.of(call.principal), given)
-        return _READABLE.get(operation.name, Outcome)(values)
+        return _READABLE.get(operation.name, ToolOutcome)(values)
 
     name = operation.name
-    return Tool(
+    return McpTool(
         name=name,
         title=_TITLES.get(name, name.capitalize()),
         description=operation.description,
@@ -67,27 +67,27 @@ def _tool(operation: Operation) -> Tool:
     )
 
 
-def _page_as_it_stands(values: Plain) -> Outcome:
+def _page_as_it_stands(values: Plain) -> ToolOutcome:
     """A page whose text stands as it is, not as a string in JSON: shorter, and easier to read."""
     body = {"type": "text", "text": values["body"]}
-    return Outcome(values, (body,), {name: value for name, value in values.items() if name != "body"})
+    return ToolOutcome(values, (body,), {name: value for name, value in values.items() if name != "body"})
 
 
-_READABLE: Mapping[str, Callable[[Plain], Outcome]] = {"read": _page_as_it_stands}
+_READABLE: Mapping[str, Callable[[Plain], ToolOutcome]] = {"read": _page_as_it_stands}
 
 
 # -- resources -------------------------------------------------------------------------------------
 
 
-class Pages:
+class MemoryPages:
     """Pages as resources: `memory://people/ann`."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._do = {operation.name: operation for operation in operations}
 
-    def feature(self) -> Feature:
+    def feature(self) -> ServerFeature:
         """The methods of the resources, and the completion of slugs."""
-        return Feature(
+        return ServerFeature(
             {"resources": {"subscribe": False, "listChanged": False}, "completions": {}},
             {
                 "resources/list": self._list,
@@ -98,7 +98,7 @@ class Pages:
             access=rights.MEMORY_READ,
         )
 
-    async def _list(self, params: Plain, call: Call) -> Plain:
+    async def _list(self, params: Plain, call: ToolInvocation) -> Plain:
         cursor = params.get("cursor")
         if cursor is not None and not isinstance(cursor, str):
             raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid cursor")
@@ -107,7 +107,7 @@ class Pages:
         listed: Plain = {"resources": [_resource(row) for row in found["pages"]]}
         return listed | ({"nextCursor": found["next_cursor"]} if found["next_cursor"] else {})
 
-    async def _templates(self, params: Plain, call: Call) -> Plain:
+    async def _templates(self, params: Plain, call: ToolInvocation) -> Plain:
         del params, call
         template = {
             "uriTemplate": SCHEME + "{slug}",
@@ -117,7 +117,7 @@ class Pages:
         }
         return {"resourceTemplates": [template]}
 
-    async def _read(self, params: Plain, call: Call) -> Plain:
+    async def _read(self, params: Plain, call: ToolInvocation) -> Plain:
         uri = params.get("uri")
         if not isinstance(uri, str) or not uri.startswith(SCHEME):
             raise RpcError(jsonrpc.INVALID_PARAMS, f"uri must begin with {SCHEME}")
@@ -139,7 +139,7 @@ class Pages:
             offset = found.get("next_offset")
         return "".join(parts)
 
-    async def _complete(self, params: Plain, call: Call) -> Plain:
+    async def _complete(self, params: Plain, call: ToolInvocation) -> Plain:
         begun = jsonrpc.fields(params.get("argument")).get("value", "")
         if not isinstance(begun, str):
             raise RpcError(jsonrpc.INVALID_PARAMS, "argument.value must be a text")
@@ -180,10 +180,10 @@ _PROMPTS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def prompts() -> Feature:
+def prompts() -> ServerFeature:
     """Two sentences to begin with."""
 
-    async def listed(params: Plain, call: Call) -> Plain:
+    async def listed(params: Plain, call: ToolInvocation) -> Plain:
         del params, call
         return {
             "prompts": [
@@ -197,7 +197,7 @@ def prompts() -> Feature:
             ]
         }
 
-    async def given(params: Plain, call: Call) -> Plain:
+    async def given(params: Plain, call: ToolInvocation) -> Plain:
         del call
         name, arguments = params.get("name"), params.get("arguments")
         topic = jsonrpc.fields(arguments).get("topic")
@@ -207,6 +207,6 @@ def prompts() -> Feature:
         content = {"type": "text", "text": text.format(topic=topic)}
         return {"description": title, "messages": [{"role": "user", "content": content}]}
 
-    return Feature(
+    return ServerFeature(
         {"prompts": {"listChanged": False}}, {"prompts/list": listed, "prompts/get": given}, access=rights.ANY
     )

@@ -18,37 +18,39 @@ from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.memory.operation_schema import Field, Operation
+from sixfold.core.memory.operation_schema import Operation, OperationField
 from sixfold.core.predictions import outputs, pricing, receipt
-from sixfold.core.predictions.events import Event, Moved, Progressed
+from sixfold.core.predictions.events import Event, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Filter
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows import workflows
 from sixfold.mcp.jsonrpc import Plain
-from sixfold.mcp.server import Call
-from sixfold.mcp.tools import Outcome, Tool
+from sixfold.mcp.server import ToolInvocation
+from sixfold.mcp.tools import McpTool, ToolOutcome
 from sixfold.web import openapi, predictions
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
 _MAX_PICTURE_BYTES = 3 * 2**20  # in base64 four: what clients still take
 _MAX_WAIT, _WAIT = 600, 45  # many clients give a call 60 s
 
-MODEL = Field("model", "string", "A model's name, from models", required=True, max_chars=100)
-INPUT = Field("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)
+MODEL = OperationField("model", "string", "A model's name, from models", required=True, max_chars=100)
+INPUT = OperationField("input", "object", "Its inputs by name; a file is a URL or a data: URI", required=True)
 MODELS = (
-    Field("model", "string", "Tell one model's inputs in full", max_chars=100),
-    Field("cursor", "string", "next_cursor of the page before", default="", max_chars=200),
+    OperationField("model", "string", "Tell one model's inputs in full", max_chars=100),
+    OperationField("cursor", "string", "next_cursor of the page before", default="", max_chars=200),
 )
-HARDWARE = Field("hardware", "string", "Other hardware than a template's own, paid by its time", max_chars=60)
+HARDWARE = OperationField(
+    "hardware", "string", "Other hardware than a template's own, paid by its time", max_chars=60
+)
 QUOTE = (MODEL, INPUT, HARDWARE)
 RUN = (
     MODEL,
     INPUT,
     HARDWARE,
-    Field(
+    OperationField(
         "wait_seconds",
         "integer",
         "How long to wait for the result; then ask with prediction",
@@ -58,21 +60,25 @@ RUN = (
     ),
 )
 RUN_SPACE = (
-    Field("slug", "string", "A space's slug, as in turbo-text-to-image", required=True, max_chars=100),
-    Field("input", "object", "Its inputs by name; a file is a URL or an upload's id", default={}),
+    OperationField(
+        "slug", "string", "A space's slug, as in turbo-text-to-image", required=True, max_chars=100
+    ),
+    OperationField("input", "object", "Its inputs by name; a file is a URL or an upload's id", default={}),
     RUN[-1],
 )
 PREDICTION = (
-    Field("id", "string", "A prediction's id, from run; left out: the latest ones", max_chars=100),
-    Field("wait_seconds", "integer", "How long to wait for its end", default=0, minimum=0, maximum=_MAX_WAIT),
-    Field("cancel", "boolean", "Cancel it if it has not ended", default=False),
-    Field("limit", "integer", "How many of the latest", default=10, minimum=1, maximum=50),
+    OperationField("id", "string", "A prediction's id, from run; left out: the latest ones", max_chars=100),
+    OperationField(
+        "wait_seconds", "integer", "How long to wait for its end", default=0, minimum=0, maximum=_MAX_WAIT
+    ),
+    OperationField("cancel", "boolean", "Cancel it if it has not ended", default=False),
+    OperationField("limit", "integer", "How many of the latest", default=10, minimum=1, maximum=50),
 )
 
 
 _READS = {"readOnlyHint": True, "openWorldHint": False}
 _SPENDS = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": True}
-_TOOLS: Mapping[str, tuple[str, str, tuple[Field, ...], Mapping[str, bool]]] = {
+_TOOLS: Mapping[str, tuple[str, str, tuple[OperationField, ...], Mapping[str, bool]]] = {
     "models": ("Models", "List the models that make things, with their inputs.", MODELS, _READS),
     "quote": (
         "What a run costs",
@@ -106,27 +112,32 @@ _LOST: Mapping[str, str] = {
 }
 
 
-class Making:
+class ModelTools:
     """What each tool does."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._pipeline = services.pipeline
 
-    def tools(self) -> list[Tool]:
+    def tools(self) -> list[McpTool]:
         """All of them."""
         return [self._tool(name, *row) for name, row in _TOOLS.items()]
 
     def _tool(
-        self, name: str, title: str, description: str, fields: tuple[Field, ...], hints: Mapping[str, bool]
-    ) -> Tool:
+        self,
+        name: str,
+        title: str,
+        description: str,
+        fields: tuple[OperationField, ...],
+        hints: Mapping[str, bool],
+    ) -> McpTool:
         checked = Operation(name, description, fields, False, _unused)
         work = getattr(self, f"do_{name}")
 
-        async def run(call: Call, given: Plain) -> Outcome:
+        async def run(call: ToolInvocation, given: Plain) -> ToolOutcome:
             return await work(call, checked.read(given))
 
-        return Tool(
+        return McpTool(
             name,
             title,
             description,
@@ -138,24 +149,24 @@ class Making:
             streams=name in {"run", "run_space", "prediction"},
         )
 
-    async def do_models(self, call: Call, given: Plain) -> Outcome:
+    async def do_models(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
         """All models in short, the account's own among them, or one in full."""
         account_id, name = call.principal.account_id, given["model"]
         if name is not None:
-            return Outcome(self._model(await self._pipeline.find(name, account_id), whole=True))
+            return ToolOutcome(self._model(await self._pipeline.find(name, account_id), whole=True))
         own, following = await self._pipeline.own.page(account_id, cursor=given["cursor"])
         built_in = () if given["cursor"] else self._services.catalog.models()
         models = [self._model(model, whole=False) for model in (*built_in, *(each.model for each in own))]
-        return Outcome({"models": models, **({"next_cursor": following} if following else {})})
+        return ToolOutcome({"models": models, **({"next_cursor": following} if following else {})})
 
-    async def do_quote(self, call: Call, given: Plain) -> Outcome:
+    async def do_quote(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
         """The price of a run."""
         name = given["model"]
         model = await self._pipeline.find(name, call.principal.account_id)
         await self._pipeline.prepare(model, given["input"], charged=True)
         quote = self._pipeline.quote(model, given["input"], hardware=given["hardware"])
         price = self._price_of(model)
-        return Outcome(
+        return ToolOutcome(
             {
                 "model": name,
                 "price": price,
@@ -168,9 +179,9 @@ class Making:
             }
         )
 
-    async def do_run(self, call: Call, given: Plain) -> Outcome:
+    async def do_run(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
         """Order, wait, and show what was made."""
-        order = Order(
+        order = PredictionRequest(
             principal=call.principal,
             model=given["model"],
             inputs=given["input"],
@@ -182,18 +193,18 @@ class Making:
         prediction = await self._pipeline.submit(order)
         return await self._outcome(await self._ended(call, prediction, given["wait_seconds"]))
 
-    async def do_run_space(self, call: Call, given: Plain) -> Outcome:
+    async def do_run_space(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
         """The same for a graph."""
         model = workflows.PREFIX + given["slug"].removeprefix(workflows.PREFIX)
         order: Plain = {**given, "model": model, "hardware": None}
         return await self.do_run(call, order)
 
-    async def do_prediction(self, call: Call, given: Plain) -> Outcome:
+    async def do_prediction(self, call: ToolInvocation, given: Plain) -> ToolOutcome:
         """One prediction, or the latest."""
         tenant = call.principal.tenant
         if given["id"] is None:
-            found, _ = await self._pipeline.page(tenant, Filter(), given["limit"], None)
-            return Outcome({"predictions": [self._plain(prediction) for prediction in found]})
+            found, _ = await self._pipeline.page(tenant, PredictionFilter(), given["limit"], None)
+            return ToolOutcome({"predictions": [self._plain(prediction) for prediction in found]})
         if given["cancel"]:
             return await self._outcome(await self._pipeline.cancel(given["id"], tenant))
         prediction = await self._pipeline.get(given["id"], tenant)
@@ -201,7 +212,7 @@ class Making:
 
     # -- what all of them need ---------------------------------------------------------------------
 
-    async def _ended(self, call: Call, prediction: Prediction, seconds: int) -> Prediction:
+    async def _ended(self, call: ToolInvocation, prediction: Prediction, seconds: int) -> Prediction:
         """The prediction once it has ended or the time is over; tells meanwhile how far it is."""
         if not seconds or prediction.is_terminal:
             return prediction
@@ -213,16 +224,16 @@ class Making:
                     self._tell(call, event)
         return await self._pipeline.get(prediction.id, Tenant.of(prediction))
 
-    def _tell(self, call: Call, event: Event) -> None:
+    def _tell(self, call: ToolInvocation, event: Event) -> None:
         match event:
-            case Progressed(fraction):
+            case ProgressEvent(fraction):
                 call.progress(fraction, 1.0)
-            case Moved(prediction) if not prediction.is_terminal:
+            case StateChanged(prediction) if not prediction.is_terminal:
                 call.progress(self._pipeline.bus.progress(prediction.id), 1.0, str(prediction.state))
             case _:
                 pass
 
-    async def _outcome(self, prediction: Prediction) -> Outcome:
+    async def _outcome(self, prediction: Prediction) -> ToolOutcome:
         """A prediction with its pictures to look at and its files to fetch."""
         content: list[Plain] = []
         left = _MAX_PICTURE_BYTES
@@ -232,7 +243,7 @@ class Making:
                 data = base64.b64encode(await self._services.blobs.get(file.blob)).decode()
                 content.append({"type": "image", "data": data, "mimeType": file.content_type})
             content.append(self._link(file))
-        return Outcome(self._plain(prediction), content)
+        return ToolOutcome(self._plain(prediction), content)
 
     def _link(self, file: OutputFile) -> Plain:
         return {
@@ -244,7 +255,7 @@ class Making:
         }
 
     def _plain(self, prediction: Prediction) -> Plain:
-        running = prediction.state is State.CANCELING
+        running = prediction.state is PredictionState.CANCELING
         output = outputs.first(prediction.output) if prediction.output is not None else None
         files = output.files if output is not None else ()
         others = predictions.outputs(prediction, self._services.media_url)
@@ -253,7 +264,7 @@ class Making:
             "model": prediction.model,
             "status": "running" if running else str(prediction.state),
             "progress": 1.0
-            if prediction.state is State.SUCCEEDED
+            if prediction.state is PredictionState.SUCCEEDED
             else self._pipeline.bus.progress(prediction.id),
             "error": prediction.error,
             "hardware": prediction.hardware,
@@ -322,4 +333,4 @@ def _schema(descriptor: Descriptor) -> Plain:
 
 async def _unused(caller: Any, given: Any) -> Plain:
     del caller, given
-    raise NotImplementedError  # `Making` runs its own methods: an operation here only checks arguments
+    raise NotImplementedError  # `ModelTools` runs its own methods: an operation here only checks arguments

@@ -13,7 +13,7 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
 from sixfold.mcp import jsonrpc
-from sixfold.mcp.jsonrpc import Message, Plain, RpcError
+from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
 
 _ASK_SECONDS = 300
 _CACHEABLE = frozenset(
@@ -26,7 +26,7 @@ _REMOVED = frozenset(  # with the handshake: the newest revision knows them no m
 INFO: Mapping[str, str] = {"name": "sixfold", "title": "Sixfold", "version": __version__}
 
 
-class Channel:
+class ClientChannel:
     """What goes to the client before the answer: notifications, and questions of our own."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Channel:
 
 
 @dataclass(slots=True)
-class Call:
+class ToolInvocation:
     """One request under way: who asks, and how to tell him something before the answer.
 
     `version` is the protocol's revision that the request names, or empty. Without a `channel` nothing but the
@@ -52,7 +52,7 @@ class Call:
     version: str = ""
     idempotency_id: str | None = None
     progress_token: str | int | None = None
-    channel: Channel | None = None
+    channel: ClientChannel | None = None
     asked: dict[tuple[str, str], asyncio.Future[Any]] = field(
         default_factory=dict[tuple[str, str], "asyncio.Future[Any]"]
     )
@@ -87,11 +87,11 @@ class Call:
             del self.asked[key]
 
 
-Method = Callable[[Plain, Call], Awaitable[Mapping[str, Any]]]
+Method = Callable[[Plain, ToolInvocation], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class ServerFeature:
     """Some methods, and the capability that announces them.
 
     `streams` tells of a request whether it may have something to say before its answer. `access` is what a
@@ -100,14 +100,14 @@ class Feature:
 
     capabilities: Mapping[str, Any]
     methods: Mapping[str, Method]
-    streams: Callable[[Message], bool] = lambda _message: False
+    streams: Callable[[RpcMessage], bool] = lambda _message: False
     access: Access | None = None
 
 
-class Server:
+class McpServer:
     """Answers messages; it remembers nothing between two of them but what it has asked itself."""
 
-    def __init__(self, features: Sequence[Feature], instructions: str) -> None:
+    def __init__(self, features: Sequence[ServerFeature], instructions: str) -> None:
         self._features = tuple(features)
         self._instructions = instructions
         self._capabilities: Plain = {}
@@ -128,11 +128,11 @@ class Server:
             self._methods |= feature.methods
         self.asked: dict[tuple[str, str], asyncio.Future[Any]] = {}
 
-    def streams(self, message: Message) -> bool:
+    def streams(self, message: RpcMessage) -> bool:
         """Whether a request may have something to say before its answer."""
         return any(feature.streams(message) for feature in self._features)
 
-    async def answer(self, message: Message, call: Call) -> Plain:
+    async def answer(self, message: RpcMessage, call: ToolInvocation) -> Plain:
         """The result of a request; raises `RpcError`, or what its method raises."""
         method = self._methods.get(message.method)
         if method is None or (call.version == jsonrpc.LATEST and message.method in _REMOVED):
@@ -145,13 +145,13 @@ class Server:
         found = await method(message.params, call)
         return _modern(message.method, found) if call.version == jsonrpc.LATEST else dict(found)
 
-    def settle(self, message: Message, principal: Principal) -> None:
+    def settle(self, message: RpcMessage, principal: Principal) -> None:
         """Take the client's answer to something that we asked; one that nobody waits for is dropped."""
         future = self.asked.get((principal.account_id, str(message.id)))
         if future is not None and not future.done():
             future.set_result(message.result)
 
-    async def _initialize(self, params: Plain, call: Call) -> Plain:
+    async def _initialize(self, params: Plain, call: ToolInvocation) -> Plain:
         del call
         wanted = params.get("protocolVersion")
         if not isinstance(wanted, str):
@@ -163,7 +163,7 @@ class Server:
             "instructions": self._instructions,
         }
 
-    async def _discover(self, params: Plain, call: Call) -> Plain:
+    async def _discover(self, params: Plain, call: ToolInvocation) -> Plain:
         del params, call
         return {
             "supportedVersions": list(jsonrpc.VERSIONS),
@@ -172,7 +172,7 @@ class Server:
         }
 
 
-async def _nothing(params: Plain, call: Call) -> Plain:
+async def _nothing(params: Plain, call: ToolInvocation) -> Plain:
     del params, call
     return {}
 

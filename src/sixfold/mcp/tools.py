@@ -13,8 +13,8 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Access
 from sixfold.mcp import jsonrpc
-from sixfold.mcp.jsonrpc import Message, Plain, RpcError
-from sixfold.mcp.server import Call, Feature
+from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
+from sixfold.mcp.server import ServerFeature, ToolInvocation
 
 PAGE = 100
 BUDGET = 250_000  # characters of one answer: more does not fit into any context
@@ -35,7 +35,7 @@ _HINTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutcome:
     """What a tool gives: plain values, and content beside them (pictures, links, a text as it stands).
 
     `shown` is what the text has of `values` where not all of it: the rest stands in `content`.
@@ -46,11 +46,11 @@ class Outcome:
     shown: Mapping[str, Any] | None = None
 
 
-Run = Callable[[Call, Plain], Awaitable[Outcome]]
+Run = Callable[[ToolInvocation, Plain], Awaitable[ToolOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class McpTool:
     """One tool: what an agent reads of it, its arguments as JSON Schema, what it does, what it needs.
 
     `lost` tells an agent how to find what it named and what is not there.
@@ -84,7 +84,7 @@ class Tool:
 class Toolbox:
     """Every tool of a server; a key sees those that are for it."""
 
-    def __init__(self, tools: Sequence[Tool], page: int = PAGE) -> None:
+    def __init__(self, tools: Sequence[McpTool], page: int = PAGE) -> None:
         for tool in tools:
             if tool.access is None:
                 raise ValueError(f"The tool {tool.name} declares no right: give it an access, if only ANY")
@@ -92,24 +92,24 @@ class Toolbox:
         self._listed = {tool.name: msgspec.Raw(_encode(tool.plain())) for tool in tools}  # they never change
         self._page = page
 
-    def feature(self) -> Feature:
+    def feature(self) -> ServerFeature:
         """The methods of the tools."""
-        return Feature(
+        return ServerFeature(
             {"tools": {"listChanged": False}},
             {"tools/list": self._list, "tools/call": self._call},
             self._streams,
             access=rights.ANY,
         )
 
-    def _streams(self, message: Message) -> bool:
+    def _streams(self, message: RpcMessage) -> bool:
         tool = self._tools.get(str(message.params.get("name"))) if message.method == "tools/call" else None
         return tool is not None and tool.streams
 
-    async def _list(self, params: Plain, call: Call) -> Plain:
+    async def _list(self, params: Plain, call: ToolInvocation) -> Plain:
         seen = [self._listed[tool.name] for tool in self._tools.values() if tool.is_for(call.principal)]
         return paged("tools", seen, params.get("cursor"), self._page)
 
-    async def _call(self, params: Plain, call: Call) -> Plain:
+    async def _call(self, params: Plain, call: ToolInvocation) -> Plain:
         name, arguments = params.get("name"), jsonrpc.member(params, "arguments")
         if not isinstance(name, str):
             raise RpcError(jsonrpc.INVALID_PARAMS, "name must be a text: the name of a tool")
@@ -124,7 +124,7 @@ class Toolbox:
             return _refused(error, tool)
 
 
-def _check_names(tool: Tool, given: Mapping[str, Any]) -> None:
+def _check_names(tool: McpTool, given: Mapping[str, Any]) -> None:
     """Raise `InvalidInput` for an argument that the tool does not have: it would be lost without a word."""
     known: Mapping[str, Any] = tool.schema.get("properties", {})
     unknown = [name for name in given if name not in known]
@@ -147,7 +147,7 @@ def paged(noun: str, rows: Sequence[object], cursor: object, size: int) -> Plain
     return found | ({"nextCursor": str(start + size)} if start + size < len(rows) else {})
 
 
-def _told(outcome: Outcome) -> Plain:
+def _told(outcome: ToolOutcome) -> Plain:
     """An outcome as the protocol gives it: a text for every client, the values for those that take them."""
     text = _encode(outcome.values if outcome.shown is None else outcome.shown).decode()
     if len(text) > BUDGET:
@@ -158,7 +158,7 @@ def _told(outcome: Outcome) -> Plain:
     return {"content": content, "structuredContent": outcome.values, "isError": False}
 
 
-def _refused(error: errors.SixfoldError, tool: Tool) -> Plain:
+def _refused(error: errors.SixfoldError, tool: McpTool) -> Plain:
     """A refusal as the tool's answer: what is wrong, and what to do next."""
     said = error.message if error.message.endswith((".", "!", "?")) else f"{error.message}."
     hint = tool.lost if isinstance(error, errors.NotFound) else _HINTS.get(error.code, "")

@@ -21,12 +21,12 @@ from starlette.responses import Response, StreamingResponse
 from sixfold import errors
 from sixfold.core.accounts.idempotency import NOT_KEPT
 from sixfold.mcp import jsonrpc
-from sixfold.mcp.jsonrpc import Message, Plain, RpcError
-from sixfold.mcp.server import Call, Channel, Server
+from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
+from sixfold.mcp.server import ClientChannel, McpServer, ToolInvocation
 from sixfold.web import bodies, calls, responses
-from sixfold.web.idempotency import Once, Passing
+from sixfold.web.idempotency import IdempotentRequest, UncachedResponse
 from sixfold.web.routing import Dialect
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _LOG = logging.getLogger("sixfold.mcp")
 _MAX_BATCH = 50
@@ -39,10 +39,10 @@ _HEADERS = {"Cache-Control": "no-store"}
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class Endpoint:
+class McpEndpoint:
     """The one address at which agents call."""
 
-    def __init__(self, services: Services, server: Server, ping_seconds: float = PING_SECONDS) -> None:
+    def __init__(self, services: WebServices, server: McpServer, ping_seconds: float = PING_SECONDS) -> None:
         self._services = services
         self._server = server
         self._ping_seconds = ping_seconds
@@ -57,13 +57,13 @@ class Endpoint:
 
         async def work(idempotency_id: str | None) -> Response:
             return await self._read(
-                request, raw, Call(principal, calls.request_id(request), version, idempotency_id)
+                request, raw, ToolInvocation(principal, calls.request_id(request), version, idempotency_id)
             )
 
-        once = Once(principal.replays, raw, self._dialect)
+        once = IdempotentRequest(principal.replays, raw, self._dialect)
         return await self._services.repeats.run(request, once, work)
 
-    async def _read(self, request: Request, raw: bytes, call: Call) -> Response:
+    async def _read(self, request: Request, raw: bytes, call: ToolInvocation) -> Response:
         try:
             document = await bodies.parsed(bodies.parse_json, raw)
         except errors.InputTooLarge as error:
@@ -89,7 +89,7 @@ class Endpoint:
         if "origin" in request.headers and not self._services.origins.trusts(request):
             raise errors.Forbidden("This page may not call the tools of this server")
 
-    async def _single(self, document: Any, request: Request, call: Call) -> Response:
+    async def _single(self, document: Any, request: Request, call: ToolInvocation) -> Response:
         try:
             message = jsonrpc.read(document)
             if call.version == jsonrpc.LATEST:
@@ -110,7 +110,7 @@ class Endpoint:
             status = _STATUS.get(answer["error"]["code"], 400)
         return _whole(answer, [answer], status)
 
-    async def _batch(self, documents: list[Any], call: Call) -> Response:
+    async def _batch(self, documents: list[Any], call: ToolInvocation) -> Response:
         """Several messages, answered one after the other in their order.
 
         Each message after the first counts as a request of its own: the POST is the first.
@@ -137,7 +137,7 @@ class Endpoint:
             return Response(status_code=202, headers=_HEADERS)
         return _whole(found, found)
 
-    async def _answer(self, message: Message, call: Call, *, counted: bool = True) -> Plain:
+    async def _answer(self, message: RpcMessage, call: ToolInvocation, *, counted: bool = True) -> Plain:
         try:
             if not counted:
                 await self._services.doors.count_request(call.principal)
@@ -155,9 +155,9 @@ class Endpoint:
 
     # -- streams -----------------------------------------------------------------------------------
 
-    async def _streamed(self, message: Message, call: Call) -> Response:
+    async def _streamed(self, message: RpcMessage, call: ToolInvocation) -> Response:
         """JSON where the answer comes first, else a stream that begins with what came before it."""
-        channel = call.channel = Channel()
+        channel = call.channel = ClientChannel()
         answer = asyncio.create_task(self._answer(message, call))
         first = asyncio.create_task(channel.queue.get())
         await asyncio.wait({answer, first}, timeout=self._ping_seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -168,7 +168,7 @@ class Endpoint:
         return StreamingResponse(events, 200, _STREAM_HEADERS, _STREAM)
 
     async def _events(
-        self, following: asyncio.Task[Plain], channel: Channel, answer: asyncio.Task[Plain]
+        self, following: asyncio.Task[Plain], channel: ClientChannel, answer: asyncio.Task[Plain]
     ) -> AsyncIterator[bytes]:
         """What is told on the way, then the answer; a client that leaves ends the waiting for it.
 
@@ -199,7 +199,7 @@ def _event(message: Plain) -> bytes:
 
 def _whole(document: Any, told: Sequence[Plain], status: int = 200) -> Response:
     """An answer that is no stream; it is not kept for its Idempotency-Key where a refusal in it may pass."""
-    kind = Passing if any(map(_may_pass, told)) else Response
+    kind = UncachedResponse if any(map(_may_pass, told)) else Response
     return kind(_encode(document), status, _HEADERS, "application/json")
 
 
@@ -243,7 +243,7 @@ def _told(error: errors.SixfoldError, request_id: str) -> Response:
     return Response(_encode(document), error.status, headers, "application/json")
 
 
-def _check_envelope(message: Message, request: Request) -> None:
+def _check_envelope(message: RpcMessage, request: Request) -> None:
     """What the revision without a handshake wants of every request; raises `RpcError`."""
     if not message.has_id or not message.method:
         return

@@ -31,7 +31,7 @@ class UpstreamOptions:
     proxy: str | None = None
 
 
-class Clients:
+class HttpClients:
     """Holds the clients; each is made at its first use, and all are closed together."""
 
     def __init__(self, fetcher: Fetcher, upstream: UpstreamOptions | None = None) -> None:

@@ -17,7 +17,7 @@ _BLANKS = bytes.maketrans(b"", b""), b" \t\r\n\f"
 
 
 @dataclass(frozen=True, slots=True)
-class Inline:
+class InlineData:
     """What a data: URI holds; the type is its own claim."""
 
     body: bytes
@@ -28,7 +28,7 @@ def is_data_uri(text: str) -> bool:
     return text[:5].lower() == "data:"
 
 
-def parse_data_uri(text: str, max_bytes: int) -> Inline:
+def parse_data_uri(text: str, max_bytes: int) -> InlineData:
     """Decode a data: URI; `FetchFailed` if malformed, `TooLarge` before anything large is decoded."""
     comma = text.find(",", 0, _MAX_HEADER)
     match = _HEADER.fullmatch(text, 0, comma) if comma >= 0 else None
@@ -44,7 +44,7 @@ def parse_data_uri(text: str, max_bytes: int) -> Inline:
     body = _base64(content, max_bytes) if match["base64"] else _percent(content)
     if len(body) > max_bytes:
         raise _too_large(max_bytes)
-    return Inline(body, content_type)
+    return InlineData(body, content_type)
 
 
 def _percent(content: str) -> bytes:

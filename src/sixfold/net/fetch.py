@@ -64,7 +64,7 @@ DEFAULT_LIMITS = FetchLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchResult:
     """What a URL gave: `body`, or `path` where a file was asked for. The type is the server's claim."""
 
     body: bytes
@@ -75,7 +75,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FetchResponse:
     """What a server said to `send`: any status, header names in lower case."""
 
     status: int
@@ -84,7 +84,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class FetchStream:
     """An answer whose body is still arriving."""
 
     status: int
@@ -93,7 +93,7 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _FetchRequest:
     method: str
     headers: Mapping[str, str]
     content: bytes
@@ -138,14 +138,14 @@ class Fetcher:
         max_bytes: int,
         timeout_seconds: float,
         accept: str = "*/*",
-    ) -> Fetched:
+    ) -> FetchResult:
         """GET a URL, into memory or into a file, which is removed again where the body fails.
 
         `timeout_seconds` covers everything: waiting for a turn, every redirect, the whole body.
         Raises FetchRefused, FetchFailed or TooLarge.
         """
         target = urls.parse(url)
-        request = _Request(
+        request = _FetchRequest(
             "GET", {"accept": accept}, b"", self._limits.head_seconds, self._limits.idle_seconds
         )
         async with _deadline(timeout_seconds), self._slots:
@@ -187,7 +187,7 @@ class Fetcher:
         content: bytes = b"",
         timeout_seconds: float,
         max_bytes: int,
-    ) -> Answer:
+    ) -> FetchResponse:
         """Make one request and return the answer, whatever its status; redirects are not followed.
 
         `max_bytes=0` asks for the status alone and leaves the body unread.
@@ -198,7 +198,7 @@ class Fetcher:
             if max_bytes > 0:
                 _check_length(answer.headers, max_bytes)
                 body = await _gather(_capped(answer.chunks, max_bytes))
-            return Answer(answer.status, answer.headers, body)
+            return FetchResponse(answer.status, answer.headers, body)
 
     @asynccontextmanager
     async def stream(
@@ -209,7 +209,7 @@ class Fetcher:
         headers: Mapping[str, str] | None = None,
         content: bytes = b"",
         timeout_seconds: float,
-    ) -> AsyncGenerator[Stream, None]:
+    ) -> AsyncGenerator[FetchStream, None]:
         """Make one request and read its answer piece by piece, as for server-sent events.
 
         `timeout_seconds` covers the whole of it; sizes are the reader's to count.
@@ -217,12 +217,12 @@ class Fetcher:
         if method not in _METHODS:
             raise ValueError(f"{method!r} is not a method that is sent")
         target = urls.parse(url)
-        request = _Request(method, headers or {}, content, timeout_seconds, timeout_seconds)
+        request = _FetchRequest(method, headers or {}, content, timeout_seconds, timeout_seconds)
         async with _deadline(timeout_seconds), self._exchange(request, target) as response:
             if method != "HEAD":
                 _check_encoding(_headers(response))
             async with aclosing(_chunks(response)) as chunks:
-                yield Stream(response.status, _headers(response), chunks)
+                yield FetchStream(response.status, _headers(response), chunks)
 
     async def aclose(self) -> None:
         """Let go of the resolver's threads; connections end with their exchanges."""
@@ -230,7 +230,7 @@ class Fetcher:
 
     @asynccontextmanager
     async def _exchange(
-        self, request: _Request, target: urls.Target
+        self, request: _FetchRequest, target: urls.UrlTarget
     ) -> AsyncGenerator[httpcore.Response, None]:
         connection = httpcore.AsyncHTTPConnection(
             origin=httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port),
@@ -245,7 +245,7 @@ class Fetcher:
         finally:
             await connection.aclose()
 
-    def _outgoing(self, request: _Request, target: urls.Target) -> httpcore.Request:
+    def _outgoing(self, request: _FetchRequest, target: urls.UrlTarget) -> httpcore.Request:
         given = [(name, value) for name, value in request.headers.items() if name.lower() not in _OURS]
         names = {name.lower() for name, _ in given}
         ours = [("Host", target.netloc), ("Connection", "close"), ("Accept-Encoding", "identity")]
@@ -274,8 +274,8 @@ class Fetcher:
         )
 
     async def _take(
-        self, response: httpcore.Response, target: urls.Target, into: Path | None, max_bytes: int
-    ) -> Fetched:
+        self, response: httpcore.Response, target: urls.UrlTarget, into: Path | None, max_bytes: int
+    ) -> FetchResult:
         if response.status != 200:
             raise FetchFailed(f"This URL could not be fetched: its server answered {response.status}.")
         headers = _headers(response)
@@ -289,7 +289,7 @@ class Fetcher:
             else:
                 size = await _save(_capped(chunks, max_bytes), into)
         content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-        return Fetched(body, into, content_type, target.url, size)
+        return FetchResult(body, into, content_type, target.url, size)
 
     async def _context(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -433,7 +433,7 @@ def _too_large(max_bytes: int) -> TooLarge:
     return TooLarge(f"The content of this URL is larger than {humanize.limit(max_bytes)}.")
 
 
-def _next(target: urls.Target, response: httpcore.Response) -> urls.Target:
+def _next(target: urls.UrlTarget, response: httpcore.Response) -> urls.UrlTarget:
     locations = [value for name, value in response.headers if name.lower() == b"location"]
     if len(locations) != 1:
         raise FetchFailed("This URL could not be fetched: it redirects without saying where to.")

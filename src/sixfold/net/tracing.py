@@ -24,10 +24,10 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from sixfold import __version__
-from sixfold.core.gateway.ports import Broken, Stream
-from sixfold.core.gateway.request_log import Call, Ending
+from sixfold.core.gateway.ports import UpstreamFailure, UpstreamStream
+from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.money import format_usd
-from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
 
 _OPERATIONS = {
@@ -46,16 +46,16 @@ Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 
-class Way(Protocol):
+class TraceRoute(Protocol):
     """The way to model servers."""
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
-    ) -> Coroutine[Any, Any, Stream]:
+    ) -> Coroutine[Any, Any, UpstreamStream]:
         """POST."""
         ...
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Stream:
+    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
         """GET."""
         ...
 
@@ -64,15 +64,15 @@ class Way(Protocol):
         ...
 
 
-class _Named(msgspec.Struct):
+class _NamedSpan(msgspec.Struct):
     model: str = ""
 
 
-_named = msgspec.json.Decoder(_Named).decode
+_named = msgspec.json.Decoder(_NamedSpan).decode
 
 
 @dataclass(slots=True)
-class _Try:
+class _Attempt:
     """A try of a model server, whose span waits for what its answer used; `ended` in epoch ns."""
 
     span: Span
@@ -88,7 +88,7 @@ class Tracing:
         self._carrier = TraceContextTextMapPropagator()
         self._now: dict[int, tuple[Scope, SpanContext]] = {}
         self._recent: OrderedDict[str, SpanContext] = OrderedDict()
-        self._tries: dict[int, _Try] = {}
+        self._tries: dict[int, _Attempt] = {}
 
     def close(self) -> None:
         """Tell the collector what it has not heard yet."""
@@ -140,11 +140,11 @@ class Tracing:
 
     # -- model servers -------------------------------------------------------------------------------
 
-    def way(self, inner: Way) -> Way:
+    def way(self, inner: TraceRoute) -> TraceRoute:
         """The way to model servers with a span for each try, whose `traceparent` goes along."""
-        return _Traced(self, inner)
+        return _TracedRequest(self, inner)
 
-    def begin(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[_Try, dict[str, str]]:
+    def begin(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[_Attempt, dict[str, str]]:
         """A try begins; gives the headers that it is made with."""
         parts = urlsplit(url)
         path = next((path for path in _OPERATIONS if parts.path.endswith(path)), "")
@@ -160,20 +160,20 @@ class Tracing:
         above = trace.get_current_span()
         self._close(above)
         span = self._tracer.start_span(f"{operation} {model}".strip(), None, SpanKind.CLIENT, facts)
-        found = _Try(span)
+        found = _Attempt(span)
         if above.get_span_context().is_valid:
             self._tries[above.get_span_context().span_id] = found
         carried = dict(headers)
         self._carrier.inject(carried, trace.set_span_in_context(span))
         return found, carried
 
-    def ended(self, found: _Try) -> None:
+    def ended(self, found: _Attempt) -> None:
         """The connection of a try was released: its span ends now, unless its usage is still to come."""
         found.ended = found.ended or time.time_ns()
         if all(other is not found for other in self._tries.values()):
             found.span.end(found.ended)
 
-    def settled(self, call: Call, ending: Ending) -> None:
+    def settled(self, call: CallRecord, ending: CallOutcome) -> None:
         """A call is paid: its last try is told what it used and cost."""
         found = self._tries.get(trace.get_current_span().get_span_context().span_id)
         if found is None:
@@ -203,7 +203,7 @@ class Tracing:
 
     def moved(self, _prediction_id: str, event: Event) -> None:
         """A run that has ended here becomes a span, below its request where that is known."""
-        if not isinstance(event, Moved) or not event.prediction.is_terminal:
+        if not isinstance(event, StateChanged) or not event.prediction.is_terminal:
             return
         run = event.prediction
         above = self._request(run.request_id)
@@ -223,29 +223,33 @@ class Tracing:
         return self._recent.get(request_id)
 
 
-class _Traced:
+class _TracedRequest:
     """A way with spans."""
 
-    def __init__(self, tracing: Tracing, inner: Way) -> None:
+    def __init__(self, tracing: Tracing, inner: TraceRoute) -> None:
         self._tracing = tracing
         self._inner = inner
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Stream:
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
+    ) -> UpstreamStream:
         """POST, in a span that ends with its answer."""
         found, carried = self._tracing.begin(url, headers, body)
         try:
             answer = await self._inner.post(url, carried, body, stream=stream)
         except BaseException as error:
             found.span.set_attribute("error.type", type(error).__name__)
-            found.span.set_status(Status(StatusCode.ERROR, str(error) if isinstance(error, Broken) else None))
+            found.span.set_status(
+                Status(StatusCode.ERROR, str(error) if isinstance(error, UpstreamFailure) else None)
+            )
             self._tracing.ended(found)
             raise
         found.span.set_attribute("http.response.status_code", answer.status)
         if answer.status >= 400:
             found.span.set_status(Status(StatusCode.ERROR))
-        return _Answer(self._tracing, found, answer)
+        return _TracedResponse(self._tracing, found, answer)
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Stream:
+    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
         """GET: a look at what is there, of which no span is made."""
         return await self._inner.get(url, headers)
 
@@ -254,10 +258,10 @@ class _Traced:
         await self._inner.aclose()
 
 
-class _Answer:
+class _TracedResponse:
     """An answer that tells when it is whole."""
 
-    def __init__(self, tracing: Tracing, found: _Try, answer: Stream) -> None:
+    def __init__(self, tracing: Tracing, found: _Attempt, answer: UpstreamStream) -> None:
         self._tracing = tracing
         self._found = found
         self._answer = answer

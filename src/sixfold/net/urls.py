@@ -27,7 +27,7 @@ _KEPT = "%/:?@!$&'()*+,;=~-._[]"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class UrlTarget:
     """A URL taken apart: `host` is an address or an ASCII name, `path` what goes on the request line."""
 
     scheme: str
@@ -46,7 +46,7 @@ class Target:
         return f"{self.scheme}://{self.netloc}{self.path}"
 
 
-def parse(text: str) -> Target:
+def parse(text: str) -> UrlTarget:
     """Take a URL apart, or refuse it in one sentence."""
     if len(text) > MAX_CHARACTERS:
         raise FetchRefused(f"This URL may not be fetched: it is longer than {MAX_CHARACTERS} characters.")
@@ -58,10 +58,10 @@ def parse(text: str) -> Target:
     scheme = match["scheme"].lower()
     host, port = _authority(match["authority"], scheme)
     path = quote(match["target"], safe=_KEPT)
-    return Target(scheme, host, port, path if path.startswith("/") else "/" + path)
+    return UrlTarget(scheme, host, port, path if path.startswith("/") else "/" + path)
 
 
-def follow(origin: Target, location: str) -> Target:
+def follow(origin: UrlTarget, location: str) -> UrlTarget:
     """Where a redirect leads; it may change anything but fall back from https to http."""
     if not _is_plain(location) or "\\" in location:
         raise FetchRefused("This URL may not be fetched: it redirects to something that is not a URL.")

@@ -33,7 +33,7 @@ _EXTRA = "[deposits] needs the extra, on Python 3.11 to 3.13: pip install 'sixfo
 _OFF = "Token deposits are off here: name a chain in the table [deposits] of sixfold.toml"
 
 
-class ChainFault(Exception):
+class ChainError(Exception):
     """A chain's node gave no answer that can be used; it is asked again later."""
 
 
@@ -42,20 +42,20 @@ class _Token(msgspec.Struct, forbid_unknown_fields=True):
     decimals: int
 
 
-class _Row(msgspec.Struct, forbid_unknown_fields=True):
+class _LogRow(msgspec.Struct, forbid_unknown_fields=True):
     id: int
     rpc_url: str
     tokens: dict[str, _Token]
     confirmations: int = 12
 
 
-class _Table(msgspec.Struct, forbid_unknown_fields=True):
+class _TokenTable(msgspec.Struct, forbid_unknown_fields=True):
     xpub: str
-    chains: dict[str, _Row]
+    chains: dict[str, _LogRow]
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class TokenChain:
     """One chain: its tokens by contract, in lower case."""
 
     name: str
@@ -77,7 +77,7 @@ class Chain:
         }
 
 
-class Deposits:
+class DepositWatcher:
     """`deposits.TokenDeposits`, and the reading of the chains."""
 
     def __init__(self, client: httpx.AsyncClient, database: Database, table: Any) -> None:
@@ -128,11 +128,11 @@ class Deposits:
         for chain in self._chains:
             try:
                 found += await self._read(chain)
-            except (ChainFault, errors.StoreFailed) as fault:
+            except (ChainError, errors.StoreFailed) as fault:
                 _LOG.warning("a chain could not be read", extra={"chain": chain.name, "reason": str(fault)})
         return found
 
-    async def _read(self, chain: Chain) -> int:
+    async def _read(self, chain: TokenChain) -> int:
         last = _number(await self._ask(chain, "eth_blockNumber")) - chain.confirmations
         begin = await self._database.read(token_deposits.read_to(chain.name))
         if begin is None:  # nobody had an address before
@@ -147,7 +147,7 @@ class Deposits:
             begin = end
         return credited
 
-    async def _transfers(self, chain: Chain, first: int, last: int, owners: list[str]) -> list[Transfer]:
+    async def _transfers(self, chain: TokenChain, first: int, last: int, owners: list[str]) -> list[Transfer]:
         """The transfers to our addresses within some blocks."""
         by_topic = {_topic(address): address for address in owners}
         topics = list(by_topic)
@@ -161,27 +161,27 @@ class Deposits:
             }
             logs = await self._ask(chain, "eth_getLogs", wanted)
             if not isinstance(logs, list):
-                raise ChainFault("eth_getLogs gave no list")
+                raise ChainError("eth_getLogs gave no list")
             for log in cast("list[Any]", logs):
                 transfer = _transfer(chain, log, by_topic, (first, last))
                 if transfer is not None:
                     found.append(transfer)
         return found
 
-    async def _ask(self, chain: Chain, method: str, *params: Any) -> Any:
+    async def _ask(self, chain: TokenChain, method: str, *params: Any) -> Any:
         body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": list(params)}
         try:
             answer = await self._client.post(chain.rpc_url, json=body)
             told = msgspec.json.decode(answer.content, type=dict[str, Any])
         except (httpx.HTTPError, msgspec.MsgspecError) as error:
-            raise ChainFault(f"{method}: {type(error).__name__}") from error
+            raise ChainError(f"{method}: {type(error).__name__}") from error
         if "result" not in told:
-            raise ChainFault(f"{method}: {str(told.get('error'))[:200]}")
+            raise ChainError(f"{method}: {str(told.get('error'))[:200]}")
         return told["result"]
 
 
 def _transfer(
-    chain: Chain, log: Any, by_topic: Mapping[str, str], blocks: tuple[int, int]
+    chain: TokenChain, log: Any, by_topic: Mapping[str, str], blocks: tuple[int, int]
 ) -> Transfer | None:
     """What one log says; None for what was not asked for, or was taken back."""
     try:
@@ -193,7 +193,7 @@ def _transfer(
         if log["topics"][0] != _TRANSFER or len(log["topics"]) != 3:
             return None
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ChainFault("a log cannot be read") from error
+        raise ChainError("a log cannot be read") from error
     if token is None or address is None or log.get("removed") or not blocks[0] <= block <= blocks[1]:
         return None
     symbol, decimals = token
@@ -203,29 +203,29 @@ def _transfer(
 
 def _number(text: Any) -> int:
     if not isinstance(text, str):
-        raise ChainFault("a number is none")
+        raise ChainError("a number is none")
     try:
         return int(text, 16)
     except ValueError as error:
-        raise ChainFault("a number is none") from error
+        raise ChainError("a number is none") from error
 
 
 def _topic(address: str) -> str:
     return "0x" + address.lower().removeprefix("0x").rjust(64, "0")
 
 
-def _parse(table: Any) -> _Table | None:
+def _parse(table: Any) -> _TokenTable | None:
     if table is None:
         return None
     try:
-        return msgspec.convert(table, _Table)
+        return msgspec.convert(table, _TokenTable)
     except msgspec.ValidationError as error:
         raise InvalidSetting(f"[deposits] {error}") from error
 
 
-def _chains(table: _Table) -> tuple[Chain, ...]:
+def _chains(table: _TokenTable) -> tuple[TokenChain, ...]:
     return tuple(
-        Chain(
+        TokenChain(
             name,
             row.id,
             row.rpc_url,

@@ -19,7 +19,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.payment_records import Disputed, Refunded, State, Subscription
-from sixfold.core.accounts.payments import PLANS, Paid, Plan, Told
+from sixfold.core.accounts.payments import PLANS, PaymentReceived, Plan, Told
 from sixfold.settings import Settings
 
 _AGE_SECONDS = 300  # of a message, past or future
@@ -40,7 +40,7 @@ _DISPUTE = "charge.dispute."
 _WARNING = "warning_"  # how the status of a dispute begins that has withdrawn nothing yet
 
 
-class Stripe:
+class StripeClient:
     """`payments.Checkout` on Stripe; says what is missing while it is not configured."""
 
     def __init__(self, client: httpx.AsyncClient, settings: Settings) -> None:
@@ -116,7 +116,7 @@ class Stripe:
             raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_WEBHOOK_SECRET")
         self._check(body, signature, now_seconds)
         try:
-            event = msgspec.json.decode(body, type=_Event)
+            event = msgspec.json.decode(body, type=_StripeEvent)
         except msgspec.MsgspecError as error:
             raise errors.BadRequest("This is no event") from error
         return _told(event)
@@ -139,14 +139,14 @@ class _Data(msgspec.Struct):
     object: dict[str, Any]
 
 
-class _Event(msgspec.Struct):
+class _StripeEvent(msgspec.Struct):
     id: str
     type: str
     data: _Data
     created: int = 0
 
 
-def _told(event: _Event) -> Told | None:
+def _told(event: _StripeEvent) -> Told | None:
     what = event.data.object
     match event.type:
         case "checkout.session.completed" | "checkout.session.async_payment_succeeded":
@@ -161,7 +161,7 @@ def _told(event: _Event) -> Told | None:
             return None
 
 
-def _bought(event: _Event, session: Mapping[str, Any]) -> Told | None:
+def _bought(event: _StripeEvent, session: Mapping[str, Any]) -> Told | None:
     """What a checkout session bought, once it is paid; None for one that was not made here."""
     account_id, plan = _ours(session)
     if session.get("payment_status") != "paid" or account_id is None:
@@ -170,7 +170,9 @@ def _bought(event: _Event, session: Mapping[str, Any]) -> Told | None:
         if session.get("currency") != "usd":
             return None
         micros = int(session["amount_total"]) * _CENT
-        return Paid(event.id, str(session.get("id")), account_id, micros, _text(session, "payment_intent"))
+        return PaymentReceived(
+            event.id, str(session.get("id")), account_id, micros, _text(session, "payment_intent")
+        )
     subscription = _text(session, "subscription")
     if session.get("mode") == "subscription" and plan is not None and subscription is not None:
         return Subscription(subscription, "live", event.created, account_id, plan)
@@ -198,7 +200,7 @@ def _disputed(step: str, dispute: Mapping[str, Any]) -> Disputed | None:
     return Disputed(payment, name, amount * _CENT, withdrawn, reinstated)
 
 
-def _subscription(event: _Event, what: Mapping[str, Any]) -> Subscription | None:
+def _subscription(event: _StripeEvent, what: Mapping[str, Any]) -> Subscription | None:
     name = _text(what, "id")
     state = _STATES.get(str(what.get("status")), "unknown")
     if event.type == f"{_SUBSCRIPTION}deleted":

@@ -12,19 +12,19 @@ from sixfold.store.archive import TableReader, TableWriter
 T_co = TypeVar("T_co", covariant=True)
 
 
-class BadDatabase(Exception):
+class InvalidDatabase(Exception):
     """What lies there is no database of this program, or cannot be read; the text is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class DatabaseHealth:
     """A database as it is: its schema, and what is wrong with its pages and references."""
 
     schema: int
     faults: tuple[str, ...] = ()
 
 
-class Keeper(Protocol):
+class DatabaseAdmin(Protocol):
     """Looks after a database, without bringing it to this program's schema unasked."""
 
     dialect: str
@@ -42,12 +42,12 @@ class Keeper(Protocol):
         """Bring it to a schema, forward or back; gives (before, after)."""
         ...
 
-    def health(self) -> Health:
-        """Look at it closely; raises `BadDatabase`."""
+    def health(self) -> DatabaseHealth:
+        """Look at it closely; raises `InvalidDatabase`."""
         ...
 
 
-class Filled(TableWriter, Protocol):
+class LoadReport(TableWriter, Protocol):
     """A database that a backup has filled, seen by nobody before the loader is left without an error."""
 
     def snapshot(self) -> AbstractContextManager[TableReader]:
@@ -63,4 +63,4 @@ class Filled(TableWriter, Protocol):
         ...
 
 
-Loader = AbstractContextManager[Filled]
+Loader = AbstractContextManager[LoadReport]

@@ -38,11 +38,11 @@ _MAX_LINE_BYTES = 256 << 20
 _PIECE = 1 << 20
 
 
-class Damaged(Exception):
+class ArchiveDamaged(Exception):
     """The file is no whole backup; the text says what is wrong with it."""
 
 
-class Table(msgspec.Struct, frozen=True):
+class ArchiveTable(msgspec.Struct, frozen=True):
     """One table of a backup."""
 
     name: str
@@ -52,14 +52,14 @@ class Table(msgspec.Struct, frozen=True):
     blake3: str
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class ArchiveManifest(msgspec.Struct, frozen=True):
     """What a backup says of itself, first of all."""
 
     format: str
     schema: int
     sixfold: str
     created_at: int
-    tables: tuple[Table, ...]
+    tables: tuple[ArchiveTable, ...]
 
 
 class BlobLine(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -103,7 +103,7 @@ class TableWriter(Protocol):
         ...
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Take a table's rows; raises `Damaged` for one that the schema refuses."""
+        """Take a table's rows; raises `ArchiveDamaged` for one that the schema refuses."""
         ...
 
     def commit(self) -> None:
@@ -128,13 +128,13 @@ def _plain(value: Value) -> Any:
 
 
 def decode_row(line: bytes, columns: int) -> list[Value]:
-    """The row of a line; raises `Damaged`."""
+    """The row of a line; raises `ArchiveDamaged`."""
     try:
         values = msgspec.json.decode(line, type=list[Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Damaged("a row is no JSON array") from error
+        raise ArchiveDamaged("a row is no JSON array") from error
     if len(values) != columns or not line.endswith(b"\n"):
-        raise Damaged(f"a row has {len(values)} values where its table has {columns} columns")
+        raise ArchiveDamaged(f"a row has {len(values)} values where its table has {columns} columns")
     return [_value(value) for value in values]
 
 
@@ -150,10 +150,10 @@ def _value(value: Any) -> Value:
             return float(text)
         case _:
             pass
-    raise Damaged("a row has a value that no column can hold")
+    raise ArchiveDamaged("a row has a value that no column can hold")
 
 
-class Hashing:
+class HashingStream:
     """A file whose bytes are hashed as they are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -181,13 +181,13 @@ def forget_members(tar: tarfile.TarFile) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
+class ArchivedFile:
     """One file of a backup while it is read: which folder of the data folder, which key, its bytes."""
 
     folder: str
     key: str
     size: int
-    _file: Hashing
+    _file: HashingStream
 
     def pieces(self) -> Iterator[bytes]:
         """Its bytes, once."""
@@ -203,7 +203,7 @@ class StoredFile:
 class Archive:
     """A backup that is read from its beginning to its end: `tables`, then `files`, then `missing`.
 
-    Names in it are never used as paths. Everything raises `Damaged` when the file is not whole.
+    Names in it are never used as paths. Everything raises `ArchiveDamaged` when the file is not whole.
     """
 
     def __init__(self, tar: tarfile.TarFile) -> None:
@@ -212,41 +212,41 @@ class Archive:
         self._seen = blake3.blake3()
         info = self._next()
         if info is None or info.name != MANIFEST or info.size > _MAX_MANIFEST_BYTES:
-            raise Damaged("it does not begin with a manifest")
+            raise ArchiveDamaged("it does not begin with a manifest")
         self.manifest = _manifest(self._open(info).read())
         self.missing: list[str] = []
 
-    def tables(self) -> Iterator[tuple[Table, Iterator[list[Value]]]]:
+    def tables(self) -> Iterator[tuple[ArchiveTable, Iterator[list[Value]]]]:
         """Each table with its rows, which must be read to the end."""
         for table in self.manifest.tables:
             info = self._next()
             if info is None or info.name != f"tables/{table.name}.jsonl" or info.size != table.bytes:
-                raise Damaged(f"the table {table.name} is not where the manifest has it")
+                raise ArchiveDamaged(f"the table {table.name} is not where the manifest has it")
             yield table, self._rows(table, self._open(info))
 
-    def _rows(self, table: Table, file: IO[bytes]) -> Iterator[list[Value]]:
+    def _rows(self, table: ArchiveTable, file: IO[bytes]) -> Iterator[list[Value]]:
         digest, count = blake3.blake3(), 0
         while line := _read_line(file):
             digest.update(line)
             count += 1
             yield decode_row(line, len(table.columns))
         if count != table.rows or digest.hexdigest() != table.blake3:
-            raise Damaged(f"the rows of {table.name} are not those that the manifest speaks of")
+            raise ArchiveDamaged(f"the rows of {table.name} are not those that the manifest speaks of")
 
-    def files(self) -> Iterator[StoredFile]:
+    def files(self) -> Iterator[ArchivedFile]:
         """Each file, whose bytes must be read to the end; then `missing` is known."""
         while True:
             info = self._next()
             if info is None:
-                raise Damaged("it ends too early")
+                raise ArchiveDamaged("it ends too early")
             if info.name == BLOBS:
                 self._finish(self._open(info))
                 return
             found = _FILE.fullmatch(info.name)
             if found is None:
-                raise Damaged(f"it has a file {info.name[:80]!r} that no backup has")
-            hashing = Hashing(self._open(info))
-            yield StoredFile(found[1], found[2], info.size, hashing)
+                raise ArchiveDamaged(f"it has a file {info.name[:80]!r} that no backup has")
+            hashing = HashingStream(self._open(info))
+            yield ArchivedFile(found[1], found[2], info.size, hashing)
             self._seen.update(blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))
 
     def _finish(self, lines: IO[bytes]) -> None:
@@ -255,38 +255,38 @@ class Archive:
             try:
                 entry = msgspec.json.decode(line, type=BlobLine)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise Damaged("its list of files cannot be read") from error
+                raise ArchiveDamaged("its list of files cannot be read") from error
             if entry.missing:
                 self.missing.append(entry.name)
             else:
                 listed.update(line)
         if listed.digest() != self._seen.digest():
-            raise Damaged("its files are not those that its list names")
+            raise ArchiveDamaged("its files are not those that its list names")
         if self._next() is not None:
-            raise Damaged("something follows its end")
+            raise ArchiveDamaged("something follows its end")
 
     def _next(self) -> tarfile.TarInfo | None:
         try:
             info = self._tar.next()
         except (tarfile.TarError, ValueError, EOFError, OSError, RecursionError) as error:
-            raise Damaged(f"it cannot be read on ({error})") from error
+            raise ArchiveDamaged(f"it cannot be read on ({error})") from error
         forget_members(self._tar)
         plain = info is None or (
             info.type in {tarfile.REGTYPE, tarfile.AREGTYPE} and cast("object", info.sparse) is None
         )
         if not plain:
-            raise Damaged("it holds something that is no plain file")
+            raise ArchiveDamaged("it holds something that is no plain file")
         return info
 
     def _open(self, info: tarfile.TarInfo) -> IO[bytes]:
         file = self._tar.extractfile(info)
         if file is None:
-            raise Damaged(f"{info.name} cannot be read")
+            raise ArchiveDamaged(f"{info.name} cannot be read")
         return cast("IO[bytes]", _Whole(file))
 
 
 class _Whole:
-    """A member's bytes; an early end of the file is `Damaged`."""
+    """A member's bytes; an early end of the file is `ArchiveDamaged`."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -296,44 +296,44 @@ class _Whole:
         try:
             return self._file.read(size)
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise Damaged(f"it cannot be read on ({error})") from error
+            raise ArchiveDamaged(f"it cannot be read on ({error})") from error
 
     def readline(self, size: int = -1) -> bytes:
         """One line."""
         try:
             return self._file.readline(size)
         except (tarfile.TarError, OSError, EOFError) as error:
-            raise Damaged(f"it cannot be read on ({error})") from error
+            raise ArchiveDamaged(f"it cannot be read on ({error})") from error
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Generator[Archive]:
-    """A backup to read; raises `Damaged` and `OSError`."""
+    """A backup to read; raises `ArchiveDamaged` and `OSError`."""
     with path.open("rb") as file:
         try:
             tar = tarfile.open(fileobj=file, mode="r:")  # noqa: SIM115 - closed below; the error is translated
         except (tarfile.TarError, ValueError, EOFError) as error:
-            raise Damaged("it is no tar file") from error
+            raise ArchiveDamaged("it is no tar file") from error
         with tar:
             yield Archive(tar)
 
 
-def _manifest(data: bytes) -> Manifest:
+def _manifest(data: bytes) -> ArchiveManifest:
     try:
-        manifest = msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=ArchiveManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Damaged("its manifest cannot be read") from error
+        raise ArchiveDamaged("its manifest cannot be read") from error
     if manifest.format != FORMAT:
-        raise Damaged(f"its format is {manifest.format[:40]!r}, and this program reads {FORMAT!r}")
+        raise ArchiveDamaged(f"its format is {manifest.format[:40]!r}, and this program reads {FORMAT!r}")
     names = [table.name for table in manifest.tables]
     odd = [name for name in names if not _TABLE.fullmatch(f"tables/{name}.jsonl")]
     if odd or len(set(names)) != len(names):
-        raise Damaged("its manifest names a table that cannot be")
+        raise ArchiveDamaged("its manifest names a table that cannot be")
     return manifest
 
 
 def _read_line(file: IO[bytes]) -> bytes:
     line = file.readline(_MAX_LINE_BYTES)
     if line and not line.endswith(b"\n"):
-        raise Damaged("a line has no end")
+        raise ArchiveDamaged("a line has no end")
     return line

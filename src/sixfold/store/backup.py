@@ -22,7 +22,7 @@ import msgspec
 from sixfold import __version__
 from sixfold.core.media.ports import BlobStore
 from sixfold.store import archive, durable
-from sixfold.store.archive import BlobLine, Manifest, Table, TableReader
+from sixfold.store.archive import ArchiveManifest, ArchiveTable, BlobLine, TableReader
 
 _IN_MEMORY_BYTES = 8 << 20  # of a file on its way into the backup; what is larger lies beside it
 
@@ -31,12 +31,12 @@ def _unwatched(_size: int) -> None:
     """Nobody looks on."""
 
 
-class Busy(Exception):
+class BackupBusy(Exception):
     """Another backup is writing this file."""
 
 
 @dataclass(slots=True)
-class Written:
+class BackupReport:
     """What went into a backup. `missing` are files that should have been there."""
 
     schema: int = 0
@@ -50,7 +50,7 @@ class Written:
 class _Spool:
     """The rows of the snapshot, and the keys of its files, in files without a name."""
 
-    manifest: Manifest
+    manifest: ArchiveManifest
     tables: tuple[IO[bytes], ...]
     blobs: IO[bytes]
 
@@ -61,18 +61,18 @@ async def write(
     store: BlobStore,
     uploads: BlobStore | None,
     watch: Callable[[int], None] = _unwatched,
-) -> Written:
+) -> BackupReport:
     """Write a backup to `path`, which appears (or is replaced) at once and whole.
 
     The snapshot is let go before the first file is copied; `watch` is told the size of each that is.
-    Raises `Busy` and `OSError`.
+    Raises `BackupBusy` and `OSError`.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     with contextlib.ExitStack() as stack:
         out = stack.enter_context(_exclusive(temporary))
         with snapshot as reader:
             spool = _spool(reader, path.parent, stack)
-        done = Written(
+        done = BackupReport(
             schema=spool.manifest.schema, tables={table.name: table.rows for table in spool.manifest.tables}
         )
         with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -103,7 +103,7 @@ def _exclusive(path: Path) -> Generator[IO[bytes]]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"Another backup is writing {path} right now") from None
+            raise BackupBusy(f"Another backup is writing {path} right now") from None
         file.truncate()
         try:
             yield file
@@ -113,7 +113,7 @@ def _exclusive(path: Path) -> Generator[IO[bytes]]:
 
 
 def _spool(reader: TableReader, folder: Path, stack: contextlib.ExitStack) -> _Spool:
-    tables: list[Table] = []
+    tables: list[ArchiveTable] = []
     files: list[IO[bytes]] = []
     for name, columns in reader.tables():
         file = stack.enter_context(_unnamed(folder))
@@ -123,14 +123,16 @@ def _spool(reader: TableReader, folder: Path, stack: contextlib.ExitStack) -> _S
             digest.update(line)
             file.write(line)
             count += 1
-        tables.append(Table(name, columns, count, file.tell(), digest.hexdigest()))
+        tables.append(ArchiveTable(name, columns, count, file.tell(), digest.hexdigest()))
         files.append(file)
     blobs = stack.enter_context(_unnamed(folder))
     for key, expires_at in reader.blobs():
         blobs.write(json.dumps([key, expires_at]).encode() + b"\n")
     for file in (*files, blobs):
         file.seek(0)
-    manifest = Manifest(archive.FORMAT, reader.schema, __version__, time.time_ns() // 1000, tuple(tables))
+    manifest = ArchiveManifest(
+        archive.FORMAT, reader.schema, __version__, time.time_ns() // 1000, tuple(tables)
+    )
     return _Spool(manifest, tuple(files), blobs)
 
 
@@ -155,7 +157,7 @@ class _Files:
     tar: tarfile.TarFile
     lines: IO[bytes]
     folder: Path
-    done: Written
+    done: BackupReport
     watch: Callable[[int], None]
 
 
@@ -186,7 +188,7 @@ async def _copy(files: _Files, store: BlobStore, folder: str, key: str) -> bool:
         info.size = file.tell()
         info.mode, info.mtime = 0o600, int(time.time())
         file.seek(0)
-        hashing = archive.Hashing(file)
+        hashing = archive.HashingStream(file)
         files.tar.addfile(info, cast("IO[bytes]", hashing))
         archive.forget_members(files.tar)
     files.lines.write(archive.blob_line(BlobLine(info.name, info.size, hashing.digest.hexdigest())))

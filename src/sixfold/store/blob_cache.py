@@ -26,17 +26,17 @@ _MAX_LENT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class CacheLimits:
     """How many bytes may lie there, and for how many seconds a file that was lent stays."""
 
     bytes: int
     lent_seconds: float
 
 
-class Cache:
+class BlobCache:
     """A folder of files by name (plain letters and digits); its methods block and raise `OSError`."""
 
-    def __init__(self, folder: Path, bounds: Bounds) -> None:
+    def __init__(self, folder: Path, bounds: CacheLimits) -> None:
         self._folder = folder.absolute()
         self._root = self._folder / _this_boot()
         self._bounds = bounds

@@ -24,7 +24,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from sixfold import errors
-from sixfold.store.file_store import BadKey, segments
+from sixfold.store.file_store import InvalidBlobKey, segments
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig  # it exists for the type checker alone
@@ -50,14 +50,14 @@ class InvalidUrl(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class BucketAccess:
     """How a bucket is reached: obstore's own options of its cloud, and the patience with one answer."""
 
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: float = 30
 
 
-def open_bucket(url: str, access: Access) -> Bucket:
+def open_bucket(url: str, access: BucketAccess) -> Bucket:
     """The bucket (and prefix) of a URL, not yet spoken to; raises `InvalidUrl`."""
     parts = urlsplit(url)
     kind = _STORES.get(parts.scheme)
@@ -92,7 +92,7 @@ def _patience(seconds: float) -> dict[str, str]:
     }
 
 
-def _retries(access: Access) -> RetryConfig:
+def _retries(access: BucketAccess) -> RetryConfig:
     return {
         "max_retries": _RETRIES,
         "retry_timeout": timedelta(seconds=access.seconds),
@@ -103,7 +103,7 @@ def _retries(access: Access) -> RetryConfig:
 def _check_prefix(prefix: str) -> None:
     try:
         segments(prefix)
-    except BadKey:
+    except InvalidBlobKey:
         raise InvalidUrl("a bucket's prefix has segments of A-Z a-z 0-9 . _ - only") from None
     if len(prefix) > MAX_PREFIX_CHARACTERS:
         raise InvalidUrl(f"a bucket's prefix has at most {MAX_PREFIX_CHARACTERS} characters")
@@ -122,7 +122,7 @@ def _first_line(error: Exception) -> str:
 # -- what went wrong -------------------------------------------------------------------------------
 
 
-class Unconditional(Exception):
+class UnconditionalStore(Exception):
     """The store does not know how to write only what is not there yet."""
 
 
@@ -131,7 +131,7 @@ def understood(key: str = "", *, creating: bool = False) -> Generator[None]:
     """Turn a store's failures into `KeyError` (no such object) and `StoreFailed` with one sentence each.
 
     Without a `key` there is no object that could be missing. Who is `creating` gets `AlreadyExistsError` as
-    it is, and `Unconditional`.
+    it is, and `UnconditionalStore`.
     """
     try:
         yield
@@ -145,7 +145,7 @@ def understood(key: str = "", *, creating: bool = False) -> Generator[None]:
         raise _failed(error) from None
     except exceptions.BaseError as error:
         if creating and _UNKNOWN.search(str(error)):
-            raise Unconditional from None
+            raise UnconditionalStore from None
         raise _failed(error) from None
 
 

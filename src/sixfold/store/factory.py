@@ -10,9 +10,9 @@ from typing import Any
 from sixfold.core.clock import Clock
 from sixfold.core.database import Database
 from sixfold.settings import InvalidSetting
-from sixfold.store.admin import Keeper, Loader
+from sixfold.store.admin import DatabaseAdmin, Loader
 from sixfold.store.archive import TableReader
-from sixfold.store.sqlite.admin import SqliteKeeper, SqliteLoader, SqliteSnapshot
+from sixfold.store.sqlite.admin import SqliteAdmin, SqliteLoader, SqliteSnapshot
 from sixfold.store.sqlite.database import SqliteDatabase
 
 
@@ -37,9 +37,9 @@ def open_loader(url: str, file: Path) -> Loader:
     return _postgres("admin").PostgresLoader(url) if is_postgres(url) else SqliteLoader(file)
 
 
-def open_keeper(url: str, file: Path) -> Keeper:
+def open_keeper(url: str, file: Path) -> DatabaseAdmin:
     """Whoever looks after the schema and the health of a database that no server needs to run on."""
-    return _postgres("admin").PostgresKeeper(url) if is_postgres(url) else SqliteKeeper(file)
+    return _postgres("admin").PostgresKeeper(url) if is_postgres(url) else SqliteAdmin(file)
 
 
 def is_postgres(url: str) -> bool:

@@ -43,15 +43,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class BadKey(ValueError):
+class InvalidBlobKey(ValueError):
     """This is no object key."""
 
 
 def segments(key: str) -> tuple[str, ...]:
-    """The key's segments; raises `BadKey` for what the grammar does not allow."""
+    """The key's segments; raises `InvalidBlobKey` for what the grammar does not allow."""
     parts = tuple(key.split("/"))
     if len(key) > MAX_KEY_CHARACTERS or not all(map(is_segment, parts)):
-        raise BadKey(f"{key[:80]!r} is no object key")
+        raise InvalidBlobKey(f"{key[:80]!r} is no object key")
     return parts
 
 
@@ -128,7 +128,7 @@ class FileStore:
         """Every object whose key starts with `prefix`, in key order."""
         *within, start = prefix.split("/")
         if not all(map(is_segment, within)) or not (start in {"", ".", ".."} or is_segment(start)):
-            raise BadKey(f"{prefix[:80]!r} is no prefix of object keys")
+            raise InvalidBlobKey(f"{prefix[:80]!r} is no prefix of object keys")
         pending = [await self._threaded(self._scan, tuple(within), start)]
         while pending:
             entry = next(pending[-1], None)

@@ -26,9 +26,9 @@ from obstore import exceptions
 from sixfold import errors
 from sixfold.core.media import media
 from sixfold.core.media.ports import ObjectInfo
-from sixfold.store.blob_cache import Cache
-from sixfold.store.buckets import Access, Bucket, Unconditional, open_bucket, understood
-from sixfold.store.file_store import MAX_KEY_CHARACTERS, PIECE_BYTES, BadKey, is_segment, segments
+from sixfold.store.blob_cache import BlobCache
+from sixfold.store.buckets import Bucket, BucketAccess, UnconditionalStore, open_bucket, understood
+from sixfold.store.file_store import MAX_KEY_CHARACTERS, PIECE_BYTES, InvalidBlobKey, is_segment, segments
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta  # these exist for the type checker alone
@@ -41,7 +41,7 @@ _REFRESH_SECONDS = 12 * 3600  # well within the day that a blob without a name i
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class RetryOptions:
     """How a store is used: `by_content`, where blobs are named by their hash; how long links hold.
 
     Content of a certain age is written again when it is stored again, lest it be swept before it has a name.
@@ -53,21 +53,21 @@ class Ways:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreOptions:
     """Where a store is and how it is used; `tables` are the options of each kind of bucket."""
 
     url: str
     tables: Mapping[str, Mapping[str, Any]]
     seconds: float
-    cache: Cache
-    ways: Ways
+    cache: BlobCache
+    ways: RetryOptions
 
 
-def open_store(place: Place) -> ObjectStore:
+def open_store(place: StoreOptions) -> ObjectStore:
     """The store at a place, not yet spoken to; raises `InvalidUrl`."""
     given = place.tables.get(place.url.partition(":")[0], {})
     options = {name: _option(value) for name, value in given.items()}
-    return ObjectStore(open_bucket(place.url, Access(options, place.seconds)), place.cache, place.ways)
+    return ObjectStore(open_bucket(place.url, BucketAccess(options, place.seconds)), place.cache, place.ways)
 
 
 def _option(value: Any) -> str:
@@ -77,10 +77,10 @@ def _option(value: Any) -> str:
 class ObjectStore:
     """A `BlobStore` in a bucket; any number of servers may share it."""
 
-    def __init__(self, bucket: Bucket, cache: Cache, ways: Ways | None = None) -> None:
+    def __init__(self, bucket: Bucket, cache: BlobCache, ways: RetryOptions | None = None) -> None:
         self._bucket = bucket
         self._cache = cache
-        self._ways = ways or Ways()
+        self._ways = ways or RetryOptions()
         self._coming: dict[str, asyncio.Event] = {}
         self._creates = True  # until the store says that it knows no conditional write
 
@@ -140,7 +140,7 @@ class ObjectStore:
             return await self._send(key, body, size, content_type, create=True)
         except exceptions.AlreadyExistsError:
             there = await self._fresh(key, size)
-        except Unconditional:
+        except UnconditionalStore:
             self._creates = False
             there = None
         return there or await self._send(key, body, size, content_type)
@@ -261,9 +261,9 @@ class ObjectStore:
         """Every object whose key starts with `prefix`, in key order."""
         *within, start = prefix.split("/")
         if not all(map(is_segment, within)) or not (start in {"", ".", ".."} or is_segment(start)):
-            raise BadKey(f"{prefix[:80]!r} is no prefix of object keys")
+            raise InvalidBlobKey(f"{prefix[:80]!r} is no prefix of object keys")
         if len(prefix) > MAX_KEY_CHARACTERS:
-            raise BadKey(f"{prefix[:80]!r} is longer than any key")
+            raise InvalidBlobKey(f"{prefix[:80]!r} is longer than any key")
         return self._list("/".join(within), prefix)
 
     async def _list(self, folder: str, prefix: str) -> AsyncIterator[ObjectInfo]:
@@ -390,7 +390,7 @@ def _pieces(chunk: memoryview) -> Iterator[bytes]:
 def _is_key(text: str) -> bool:
     try:
         segments(text)
-    except BadKey:
+    except InvalidBlobKey:
         return False
     return True
 

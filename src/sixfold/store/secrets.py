@@ -35,12 +35,12 @@ _NONCE_BYTES = 12
 _LOG = logging.getLogger("sixfold.secrets")
 
 
-class Unreadable(Exception):
+class SecretUnreadable(Exception):
     """A stored key cannot be opened; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredSecret:
     """What is known of a stored key beside itself. Times are ISO 8601 in UTC."""
 
     set_at: str
@@ -61,7 +61,7 @@ class Secrets:
         self._write(self._path(name), {"sealed": _text(sealed), "set_at": _now()})
 
     def get(self, name: str) -> str | None:
-        """A key, or None; raises `Unreadable` for one that this server's key does not open."""
+        """A key, or None; raises `SecretUnreadable` for one that this server's key does not open."""
         document = self._read(self._path(name))
         if document is None:
             return None
@@ -69,14 +69,14 @@ class Secrets:
             sealed = base64.b64decode(document["sealed"], validate=True)
             return self._seal.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode()).decode()
         except (InvalidTag, ValueError, KeyError, TypeError) as error:
-            raise Unreadable(
+            raise SecretUnreadable(
                 f"The stored {name} does not open: it was sealed under another {MASTER}, or is damaged"
             ) from error
 
-    def stored(self, name: str) -> Stored | None:
+    def stored(self, name: str) -> StoredSecret | None:
         """What is known of a stored key, whether or not it opens."""
         document = self._read(self._path(name))
-        return None if document is None else Stored(str(document.get("set_at", "")))
+        return None if document is None else StoredSecret(str(document.get("set_at", "")))
 
     def remove(self, name: str) -> bool:
         """Forget a key; False where there was none."""
@@ -158,7 +158,7 @@ def _opened(data_dir: Path, name: str, _stamp: tuple[int, ...]) -> str:
     """A stored key, opened once for each state of the files that it lies in."""
     try:
         return Secrets(data_dir, (data_dir / MASTER).read_bytes()).get(name) or ""
-    except (OSError, Unreadable) as error:
+    except (OSError, SecretUnreadable) as error:
         _LOG.warning("a provider's key is not used: %s", error)
         return ""
 

@@ -25,7 +25,7 @@ class WeightsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledWeights:
     """One set of weights, with what was written down when it was added."""
 
     family: str
@@ -40,9 +40,9 @@ class WeightStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def installed(self) -> list[Installed]:
+    def installed(self) -> list[InstalledWeights]:
         """Everything that is there, by family and name; a folder with a damaged record is left out."""
-        found: list[Installed] = []
+        found: list[InstalledWeights] = []
         for path in sorted(self._root.glob(f"*/*/{RECORD}")):
             if path.parent.name.startswith("."):
                 continue
@@ -52,10 +52,10 @@ class WeightStore:
                 continue
             if isinstance(record, dict):
                 known = cast("dict[str, Any]", record)
-                found.append(Installed(path.parent.parent.name, path.parent.name, path.parent, known))
+                found.append(InstalledWeights(path.parent.parent.name, path.parent.name, path.parent, known))
         return found
 
-    def get(self, family: str, name: str) -> Installed | None:
+    def get(self, family: str, name: str) -> InstalledWeights | None:
         """One set of weights, or None."""
         return next((one for one in self.installed() if (one.family, one.name) == (family, name)), None)
 
@@ -79,7 +79,7 @@ class WeightStore:
         """Write a record beside what is being gathered, where a first try looks for it."""
         _write(self.begin(family, name) / RECORD, json.dumps(record, ensure_ascii=False) + "\n")
 
-    def finish(self, family: str, name: str, record: Mapping[str, Any]) -> Installed:
+    def finish(self, family: str, name: str, record: Mapping[str, Any]) -> InstalledWeights:
         """Make the gathered folder the one of this name, at once; replaces an older one."""
         gathered = self.begin(family, name)
         for stray in gathered.rglob("*.part"):
@@ -93,7 +93,7 @@ class WeightStore:
         gathered.rename(target)
         durable.sync_folder(target.parent)
         shutil.rmtree(old, ignore_errors=True)
-        return Installed(family, name, target, record)
+        return InstalledWeights(family, name, target, record)
 
     def remove(self, family: str, name: str) -> None:
         """Take weights away, with what an unfinished try left; raises `WeightsError` when there are none."""

@@ -14,13 +14,13 @@ from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.repository import PredictionFilter
 from sixfold.ui import forms, spending
-from sixfold.ui.pages import Pages
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
-from sixfold.web.sessions import Session
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
 
 _FORM_BYTES = 16_384
 _ENTRIES, _LATEST = 25, 5
@@ -38,7 +38,7 @@ _RIGHTS = {
 class AccountPage:
     """Shows an account to its owner, and takes his wishes."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
 
@@ -96,13 +96,13 @@ class AccountPage:
 
     async def _render(
         self,
-        session: Session,
+        session: SessionCookie,
         cursor: str | None,
         made: NewKey | None = None,
         days: int = spending.SPANS[0],
     ) -> Response:
         read, account_id = self._services.database.read, session.account.id
-        latest, _ = await self._services.pipeline.page(Tenant(account_id), Filter(), _LATEST, None)
+        latest, _ = await self._services.pipeline.page(Tenant(account_id), PredictionFilter(), _LATEST, None)
         values: dict[str, Any] = {
             "page": await read(ledger_queries.page(account_id, _ENTRIES, cursor)),
             "latest": latest,
@@ -131,7 +131,7 @@ class AccountPage:
         }
         return self._pages.render("account.html", session, **values)
 
-    async def _changed(self, request: Request) -> tuple[Session, dict[str, str]]:
+    async def _changed(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
         self._services.origins.admit(request)
         return await forms.signed(request, self._services.sessions)
 
@@ -176,21 +176,21 @@ def _budget(text: str) -> int | None:
         raise errors.InvalidInput([problem]) from None
 
 
-def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     """The account, and what its forms send."""
     page = AccountPage(services, pages)
     return (
-        Route("/account", {"GET": page.show}, access=rights.ACCOUNT_READ),
-        Route("/account/keys", {"POST": page.new_key}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route(
+        RouteEntry("/account", {"GET": page.show}, access=rights.ACCOUNT_READ),
+        RouteEntry("/account/keys", {"POST": page.new_key}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry(
             "/account/keys/{key_id}/revoke", {"POST": page.revoke}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
         ),
-        Route(
+        RouteEntry(
             "/account/programs/{grant_id}/end",
             {"POST": page.end_program},
             _FORM_BYTES,
             access=rights.ACCOUNT_MANAGE,
         ),
-        Route("/account/checkout", {"POST": page.top_up}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route("/account/plan", {"POST": page.plan}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/account/checkout", {"POST": page.top_up}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/account/plan", {"POST": page.plan}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
     )

@@ -12,11 +12,11 @@ from sixfold import errors
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import rights
 from sixfold.ui import forms
-from sixfold.ui.pages import Pages
+from sixfold.ui.pages import PageTemplates
 from sixfold.web.attempts import Attempts
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
-from sixfold.web.sessions import Session
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
 
 PATH = "/account/data"
 _FORM_BYTES = 16_384
@@ -24,10 +24,10 @@ _FIVE_MINUTES = 300.0
 _EXPORTS = 10
 
 
-class Belongings:
+class AccountDataPages:
     """Shows what can be taken along, and what goes."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
         self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
@@ -70,19 +70,19 @@ class Belongings:
         await self._services.database.write(deletion.keep(session.account.id))
         return RedirectResponse(PATH, 303)
 
-    def _render(self, session: Session, problem: str = "") -> Response:
+    def _render(self, session: SessionCookie, problem: str = "") -> Response:
         days = self._services.settings.deletion_days
         return self._pages.render(
             "belongings.html", session, status=400 if problem else 200, problem=problem, days=days
         )
 
 
-def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     """The page, and what its forms send."""
-    page = Belongings(services, pages)
+    page = AccountDataPages(services, pages)
     return (
-        Route(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
-        Route("/account/export", {"POST": page.take_out}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route("/account/close", {"POST": page.close}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route("/account/keep", {"POST": page.keep}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
+        RouteEntry("/account/export", {"POST": page.take_out}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/account/close", {"POST": page.close}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/account/keep", {"POST": page.keep}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
     )

@@ -13,16 +13,16 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.database import Row, now
 from sixfold.core.predictions import admin_queries
-from sixfold.core.predictions.admin_queries import Filter
-from sixfold.ui.guests import Guest, Guests
-from sixfold.ui.pages import Pages
+from sixfold.core.predictions.admin_queries import RunFilter
+from sixfold.ui.guests import PageAuth, PageUser
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls, queries
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _FORM_BYTES = 4096
 _QUEUE, _PAGE, _MAX_TEXT = 50, 50, 200
@@ -40,25 +40,25 @@ _OTHERS = "Others"
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class TestbedState:
     """One engine: how it stands, its workers, what waits for it, and which models it can serve."""
 
     spec: EngineSpec
-    standing: Standing
+    standing: EngineStatus
     busy: int
     idle: int
     waiting: int
     models: tuple[str, ...]
 
 
-class Admin:
+class AdminPages:
     """Reads what there is to see, and ends what has to end: a run, a session, idle workers."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
 
-    async def show(self, request: Request, guest: Guest) -> Response:
+    async def show(self, request: Request, guest: PageUser) -> Response:
         """Figures, workers, the queue, what failed lately, storage."""
         read = self._services.database.read
         queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day())
@@ -80,10 +80,10 @@ class Admin:
             draining=self._services.pipeline.draining,
         )
 
-    async def engines(self, _request: Request, guest: Guest) -> Response:
+    async def engines(self, _request: Request, guest: PageUser) -> Response:
         """Every engine, those that can run here first, and what the others lack; files that are no model."""
         benches = self._benches({})
-        shelves: dict[str, list[Bench]] = {title: [] for title in (*_KINDS.values(), _OTHERS)}
+        shelves: dict[str, list[TestbedState]] = {title: [] for title in (*_KINDS.values(), _OTHERS)}
         for bench in sorted(benches, key=lambda bench: not bench.standing.ready):
             shelves[_KINDS.get(bench.spec.kind, _OTHERS)].append(bench)
         return self._pages.render(
@@ -95,10 +95,10 @@ class Admin:
             faults=sorted(self._services.own_faults.items()),
         )
 
-    async def requests(self, request: Request, guest: Guest) -> Response:
+    async def requests(self, request: Request, guest: PageUser) -> Response:
         """The log of all accounts, searched by `q` and narrowed by `status`."""
         state = request.query_params.get("status", "")
-        wanted = Filter(queries.text(request, "q", _MAX_TEXT), state if state in _STATES else "")
+        wanted = RunFilter(queries.text(request, "q", _MAX_TEXT), state if state in _STATES else "")
         cursor = queries.text(request, "cursor", _MAX_TEXT) or None
         rows, following = await self._services.database.read(admin_queries.requests(wanted, _PAGE, cursor))
         return self._pages.render(
@@ -110,18 +110,18 @@ class Admin:
             following=following,
         )
 
-    async def one(self, request: Request, guest: Guest) -> Response:
+    async def one(self, request: Request, guest: PageUser) -> Response:
         """One order: its receipt and its log, and nothing of what was in it."""
         found = await self._services.pipeline.any(calls.path_value(request, "prediction_id"))
         return self._pages.render("admin/request.html", guest.session, prediction=found)
 
-    async def cancel(self, request: Request, _guest: Guest) -> Response:
+    async def cancel(self, request: Request, _guest: PageUser) -> Response:
         """Stop a run, whoever asked for it."""
         found = await self._services.pipeline.any(calls.path_value(request, "prediction_id"))
         await self._services.pipeline.cancel(found.id, Tenant.of(found))
         return RedirectResponse("/admin", 303)
 
-    async def close(self, request: Request, _guest: Guest) -> Response:
+    async def close(self, request: Request, _guest: PageUser) -> Response:
         """End a live session, whoever began it."""
         wanted = calls.path_value(request, "session_id")
         found = [running.session for running in self._services.live.running if running.session.id == wanted]
@@ -130,12 +130,12 @@ class Admin:
         await self._services.live.close(wanted, Tenant(found[0].account_id))
         return RedirectResponse("/admin", 303)
 
-    async def rest(self, request: Request, _guest: Guest) -> Response:
+    async def rest(self, request: Request, _guest: PageUser) -> Response:
         """Let the idle workers of one engine go, and with them the memory that they hold."""
         await self._services.supervisor.rest(calls.path_value(request, "engine"))
         return RedirectResponse("/admin", 303)
 
-    def _benches(self, waiting: Mapping[str, int]) -> list[Bench]:
+    def _benches(self, waiting: Mapping[str, int]) -> list[TestbedState]:
         workers = self._services.supervisor.snapshot()
         standing = self._services.pipeline.terms.standing
         served: dict[str, list[str]] = {}
@@ -143,7 +143,7 @@ class Admin:
             for engine in model.engines:
                 served.setdefault(engine.name, []).append(model.name)
         return [
-            Bench(
+            TestbedState(
                 spec,
                 standing(name),
                 workers.get(name, {}).get("busy", 0),
@@ -162,28 +162,30 @@ def _by_engine(rows: Sequence[Row]) -> dict[str, int]:
     return counted
 
 
-def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
     """The operator's pages."""
-    admin = Admin(services, pages)
+    admin = AdminPages(services, pages)
 
     return (
-        Route("/admin", {"GET": guests.operators(admin.show)}, access=rights.OPERATE),
-        Route("/admin/engines", {"GET": guests.operators(admin.engines)}, access=rights.OPERATE),
-        Route("/admin/requests", {"GET": guests.operators(admin.requests)}, access=rights.OPERATE),
-        Route("/admin/requests/{prediction_id}", {"GET": guests.operators(admin.one)}, access=rights.OPERATE),
-        Route(
+        RouteEntry("/admin", {"GET": guests.operators(admin.show)}, access=rights.OPERATE),
+        RouteEntry("/admin/engines", {"GET": guests.operators(admin.engines)}, access=rights.OPERATE),
+        RouteEntry("/admin/requests", {"GET": guests.operators(admin.requests)}, access=rights.OPERATE),
+        RouteEntry(
+            "/admin/requests/{prediction_id}", {"GET": guests.operators(admin.one)}, access=rights.OPERATE
+        ),
+        RouteEntry(
             "/admin/requests/{prediction_id}/cancel",
             {"POST": guests.operators(admin.cancel)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),
-        Route(
+        RouteEntry(
             "/admin/sessions/{session_id}/close",
             {"POST": guests.operators(admin.close)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),
-        Route(
+        RouteEntry(
             "/admin/workers/{engine}/rest",
             {"POST": guests.operators(admin.rest)},
             _FORM_BYTES,

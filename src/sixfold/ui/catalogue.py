@@ -16,14 +16,14 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage, outputs, pricing
-from sixfold.core.predictions.repository import Filter
-from sixfold.core.predictions.service import Pipeline
+from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.service import PredictionService
 from sixfold.ui import code_samples, specimens
-from sixfold.ui.guests import Guest, Guests
-from sixfold.ui.pages import Pages
-from sixfold.ui.specimens import Specimen
+from sixfold.ui.guests import PageAuth, PageUser
+from sixfold.ui.pages import PageTemplates
+from sixfold.ui.specimens import ExampleOutput
 from sixfold.web import calls, queries
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 # Where a model stands on the page, by its template's category or by what comes of it; each with its hue.
 SHELVES: Mapping[str, tuple[str, ...]] = {
@@ -52,7 +52,7 @@ _EXAMPLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class CatalogCard:
     """One model as the catalogue shows it."""
 
     model: Model
@@ -62,7 +62,7 @@ class Card:
     unlock: str
     session: bool
     picture: str = ""
-    specimen: Specimen | None = None
+    specimen: ExampleOutput | None = None
 
     @property
     def hue(self) -> str:
@@ -71,7 +71,7 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     """One input of a form. `control` says how: text, long, choice, switch, slider, number, file."""
 
     descriptor: Descriptor
@@ -84,7 +84,7 @@ class Field:
         return self.control in ("long", "file", "text")
 
 
-def price_shown(pipeline: Pipeline, model: Model) -> str:
+def price_shown(pipeline: PredictionService, model: Model) -> str:
     """Write the price of a usual request, with the list price where the request is free here."""
     price, listed = pricing.in_words(pipeline.catalog, pipeline.terms, model)
     return price if listed is None else f"{price} (list price: {listed})"
@@ -106,18 +106,18 @@ def control(descriptor: Descriptor) -> str:
     return "long" if descriptor.max_chars is None or descriptor.max_chars > _LONG else "text"
 
 
-def fields_of(model: Model, before: Mapping[str, Any]) -> list[Field]:
+def fields_of(model: Model, before: Mapping[str, Any]) -> list[FormField]:
     """A model's form, filled with what was given before."""
     return [
-        Field(descriptor, control(descriptor), before.get(descriptor.name, descriptor.default))
+        FormField(descriptor, control(descriptor), before.get(descriptor.name, descriptor.default))
         for descriptor in sorted(model.inputs, key=lambda each: each.order)
     ]
 
 
-class Catalogue:
+class CatalogPages:
     """The list, and one model's page."""
 
-    def __init__(self, services: Services, pages: Pages, guests: Guests) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, guests: PageAuth) -> None:
         self._services = services
         self._pages = pages
         self._guests = guests
@@ -179,7 +179,7 @@ class Catalogue:
 
     # -- what is shown ---------------------------------------------------------------------------
 
-    def _card(self, model: Model, picture: str = "") -> Card:
+    def _card(self, model: Model, picture: str = "") -> CatalogCard:
         terms = self._services.pipeline.terms
         try:
             quality, unlock = model.choose({}, terms)[1], model.unlock(terms)
@@ -187,7 +187,7 @@ class Catalogue:
             quality, unlock = "", error.message
         template = self._template(model)
         category = template.category if template is not None else None
-        return Card(
+        return CatalogCard(
             model=model,
             shelf=_shelf(model, category),
             price=price_shown(self._services.pipeline, model),
@@ -222,11 +222,11 @@ class Catalogue:
             for engine in model.engines
         ]
 
-    async def _pictures(self, guest: Guest | None) -> dict[str, str]:
+    async def _pictures(self, guest: PageUser | None) -> dict[str, str]:
         """The latest picture of each model that the guest has made."""
         if guest is None:
             return {}
-        latest, _ = await self._services.pipeline.page(guest.tenant, Filter(), _LATEST, None)
+        latest, _ = await self._services.pipeline.page(guest.tenant, PredictionFilter(), _LATEST, None)
         found: dict[str, str] = {}
         for prediction in reversed(latest):
             output = prediction.output
@@ -236,7 +236,7 @@ class Catalogue:
         return found
 
     async def _before(
-        self, request: Request, guest: Guest | None, model: Model
+        self, request: Request, guest: PageUser | None, model: Model
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The inputs and the terms (hardware, variant) that the form begins with."""
         origin = request.query_params.get("from")
@@ -263,7 +263,7 @@ def _shelf(model: Model, category: str | None) -> str:
     return next(name for name, known in SHELVES.items() if set(kinds) & set(known))
 
 
-def _matches(card: Card, wanted: str, shelf: str) -> bool:
+def _matches(card: CatalogCard, wanted: str, shelf: str) -> bool:
     text = f"{card.model.name} {card.model.title} {card.model.description}".lower()
     return shelf in ("", card.shelf) and all(word in text for word in wanted.split())
 

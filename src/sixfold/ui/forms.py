@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.web import bodies, urlencoded
-from sixfold.web.sessions import Session, Sessions
+from sixfold.web.sessions import SessionCookie, SessionCookies
 
 _MAX_FIELDS = 50
 
@@ -22,7 +22,7 @@ async def read(request: Request) -> dict[str, str]:
     return await bodies.parsed(decode, raw)
 
 
-async def signed(request: Request, sessions: Sessions) -> tuple[Session, dict[str, str]]:
+async def signed(request: Request, sessions: SessionCookies) -> tuple[SessionCookie, dict[str, str]]:
     """The session and fields of a form from one of our pages; raises `Forbidden` and `Unauthenticated`."""
     session = await sessions.of(request)
     form = await read(request)

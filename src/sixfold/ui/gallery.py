@@ -8,9 +8,9 @@ from starlette.responses import Response
 from sixfold.core.accounts import rights
 from sixfold.core.gallery.gallery import Gallery
 from sixfold.core.media.media import MEDIA_PATH
-from sixfold.ui.pages import Pages
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.ui.pages import PageTemplates
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _PAGE = 30
 _MAX_TEXT = 100
@@ -19,7 +19,7 @@ _MAX_TEXT = 100
 class GalleryPages:
     """Two lists, newest first."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
         self._gallery = Gallery(services.database, services.media)
@@ -42,10 +42,10 @@ def _cursor(request: Request) -> str | None:
     return request.query_params.get("cursor", "")[:_MAX_TEXT] or None
 
 
-def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     """Both lists."""
     gallery = GalleryPages(services, pages)
     return (
-        Route("/gallery", {"GET": gallery.posts}, access=rights.PUBLIC),
-        Route("/characters", {"GET": gallery.characters}, access=rights.PUBLIC),
+        RouteEntry("/gallery", {"GET": gallery.posts}, access=rights.PUBLIC),
+        RouteEntry("/characters", {"GET": gallery.characters}, access=rights.PUBLIC),
     )

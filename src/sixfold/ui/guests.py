@@ -14,18 +14,18 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.ui import forms
 from sixfold.web.routing import Handler
-from sixfold.web.services import Services
-from sixfold.web.sessions import CSRF_HEADER, Session
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import CSRF_HEADER, SessionCookie
 
-Work = Callable[[Request, "Guest"], Awaitable[Response]]
+Work = Callable[[Request, "PageUser"], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class PageUser:
     """Whose predictions these are."""
 
     principal: Principal
-    session: Session
+    session: SessionCookie
 
     @property
     def account_id(self) -> str:
@@ -38,16 +38,16 @@ class Guest:
         return self.principal.tenant
 
 
-class Guests:
+class PageAuth:
     """Lets guests in: to read, or to change something."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
-    async def of(self, request: Request) -> Guest | None:
+    async def of(self, request: Request) -> PageUser | None:
         """The guest of a request, None for a stranger; raises `Forbidden` for a Host that is not ours."""
         session = await self._services.sessions.admitted(request)
-        return None if session is None else Guest(session.principal, session)
+        return None if session is None else PageUser(session.principal, session)
 
     def page(self, work: Work) -> Handler:
         """A handler for people: whoever is nobody yet is sent to sign in."""
@@ -61,7 +61,7 @@ class Guests:
     def operators(self, work: Work) -> Handler:
         """A page or a form about all accounts; a form must carry the page's token."""
 
-        async def handle(request: Request, guest: Guest) -> Response:
+        async def handle(request: Request, guest: PageUser) -> Response:
             if request.method not in ("GET", "HEAD"):
                 token = (await forms.read(request)).get("csrf")
                 self._services.sessions.guard(request, guest.session, token)

@@ -15,11 +15,11 @@ from sixfold import errors
 from sixfold.core.accounts import ledger_queries, rights
 from sixfold.core.database import now
 from sixfold.core.predictions import admin_queries
-from sixfold.ui.guests import Guest, Guests
-from sixfold.ui.pages import Pages
+from sixfold.ui.guests import PageAuth, PageUser
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _FORM_BYTES = 4096
 _QUEUE = 50
@@ -28,12 +28,12 @@ _QUEUE = 50
 class Lab:
     """What runs, whether the books are right, and the two ways to do harm."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
         self._killed = 0
 
-    async def show(self, _request: Request, guest: Guest) -> Response:
+    async def show(self, _request: Request, guest: PageUser) -> Response:
         """The books as they are now, checked in full, beside what runs and waits."""
         read = self._services.database.read
         workers = self._services.supervisor.snapshot()
@@ -47,30 +47,32 @@ class Lab:
             killed=self._killed,
         )
 
-    async def worker(self, request: Request, _guest: Guest) -> Response:
+    async def worker(self, request: Request, _guest: PageUser) -> Response:
         """kill −9 for every worker of an engine, whatever it holds."""
         self._killed += await self._services.supervisor.strike(calls.path_value(request, "engine"))
         return RedirectResponse("/lab", 303)
 
-    async def server(self, _request: Request, _guest: Guest) -> Response:
+    async def server(self, _request: Request, _guest: PageUser) -> Response:
         """kill −9 for this server: nobody is answered, not even this request."""
         os.kill(os.getpid(), signal.SIGKILL)
         raise errors.NotFound  # never reached
 
 
-def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
     """The page and its two forms; none of them outside testing mode."""
     if not services.settings.testing:
         return ()
     lab = Lab(services, pages)
 
     return (
-        Route("/lab", {"GET": guests.operators(lab.show)}, access=rights.OPERATE),
-        Route(
+        RouteEntry("/lab", {"GET": guests.operators(lab.show)}, access=rights.OPERATE),
+        RouteEntry(
             "/lab/workers/{engine}/kill",
             {"POST": guests.operators(lab.worker)},
             _FORM_BYTES,
             access=rights.OPERATE,
         ),
-        Route("/lab/server/kill", {"POST": guests.operators(lab.server)}, _FORM_BYTES, access=rights.OPERATE),
+        RouteEntry(
+            "/lab/server/kill", {"POST": guests.operators(lab.server)}, _FORM_BYTES, access=rights.OPERATE
+        ),
     )

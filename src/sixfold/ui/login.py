@@ -10,12 +10,12 @@ from sixfold.core.accounts import accounts, login_sessions, rights
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.accounts.keys import FRESH_MINUTES
 from sixfold.ui import forms, passkeys
-from sixfold.ui.login_session import Entrance
-from sixfold.ui.pages import Pages
+from sixfold.ui.login_session import LoginSessions
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import sessions
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
-from sixfold.web.sessions import Session
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
 
 _FORM_BYTES = 16_384
 _MAX_EMAIL, _MAX_TOKEN = 256, 256
@@ -26,10 +26,10 @@ _AGAIN = (
 _WRONG = "This address and password do not belong together"
 
 
-class Signing:
+class LoginPages:
     """Lets people in by what they know, and out."""
 
-    def __init__(self, services: Services, pages: Pages, entrance: Entrance) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
         self._services = services
         self._pages = pages
         self._entrance = entrance
@@ -81,7 +81,7 @@ class Signing:
         following: str,
         email: str = "",
         problem: str = "",
-        session: Session | None = None,
+        session: SessionCookie | None = None,
         notice: str = "",
     ) -> Response:
         return self._pages.render(
@@ -103,10 +103,12 @@ class Signing:
             return None
 
 
-def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
     """The form and what it sends."""
-    signing = Signing(services, pages, entrance)
+    signing = LoginPages(services, pages, entrance)
     return (
-        Route("/signin", {"GET": signing.form, "POST": signing.password}, _FORM_BYTES, access=rights.PUBLIC),
-        Route("/signout", {"POST": signing.signout}, _FORM_BYTES, access=rights.PUBLIC),
+        RouteEntry(
+            "/signin", {"GET": signing.form, "POST": signing.password}, _FORM_BYTES, access=rights.PUBLIC
+        ),
+        RouteEntry("/signout", {"POST": signing.signout}, _FORM_BYTES, access=rights.PUBLIC),
     )

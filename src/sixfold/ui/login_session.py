@@ -9,20 +9,20 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from sixfold.core.accounts import login_sessions
-from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.database import Transaction, now
 from sixfold.ui import passwords, user_agent
 from sixfold.ui.sign_in_attempts import Attempt, SignInAttempts
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 HOME = "/account"
 MAX_PASSWORD = 1024
 
 
-class Entrance:
+class LoginSessions:
     """Begins sessions, and limits failing attempts."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self.attempts = SignInAttempts(services.origins, services.trusted_browsers)
 
@@ -36,7 +36,7 @@ class Entrance:
 
     async def by_link(self, request: Request, token: str) -> Response:
         """Use a one-time link up; raises `Unauthenticated`."""
-        visit = Visit("link", user_agent.name(request))
+        visit = LoginSession("link", user_agent.name(request))
         attempt = self.attempts.with_secret(request)
         moment = await self._services.database.read(now())
         response = await self._begin(request, login_sessions.take_link(token, moment, visit), HOME)
@@ -45,7 +45,7 @@ class Entrance:
 
     async def enter(self, request: Request, account_id: str, way: str, following: str) -> Response:
         """A session for whoever has shown that he is this account's owner."""
-        visit = Visit(way, user_agent.name(request))
+        visit = LoginSession(way, user_agent.name(request))
         moment = await self._services.database.read(now())
         return await self._begin(
             request, login_sessions.new_session(account_id, moment, visit), following or HOME

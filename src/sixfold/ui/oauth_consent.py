@@ -10,11 +10,11 @@ from starlette.responses import RedirectResponse, Response
 
 from sixfold import errors
 from sixfold.core.accounts import oauth, redirects, rights
-from sixfold.core.accounts.oauth import Wish
+from sixfold.core.accounts.oauth import AuthorizationRequest
 from sixfold.ui import forms
-from sixfold.ui.pages import POLICY, Pages
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.ui.pages import POLICY, PageTemplates
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 PATH = "/oauth/authorize"
 _FORM_BYTES = 16_384
@@ -31,10 +31,10 @@ _ASKED = (
 )
 
 
-class Consent:
+class ConsentPages:
     """Asks the person who is signed in, and sends the browser back with the answer."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
         base = services.settings.base_url
@@ -77,7 +77,7 @@ class Consent:
         code = await self._services.database.write(oauth.grant(session.account.id, wished))
         return self._back(wished.redirect_uri, wished.state, code=code)
 
-    async def _wish(self, asked: Mapping[str, str]) -> Wish | Response:
+    async def _wish(self, asked: Mapping[str, str]) -> AuthorizationRequest | Response:
         """What is asked for; or the answer to what nobody can be asked.
 
         Until program and address are known to belong together, nothing is sent to that address.
@@ -86,14 +86,14 @@ class Consent:
             raise errors.BadRequest("A parameter of this request is too long")
         try:
             client = await self._services.database.read(oauth.client(asked.get("client_id", "")))
-        except oauth.Refused as refused:
+        except oauth.OAuthError as refused:
             raise errors.BadRequest(str(refused)) from refused
         uri = asked.get("redirect_uri") or (client.redirect_uris[0] if len(client.redirect_uris) == 1 else "")
         if not oauth.may_return(client, uri):
             raise errors.BadRequest("redirect_uri is none of those that this program registered")
         try:
             return oauth.wish(client, uri, asked, self._resources)
-        except oauth.Refused as refused:
+        except oauth.OAuthError as refused:
             state = asked.get("state")
             return self._back(uri, state, error=refused.code, error_description=str(refused))
 
@@ -109,9 +109,11 @@ def _shown(uri: str) -> str:
     return parts.hostname or f"the program that opens {parts.scheme}: links"
 
 
-def routes(services: Services, pages: Pages) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
     """The question and its answer."""
-    consent = Consent(services, pages)
+    consent = ConsentPages(services, pages)
     return (
-        Route(PATH, {"GET": consent.ask, "POST": consent.answer}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry(
+            PATH, {"GET": consent.ask, "POST": consent.answer}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+        ),
     )

@@ -10,11 +10,11 @@ from sixfold.core import ids
 from sixfold.core.accounts import auth_challenges, oidc_identities, rights
 from sixfold.core.accounts.oidc_identities import Identity
 from sixfold.ui import forms
-from sixfold.ui.login_session import Entrance
-from sixfold.ui.pages import Pages
+from sixfold.ui.login_session import LoginSessions
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import sessions
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _FORM_BYTES = 16_384
 _MAX_CHARS = 4096
@@ -24,10 +24,10 @@ _ANSWER = ("state", "code", "error", "iss")
 _SECURITY = "/account/security"
 
 
-class OpenIdSignin:
+class OidcLoginPages:
     """Sends people to the provider, and verifies who comes back."""
 
-    def __init__(self, services: Services, pages: Pages, entrance: Entrance) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
         self._services = services
         self._pages = pages
         self._entrance = entrance
@@ -91,14 +91,16 @@ class OpenIdSignin:
         return begun.url, ticket
 
 
-def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
     """There and back; nothing where no provider is configured."""
     if not services.provider.name:
         return ()
-    door = OpenIdSignin(services, pages, entrance)
+    door = OidcLoginPages(services, pages, entrance)
     return (
-        Route("/signin/oidc", {"GET": door.begin}, access=rights.PUBLIC),
-        Route(_BACK, {"GET": door.back}, access=rights.PUBLIC),
-        Route("/account/identities", {"POST": door.link}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route("/account/identities/remove", {"POST": door.unlink}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/signin/oidc", {"GET": door.begin}, access=rights.PUBLIC),
+        RouteEntry(_BACK, {"GET": door.back}, access=rights.PUBLIC),
+        RouteEntry("/account/identities", {"POST": door.link}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry(
+            "/account/identities/remove", {"POST": door.unlink}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+        ),
     )

@@ -22,7 +22,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.predictions import receipt
 from sixfold.errors import SixfoldError
 from sixfold.web import responses
-from sixfold.web.sessions import Session
+from sixfold.web.sessions import SessionCookie
 
 _FOLDER = Path(__file__).parent
 STATIC = _FOLDER / "static"
@@ -41,7 +41,7 @@ _HEADERS = {
 }
 
 
-class Pages:
+class PageTemplates:
     """Renders templates; what they may call is listed here."""
 
     def __init__(
@@ -76,7 +76,9 @@ class Pages:
             "served": frozenset(areas),
         }
 
-    def render(self, name: str, session: Session | None, *, status: int = 200, **values: Any) -> Response:
+    def render(
+        self, name: str, session: SessionCookie | None, *, status: int = 200, **values: Any
+    ) -> Response:
         """One page."""
         return Response(self.text(name, session=session, **values), status, _HEADERS, "text/html")
 

@@ -12,15 +12,15 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import accounts, auth_challenges, passkeys, rights
-from sixfold.core.accounts.passkeys import Place
+from sixfold.core.accounts.passkeys import RelyingParty
 from sixfold.settings import Settings
 from sixfold.ui import forms, login_session
-from sixfold.ui.login_session import Entrance
+from sixfold.ui.login_session import LoginSessions
 from sixfold.web import bodies, calls, responses, sessions
 from sixfold.web.peers import is_loopback
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
-from sixfold.web.sessions import CSRF_HEADER, Session
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import CSRF_HEADER, SessionCookie
 
 _BODY_BYTES = 65_536
 _MAKING, _USING = "passkey.make", "passkey.use"
@@ -28,14 +28,14 @@ _NO_STORE = {"Cache-Control": "no-store"}
 _NO_PLACE = "Passkeys need an address with a name: https, or http://localhost on this machine"
 
 
-def place(settings: Settings) -> Place | None:
+def place(settings: Settings) -> RelyingParty | None:
     """Where this server's passkeys belong; None where no browser would make one."""
     parts = urlsplit(settings.base_url)
     host = parts.hostname or ""
     if is_loopback(host) and not settings.public_url:  # browsers make none for 127.0.0.1
-        return Place("localhost", f"http://localhost:{parts.port}")
+        return RelyingParty("localhost", f"http://localhost:{parts.port}")
     if host == "localhost" or (parts.scheme == "https" and "." in host and not _is_address(host)):
-        return Place(host, settings.base_url)
+        return RelyingParty(host, settings.base_url)
     return None
 
 
@@ -43,10 +43,10 @@ def _is_address(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdigit()
 
 
-class Passkeys:
+class PasskeyPages:
     """Asks browsers, and believes what is signed."""
 
-    def __init__(self, services: Services, entrance: Entrance) -> None:
+    def __init__(self, services: WebServices, entrance: LoginSessions) -> None:
         self._services = services
         self._entrance = entrance
         self._place = place(services.settings)
@@ -136,14 +136,14 @@ class Passkeys:
 
     # -- what all of them need -----------------------------------------------------------------------
 
-    async def _owner(self, request: Request) -> Session:
+    async def _owner(self, request: Request) -> SessionCookie:
         session = await self._services.sessions.of(request)
         self._services.sessions.guard(request, session, request.headers.get(CSRF_HEADER))
         if session is None:
             raise errors.Unauthenticated("Sign in first")
         return session
 
-    def _here(self) -> Place:
+    def _here(self) -> RelyingParty:
         if self._place is None:
             raise errors.NotConfigured(_NO_PLACE)
         return self._place
@@ -159,18 +159,20 @@ def _answer(given: dict[str, Any]) -> dict[str, Any]:
     return cast("dict[str, Any]", credential)
 
 
-def routes(services: Services, entrance: Entrance) -> tuple[Route, ...]:
+def routes(services: WebServices, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
     """What the pages' scripts call."""
-    keys = Passkeys(services, entrance)
+    keys = PasskeyPages(services, entrance)
     return (
-        Route("/account/passkeys/ask", {"POST": keys.ask_new}, _BODY_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route("/account/passkeys", {"POST": keys.keep_new}, _BODY_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route(
+        RouteEntry(
+            "/account/passkeys/ask", {"POST": keys.ask_new}, _BODY_BYTES, access=rights.ACCOUNT_MANAGE
+        ),
+        RouteEntry("/account/passkeys", {"POST": keys.keep_new}, _BODY_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry(
             "/account/passkeys/{passkey_id}/remove",
             {"POST": keys.remove},
             _BODY_BYTES,
             access=rights.ACCOUNT_MANAGE,
         ),
-        Route("/signin/passkey/ask", {"POST": keys.ask}, _BODY_BYTES, access=rights.PUBLIC),
-        Route("/signin/passkey", {"POST": keys.use}, _BODY_BYTES, access=rights.PUBLIC),
+        RouteEntry("/signin/passkey/ask", {"POST": keys.ask}, _BODY_BYTES, access=rights.PUBLIC),
+        RouteEntry("/signin/passkey", {"POST": keys.use}, _BODY_BYTES, access=rights.PUBLIC),
     )

@@ -11,8 +11,8 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import outputs
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
-from sixfold.ui.pages import Pages
+from sixfold.core.predictions.states import PredictionState
+from sixfold.ui.pages import PageTemplates
 
 _MOST_CHARS = 20_000  # of data that stands on the page; the rest is in the API's answer
 _KINDS = (
@@ -24,7 +24,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PredictionView:
     """One file: `kind` is how to show it (image, video, audio, thing, file)."""
 
     url: str
@@ -42,10 +42,10 @@ class Shown:
         return ", ".join(fact for fact in facts if fact)
 
 
-class Showing:
+class OutputView:
     """Renders a prediction's result: its state, its receipt, its files and data."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: PageTemplates) -> None:
         self._pages = pages
 
     def values(self, prediction: Prediction) -> dict[str, Any]:
@@ -56,12 +56,12 @@ class Showing:
         others = {} if output is None else outputs.others(output)
         return {
             "prediction": prediction,
-            "shown": [Shown(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files],
+            "shown": [PredictionView(f"{MEDIA_PATH}{file.name}", file, _kind(file)) for file in files],
             "data": _text(data),
             "others": {
                 name: _text({"value": value}) for name, value in others.items() if not _are_files(value)
             },
-            "succeeded": prediction.state is State.SUCCEEDED,
+            "succeeded": prediction.state is PredictionState.SUCCEEDED,
         }
 
     def part(self, prediction: Prediction) -> str:

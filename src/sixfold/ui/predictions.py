@@ -10,22 +10,22 @@ from starlette.responses import Response
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Filter
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.states import PredictionState
 from sixfold.ui import provenance
-from sixfold.ui.guests import Guest
-from sixfold.ui.pages import Pages
-from sixfold.ui.prediction_view import Showing
+from sixfold.ui.guests import PageUser
+from sixfold.ui.pages import PageTemplates
+from sixfold.ui.prediction_view import OutputView
 from sixfold.web import calls
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _PAGE = 40
 _MAX_FILTER = 100
-_STATES = tuple(str(state) for state in State)
+_STATES = tuple(str(state) for state in PredictionState)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ListPart:
     """One stretch of a bar, in hundredths of the longest."""
 
     name: str
@@ -34,7 +34,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PredictionRow:
     """A prediction and its bar; times in µs."""
 
     record: Prediction
@@ -61,44 +61,44 @@ class Row:
         return self.queued + self.start + self.run
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ListPart, ...]:
         """The bar's stretches, one after another."""
-        found: list[Part] = []
+        found: list[ListPart] = []
         at = 0.0
         for name, took in (("queued", self.queued), ("start", self.start), ("run", self.run)):
             width = 100 * took / (self.longest or 1)
-            found.append(Part(name, round(at, 2), round(width, 2)))
+            found.append(ListPart(name, round(at, 2), round(width, 2)))
             at += width
         return tuple(found)
 
 
-class Predictions:
+class PredictionPages:
     """The history, and one of it."""
 
-    def __init__(self, services: Services, pages: Pages, showing: Showing) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, showing: OutputView) -> None:
         self._services = services
         self._pages = pages
         self._showing = showing
 
-    async def show(self, request: Request, guest: Guest) -> Response:
+    async def show(self, request: Request, guest: PageUser) -> Response:
         """The guest's predictions, newest first."""
         query = request.query_params
         state = query.get("status", "")
-        wanted = Filter(query.get("model", "")[:_MAX_FILTER], state if state in _STATES else "")
+        wanted = PredictionFilter(query.get("model", "")[:_MAX_FILTER], state if state in _STATES else "")
         cursor = query.get("cursor", "")[:_MAX_FILTER] or None
         found, following = await self._services.pipeline.page(guest.tenant, wanted, _PAGE, cursor)
-        longest = max((Row(each, 1).total for each in found), default=1)
+        longest = max((PredictionRow(each, 1).total for each in found), default=1)
         return self._pages.render(
             "predictions.html",
             guest.session,
-            rows=[Row(each, longest) for each in found],
+            rows=[PredictionRow(each, longest) for each in found],
             models=sorted(model.name for model in self._services.catalog.models()),
             states=_STATES,
             wanted=wanted,
             following=following,
         )
 
-    async def one(self, request: Request, guest: Guest) -> Response:
+    async def one(self, request: Request, guest: PageUser) -> Response:
         """One prediction, its output and its receipt."""
         prediction_id = calls.path_value(request, "prediction_id")
         found = await self._services.pipeline.get(prediction_id, guest.tenant)

@@ -15,30 +15,30 @@ from sixfold.core.accounts import rights
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.provenance import embed, redaction
 from sixfold.core.provenance.manifest import NotAManifest
 from sixfold.core.provenance.signing import Signed
 from sixfold.core.workflows import image_metadata
 from sixfold.ui import forms
-from sixfold.ui.guests import Guest, Guests
+from sixfold.ui.guests import PageAuth, PageUser
 from sixfold.web import calls, responses, uploads
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _MOST_BYTES = 256 * 2**20  # of a file that is looked into
 _FORM_BYTES = 4096
 _STRANGE = "This file says nothing of its origin: it was not made by Sixfold, or its metadata was removed"
 
 
-class Origins:
+class ProvenancePages:
     """Reads what files say of themselves, and orders the same again."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._folder = services.settings.data_dir / "tmp"
 
-    async def read(self, request: Request, guest: Guest) -> Response:
+    async def read(self, request: Request, guest: PageUser) -> Response:
         """What a dropped file says: where its form is and what belongs in it, or that it carries a graph."""
         path = await asyncio.to_thread(self._new_path)
         try:
@@ -58,7 +58,7 @@ class Origins:
             return responses.json({"kind": "graph"})
         raise errors.BadRequest(_STRANGE)
 
-    async def _told(self, signed: Signed, guest: Guest) -> dict[str, Any]:
+    async def _told(self, signed: Signed, guest: PageUser) -> dict[str, Any]:
         manifest = signed.manifest
         model = await self._services.pipeline.find(manifest.model, guest.account_id)
         given = {name: value for name, value in manifest.inputs.items() if model.takes(name)}
@@ -82,21 +82,21 @@ class Origins:
             "prediction": None if own is None else own.id,
         }
 
-    async def _own(self, prediction_id: str, guest: Guest) -> Prediction | None:
+    async def _own(self, prediction_id: str, guest: PageUser) -> Prediction | None:
         """The guest's own prediction, where it is one."""
         try:
             return await self._services.pipeline.get(prediction_id, guest.tenant)
         except errors.NotFound:
             return None
 
-    async def replay(self, request: Request, guest: Guest) -> Response:
+    async def replay(self, request: Request, guest: PageUser) -> Response:
         """Order exactly the same again, seed included; its page tells whether the bytes are."""
         form = await forms.read(request)
         self._services.sessions.guard(request, guest.session, form.get("csrf"))
         found = await self._services.pipeline.get(calls.path_value(request, "prediction_id"), guest.tenant)
         origin = self._services.settings.base_url
         read = self._services.database.read
-        order = Order(
+        order = PredictionRequest(
             principal=guest.principal,
             model=found.model,
             inputs=await read(lineage.again(found, origin)),
@@ -122,7 +122,7 @@ def _has_graph(data: bytes) -> bool:
         return False
 
 
-async def alike(services: Services, one: Prediction, other: Prediction) -> bool:
+async def alike(services: WebServices, one: Prediction, other: Prediction) -> bool:
     """Whether two predictions gave the same content, whatever their files say of its origin."""
     if one.output is None or other.output is None or len(one.output.files) != len(other.output.files):
         return False
@@ -137,17 +137,19 @@ async def alike(services: Services, one: Prediction, other: Prediction) -> bool:
     return bool(one.output.files) or one.output.data == other.output.data
 
 
-def page_routes(services: Services, guests: Guests) -> tuple[Route, ...]:
+def page_routes(services: WebServices, guests: PageAuth) -> tuple[RouteEntry, ...]:
     """What a form of a page sends."""
-    replay = guests.page(Origins(services).replay)
-    return (Route("/predictions/{prediction_id}/replay", {"POST": replay}, _FORM_BYTES, access=rights.RUN),)
-
-
-def part_routes(services: Services, guests: Guests) -> tuple[Route, ...]:
-    """What the script of every page calls."""
-    read = guests.part(Origins(services).read)
+    replay = guests.page(ProvenancePages(services).replay)
     return (
-        Route(
+        RouteEntry("/predictions/{prediction_id}/replay", {"POST": replay}, _FORM_BYTES, access=rights.RUN),
+    )
+
+
+def part_routes(services: WebServices, guests: PageAuth) -> tuple[RouteEntry, ...]:
+    """What the script of every page calls."""
+    read = guests.part(ProvenancePages(services).read)
+    return (
+        RouteEntry(
             "/pages/origin",
             {"POST": read},
             min(_MOST_BYTES, services.settings.upload_body_bytes),

@@ -12,12 +12,12 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.catalog.custom_models import engine_name
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.ui import (
     account,
     account_data,
@@ -35,20 +35,20 @@ from sixfold.ui import (
     specimens,
     workflows,
 )
-from sixfold.ui.catalogue import Catalogue
+from sixfold.ui.catalogue import CatalogPages
 from sixfold.ui.docs import routes as guides
-from sixfold.ui.guests import Guests
-from sixfold.ui.login_session import Entrance
+from sixfold.ui.guests import PageAuth
+from sixfold.ui.login_session import LoginSessions
 from sixfold.ui.memory import routes as memory
-from sixfold.ui.pages import STATIC, Pages, took
-from sixfold.ui.prediction_view import Showing
-from sixfold.ui.predictions import Predictions
-from sixfold.ui.specimens import Specimen
-from sixfold.ui.workflows import Spaces, Workflows
+from sixfold.ui.pages import STATIC, PageTemplates, took
+from sixfold.ui.prediction_view import OutputView
+from sixfold.ui.predictions import PredictionPages
+from sixfold.ui.specimens import ExampleOutput
+from sixfold.ui.workflows import WorkflowCards, WorkflowPages
 from sixfold.web import bodies, calls, responses
-from sixfold.web.openapi import Document
-from sixfold.web.routing import Face, Handler, Route
-from sixfold.web.services import Services
+from sixfold.web.openapi import OpenApiDocument
+from sixfold.web.routing import ApiGroup, Handler, RouteEntry
+from sixfold.web.services import WebServices
 from sixfold.web.sessions import CSRF_HEADER
 
 _AREAS = (
@@ -84,12 +84,12 @@ _SUFFIXES = {
 }
 
 
-class Site:
+class UserInterface:
     """Everything that a person sees."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
-        self.pages = Pages(services.settings.areas)
+        self.pages = PageTemplates(services.settings.areas)
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Site:
         model = given.get("model")
         if model not in _MAKERS:
             raise errors.BadRequest("Unknown model")
-        order = Order(
+        order = PredictionRequest(
             principal=session.principal,
             model=str(model),
             inputs={"prompt": given.get("prompt")},
@@ -142,7 +142,7 @@ class Site:
         }
 
 
-def _shown(services: Services) -> list[tuple[str, str, str, Specimen]]:
+def _shown(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]]:
     """What the start page shows of the catalogue: name, title, hue and output of some models."""
     known, found = specimens.known(), services.catalog
     return [
@@ -152,14 +152,14 @@ def _shown(services: Services) -> list[tuple[str, str, str, Specimen]]:
     ]
 
 
-def _engines(services: Services) -> list[tuple[EngineSpec, Standing]]:
+def _engines(services: WebServices) -> list[tuple[EngineSpec, EngineStatus]]:
     """Every engine with how it stands, those that are ready first."""
     standing = services.pipeline.terms.standing
     found = [(engine, standing(engine.name)) for engine in services.catalog.engines().values()]
     return sorted(found, key=lambda each: not each[1].ready)
 
 
-class Static:
+class StaticFiles:
     """The files of one folder, read once: style sheets and scripts, typefaces, or what the cards show."""
 
     def __init__(self, folder: Path) -> None:
@@ -178,16 +178,16 @@ class Static:
 
 
 def faces(
-    services: Services, documents: Mapping[str, Document], spaces: Spaces | None = None
-) -> tuple[tuple[Face, ...], Handler]:
+    services: WebServices, documents: Mapping[str, OpenApiDocument], spaces: WorkflowCards | None = None
+) -> tuple[tuple[ApiGroup, ...], Handler]:
     """The pages, what their script calls, and the start page's handler; `spaces` where they are served."""
-    site, static, shown = Site(services), Static(STATIC), Static(specimens.FOLDER)
-    fonts = Static(STATIC / "fonts")
-    guests, showing, entrance = Guests(services), Showing(site.pages), Entrance(services)
-    catalogue = Catalogue(services, site.pages, guests)
-    predictions = Predictions(services, site.pages, showing)
-    shelf = None if spaces is None else Workflows(services, site.pages, guests, spaces)
-    pages = Face(
+    site, static, shown = UserInterface(services), StaticFiles(STATIC), StaticFiles(specimens.FOLDER)
+    fonts = StaticFiles(STATIC / "fonts")
+    guests, showing, entrance = PageAuth(services), OutputView(site.pages), LoginSessions(services)
+    catalogue = CatalogPages(services, site.pages, guests)
+    predictions = PredictionPages(services, site.pages, showing)
+    shelf = None if spaces is None else WorkflowPages(services, site.pages, guests, spaces)
+    pages = ApiGroup(
         "ui",
         site.pages.dialect,
         (
@@ -201,21 +201,25 @@ def faces(
             *gallery.routes(services, site.pages),
             *session_page.routes(services, site.pages, guests),
             *workflows.page_routes(shelf),
-            Route("/catalog", {"GET": catalogue.show}, access=rights.PUBLIC),
-            Route("/catalog/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
-            Route("/predictions", {"GET": guests.page(predictions.show)}, access=rights.RUN),
-            Route("/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}, access=rights.RUN),
+            RouteEntry("/catalog", {"GET": catalogue.show}, access=rights.PUBLIC),
+            RouteEntry("/catalog/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
+            RouteEntry("/predictions", {"GET": guests.page(predictions.show)}, access=rights.RUN),
+            RouteEntry(
+                "/predictions/{prediction_id}", {"GET": guests.page(predictions.one)}, access=rights.RUN
+            ),
             *provenance.page_routes(services, guests),
             *guides.routes(services, site.pages, documents),
             *oauth_consent.routes(services, site.pages),
-            Route("/static/{name}", {"GET": static.show, "HEAD": static.show}, access=rights.PUBLIC),
-            Route("/static/fonts/{name}", {"GET": fonts.show, "HEAD": fonts.show}, access=rights.PUBLIC),
-            Route("/static/specimens/{name}", {"GET": shown.show, "HEAD": shown.show}, access=rights.PUBLIC),
+            RouteEntry("/static/{name}", {"GET": static.show, "HEAD": static.show}, access=rights.PUBLIC),
+            RouteEntry("/static/fonts/{name}", {"GET": fonts.show, "HEAD": fonts.show}, access=rights.PUBLIC),
+            RouteEntry(
+                "/static/specimens/{name}", {"GET": shown.show, "HEAD": shown.show}, access=rights.PUBLIC
+            ),
         ),
     )
-    box = Route("/pages/make", {"POST": site.make}, _FORM_BYTES, access=rights.RUN)
+    box = RouteEntry("/pages/make", {"POST": site.make}, _FORM_BYTES, access=rights.RUN)
     keys = passkeys.routes(services, entrance)
-    script = Face(
+    script = ApiGroup(
         "ui",
         responses.coded,
         (
@@ -231,6 +235,6 @@ def faces(
     return (pages, script), site.start
 
 
-def start_face(start_page: Handler) -> Face:
+def start_face(start_page: Handler) -> ApiGroup:
     """The start page alone, where Area C is not served, whose root it otherwise is."""
-    return Face("ui", responses.coded, (Route("/", {"GET": start_page}, access=rights.PUBLIC),))
+    return ApiGroup("ui", responses.coded, (RouteEntry("/", {"GET": start_page}, access=rights.PUBLIC),))

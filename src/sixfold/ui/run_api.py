@@ -21,18 +21,18 @@ from sixfold.core.catalog import metering
 from sixfold.core.catalog.custom_models import engine_name
 from sixfold.core.catalog.models import Model
 from sixfold.core.media.media import MEDIA_PATH
-from sixfold.core.predictions.events import Event, Logged, Moved, Progressed
+from sixfold.core.predictions.events import Event, LogEvent, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.node_events import NodeMoved
-from sixfold.core.predictions.requests import Order, Quote
-from sixfold.core.sessions.service import Wish
+from sixfold.core.predictions.node_events import NodeStateChanged
+from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
+from sixfold.core.sessions.service import SessionRequest
 from sixfold.ui import code_samples
-from sixfold.ui.guests import Guest, Guests
-from sixfold.ui.prediction_view import Showing
+from sixfold.ui.guests import PageAuth, PageUser
+from sixfold.ui.prediction_view import OutputView
 from sixfold.web import bodies, calls, responses, uploads
-from sixfold.web.predictions import Teller
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.predictions import PredictionSerializer
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _STREAM = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _SMALL = 65_536
@@ -41,7 +41,7 @@ _TERMS = ("hardware", "variant")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunForm:
     """What a form asks for. `terms` are what it chose; no `hardware`: the price is the model's own."""
 
     model: Model
@@ -51,16 +51,16 @@ class Wanted:
     extras: dict[str, str]
 
 
-class Running:
+class RunRoutes:
     """Runs models for guests."""
 
-    def __init__(self, services: Services, showing: Showing) -> None:
+    def __init__(self, services: WebServices, showing: OutputView) -> None:
         self._services = services
         self._showing = showing
-        self._teller = Teller(services)
+        self._teller = PredictionSerializer(services)
         self._folder = services.settings.data_dir / "tmp"
 
-    async def quote(self, request: Request, guest: Guest) -> Response:
+    async def quote(self, request: Request, guest: PageUser) -> Response:
         """What a run with these inputs would cost, how long it would take, and the same call as text."""
         wanted = await self._wanted(request, guest)
         base = self._services.settings.base_url
@@ -73,7 +73,7 @@ class Running:
             return responses.json({"problem": error.message, "samples": calls_as_text})
         return responses.json({**await self._price(wanted.model, quoted), "samples": calls_as_text})
 
-    async def _price(self, model: Model, quoted: Quote) -> dict[str, Any]:
+    async def _price(self, model: Model, quoted: PriceQuote) -> dict[str, Any]:
         """What by time is paid is guessed from the runs before it; without any, nothing is guessed."""
         ahead = await self._services.pipeline.waiting(quoted.engine.name)
         times = self._services.times
@@ -97,10 +97,10 @@ class Running:
             "quality": quoted.quality,
         }
 
-    async def run(self, request: Request, guest: Guest) -> Response:
+    async def run(self, request: Request, guest: PageUser) -> Response:
         """Order a run; the page follows it by its id."""
         wanted = await self._wanted(request, guest)
-        order = Order(
+        order = PredictionRequest(
             principal=guest.principal,
             model=wanted.model.name,
             inputs=wanted.inputs,
@@ -112,7 +112,7 @@ class Running:
         prediction = await self._services.pipeline.submit(order)
         return responses.json({"id": prediction.id}, 202)
 
-    async def upload(self, request: Request, guest: Guest) -> Response:
+    async def upload(self, request: Request, guest: PageUser) -> Response:
         """Keep one file of a form."""
         path = await asyncio.to_thread(self._new_path)
         try:
@@ -125,7 +125,7 @@ class Running:
         url = f"{self._services.settings.base_url}{MEDIA_PATH}{kept.name}"
         return responses.json({"url": url, "media_type": kept.content_type, "bytes": kept.size}, 201)
 
-    async def events(self, request: Request, guest: Guest) -> Response:
+    async def events(self, request: Request, guest: PageUser) -> Response:
         """What happens to one prediction, with the page's part that shows it."""
         found = await self._services.pipeline.get(calls.path_value(request, "prediction_id"), guest.tenant)
         self._services.admission.event_stream(request, guest.account_id)
@@ -139,15 +139,15 @@ class Running:
                 yield b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(told))
             told_before = True
 
-    def _nodes(self, prediction_id: str) -> tuple[NodeMoved, ...]:
+    def _nodes(self, prediction_id: str) -> tuple[NodeStateChanged, ...]:
         """What nodes did before anybody followed; the trivial ones are done in no time."""
         history = self._services.histories.of(prediction_id)
         events = () if history is None else history.events
-        return tuple(event for _, event in events if isinstance(event, NodeMoved))
+        return tuple(event for _, event in events if isinstance(event, NodeStateChanged))
 
     async def _told(self, event: Event) -> tuple[bytes, Mapping[str, Any]]:
         match event:
-            case Moved(prediction):
+            case StateChanged(prediction):
                 position = await self._teller.position(prediction)
                 return b"status", {
                     "status": str(prediction.state),
@@ -155,32 +155,32 @@ class Running:
                     "position": position,
                     "html": self._showing.part(prediction),
                 }
-            case Progressed(fraction):
+            case ProgressEvent(fraction):
                 return b"progress", {"progress": fraction}
-            case Logged(line):
+            case LogEvent(line):
                 return b"log", {"line": line}
-            case NodeMoved():
+            case NodeStateChanged():
                 return b"node", event.record
 
-    async def cancel(self, request: Request, guest: Guest) -> Response:
+    async def cancel(self, request: Request, guest: PageUser) -> Response:
         """Cancel what has not ended."""
         prediction_id = calls.path_value(request, "prediction_id")
         found = await self._services.pipeline.cancel(prediction_id, guest.tenant)
         return responses.json({"status": str(found.state)})
 
-    async def session(self, request: Request, guest: Guest) -> Response:
+    async def session(self, request: Request, guest: PageUser) -> Response:
         """Begin a live session; the socket's address has its token."""
         body = bodies.parse_object(await request.body())
         prompt = body.get("prompt")
         inputs = {"prompt": prompt} if prompt else {}
-        wish = Wish(guest.principal, calls.request_id(request), str(body.get("model", "")), inputs)
+        wish = SessionRequest(guest.principal, calls.request_id(request), str(body.get("model", "")), inputs)
         opened = await self._services.live.create(wish)
         path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
         return responses.json({"path": path, "id": opened.session.id}, 201)
 
     # -- what all of them need -------------------------------------------------------------------
 
-    async def _wanted(self, request: Request, guest: Guest) -> Wanted:
+    async def _wanted(self, request: Request, guest: PageUser) -> RunForm:
         body = bodies.parse_object(await request.body())
         given: object = body.get("input", {})
         if not isinstance(given, dict):
@@ -191,33 +191,35 @@ class Running:
         model = await self._services.pipeline.find(str(body.get("model", "")), guest.account_id)
         inputs = cast("dict[str, Any]", given)
         if model.name not in self._services.templates:
-            return Wanted(model, inputs, {}, None, {})
+            return RunForm(model, inputs, {}, None, {})
         hire = self._services.templates.hire(model.name, terms.get("hardware"))
         variant = self._services.templates[model.name].variant(terms.get("variant"))
         extras = {} if variant is None else {"variant": variant}
-        return Wanted(model, inputs, terms, hire.hardware, extras)
+        return RunForm(model, inputs, terms, hire.hardware, extras)
 
     def _new_path(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._folder / f"upload-{secrets.token_hex(16)}"
 
 
-def routes(services: Services, showing: Showing, guests: Guests) -> tuple[Route, ...]:
+def routes(services: WebServices, showing: OutputView, guests: PageAuth) -> tuple[RouteEntry, ...]:
     """Everything below `/pages/` but the start page's box."""
-    running, part = Running(services, showing), guests.part
+    running, part = RunRoutes(services, showing), guests.part
     inputs = services.settings.json_body_bytes
     return (
-        Route("/pages/quote", {"POST": part(running.quote)}, inputs, access=rights.RUN),
-        Route("/pages/run", {"POST": part(running.run)}, inputs, access=rights.RUN),
-        Route(
+        RouteEntry("/pages/quote", {"POST": part(running.quote)}, inputs, access=rights.RUN),
+        RouteEntry("/pages/run", {"POST": part(running.run)}, inputs, access=rights.RUN),
+        RouteEntry(
             "/pages/uploads",
             {"POST": part(running.upload)},
             services.settings.upload_body_bytes,
             access=rights.RUN,
         ),
-        Route("/pages/sessions", {"POST": part(running.session)}, _SMALL, access=rights.RUN),
-        Route("/pages/predictions/{prediction_id}/events", {"GET": part(running.events)}, access=rights.RUN),
-        Route(
+        RouteEntry("/pages/sessions", {"POST": part(running.session)}, _SMALL, access=rights.RUN),
+        RouteEntry(
+            "/pages/predictions/{prediction_id}/events", {"GET": part(running.events)}, access=rights.RUN
+        ),
+        RouteEntry(
             "/pages/predictions/{prediction_id}/cancel",
             {"POST": part(running.cancel)},
             _SMALL,

@@ -20,12 +20,12 @@ from sixfold.core.accounts import (
 from sixfold.core.database import Row
 from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
-from sixfold.ui.login_session import MAX_PASSWORD, Entrance
-from sixfold.ui.pages import Pages
+from sixfold.ui.login_session import MAX_PASSWORD, LoginSessions
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls, queries
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
-from sixfold.web.sessions import Session
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
 
 PATH = "/account/security"
 _FORM_BYTES = 16_384
@@ -66,10 +66,10 @@ _TOLD = {  # what a line of the audit log means
 }
 
 
-class Security:
+class SecurityPages:
     """Shows who can come in, and shuts doors."""
 
-    def __init__(self, services: Services, pages: Pages, entrance: Entrance) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
         self._services = services
         self._pages = pages
         self._entrance = entrance
@@ -119,7 +119,7 @@ class Security:
         return RedirectResponse(f"{PATH}?done=sessions", 303)
 
     async def _render(
-        self, session: Session, cursor: str = "", *, problem: str = "", done: str = ""
+        self, session: SessionCookie, cursor: str = "", *, problem: str = "", done: str = ""
     ) -> Response:
         read, account_id = self._services.database.read, session.account.id
         values: dict[str, Any] = {
@@ -141,14 +141,16 @@ class Security:
         return [row for row in known if row["issuer"] == issuer]
 
 
-def routes(services: Services, pages: Pages, entrance: Entrance) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
     """The page, and what its forms send."""
-    page = Security(services, pages, entrance)
+    page = SecurityPages(services, pages, entrance)
     return (
-        Route(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
-        Route("/account/password", {"POST": page.password}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route("/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
-        Route(
+        RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),
+        RouteEntry("/account/password", {"POST": page.password}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE),
+        RouteEntry(
+            "/account/sessions/end", {"POST": page.end_others}, _FORM_BYTES, access=rights.ACCOUNT_MANAGE
+        ),
+        RouteEntry(
             "/account/sessions/{session_id}/end",
             {"POST": page.end},
             _FORM_BYTES,

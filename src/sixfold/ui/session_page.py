@@ -9,11 +9,11 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.ui import specimens
-from sixfold.ui.guests import Guest, Guests
-from sixfold.ui.pages import Pages
+from sixfold.ui.guests import PageAuth, PageUser
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _PROMPTS = {
     "image": "snowy mountains at dawn, a lake between them",
@@ -21,14 +21,14 @@ _PROMPTS = {
 }
 
 
-class Live:
+class SessionPages:
     """The page; its script opens the session."""
 
-    def __init__(self, services: Services, pages: Pages) -> None:
+    def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
 
-    async def show(self, request: Request, guest: Guest) -> Response:
+    async def show(self, request: Request, guest: PageUser) -> Response:
         """A stage for one model's sessions."""
         name = calls.path_value(request, "model")
         templates = self._services.templates
@@ -46,6 +46,10 @@ class Live:
         )
 
 
-def routes(services: Services, pages: Pages, guests: Guests) -> tuple[Route, ...]:
+def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
     """The stage."""
-    return (Route("/live/{model}", {"GET": guests.page(Live(services, pages).show)}, access=rights.RUN),)
+    return (
+        RouteEntry(
+            "/live/{model}", {"GET": guests.page(SessionPages(services, pages).show)}, access=rights.RUN
+        ),
+    )

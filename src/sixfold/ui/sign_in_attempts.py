@@ -20,7 +20,7 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.web import refusals
 from sixfold.web.attempts import Attempts, Spent
 from sixfold.web.trusted_browsers import TrustedBrowsers
-from sixfold.web.trusted_hosts import Origins
+from sixfold.web.trusted_hosts import TrustedHosts
 
 _FIVE_MINUTES, _HOUR = 300.0, 3600.0
 _PER_PAIR, _PER_BROWSER, _PER_PEER, _PER_ADDRESS = 5, 10, 30, 100
@@ -46,7 +46,7 @@ class Attempt:
 class SignInAttempts:
     """The counts of one server."""
 
-    def __init__(self, origins: Origins, browsers: TrustedBrowsers) -> None:
+    def __init__(self, origins: TrustedHosts, browsers: TrustedBrowsers) -> None:
         self._origins = origins
         self._browsers = browsers
         self._by_pair = Attempts(_PER_PAIR, _FIVE_MINUTES, time.monotonic)

@@ -16,7 +16,7 @@ _WIDE, _TALL = 400, 225  # of what is drawn from numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Specimen:
+class ExampleOutput:
     """One output. `kind` says how to show it: picture, film, sound, words; `line` is a path in 400 by 225.
 
     `given` are the inputs that made it, as far as they are no files.
@@ -38,16 +38,18 @@ def read() -> dict[str, Any]:
 
 
 @cache
-def known() -> dict[str, Specimen]:
+def known() -> dict[str, ExampleOutput]:
     """Every specimen by its model."""
     return {name: _specimen(row) for name, row in read().items()}
 
 
-def _specimen(row: dict[str, Any]) -> Specimen:
+def _specimen(row: dict[str, Any]) -> ExampleOutput:
     files = {name.rpartition(".")[2]: f"specimens/{name}" for name in row["files"]}
     line = _wave(row["peaks"]) if "peaks" in row else _curve(row["line"]) if "line" in row else ""
     clip = files.get("webm") or files.get("mp3", "")
-    return Specimen(row["kind"], files.get("webp", ""), clip, line, row.get("text", ""), row.get("given", {}))
+    return ExampleOutput(
+        row["kind"], files.get("webp", ""), clip, line, row.get("text", ""), row.get("given", {})
+    )
 
 
 def _wave(peaks: list[int]) -> str:

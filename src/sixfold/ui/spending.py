@@ -14,7 +14,7 @@ _TALL = 110  # of the plot; its columns have 700 together
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class SpendingPeriod:
     """One model's share of a day, in the plot's units."""
 
     hue: str
@@ -23,7 +23,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SpendingColumn:
     """One day."""
 
     at: int
@@ -31,20 +31,20 @@ class Column:
     x: float
     width: float
     labelled: bool
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[SpendingPeriod, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
+class SpendingPlot:
     """The columns; what each hue stands for, with its sum; the dearest day, for the scale."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[SpendingColumn, ...]
     legend: tuple[tuple[str, str, int], ...]
     total: int
     most: int
 
 
-def plot(spent: Spending) -> Plot:
+def plot(spent: Spending) -> SpendingPlot:
     """The last days of an account. The five dearest models have hues of their own."""
     named = dict(zip(list(spent.models)[: len(_HUES) - 1], _HUES, strict=False))
     legend = [(hue, name, spent.models[name]) for name, hue in named.items()]
@@ -54,7 +54,7 @@ def plot(spent: Spending) -> Plot:
     most, step = max(*sums.values(), 1), 700 / len(spent.days)
     every = -(-len(spent.days) // 14)
     columns = [
-        Column(
+        SpendingColumn(
             day,
             sum(models.values()),
             round(step * at + 0.12 * step, 2),
@@ -64,18 +64,18 @@ def plot(spent: Spending) -> Plot:
         )
         for at, (day, models) in enumerate(spent.days.items())
     ]
-    return Plot(tuple(columns), tuple(legend), spent.total, max(sums.values()))
+    return SpendingPlot(tuple(columns), tuple(legend), spent.total, max(sums.values()))
 
 
-def _stretches(models: Mapping[str, int], named: Mapping[str, str], most: int) -> tuple[Stretch, ...]:
+def _stretches(models: Mapping[str, int], named: Mapping[str, str], most: int) -> tuple[SpendingPeriod, ...]:
     by_hue = dict.fromkeys((*named.values(), _HUES[-1]), 0)
     for name, micros in models.items():
         by_hue[named.get(name, _HUES[-1])] += max(0, micros)
-    found: list[Stretch] = []
+    found: list[SpendingPeriod] = []
     floor = 125.0
     for hue, micros in by_hue.items():
         height = _TALL * micros / most
         floor -= height
         if micros:
-            found.append(Stretch(hue, round(floor, 2), round(max(height, 0.6), 2)))
+            found.append(SpendingPeriod(hue, round(floor, 2), round(max(height, 0.6), 2)))
     return tuple(found)

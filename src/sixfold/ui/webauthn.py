@@ -21,19 +21,19 @@ from webauthn.helpers.structs import (
     UserVerificationRequirement,
 )
 
-from sixfold.core.accounts.passkeys import Place
+from sixfold.core.accounts.passkeys import RelyingParty
 
 _MUST = UserVerificationRequirement.REQUIRED
 _CHALLENGE_BYTES = 32
 _NOT_THESE = (WebAuthnException, ValueError, TypeError, KeyError, AttributeError, EOFError)
 
 
-class Untrue(Exception):
+class WebAuthnError(Exception):
     """An answer that does not hold; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NewPasskey:
     """A new passkey."""
 
     credential: bytes
@@ -47,7 +47,7 @@ def challenge() -> bytes:
 
 
 def creation(
-    place: Place, account_id: str, email: str, asked: bytes, existing: Iterable[bytes]
+    place: RelyingParty, account_id: str, email: str, asked: bytes, existing: Iterable[bytes]
 ) -> dict[str, Any]:
     """What the browser is asked when a passkey is made, as JSON."""
     options = webauthn.generate_registration_options(
@@ -64,7 +64,7 @@ def creation(
     return options_to_json_dict(options)
 
 
-def question(place: Place, asked: bytes) -> dict[str, Any]:
+def question(place: RelyingParty, asked: bytes) -> dict[str, Any]:
     """What the browser is asked when somebody signs in, as JSON."""
     options = webauthn.generate_authentication_options(
         rp_id=place.name, challenge=asked, user_verification=_MUST
@@ -72,8 +72,8 @@ def question(place: Place, asked: bytes) -> dict[str, Any]:
     return options_to_json_dict(options)
 
 
-def made(place: Place, asked: bytes, answer: dict[str, Any]) -> Made:
-    """The passkey that an answer brings; raises `Untrue`."""
+def made(place: RelyingParty, asked: bytes, answer: dict[str, Any]) -> NewPasskey:
+    """The passkey that an answer brings; raises `WebAuthnError`."""
     try:
         found = webauthn.verify_registration_response(
             credential=answer,
@@ -83,16 +83,16 @@ def made(place: Place, asked: bytes, answer: dict[str, Any]) -> Made:
             require_user_verification=True,
         )
     except _NOT_THESE as error:
-        raise Untrue(str(error)) from error
-    return Made(found.credential_id, found.credential_public_key, found.sign_count)
+        raise WebAuthnError(str(error)) from error
+    return NewPasskey(found.credential_id, found.credential_public_key, found.sign_count)
 
 
 def credential(answer: dict[str, Any]) -> bytes:
-    """Which passkey an answer says that it is of; raises `Untrue`."""
+    """Which passkey an answer says that it is of; raises `WebAuthnError`."""
     try:
         return base64url_to_bytes(answer["id"])
     except _NOT_THESE as error:
-        raise Untrue("it names no passkey") from error
+        raise WebAuthnError("it names no passkey") from error
 
 
 def holder(answer: dict[str, Any]) -> str:
@@ -103,8 +103,8 @@ def holder(answer: dict[str, Any]) -> str:
         return ""
 
 
-def used(place: Place, asked: bytes, answer: dict[str, Any], public_key: bytes, uses: int) -> int:
-    """How often the passkey was used by now; raises `Untrue`."""
+def used(place: RelyingParty, asked: bytes, answer: dict[str, Any], public_key: bytes, uses: int) -> int:
+    """How often the passkey was used by now; raises `WebAuthnError`."""
     try:
         found = webauthn.verify_authentication_response(
             credential=answer,
@@ -116,7 +116,7 @@ def used(place: Place, asked: bytes, answer: dict[str, Any], public_key: bytes, 
             require_user_verification=True,
         )
     except _NOT_THESE as error:
-        raise Untrue(str(error)) from error
+        raise WebAuthnError(str(error)) from error
     return found.new_sign_count
 
 

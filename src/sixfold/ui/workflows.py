@@ -12,15 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts import rights
-from sixfold.core.workflows.workflows import PATH, Space
+from sixfold.core.workflows.workflows import PATH, Workflow
 from sixfold.ui import specimens
 from sixfold.ui.catalogue import fields_of, price_shown
-from sixfold.ui.guests import Guest, Guests
-from sixfold.ui.pages import Pages
+from sixfold.ui.guests import PageAuth, PageUser
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls, queries, responses
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
-from sixfold.web.sessions import Session
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import SessionCookie
 
 _STYLE = re.compile("<style>.*?</style>", re.DOTALL)
 _MAX_NAME = 200
@@ -30,34 +30,36 @@ _PICTURE = {
 }
 
 
-class Spaces(Protocol):
+class WorkflowCards(Protocol):
     """What the pages need of the graphs; `account_id` is None for nobody."""
 
-    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Space], str | None]:
+    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """The page that is asked for, and the cursor of the next one."""
         ...
 
-    async def find(self, slug: str, account_id: str | None) -> Space:
+    async def find(self, slug: str, account_id: str | None) -> Workflow:
         """One of them; raises `NotFound`."""
         ...
 
-    def drawn(self, space: Space) -> str:
+    def drawn(self, space: Workflow) -> str:
         """Its graph in SVG."""
         ...
 
-    def sketched(self, space: Space) -> str:
+    def sketched(self, space: Workflow) -> str:
         """Its graph in little, in SVG without a style of its own."""
         ...
 
-    async def bring(self, account_id: str, content: bytes, name: str) -> Space:
+    async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import what a file is or carries; raises `BadRequest`."""
         ...
 
 
-class Workflows:
+class WorkflowPages:
     """The spaces that come with the program, and those of whoever looks."""
 
-    def __init__(self, services: Services, pages: Pages, guests: Guests, spaces: Spaces) -> None:
+    def __init__(
+        self, services: WebServices, pages: PageTemplates, guests: PageAuth, spaces: WorkflowCards
+    ) -> None:
         self._services = services
         self._pages = pages
         self._guests = guests
@@ -111,7 +113,7 @@ class Workflows:
             base=PATH,
         )
 
-    async def _sketches(self, found: list[Space]) -> dict[str, Markup]:
+    async def _sketches(self, found: list[Workflow]) -> dict[str, Markup]:
         sketches: dict[str, Markup] = {}
         for space in found:
             sketches[space.slug] = Markup(self._spaces.sketched(space))  # noqa: S704 - escaped by `sketch`
@@ -133,39 +135,41 @@ class Workflows:
         headers = {"Content-Disposition": f'attachment; filename="{space.slug}.{ending}"'}
         return Response(space.content, 200, headers, space.content_type)
 
-    async def bring(self, request: Request, guest: Guest) -> Response:
+    async def bring(self, request: Request, guest: PageUser) -> Response:
         """Import a file that was dropped; the answer says where its page is."""
         name = queries.text(request, "name", _MAX_NAME)
         space = await self._spaces.bring(guest.account_id, await request.body(), name)
         return responses.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
 
-    async def _found(self, request: Request, guest: Guest | None) -> Space:
+    async def _found(self, request: Request, guest: PageUser | None) -> Workflow:
         self._services.origins.admit(request)
         return await self._spaces.find(calls.path_value(request, "slug"), _account(guest))
 
 
-def _account(guest: Guest | None) -> str | None:
+def _account(guest: PageUser | None) -> str | None:
     return None if guest is None else guest.account_id
 
 
-def _session(guest: Guest | None) -> Session | None:
+def _session(guest: PageUser | None) -> SessionCookie | None:
     return None if guest is None else guest.session
 
 
-def page_routes(workflows: Workflows | None) -> tuple[Route, ...]:
+def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
     """The list, one of it, and its files."""
     if workflows is None:
         return ()
     return (
-        Route("/workflows", {"GET": workflows.show}, access=rights.PUBLIC),
-        Route("/workflows/{slug}", {"GET": workflows.one}, access=rights.PUBLIC),
-        Route("/workflows/{slug}/graph.svg", {"GET": workflows.picture}, access=rights.PUBLIC),
-        Route("/workflows/{slug}/download", {"GET": workflows.download}, access=rights.PUBLIC),
+        RouteEntry("/workflows", {"GET": workflows.show}, access=rights.PUBLIC),
+        RouteEntry("/workflows/{slug}", {"GET": workflows.one}, access=rights.PUBLIC),
+        RouteEntry("/workflows/{slug}/graph.svg", {"GET": workflows.picture}, access=rights.PUBLIC),
+        RouteEntry("/workflows/{slug}/download", {"GET": workflows.download}, access=rights.PUBLIC),
     )
 
 
-def part_routes(workflows: Workflows | None) -> tuple[Route, ...]:
+def part_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
     """What the script of every page calls with a dropped graph."""
     if workflows is None:
         return ()
-    return (Route("/pages/workflows", {"POST": workflows.part}, workflows.most_bytes, access=rights.RUN),)
+    return (
+        RouteEntry("/pages/workflows", {"POST": workflows.part}, workflows.most_bytes, access=rights.RUN),
+    )

@@ -7,13 +7,13 @@ from starlette.requests import HTTPConnection
 from sixfold.settings import Settings
 from sixfold.web.rates import RequestRates
 from sixfold.web.slots import Slots
-from sixfold.web.trusted_hosts import Origins
+from sixfold.web.trusted_hosts import TrustedHosts
 
 
 class Admission:
     """Built once from the settings, and shared by the dispatcher and all that opens a stream."""
 
-    def __init__(self, settings: Settings, origins: Origins) -> None:
+    def __init__(self, settings: Settings, origins: TrustedHosts) -> None:
         self._origins = origins
         self.accounts = RequestRates(settings.requests_per_second_per_account, "An account")
         self._keyless = RequestRates(settings.requests_per_second_per_peer, "An address without a valid key")

@@ -21,9 +21,9 @@ from sixfold.web import limits, refusals, slots
 from sixfold.web.admission import Admission
 from sixfold.web.metrics import Metrics
 from sixfold.web.overload import OVERLOADED, PROBES
-from sixfold.web.raw_asgi import Answer, Call, Plain
+from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
 from sixfold.web.responses import LongResponse, coded
-from sixfold.web.routing import Face, Match, Table
+from sixfold.web.routing import ApiGroup, RouteMatch, Router
 
 _LOG = logging.getLogger("sixfold.web")
 _ACCESS = logging.getLogger("sixfold.access")
@@ -38,17 +38,17 @@ _UNLOGGED = (errors.EngineFailed, errors.EngineUnavailable, errors.TooManyConnec
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 TRY_AGAIN_LATER = 1013  # the code with which a websocket is closed
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-FALLBACK = Face("none", coded, ())
+FALLBACK = ApiGroup("none", coded, ())
 
 
-class App:
+class WebApp:
     """Dispatches requests to faces; every answer leaves through here."""
 
     def __init__(
         self,
-        faces: Iterable[Face],
+        faces: Iterable[ApiGroup],
         metrics: Metrics,
-        lost: Face = FALLBACK,
+        lost: ApiGroup = FALLBACK,
         admission: Admission | None = None,
         connections: Connections | None = None,
         *,
@@ -60,14 +60,14 @@ class App:
         (`is_https`), browsers shall use no other.
         """
         self._admission = admission
-        self._table = Table(faces, FALLBACK)
-        self._lost = Match(lost, None)
+        self._table = Router(faces, FALLBACK)
+        self._lost = RouteMatch(lost, None)
         self._metrics = metrics
         self._connections = connections
         self._headers = _HTTPS_HEADERS if is_https else _HEADERS
 
     @property
-    def table(self) -> Table:
+    def table(self) -> Router:
         """Every route, and what a caller of each needs."""
         return self._table
 
@@ -142,7 +142,9 @@ class App:
             return False
         return True
 
-    async def _answer(self, scope: Scope, receive: Receive, match: Match) -> Response | Answer | None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, match: RouteMatch
+    ) -> Response | RawResponse | None:
         dialect, request_id = match.face.dialect, scope["sixfold.request_id"]
         try:
             return await self._handle(scope, receive, match)
@@ -154,7 +156,7 @@ class App:
             _LOG.exception("a request failed in a way that it should not", extra={"request_id": request_id})
             return dialect(errors.SixfoldError(), request_id)
 
-    async def _handle(self, scope: Scope, receive: Receive, match: Match) -> Response | Answer:
+    async def _handle(self, scope: Scope, receive: Receive, match: RouteMatch) -> Response | RawResponse:
         headers = dict(reversed(scope["headers"]))
         if (
             self._admission is not None
@@ -179,7 +181,7 @@ class App:
             _LOG.warning(error.message, exc_info=trace, extra={"request_id": scope["sixfold.request_id"]})
         return error
 
-    def _note(self, scope: Scope, match: Match, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, match: RouteMatch, status: int, seconds: float) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = match.route.path if match.route is not None else "unknown"
         scope["sixfold.route"] = route
@@ -214,8 +216,8 @@ def _has_key(scope: Scope) -> bool:
 
 
 async def _dispatch(
-    scope: Scope, receive: Receive, match: Match, headers: Mapping[bytes, bytes]
-) -> Response | Answer:
+    scope: Scope, receive: Receive, match: RouteMatch, headers: Mapping[bytes, bytes]
+) -> Response | RawResponse:
     route = match.route
     if OVERLOADED in scope and (route is None or route.path not in PROBES):
         raise scope[OVERLOADED]
@@ -232,8 +234,8 @@ async def _dispatch(
         raise errors.Forbidden("This server was asked by itself")
     most = route.body_bytes or _UNREAD_BYTES
     limits.check_length(scope, most)
-    if isinstance(handler, Plain):
-        return await handler.answer(Call(scope, receive, headers, most))
+    if isinstance(handler, RawHandler):
+        return await handler.answer(RawRequest(scope, receive, headers, most))
     response = await handler(Request(scope, limits.capped(receive, most)))
     if method == "HEAD" and isinstance(response, StreamingResponse):  # nobody would wait for its end
         return Response(None, response.status_code, dict(response.headers))

@@ -17,7 +17,7 @@ from sixfold.settings import Settings
 from sixfold.web.keyless import KeylessAccess
 from sixfold.web.limits import BodyBudget
 from sixfold.web.rates import RequestRates
-from sixfold.web.trusted_hosts import Origins
+from sixfold.web.trusted_hosts import TrustedHosts
 
 _MAX_KEY_CHARS = 512
 
@@ -35,14 +35,14 @@ def token_of(header: str | None) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-class Doors:
+class Authenticator:
     """Turns what a request carries into a `Principal`; raises `Unauthenticated`."""
 
     def __init__(
         self,
         database: Database,
         settings: Settings,
-        origins: Origins,
+        origins: TrustedHosts,
         per_account: RequestRates,
         local_token: str | None = None,
     ) -> None:

@@ -29,7 +29,7 @@ _FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencod
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
-class Part(NamedTuple):
+class FormPart(NamedTuple):
     """One part of a form as it came; only a file has a name and a kind."""
 
     name: str
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class BodyFields:
     """The named values of a body; in a form every value is text, and `files` are the bytes of its files.
 
     `parts` are all of a form's, where a name may come twice.
@@ -48,7 +48,7 @@ class Fields:
     values: dict[str, Any]
     is_form: bool = False
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FormPart, ...] = ()
 
 
 def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
@@ -95,7 +95,7 @@ def form_type(request: Request, raw: bytes) -> str:
     return kind if kind in _FORM_TYPES else ""
 
 
-async def fields(request: Request) -> Fields:
+async def fields(request: Request) -> BodyFields:
     """The body's named values, from JSON or a form; raises `BadRequest`.
 
     What looks like an object is read as one, as `curl -d '{…}'` calls it a form. A form's empty
@@ -108,16 +108,16 @@ async def fields(request: Request) -> Fields:
             return await parsed(split, raw)
         case "application/x-www-form-urlencoded":
             decode = functools.partial(urlencoded.decode, max_fields=MAX_FIELDS)
-            return Fields(await parsed(decode, raw), is_form=True)
+            return BodyFields(await parsed(decode, raw), is_form=True)
         case _:
-            return Fields(await parsed(parse_object, raw))
+            return BodyFields(await parsed(parse_object, raw))
 
 
 class _PartReader(PartHandler):
     """Reads the parts that are not empty; a browser sends an empty file where none was chosen."""
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[FormPart] = []
         self._head: Head | None = None
         self._pieces: list[memoryview] = []
 
@@ -132,17 +132,19 @@ class _PartReader(PartHandler):
         if head is None or not data:
             return
         if head.filename is None:
-            self.parts.append(Part(head.name, data))
+            self.parts.append(FormPart(head.name, data))
         else:
-            self.parts.append(Part(head.name, data, head.filename or "file", head.content_type or UNKNOWN))
+            self.parts.append(
+                FormPart(head.name, data, head.filename or "file", head.content_type or UNKNOWN)
+            )
 
 
-def _multipart(raw: bytes, content_type: str) -> Fields:
+def _multipart(raw: bytes, content_type: str) -> BodyFields:
     reader = _PartReader()
     Splitter(content_type, reader).feed(raw)
     values = {part.name: text(part.data) for part in reader.parts if not part.filename}
     files = {part.name: part.data for part in reader.parts if part.filename}
-    return Fields(values, is_form=True, files=files, parts=tuple(reader.parts))
+    return BodyFields(values, is_form=True, files=files, parts=tuple(reader.parts))
 
 
 def from_text(descriptors: tuple[Descriptor, ...], given: dict[str, Any]) -> dict[str, Any]:

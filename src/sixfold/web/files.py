@@ -19,7 +19,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; 
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FileResponseInfo:
     """One stored file as it is to be served; `tag` changes whenever its bytes do."""
 
     store: BlobStore
@@ -30,7 +30,7 @@ class Shown:
     caching: str
 
 
-async def answer(request: Request, shown: Shown) -> Response:
+async def answer(request: Request, shown: FileResponseInfo) -> Response:
     """The file, a part of it, or that it has not changed; raises `NotFound` when its bytes are gone.
 
     Nothing is answered before the first bytes are there: a store that fails is an error, and no half file.
@@ -44,7 +44,7 @@ async def answer(request: Request, shown: Shown) -> Response:
         wanted = None
     try:
         span = ranges.parse(wanted, shown.size)
-    except ranges.Unsatisfiable:
+    except ranges.RangeNotSatisfiable:
         return Response(None, 416, {"Content-Range": f"bytes */{shown.size}", "Accept-Ranges": "bytes"})
     start, length, status = 0, shown.size, 200
     if span is not None:
@@ -77,7 +77,7 @@ def is_known(request: Request, tag: str) -> bool:
     )
 
 
-def _headers(shown: Shown) -> dict[str, str]:
+def _headers(shown: FileResponseInfo) -> dict[str, str]:
     headers = {
         "ETag": f'"{shown.tag}"',
         "Accept-Ranges": "bytes",

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.core.accounts import idempotency
-from sixfold.core.accounts.idempotency import Claimed, Kept, Running
+from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
 from sixfold.core.database import Database
 from sixfold.web import calls
 from sixfold.web.routing import Dialect
@@ -28,7 +28,7 @@ _LOOK_AGAIN_SECONDS = 1.0  # for a first request that another server runs
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class IdempotentRequest:
     """One request that may be repeated: whose it is, what it said (any bytes that differ when it does)."""
 
     account_id: str
@@ -36,11 +36,11 @@ class Once:
     dialect: Dialect
 
 
-class Passing(Response):
+class UncachedResponse(Response):
     """An answer that is not kept, whatever its status says: another time there may be another."""
 
 
-class _Crowd:
+class _Waiters:
     """The requests with one key that are here now, and whether one of them has ended."""
 
     def __init__(self) -> None:
@@ -48,16 +48,16 @@ class _Crowd:
         self.ended = asyncio.Event()
 
 
-class Repeats:
+class IdempotencyGuard:
     """Answers each request once for its key; every request of one server goes through one of these."""
 
     def __init__(self, database: Database, boot: str, wait_seconds: float) -> None:
         self._database = database
         self._boot = boot
         self._wait_seconds = wait_seconds
-        self._crowds: weakref.WeakValueDictionary[str, _Crowd] = weakref.WeakValueDictionary()
+        self._crowds: weakref.WeakValueDictionary[str, _Waiters] = weakref.WeakValueDictionary()
 
-    async def run(self, request: Request, once: Once, work: Work) -> Response:
+    async def run(self, request: Request, once: IdempotentRequest, work: Work) -> Response:
         """What `work` answers, or what it answered before. Without a key `work(None)` simply runs.
 
         Raises `BadRequest` for a bad key, `IdempotencyMismatch` and `InProgress`.
@@ -71,36 +71,36 @@ class Repeats:
         hashing = functools.partial(_hash, query, content_type, once.said)
         said = await asyncio.to_thread(hashing) if len(once.said) > _LOOP_BYTES else hashing()
         deadline = asyncio.get_running_loop().time() + self._wait_seconds
-        crowd = self._crowds.setdefault(scope, _Crowd())
+        crowd = self._crowds.setdefault(scope, _Waiters())
         crowd.size += 1
         try:
             while True:
                 verdict = await self._database.write(idempotency.begin(scope, said, self._boot))
                 match verdict:
-                    case Claimed():
+                    case ClaimedRequest():
                         return await self._first(request, once, scope, work)
-                    case Kept():
+                    case StoredReply():
                         return _replayed(verdict)
-                    case Running() if verdict.boot == self._boot and crowd.size == 1:
+                    case RequestInProgress() if verdict.boot == self._boot and crowd.size == 1:
                         # Nobody here runs it: its answer could not be kept. The work is found by its id.
                         return await self._first(request, once, scope, work)
-                    case Running():
+                    case RequestInProgress():
                         await _wait(crowd.ended, deadline)
                         crowd.ended.clear()
         finally:
             crowd.size -= 1
             crowd.ended.set()
 
-    async def _first(self, request: Request, once: Once, scope: str, work: Work) -> Response:
+    async def _first(self, request: Request, once: IdempotentRequest, scope: str, work: Work) -> Response:
         response = await self._answer(request, once, scope, work)
-        if isinstance(response, Passing):
+        if isinstance(response, UncachedResponse):
             await self._database.write(idempotency.forget(scope))
             return response
-        kept = Kept(response.status_code, _kept_headers(response), bytes(response.body))
+        kept = StoredReply(response.status_code, _kept_headers(response), bytes(response.body))
         await self._database.write(idempotency.finish(scope, kept))
         return response
 
-    async def _answer(self, request: Request, once: Once, scope: str, work: Work) -> Response:
+    async def _answer(self, request: Request, once: IdempotentRequest, scope: str, work: Work) -> Response:
         try:
             return await work(scope)
         except errors.SixfoldError as error:
@@ -143,5 +143,5 @@ def _kept_headers(response: Response) -> dict[str, str]:
     return {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
 
 
-def _replayed(kept: Kept) -> Response:
+def _replayed(kept: StoredReply) -> Response:
     return Response(kept.body, kept.status, {**kept.headers, "Idempotent-Replayed": "true"})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from starlette.requests import HTTPConnection
 
 from sixfold import errors
-from sixfold.web.trusted_hosts import Origins, host_of, is_forwarded, is_loopback
+from sixfold.web.trusted_hosts import TrustedHosts, host_of, is_forwarded, is_loopback
 
 _LOG = logging.getLogger("sixfold.server")
 _LOG_SECONDS = 60.0  # between two lines in the log
@@ -27,7 +27,7 @@ class KeylessAccess:
     A program that forwards bytes leaves no sign, so what such requests may do must be harmless.
     """
 
-    def __init__(self, origins: Origins, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, origins: TrustedHosts, clock: Callable[[], float] = time.monotonic) -> None:
         self._origins = origins
         self._clock = clock
         self._signs: Mapping[str, Callable[[HTTPConnection], bool]] = {

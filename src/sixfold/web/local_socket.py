@@ -16,7 +16,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sixfold.web.uvicorn_protocol import Line
+from sixfold.web.uvicorn_protocol import HttpProtocol
 
 FILE = "sixfold.sock"
 _BACKLOG = 128
@@ -62,7 +62,7 @@ def user_of(peer: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(options)[1])
 
 
-class LocalLine(Line):
+class LocalLine(HttpProtocol):
     """A connection to the local socket; one of another user is closed."""
 
     is_foreign = False

@@ -12,8 +12,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.gateway.gateway import Counts
-from sixfold.core.workers.scheduler import Supervisor
+from sixfold.core.gateway.gateway import TokenCounts
+from sixfold.core.workers.scheduler import Scheduler
 from sixfold.web import refusals
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -26,9 +26,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._answers = _Answers()
+        self._answers = _ResponseCounter()
         self._registry.register(self._answers)
-        self._registry.register(_Refused())
+        self._registry.register(_RefusedCounter())
         self._predictions = Gauge(
             "sixfold_predictions",
             "Predictions that have not ended",
@@ -54,15 +54,15 @@ class Metrics:
         )
         self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
 
-    def watch(self, counts: Counts) -> None:
+    def watch(self, counts: TokenCounts) -> None:
         """Tell of the relay's calls as well."""
-        self._registry.register(_Relayed(counts))
+        self._registry.register(_GatewayCounter(counts))
 
     def answered(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
         """Count one answer. `route` is a template, never a path that somebody chose."""
         self._answers.add(face, route, method, status, seconds)
 
-    async def text(self, database: Database, supervisor: Supervisor) -> bytes:
+    async def text(self, database: Database, supervisor: Scheduler) -> bytes:
         """Everything, in Prometheus' text format."""
         states, held = await database.read(_standing())
         for state in _LIVING:
@@ -78,7 +78,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _Answers(Collector):
+class _ResponseCounter(Collector):
     """Answered requests and how long they took: plain numbers, as every request counts here."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class _Answers(Collector):
         yield from (requests, seconds)
 
 
-class _Refused(Collector):
+class _RefusedCounter(Collector):
     """What this process refused, and the connections among that."""
 
     def collect(self) -> Iterator[CounterMetricFamily]:
@@ -134,10 +134,10 @@ class _Refused(Collector):
             yield refused
 
 
-class _Relayed(Collector):
+class _GatewayCounter(Collector):
     """The relay's own counts, read when somebody asks."""
 
-    def __init__(self, counts: Counts) -> None:
+    def __init__(self, counts: TokenCounts) -> None:
         self._counts = counts
 
     def collect(self) -> Iterator[CounterMetricFamily]:

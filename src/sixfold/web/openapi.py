@@ -1,6 +1,6 @@
 """OpenAPI 3.1 documents, generated from the route table, the inputs of models and the types of answers.
 
-Wherever a schema is expected, a type may stand: `Document.plain` replaces it by its schema. A class named
+Wherever a schema is expected, a type may stand: `OpenApiDocument.plain` replaces it by its schema. A class named
 `PageSchema` becomes the component `Page`.
 """
 
@@ -88,7 +88,7 @@ class OperationSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class OpenApiDocument:
     """The description of one API: its operations by method and path, as in `GET /api/pages/{slug}`."""
 
     title: str
@@ -195,17 +195,17 @@ def _named(node: Any, schemas: Iterator[Node]) -> Any:
     return node if node is None or isinstance(node, str | int | float) else _named(next(schemas), schemas)
 
 
-class Documents(Mapping[str, Document]):
+class OpenApiDocuments(Mapping[str, OpenApiDocument]):
     """OpenAPI documents by name, each built when it is first read."""
 
     def __init__(
-        self, builders: Mapping[str, Callable[[], Document]], routes: Callable[[], Iterable[Entry]]
+        self, builders: Mapping[str, Callable[[], OpenApiDocument]], routes: Callable[[], Iterable[Entry]]
     ) -> None:
         self._routes = routes
         self._builders = dict(sorted(builders.items()))
-        self._built: dict[str, Document] = {}
+        self._built: dict[str, OpenApiDocument] = {}
 
-    def __getitem__(self, name: str) -> Document:
+    def __getitem__(self, name: str) -> OpenApiDocument:
         if name not in self._built:
             self._built[name] = self._builders[name]()
         return self._built[name]

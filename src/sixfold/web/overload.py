@@ -49,7 +49,7 @@ def fixed_response(error: Refusal) -> bytes:
     ).encode()
 
 
-class Capacity:
+class ConnectionCapacity:
     """How many connections a process with `limit` descriptors takes."""
 
     def __init__(self, limit: int) -> None:
@@ -130,10 +130,10 @@ def _discard_input(transport: asyncio.Transport) -> None:
 
 
 @functools.cache
-def capacity() -> Capacity:
+def capacity() -> ConnectionCapacity:
     """The capacity of this process, by the limit that it has when its first connection comes."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return Capacity(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)
+    return ConnectionCapacity(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)
 
 
 class RefusedTransport:
@@ -144,7 +144,7 @@ class RefusedTransport:
     """
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, capacity: Capacity
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, capacity: ConnectionCapacity
     ) -> None:
         self._transport = transport
         self._loop = loop
@@ -170,7 +170,7 @@ class RefusedTransport:
         if self.is_closing():
             return
         self._is_closing = True
-        self._transport.set_protocol(_Discarding(self._transport.get_protocol()))
+        self._transport.set_protocol(_DiscardingProtocol(self._transport.get_protocol()))
         self._transport.write_eof()
         self._transport.resume_reading()
         self._wait(_PATIENCE_SECONDS)
@@ -187,7 +187,7 @@ class RefusedTransport:
         self._ending = self._loop.call_later(seconds, self._transport.abort)
 
 
-class _Discarding(asyncio.Protocol):
+class _DiscardingProtocol(asyncio.Protocol):
     def __init__(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
 

@@ -20,8 +20,8 @@ from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.outputs import OUTPUT_NAME
 from sixfold.core.predictions.receipt import StationSchema
-from sixfold.core.predictions.states import State
-from sixfold.web.services import Services
+from sixfold.core.predictions.states import PredictionState
+from sixfold.web.services import WebServices
 
 PATH = "/api/containers/predictions"
 _MAX_LOG_TAIL = 16_384
@@ -80,7 +80,7 @@ class PredictionSchema(ListPriceSchema):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PredictionStatus:
     """What is known beside the record: how far it is, how many wait before it, the seconds until its end."""
 
     progress: float = 0.0
@@ -90,10 +90,10 @@ class Standing:
 
 def status(record: Prediction) -> Status:
     """The state as callers see it: canceling is still running."""
-    return "running" if record.state is State.CANCELING else cast("Status", str(record.state))
+    return "running" if record.state is PredictionState.CANCELING else cast("Status", str(record.state))
 
 
-def prediction(record: Prediction, media_url: Url, standing: Standing) -> PredictionSchema:
+def prediction(record: Prediction, media_url: Url, standing: PredictionStatus) -> PredictionSchema:
     """The whole record, with its receipt."""
     took = record.stations
     own = f"{PATH}/{record.id}"
@@ -107,7 +107,7 @@ def prediction(record: Prediction, media_url: Url, standing: Standing) -> Predic
         "output": output(record, media_url),
         "output_kind": record.output_kind,
         "error": record.error,
-        "progress": 1.0 if record.state is State.SUCCEEDED else standing.progress,
+        "progress": 1.0 if record.state is PredictionState.SUCCEEDED else standing.progress,
         "queue_position": standing.position,
         "eta_seconds": standing.eta_seconds,
         "logs": record.logs[-_MAX_LOG_TAIL:],
@@ -169,10 +169,10 @@ def _file(file: OutputFile, media_url: Url) -> dict[str, Any]:
     return {"url": media_url(file), "content_type": file.content_type, **info}
 
 
-class Teller:
+class PredictionSerializer:
     """Tells of predictions as they stand now."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def told(self, record: Prediction) -> PredictionSchema:
@@ -181,14 +181,14 @@ class Teller:
 
     async def position(self, record: Prediction) -> int | None:
         """How many stand before it; None once it does not wait."""
-        if record.state is not State.QUEUED:
+        if record.state is not PredictionState.QUEUED:
             return None
         return await self._services.pipeline.position(record)
 
     def shown(self, record: Prediction, position: int | None = None) -> PredictionSchema:
         """The whole record, without asking the store again."""
         progress = self._services.pipeline.bus.progress(record.id)
-        standing = Standing(progress, position, self._eta(record, progress, position or 0))
+        standing = PredictionStatus(progress, position, self._eta(record, progress, position or 0))
         return prediction(record, self._services.media_url, standing)
 
     def until_end(self, model: str, engine: str, ahead: int) -> float:

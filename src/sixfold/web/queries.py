@@ -7,7 +7,7 @@ from collections.abc import Collection
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.core.catalog.custom_models import PAGE, OwnModel, OwnModels
+from sixfold.core.catalog.custom_models import PAGE, CustomModel, CustomModels
 
 _MAX_OWN_PAGE, _MAX_CURSOR = 200, 200
 
@@ -37,8 +37,8 @@ def page_size(request: Request, usual: int, largest: int, most: int) -> int:
 
 
 async def own_models(
-    models: OwnModels, request: Request, account_id: str, kind: str = ""
-) -> tuple[tuple[OwnModel, ...], str | None]:
+    models: CustomModels, request: Request, account_id: str, kind: str = ""
+) -> tuple[tuple[CustomModel, ...], str | None]:
     """An account's models behind `cursor`, at most `limit`, and the cursor of the next page.
 
     Raises `BadRequest`.

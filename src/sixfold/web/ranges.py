@@ -9,22 +9,22 @@ _ONE = re.compile(r"\s*bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.IGNORECAS
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteSpan:
     """Bytes from `start`, `length` of them."""
 
     start: int
     length: int
 
 
-class Unsatisfiable(Exception):
+class RangeNotSatisfiable(Exception):
     """The range lies outside of the file."""
 
 
-def parse(header: str | None, size: int) -> Span | None:
+def parse(header: str | None, size: int) -> ByteSpan | None:
     """The range that a header asks for; None for the whole file.
 
     Several ranges, other units and what is no range give the whole, which every client takes.
-    Raises `Unsatisfiable`.
+    Raises `RangeNotSatisfiable`.
     """
     found = _ONE.fullmatch(header) if header else None
     if found is None:
@@ -35,12 +35,12 @@ def parse(header: str | None, size: int) -> Span | None:
     if not first:
         length = min(int(last), size)
         if length == 0:
-            raise Unsatisfiable
-        return Span(size - length, length)
+            raise RangeNotSatisfiable
+        return ByteSpan(size - length, length)
     start = int(first)
     end = min(int(last), size - 1) if last else size - 1
     if last and int(last) < start:
         return None
     if start >= size:
-        raise Unsatisfiable
-    return Span(start, end - start + 1)
+        raise RangeNotSatisfiable
+    return ByteSpan(start, end - start + 1)

@@ -16,7 +16,7 @@ LINE = "sixfold.line"  # of a scope: its connection, where that has a short way 
 Header = tuple[bytes, bytes]
 
 
-class Call:
+class RawRequest:
     """One request as it came in; of a header that came twice, `headers` has the first."""
 
     __slots__ = ("_max_bytes", "_receive", "headers", "scope")
@@ -59,15 +59,15 @@ class Call:
         return Request(self.scope, self._receive)
 
 
-class Way(Protocol):
+class RawRoute(Protocol):
     """A connection that may send a whole answer in one piece."""
 
-    def at_once(self, scope: Scope, answer: Answer) -> bool:
+    def at_once(self, scope: Scope, answer: RawResponse) -> bool:
         """Send it; False, and nothing is sent, where it has to go the long way."""
         ...
 
 
-class Answer:
+class RawResponse:
     """A whole answer."""
 
     __slots__ = ("body", "raw_headers", "status_code")
@@ -79,7 +79,7 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
-        line: Way | None = scope.get(LINE)
+        line: RawRoute | None = scope.get(LINE)
         if line is not None and scope["method"] != "HEAD" and line.at_once(scope, self):
             return
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -92,15 +92,15 @@ class Answer:
         return response
 
 
-class Plain:
-    """A handler that takes a `Call`."""
+class RawHandler:
+    """A handler that takes a `RawRequest`."""
 
     __slots__ = ("answer",)
 
-    def __init__(self, answer: Callable[[Call], Awaitable[Answer | Response]]) -> None:
+    def __init__(self, answer: Callable[[RawRequest], Awaitable[RawResponse | Response]]) -> None:
         self.answer = answer
 
 
-def call_of(request: Request) -> Call:
+def call_of(request: Request) -> RawRequest:
     """A request whose body was read already, as a plain one."""
-    return Call(request.scope, request.receive, dict(reversed(request.scope["headers"])), 0)
+    return RawRequest(request.scope, request.receive, dict(reversed(request.scope["headers"])), 0)

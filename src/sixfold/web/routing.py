@@ -12,7 +12,7 @@ from starlette.websockets import WebSocket
 
 from sixfold.core.accounts.rights import Access
 from sixfold.errors import SixfoldError
-from sixfold.web.raw_asgi import Plain
+from sixfold.web.raw_asgi import RawHandler
 
 Handler = Callable[[Request], Awaitable[Response]]
 Conversation = Callable[[WebSocket], Awaitable[None]]
@@ -22,7 +22,7 @@ _PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RouteEntry:
     """One path (`{name}` is one segment, `{name:path}` the rest) and a handler for each method.
 
     `body_bytes` is the largest body that is read; 0 where none is expected, and a small one goes unread.
@@ -31,7 +31,7 @@ class Route:
     """
 
     path: str
-    handlers: Mapping[str, Handler | Plain]
+    handlers: Mapping[str, Handler | RawHandler]
     body_bytes: int = 0
     safe: bool = True
     access: Access | Mapping[str, Access] | None = None
@@ -43,14 +43,14 @@ class Route:
             return access
         return access.get("GET" if method == "HEAD" else method)
 
-    def handler(self, method: str) -> Handler | Plain | None:
+    def handler(self, method: str) -> Handler | RawHandler | None:
         """What answers a method; a HEAD is a GET of which nobody reads the body."""
         known = self.handlers.get(method)
         return self.handlers.get("GET") if known is None and method == "HEAD" and self.safe else known
 
 
 @dataclass(frozen=True, slots=True)
-class Socket:
+class SocketRoute:
     """One path on which a websocket is spoken; `trusts` decides by Host and Origin, before it is accepted.
 
     `access` is what its caller needs, as of a route.
@@ -63,7 +63,7 @@ class Socket:
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class ApiGroup:
     """Some routes that speak one dialect of errors.
 
     The dialect also answers for unknown paths: those below `prefixes`, and the exact ones in `reserved`.
@@ -71,18 +71,18 @@ class Face:
 
     name: str
     dialect: Dialect
-    routes: tuple[Route, ...]
+    routes: tuple[RouteEntry, ...]
     prefixes: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
-    sockets: tuple[Socket, ...] = ()
+    sockets: tuple[SocketRoute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class RouteMatch:
     """Where a path leads: its face, its route when there is one, and the values in its path."""
 
-    face: Face
-    route: Route | None
+    face: ApiGroup
+    route: RouteEntry | None
     params: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -96,16 +96,16 @@ class Entry:
     access: Access | None
 
 
-class Table:
+class Router:
     """Every route of every face; exact paths are one look-up."""
 
-    def __init__(self, faces: Iterable[Face], fallback: Face) -> None:
+    def __init__(self, faces: Iterable[ApiGroup], fallback: ApiGroup) -> None:
         self._fallback = fallback
         self._faces = tuple(faces)
-        self._exact: dict[str, Match] = {}
-        self._patterns: list[tuple[re.Pattern[str], Face, Route]] = []
-        self._prefixes: list[tuple[str, Face]] = []
-        self._sockets: list[tuple[re.Pattern[str], Socket]] = []
+        self._exact: dict[str, RouteMatch] = {}
+        self._patterns: list[tuple[re.Pattern[str], ApiGroup, RouteEntry]] = []
+        self._prefixes: list[tuple[str, ApiGroup]] = []
+        self._sockets: list[tuple[re.Pattern[str], SocketRoute]] = []
         for face in self._faces:
             for socket in face.sockets:
                 _require_declared(face, f"websocket {socket.path}", socket.access)
@@ -113,11 +113,11 @@ class Table:
             for route in face.routes:
                 self._add(face, route)
             for path in face.reserved:
-                self._exact.setdefault(path, Match(face, None))
+                self._exact.setdefault(path, RouteMatch(face, None))
             self._prefixes += [(prefix, face) for prefix in face.prefixes]
         self._prefixes.sort(key=lambda pair: len(pair[0]), reverse=True)
 
-    def _add(self, face: Face, route: Route) -> None:
+    def _add(self, face: ApiGroup, route: RouteEntry) -> None:
         for method in route.handlers:
             _require_declared(face, f"route {method} {route.path}", route.needs(method))
         if "{" in route.path:
@@ -126,7 +126,7 @@ class Table:
         known = self._exact.get(route.path)
         if known is not None and known.route is not None:
             raise ValueError(f"two routes have the path {route.path}")
-        self._exact[route.path] = Match(face, route)
+        self._exact[route.path] = RouteMatch(face, route)
 
     def entries(self) -> Iterator[Entry]:
         """Every method of every route, and every websocket, with what a caller needs."""
@@ -137,7 +137,7 @@ class Table:
             for socket in face.sockets:
                 yield Entry(face.name, "WS", socket.path, socket.access)
 
-    def find(self, path: str) -> Match:
+    def find(self, path: str) -> RouteMatch:
         """The match of a path; of an unknown one, the face in whose dialect to say so."""
         known = self._exact.get(path)
         if known is not None:
@@ -145,13 +145,13 @@ class Table:
         for pattern, face, route in self._patterns:
             found = pattern.fullmatch(path)
             if found is not None:
-                return Match(face, route, found.groupdict())
+                return RouteMatch(face, route, found.groupdict())
         for prefix, face in self._prefixes:
             if path.startswith(prefix):
-                return Match(face, None)
-        return Match(self._fallback, None)
+                return RouteMatch(face, None)
+        return RouteMatch(self._fallback, None)
 
-    def find_socket(self, path: str) -> tuple[Socket, Mapping[str, str]] | None:
+    def find_socket(self, path: str) -> tuple[SocketRoute, Mapping[str, str]] | None:
         """The websocket of a path, and the values in it."""
         for pattern, socket in self._sockets:
             found = pattern.fullmatch(path)
@@ -160,7 +160,7 @@ class Table:
         return None
 
 
-def _require_declared(face: Face, what: str, access: Access | None) -> None:
+def _require_declared(face: ApiGroup, what: str, access: Access | None) -> None:
     if access is None:
         raise ValueError(f"The {what} of {face.name} declares no right: give it an access, if only PUBLIC")
 

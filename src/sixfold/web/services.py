@@ -5,42 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sixfold.core.account_data.deletion import Leaving
+from sixfold.core.account_data.deletion import AccountDeletion
 from sixfold.core.accounts.connections import Connections
-from sixfold.core.accounts.oidc_identities import Provider
+from sixfold.core.accounts.oidc_identities import OidcProvider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.token_deposits import TokenDeposits
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
-from sixfold.core.catalog.availability import Survey
-from sixfold.core.catalog.container_images import Images
-from sixfold.core.catalog.gradio_spaces import Spaces, SpacesHere
+from sixfold.core.catalog.availability import AvailabilitySurvey
+from sixfold.core.catalog.container_images import ImageInspector
+from sixfold.core.catalog.gradio_spaces import GradioSpacePort, LocalSpaces
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.database import Database
-from sixfold.core.gateway.gateway import Relay
-from sixfold.core.gateway.stored_responses import Shelf as KeptResponses
-from sixfold.core.media.media import MEDIA_PATH, Media
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.stored_responses import ResponseStore as KeptResponses
+from sixfold.core.media.media import MEDIA_PATH, MediaService
 from sixfold.core.media.ports import BlobStore, OutputFile
-from sixfold.core.memory.service import Memory
-from sixfold.core.predictions.duration_estimates import Times
-from sixfold.core.predictions.event_history import Histories
-from sixfold.core.predictions.service import Pipeline
-from sixfold.core.predictions.webhooks import Outbox
+from sixfold.core.memory.service import MemoryService
+from sixfold.core.predictions.duration_estimates import DurationEstimator
+from sixfold.core.predictions.event_history import EventHistories
+from sixfold.core.predictions.service import PredictionService
+from sixfold.core.predictions.webhooks import WebhookOutbox
 from sixfold.core.provenance.signing import Signer
-from sixfold.core.sessions.service import LiveSessions
-from sixfold.core.workers.scheduler import Supervisor
-from sixfold.core.workflows.service import Workshop
+from sixfold.core.sessions.service import SessionService
+from sixfold.core.workers.scheduler import Scheduler
+from sixfold.core.workflows.service import GraphService
 from sixfold.settings import Settings
 from sixfold.web.admission import Admission
-from sixfold.web.auth import Doors
-from sixfold.web.idempotency import Repeats
-from sixfold.web.sessions import Sessions
+from sixfold.web.auth import Authenticator
+from sixfold.web.idempotency import IdempotencyGuard
+from sixfold.web.sessions import SessionCookies
 from sixfold.web.trusted_browsers import TrustedBrowsers
-from sixfold.web.trusted_hosts import Origins
+from sixfold.web.trusted_hosts import TrustedHosts
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
+class WebServices:
     """Handed to every face by `app/asgi.py`."""
 
     settings: Settings
@@ -49,34 +49,34 @@ class Services:
     uploads: BlobStore
     catalog: Catalog
     templates: Templates
-    media: Media
-    pipeline: Pipeline
-    supervisor: Supervisor
-    times: Times
-    histories: Histories
-    outbox: Outbox
+    media: MediaService
+    pipeline: PredictionService
+    supervisor: Scheduler
+    times: DurationEstimator
+    histories: EventHistories
+    outbox: WebhookOutbox
     webhook_secrets: WebhookSecrets
-    spaces: Spaces
-    spaces_here: SpacesHere
+    spaces: GradioSpacePort
+    spaces_here: LocalSpaces
     own_faults: Mapping[str, str]  # what is wrong with files of own models, by their names
-    live: LiveSessions
-    origins: Origins
+    live: SessionService
+    origins: TrustedHosts
     admission: Admission
-    doors: Doors
-    sessions: Sessions
+    doors: Authenticator
+    sessions: SessionCookies
     trusted_browsers: TrustedBrowsers
-    repeats: Repeats
-    memory: Memory
-    relay: Relay
+    repeats: IdempotencyGuard
+    memory: MemoryService
+    relay: Gateway
     responses: KeptResponses
     checkout: Checkout
-    provider: Provider
-    leaving: Leaving
+    provider: OidcProvider
+    leaving: AccountDeletion
     deposits: TokenDeposits
-    images: Images
-    workshop: Workshop
+    images: ImageInspector
+    workshop: GraphService
     signer: Signer
-    survey: Survey
+    survey: AvailabilitySurvey
     connections: Connections
 
     def media_url(self, file: OutputFile) -> str:

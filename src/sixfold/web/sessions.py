@@ -19,7 +19,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
 from sixfold.settings import Settings
-from sixfold.web.trusted_hosts import Origins
+from sixfold.web.trusted_hosts import TrustedHosts
 
 COOKIE = "sixfold_session"
 _TICKET = "sixfold_signin"  # who begins to sign in is the one who ends it
@@ -46,7 +46,7 @@ def _page_of(request: Request) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionCookie:
     """A signed-in person. `csrf` goes into every form of the pages."""
 
     account: Account
@@ -60,15 +60,15 @@ class Session:
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
-class Sessions:
+class SessionCookies:
     """Reads, checks, sets and clears the session cookie."""
 
-    def __init__(self, database: Database, settings: Settings, origins: Origins) -> None:
+    def __init__(self, database: Database, settings: Settings, origins: TrustedHosts) -> None:
         self._database = database
         self._origins = origins
         self._secure = settings.base_url.startswith("https://")
 
-    async def of(self, request: Request) -> Session | None:
+    async def of(self, request: Request) -> SessionCookie | None:
         """The session that a request carries, while it lives; never for a Host that is not ours.
 
         Raises `NotFound` where its account lacks the right that the route declares, as every account but the
@@ -88,14 +88,14 @@ class Sessions:
             found.principal.require(needed)
         except errors.SignInAgain:
             raise errors.SignInAgain(_page_of(request)) from None
-        return Session(found.account, token, found.principal)
+        return SessionCookie(found.account, token, found.principal)
 
-    async def admitted(self, request: Request) -> Session | None:
+    async def admitted(self, request: Request) -> SessionCookie | None:
         """The session that the request for a page carries; raises `Forbidden` for a Host that is not ours."""
         self._origins.admit(request)
         return await self.of(request)
 
-    def guard(self, request: Request, session: Session | None, csrf: str | None) -> None:
+    def guard(self, request: Request, session: SessionCookie | None, csrf: str | None) -> None:
         """Raise `Forbidden` unless a state-changing request came from a page of ours."""
         if not self._origins.trusts(request):
             raise errors.Forbidden("This request did not come from a page of this server")

@@ -14,7 +14,7 @@ from starlette.responses import Response
 _SMALL = 1024  # bytes that are not worth the unpacking
 
 
-class Encoded:
+class StaticJson:
     """One JSON document as bytes."""
 
     def __init__(self, content: Any) -> None:

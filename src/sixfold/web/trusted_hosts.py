@@ -73,7 +73,7 @@ def is_forwarded(request: HTTPConnection) -> bool:
     )
 
 
-class Origins:
+class TrustedHosts:
     """Which Host and Origin headers are this server's own; built from its settings."""
 
     def __init__(self, settings: Settings) -> None:

@@ -21,7 +21,7 @@ _FIELD = b"file"
 
 
 @dataclass(slots=True)
-class Received:
+class ReceivedUpload:
     """What has come in: where it lies, its size, its first bytes, the type it claimed.
 
     `digest` is the SHA-256 of the whole request, without a form's boundary: of all of the form's parts.
@@ -44,10 +44,10 @@ class Received:
 
 
 @dataclass(slots=True)
-class _Sink:
+class _UploadSink:
     """Counts, hashes and writes, in blocks and off the event loop."""
 
-    received: Received
+    received: ReceivedUpload
     file: BinaryIO
     block: bytearray = field(default_factory=bytearray)
 
@@ -65,7 +65,7 @@ class _Sink:
 
 async def receive(
     request: Request, path: Path, part: bytes = _FIELD, *, max_fields: int | None = None
-) -> Received:
+) -> ReceivedUpload:
     """Write a request's upload to `path`: its body, or the form's `part`. The caller removes the file.
 
     With `max_fields`, a form may have so many fields beside its one file, and they are returned.
@@ -74,11 +74,11 @@ async def receive(
     """
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
-    received = Received(path, claimed=kind)
+    received = ReceivedUpload(path, claimed=kind)
     whole = hashlib.sha256(kind.encode("latin-1", "replace"))
     file = await asyncio.to_thread(path.open, "xb")
     try:
-        sink = _Sink(received, file)
+        sink = _UploadSink(received, file)
         upload = _Upload(sink, part, whole.update, keep_fields=max_fields is not None)
         limits = {} if max_fields is None else {"files": 1, "fields": max_fields}
         is_form = kind == multipart.TYPE
@@ -105,7 +105,7 @@ class _Upload(PartHandler):
     """Writes one part of a form and hashes all with `hear`; the fields are kept where they are wanted."""
 
     def __init__(
-        self, sink: _Sink, part: bytes, hear: Callable[[bytes | memoryview], None], *, keep_fields: bool
+        self, sink: _UploadSink, part: bytes, hear: Callable[[bytes | memoryview], None], *, keep_fields: bool
     ) -> None:
         self._sink = sink
         self._part = part.decode()

@@ -17,7 +17,7 @@ from uvicorn.protocols.utils import get_remote_addr
 from sixfold import errors
 from sixfold.web import overload, refusals
 from sixfold.web.peers import PeerLimits
-from sixfold.web.raw_asgi import LINE, Answer
+from sixfold.web.raw_asgi import LINE, RawResponse
 from sixfold.web.websocket_protocol import WebSocketLine
 
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})  # in a header
@@ -30,7 +30,7 @@ _TIMED_OUT = (
 _NO_LIMITS = PeerLimits()
 
 
-class Line(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """One connection; `idle_since` and `headers_since` in the event loop's seconds, 0 where none applies.
 
     `headers_since` is when the connection began to wait for the headers of a request. `body_bytes` counts
@@ -82,8 +82,8 @@ class Line(HttpToolsProtocol):
         capacity.start(self, moment)
         super().connection_made(transport)
 
-    def _make_room(self, capacity: overload.Capacity, moment: float) -> overload.Refusal | None:
-        silent = cast("Line | None", capacity.silent(self.connections, moment))
+    def _make_room(self, capacity: overload.ConnectionCapacity, moment: float) -> overload.Refusal | None:
+        silent = cast("HttpProtocol | None", capacity.silent(self.connections, moment))
         if silent is None:
             return errors.TooManyConnections()
         self.connections.discard(silent)
@@ -92,7 +92,7 @@ class Line(HttpToolsProtocol):
         return None
 
     def _refuse(
-        self, transport: asyncio.Transport, capacity: overload.Capacity, refusal: overload.Refusal
+        self, transport: asyncio.Transport, capacity: overload.ConnectionCapacity, refusal: overload.Refusal
     ) -> None:
         refusals.recorder().add(_REASONS[type(refusal)], self.peer or "")
         self.refusal = refusal
@@ -206,7 +206,7 @@ class Line(HttpToolsProtocol):
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return None if cycle is None or cycle.response_complete else cycle
 
-    def at_once(self, scope: Scope, answer: Answer) -> bool:
+    def at_once(self, scope: Scope, answer: RawResponse) -> bool:
         """Send a whole answer; False, and nothing is sent, where it has to go uvicorn's way."""
         cycle, flow = self.cycle, self.flow
         if cycle.scope is not scope:  # others were sent ahead
@@ -234,7 +234,7 @@ _REASONS: dict[type[errors.SixfoldError], str] = {
 }
 
 
-class Sweep:
+class ConnectionSweep:
     """Closes connections that are idle, or whose client is too slow; called once a second.
 
     A client has `header_seconds` for the headers of a request. A body has to come at `body_bytes_per_second`
@@ -259,16 +259,16 @@ class Sweep:
         """Look at all connections; `moment` is now, in the event loop's seconds."""
         record = refusals.recorder()
         for line in list(connections):
-            if not isinstance(line, Line | WebSocketLine):
+            if not isinstance(line, HttpProtocol | WebSocketLine):
                 continue
             if self._send_seconds and self._has_stalled(line, moment):
                 record.add("slow_reader", _peer(line))
                 line.transport.abort()
-            elif isinstance(line, Line) and not line.transport.is_closing():
+            elif isinstance(line, HttpProtocol) and not line.transport.is_closing():
                 self._look(line, moment, record)
         record.log(moment)
 
-    def _look(self, line: Line, moment: float, record: refusals.Refusals) -> None:
+    def _look(self, line: HttpProtocol, moment: float, record: refusals.Refusals) -> None:
         if 0 < line.idle_since <= moment - self._idle_seconds:
             line.timeout_keep_alive_handler()
         elif self._is_late_with_headers(line, moment):
@@ -278,19 +278,19 @@ class Sweep:
             record.add("slow_body", _peer(line))
             _time_out(line)
 
-    def _has_stalled(self, line: Line | WebSocketLine, moment: float) -> bool:
+    def _has_stalled(self, line: HttpProtocol | WebSocketLine, moment: float) -> bool:
         unsent = line.transport.get_write_buffer_size()
         if not unsent or unsent < line.unsent or not line.stalled_since:
             line.stalled_since = moment if unsent else 0.0
         line.unsent = unsent
         return bool(unsent) and line.stalled_since <= moment - self._send_seconds
 
-    def _is_late_with_headers(self, line: Line, moment: float) -> bool:
+    def _is_late_with_headers(self, line: HttpProtocol, moment: float) -> bool:
         if not self._header_seconds or not 0 < line.headers_since <= moment - self._header_seconds:
             return False
         return line.current is None
 
-    def _is_late_with_body(self, line: Line) -> bool:
+    def _is_late_with_body(self, line: HttpProtocol) -> bool:
         cycle = line.current
         if not self._body_rate or cycle is None or not cycle.more_body:
             return False
@@ -304,11 +304,11 @@ class Sweep:
         return line.body_credit <= 0
 
 
-def _peer(line: Line | WebSocketLine) -> str:
+def _peer(line: HttpProtocol | WebSocketLine) -> str:
     return line.client[0] if line.client else ""
 
 
-def _time_out(line: Line) -> None:
+def _time_out(line: HttpProtocol) -> None:
     if line.current is not None and line.current.response_started:
         line.transport.abort()
         return

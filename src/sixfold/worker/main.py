@@ -33,13 +33,13 @@ _READ_BYTES = 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)  # opened before the fork, so that a child need not
 
 
-def serve(link: int, output: int, order: protocol.Spawn, zygote: int) -> NoReturn:
+def serve(link: int, output: int, order: protocol.SpawnWorker, zygote: int) -> NoReturn:
     """Be the worker that `order` describes; `link` and `output` are open descriptors; never returns."""
     _settle(link, output, zygote)
     work(_SOCKET, order)
 
 
-def work(link: int, order: protocol.Spawn) -> NoReturn:
+def work(link: int, order: protocol.SpawnWorker) -> NoReturn:
     """The same where every tie is cut already; `link` is the socket's number."""
     if order.serves:
         _prepare(order)
@@ -51,11 +51,11 @@ def work(link: int, order: protocol.Spawn) -> NoReturn:
     os._exit(0)
 
 
-def _temporary(order: protocol.Spawn) -> Path:
+def _temporary(order: protocol.SpawnWorker) -> Path:
     return Path(order.scratch) / f"{order.worker}.tmp"
 
 
-def _prepare(order: protocol.Spawn) -> None:
+def _prepare(order: protocol.SpawnWorker) -> None:
     """Take the limits, and stand in an own temporary folder."""
     folder = _temporary(order)
     folder.mkdir(mode=0o700)
@@ -114,13 +114,13 @@ def allow_cpu(seconds: int) -> None:
 
 
 @dataclass(slots=True)
-class _Job:
-    run: protocol.Run
+class _WorkerJob:
+    run: protocol.RunMessage
     canceled: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True, slots=True)
-class _Voice:
+class _ReportWriter:
     """One run's way to the server (`runner.Sink`)."""
 
     worker: _Worker
@@ -128,31 +128,31 @@ class _Voice:
 
     def progress(self, fraction: float) -> None:
         """Tell the server."""
-        self.worker.send(protocol.Progress(self.number, fraction))
+        self.worker.send(protocol.ProgressMessage(self.number, fraction))
 
     def log(self, line: str) -> None:
         """Write to the output, which the server reads, after what was printed before; or send a frame."""
         if self.worker.lanes > 1:
-            self.worker.send(protocol.Log(self.number, line))
+            self.worker.send(protocol.LogMessage(self.number, line))
             return
         _flush()
         _write_all(1, f"{line}\n".encode(errors="replace"))
 
 
 class _Worker:
-    """The main thread runs tasks; a second one hears `Cancel`, and the server's end."""
+    """The main thread runs tasks; a second one hears `CancelMessage`, and the server's end."""
 
-    def __init__(self, link: socket.socket, order: protocol.Spawn) -> None:
+    def __init__(self, link: socket.socket, order: protocol.SpawnWorker) -> None:
         self._link = link
         self._order = order
         self._scratch = Path(order.scratch)
         self._temporary = _temporary(order)
         self._sending = threading.Lock()
-        self._inbox: queue.SimpleQueue[_Job | protocol.Steps | None] = queue.SimpleQueue()
-        self._jobs: dict[int, _Job] = {}
+        self._inbox: queue.SimpleQueue[_WorkerJob | protocol.StepsMessage | None] = queue.SimpleQueue()
+        self._jobs: dict[int, _WorkerJob] = {}
         self.lanes = order.lanes
 
-    def send(self, message: protocol.Message) -> None:
+    def send(self, message: protocol.WorkerMessage) -> None:
         """Tell the server; from any thread."""
         data = protocol.frame(message)
         with self._sending:
@@ -170,17 +170,17 @@ class _Worker:
         try:
             engine = runner.load(self._order.factory, self._order.options)
         except (runner.EngineLoadFailed, MemoryError) as error:
-            self.send(protocol.Unready(str(error) or runner.OUT_OF_MEMORY))
+            self.send(protocol.StartFailed(str(error) or runner.OUT_OF_MEMORY))
             return
         _flush()
-        self.send(protocol.Ready(str(engine.name), str(engine.version)))
-        for jobs in runner.Gathering(self._inbox, self.lanes, lambda job: _shape(engine, job)):
-            if isinstance(jobs[0], protocol.Steps):
+        self.send(protocol.WorkerReady(str(engine.name), str(engine.version)))
+        for jobs in runner.BatchGathering(self._inbox, self.lanes, lambda job: _shape(engine, job)):
+            if isinstance(jobs[0], protocol.StepsMessage):
                 self.send(session_steps.perform(engine, jobs[0]))
             else:
-                self._perform(engine, cast("list[_Job]", jobs))
+                self._perform(engine, cast("list[_WorkerJob]", jobs))
 
-    def _perform(self, engine: Engine, jobs: list[_Job]) -> None:
+    def _perform(self, engine: Engine, jobs: list[_WorkerJob]) -> None:
         random.seed(0)
         allow_cpu(self._order.cpu_seconds)
         assignments = [self._assignment(job) for job in jobs]
@@ -197,17 +197,17 @@ class _Worker:
         for reply in replies:
             self.send(reply)
 
-    def _assignment(self, job: _Job) -> runner.Assignment:
+    def _assignment(self, job: _WorkerJob) -> runner.Assignment:
         run = job.run
         context = runner.RunContext(
-            _Voice(self, run.number), job.canceled, self._temporary / f"run-{run.number}"
+            _ReportWriter(self, run.number), job.canceled, self._temporary / f"run-{run.number}"
         )
-        staging = runner.Staging(self._scratch, f"{self._order.worker}-{run.number}")
+        staging = runner.FileStaging(self._scratch, f"{self._order.worker}-{run.number}")
         return runner.Assignment(run.number, _task(run), context, staging, run.failpoint)
 
     def _listen(self) -> None:
         with suppress(OSError, MemoryError, msgspec.MsgspecError, protocol.FrameTooLarge):
-            frames = protocol.Frames()
+            frames = protocol.FramesMessage()
             while data := self._link.recv(_READ_BYTES):
                 for body in frames.feed(data):
                     self._hear(protocol.to_worker.decode(body))
@@ -215,24 +215,24 @@ class _Worker:
 
     def _hear(self, message: protocol.ToWorker) -> None:
         match message:
-            case protocol.Run():
-                self._jobs[message.number] = job = _Job(message)
+            case protocol.RunMessage():
+                self._jobs[message.number] = job = _WorkerJob(message)
                 self._inbox.put(job)
-            case protocol.Cancel():
+            case protocol.CancelMessage():
                 if job := self._jobs.get(message.number):
                     job.canceled.set()
-            case protocol.Steps():
+            case protocol.StepsMessage():
                 self._inbox.put(message)
-            case protocol.Leave():
+            case protocol.LeaveMessage():
                 self._inbox.put(None)
 
 
-def _task(run: protocol.Run) -> Task:
+def _task(run: protocol.RunMessage) -> Task:
     return Task(run.task, run.model, run.inputs, {name: Path(path) for name, path in run.files.items()})
 
 
-def _shape(engine: Engine, job: _Job | protocol.Steps) -> Hashable:
-    if isinstance(job, protocol.Steps) or job.run.failpoint is not None:
+def _shape(engine: Engine, job: _WorkerJob | protocol.StepsMessage) -> Hashable:
+    if isinstance(job, protocol.StepsMessage) or job.run.failpoint is not None:
         return None
     return runner.shape_of(engine, _task(job.run))
 

@@ -7,7 +7,7 @@
     zygote → server   Booted, then for each Spawn: Born? and one Exited
 
 A worker with one lane sends its log on its output pipe, with whatever libraries print: in order, and safe
-when the worker crashes. One with several lanes sends `Log`, so that each line finds its own run; what
+when the worker crashes. One with several lanes sends `LogMessage`, so that each line finds its own run; what
 libraries print then belongs to none. A frame on a worker's socket is a little-endian length of four bytes
 and that much msgpack; on the zygote's socket one record is one message.
 """
@@ -28,14 +28,14 @@ _HEADER_BYTES = 4
 Failpoint = Literal["fail", "hang", "crash"]
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
+class WorkerMessage(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
     """One thing said; a subclass's name is its tag."""
 
 
 # -- server -> worker ----------------------------------------------------------------------------
 
 
-class Run(Message, frozen=True, array_like=True, tag="run"):
+class RunMessage(WorkerMessage, frozen=True, array_like=True, tag="run"):
     """Run this task; `number` counts the runs of this worker and names its files."""
 
     number: int
@@ -46,17 +46,17 @@ class Run(Message, frozen=True, array_like=True, tag="run"):
     failpoint: Failpoint | None = None
 
 
-class Cancel(Message, frozen=True, array_like=True, tag="cancel"):
+class CancelMessage(WorkerMessage, frozen=True, array_like=True, tag="cancel"):
     """The run with this number is no longer wanted."""
 
     number: int
 
 
-class Leave(Message, frozen=True, array_like=True, tag="leave"):
+class LeaveMessage(WorkerMessage, frozen=True, array_like=True, tag="leave"):
     """Go when what was asked before is done."""
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+class StepMessage(msgspec.Struct, frozen=True, array_like=True):
     """One step of a session (`core.work.live`); its state is msgpack of its own."""
 
     model: str
@@ -71,44 +71,44 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     failpoint: Failpoint | None = None
 
 
-class Steps(Message, frozen=True, array_like=True, tag="steps"):
+class StepsMessage(WorkerMessage, frozen=True, array_like=True, tag="steps"):
     """Take a step of each of some sessions; `number` counts with the runs."""
 
     number: int
-    steps: list[Step]
+    steps: list[StepMessage]
 
 
 # -- worker -> server ----------------------------------------------------------------------------
 
 
-class Ready(Message, frozen=True, array_like=True, tag="ready"):
+class WorkerReady(WorkerMessage, frozen=True, array_like=True, tag="ready"):
     """The engine is built."""
 
     name: str
     version: str
 
 
-class Unready(Message, frozen=True, array_like=True, tag="unready"):
+class StartFailed(WorkerMessage, frozen=True, array_like=True, tag="unready"):
     """The engine could not be built, and why."""
 
     reason: str
 
 
-class Progress(Message, frozen=True, array_like=True, tag="progress"):
+class ProgressMessage(WorkerMessage, frozen=True, array_like=True, tag="progress"):
     """So much of a run is done, from 0 to 1."""
 
     number: int
     fraction: float
 
 
-class Log(Message, frozen=True, array_like=True, tag="log"):
+class LogMessage(WorkerMessage, frozen=True, array_like=True, tag="log"):
     """One line of a run that shares its worker with others."""
 
     number: int
     line: str
 
 
-class Staged(msgspec.Struct, frozen=True, array_like=True):
+class StagedMessage(msgspec.Struct, frozen=True, array_like=True):
     """One file in the scratch folder, by name."""
 
     name: str
@@ -116,11 +116,11 @@ class Staged(msgspec.Struct, frozen=True, array_like=True):
     info: dict[str, Any]
 
 
-class Done(Message, frozen=True, array_like=True, tag="done"):
+class RunDone(WorkerMessage, frozen=True, array_like=True, tag="done"):
     """The engine returned."""
 
     number: int
-    files: list[Staged]
+    files: list[StagedMessage]
     data: dict[str, Any]
     quality: Literal["full", "preview"] | None
     version: str
@@ -131,7 +131,7 @@ class Done(Message, frozen=True, array_like=True, tag="done"):
     others: dict[str, Any] = {}
 
 
-class Fail(Message, frozen=True, array_like=True, tag="fail"):
+class RunFailedMessage(WorkerMessage, frozen=True, array_like=True, tag="fail"):
     """The engine raised; `public`: the user may read the message; `unusable`: his input was at fault."""
 
     number: int
@@ -141,13 +141,13 @@ class Fail(Message, frozen=True, array_like=True, tag="fail"):
     unusable: bool = False
 
 
-class Halted(Message, frozen=True, array_like=True, tag="halted"):
+class RunHalted(WorkerMessage, frozen=True, array_like=True, tag="halted"):
     """The engine stopped because the run was canceled."""
 
     number: int
 
 
-class Stepped(Message, frozen=True, array_like=True, tag="stepped"):
+class StepResults(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
     """Where things stand after a step, its poses as JSON, and its frame, encoded, or nothing."""
 
     state: bytes
@@ -158,17 +158,17 @@ class Stepped(Message, frozen=True, array_like=True, tag="stepped"):
     height: int = 0
 
 
-class Took(Message, frozen=True, array_like=True, tag="took"):
-    """What came of `Steps`, in their order; a `Fail` ends one session, and its number is its place."""
+class TimingMessage(WorkerMessage, frozen=True, array_like=True, tag="took"):
+    """What came of `StepsMessage`, in their order; a `RunFailedMessage` ends one session, and its number is its place."""
 
     number: int
-    answers: list[Stepped | Fail]
+    answers: list[StepResults | RunFailedMessage]
 
 
 # -- server <-> zygote ---------------------------------------------------------------------------
 
 
-class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
+class SpawnWorker(WorkerMessage, frozen=True, array_like=True, tag="spawn"):
     """Fork a worker; its socket and the write end of its output pipe come along.
 
     `environment` is added to what its parent has. `resident`: its parent imports the engine's module first,
@@ -188,35 +188,44 @@ class Spawn(Message, frozen=True, array_like=True, tag="spawn"):
     serves: bool = False
 
 
-class Kill(Message, frozen=True, array_like=True, tag="kill"):
+class KillWorker(WorkerMessage, frozen=True, array_like=True, tag="kill"):
     """End this worker and whatever it has started."""
 
     worker: str
 
 
-class Booted(Message, frozen=True, array_like=True, tag="booted"):
+class ZygoteReady(WorkerMessage, frozen=True, array_like=True, tag="booted"):
     """The zygote has its libraries and takes requests."""
 
 
-class Born(Message, frozen=True, array_like=True, tag="born"):
+class WorkerSpawned(WorkerMessage, frozen=True, array_like=True, tag="born"):
     """This worker runs as process `pid`."""
 
     worker: str
     pid: int
 
 
-class Exited(Message, frozen=True, array_like=True, tag="exited"):
+class WorkerExited(WorkerMessage, frozen=True, array_like=True, tag="exited"):
     """This worker is gone and reaped, and how it ended."""
 
     worker: str
     reason: str
 
 
-ToWorker = Run | Cancel | Leave | Steps
-Reply = Done | Fail | Halted
-ToServer = Ready | Unready | Progress | Log | Done | Fail | Halted | Took
-ToZygote = Spawn | Kill
-FromZygote = Booted | Born | Exited
+ToWorker = RunMessage | CancelMessage | LeaveMessage | StepsMessage
+Reply = RunDone | RunFailedMessage | RunHalted
+ToServer = (
+    WorkerReady
+    | StartFailed
+    | ProgressMessage
+    | LogMessage
+    | RunDone
+    | RunFailedMessage
+    | RunHalted
+    | TimingMessage
+)
+ToZygote = SpawnWorker | KillWorker
+FromZygote = ZygoteReady | WorkerSpawned | WorkerExited
 
 
 class FrameTooLarge(ValueError):
@@ -237,7 +246,7 @@ written = msgspec.json.Encoder(enc_hook=_plain).encode
 """Plain data as JSON."""
 
 
-def frame(message: Message) -> bytes:
+def frame(message: WorkerMessage) -> bytes:
     """One message with its length before it; raises `FrameTooLarge`, and `TypeError` for foreign types."""
     body = encode(message)
     if len(body) > MAX_FRAME_BYTES:
@@ -245,7 +254,7 @@ def frame(message: Message) -> bytes:
     return len(body).to_bytes(_HEADER_BYTES, "little") + body
 
 
-class Frames:
+class FramesMessage:
     """Cuts a stream of bytes into frames."""
 
     def __init__(self) -> None:
@@ -274,5 +283,5 @@ to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 to_server: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)
 to_zygote: msgspec.msgpack.Decoder[ToZygote] = msgspec.msgpack.Decoder(ToZygote)
 from_zygote: msgspec.msgpack.Decoder[FromZygote] = msgspec.msgpack.Decoder(FromZygote)
-done: msgspec.msgpack.Decoder[Done] = msgspec.msgpack.Decoder(Done)
+done: msgspec.msgpack.Decoder[RunDone] = msgspec.msgpack.Decoder(RunDone)
 decode_plain = msgspec.msgpack.decode

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from sixfold.core.catalog.engine_batches import BatchEngine, Job
+from sixfold.core.catalog.engine_batches import BatchEngine, BatchJob
 from sixfold.core.catalog.engines import (
     Artifact,
     Canceled,
@@ -44,7 +44,7 @@ class EngineLoadFailed(Exception):
     """The engine could not be built; the text says why."""
 
 
-class Sink(Protocol):
+class ReportSink(Protocol):
     """Where a run's reports go."""
 
     def progress(self, fraction: float) -> None:
@@ -57,19 +57,21 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class FileStaging:
     """Where a run leaves its files: `scratch/<prefix>-<number>`, new, readable by this user only."""
 
     scratch: Path
     prefix: str
 
-    def write(self, artifacts: tuple[Artifact, ...]) -> list[protocol.Staged]:
+    def write(self, artifacts: tuple[Artifact, ...]) -> list[protocol.StagedMessage]:
         """Write every artifact, or none."""
-        staged: list[protocol.Staged] = []
+        staged: list[protocol.StagedMessage] = []
         try:
             for index, artifact in enumerate(artifacts):
                 staged.append(
-                    protocol.Staged(f"{self.prefix}-{index}", artifact.content_type, dict(artifact.info))
+                    protocol.StagedMessage(
+                        f"{self.prefix}-{index}", artifact.content_type, dict(artifact.info)
+                    )
                 )
                 target = self.scratch / staged[-1].name
                 if artifact.path is None:
@@ -81,7 +83,7 @@ class Staging:
             raise
         return staged
 
-    def remove(self, staged: list[protocol.Staged]) -> None:
+    def remove(self, staged: list[protocol.StagedMessage]) -> None:
         """Take written files away again."""
         for file in staged:
             (self.scratch / file.name).unlink(missing_ok=True)
@@ -106,7 +108,7 @@ def _write_new(path: Path, data: bytes) -> None:
 class RunContext:
     """How the running engine speaks to the outside; usable from any of its threads."""
 
-    def __init__(self, sink: Sink, canceled: threading.Event, scratch: Path) -> None:
+    def __init__(self, sink: ReportSink, canceled: threading.Event, scratch: Path) -> None:
         self.canceled = canceled
         self._sink = sink
         self._scratch = scratch
@@ -180,12 +182,12 @@ class Assignment:
     number: int
     task: Task
     context: RunContext
-    staging: Staging
+    staging: FileStaging
     failpoint: protocol.Failpoint | None = None
 
 
 def perform(engine: Engine, assignment: Assignment) -> protocol.Reply:
-    """Run one task to one of its endings; on any but `Done` no staged file is left."""
+    """Run one task to one of its endings; on any but `RunDone` no staged file is left."""
     ending: Result | BaseException
     began = time.perf_counter_ns()
     try:
@@ -213,7 +215,7 @@ def perform_many(engine: BatchEngine, assignments: Sequence[Assignment]) -> list
     began = time.perf_counter_ns()
     try:
         reset_generators()
-        endings = engine.run_many([Job(one.task, one.context) for one in assignments])
+        endings = engine.run_many([BatchJob(one.task, one.context) for one in assignments])
         if len(endings) != len(assignments):
             raise TypeError(f"the engine ended {len(endings)} of {len(assignments)} runs")  # noqa: TRY301 - one road
     except BaseException as error:  # noqa: BLE001 - the outermost loop: what a batch raises ends its runs
@@ -227,14 +229,14 @@ def settle(
     assignment: Assignment, ending: Result | BaseException, version: str, run_us: int
 ) -> protocol.Reply:
     """The reply to how a run ended, its files staged; what cannot be told is a failure of this run."""
-    staged: list[protocol.Staged] = []
+    staged: list[protocol.StagedMessage] = []
     try:
         if isinstance(ending, BaseException):
             raise ending  # noqa: TRY301 - one road for what the engine and what its files may do
         if not isinstance(ending, Result):
             raise TypeError(f"the engine returned {type(ending).__name__}, not Result")  # noqa: TRY301 - the same
         staged = assignment.staging.write(ending.artifacts)
-        done = protocol.Done(
+        done = protocol.RunDone(
             number=assignment.number,
             files=staged,
             data=dict(ending.data),
@@ -257,23 +259,27 @@ def settle(
 def _failure(error: BaseException, assignment: Assignment) -> protocol.Reply:
     number, context = assignment.number, assignment.context
     if isinstance(error, Canceled) and context.canceled.is_set():
-        return protocol.Halted(number)
+        return protocol.RunHalted(number)
     context.finish()
     if isinstance(error, EngineError):
         message = str(error)[:MAX_LINE_CHARACTERS] or "The model failed."
-        return protocol.Fail(number, message, public=True, unusable=isinstance(error, UnusableInput))
+        return protocol.RunFailedMessage(
+            number, message, public=True, unusable=isinstance(error, UnusableInput)
+        )
     if isinstance(error, MemoryError) or getattr(error, "code", None) == _CV2_OUT_OF_MEMORY:
-        return protocol.Fail(number, OUT_OF_MEMORY, public=True)
+        return protocol.RunFailedMessage(number, OUT_OF_MEMORY, public=True)
     if isinstance(error, protocol.FrameTooLarge):
-        return protocol.Fail(number, f"The model returned too much: {error}.", public=True)
+        return protocol.RunFailedMessage(number, f"The model returned too much: {error}.", public=True)
     detail = "".join(traceback.format_exception(error))
-    return protocol.Fail(number, _described(error), public=False, detail=detail[-MAX_DETAIL_CHARACTERS:])
+    return protocol.RunFailedMessage(
+        number, _described(error), public=False, detail=detail[-MAX_DETAIL_CHARACTERS:]
+    )
 
 
 T = TypeVar("T")
 
 
-class Gathering(Generic[T]):
+class BatchGathering(Generic[T]):
     """The queue of a worker: gives one run after the other, or those of equal shape together.
 
     `None` in the inbox asks to leave after what was put before it.

@@ -10,24 +10,28 @@ from collections.abc import Sequence
 from typing import cast
 
 from sixfold.core.catalog.engines import Engine, EngineError
-from sixfold.core.sessions.engine import Ask, Controls, LiveEngine, Step, Stepped
+from sixfold.core.sessions.engine import Controls, EngineStep, LiveEngine, PackedStepResult, StepRequest
 from sixfold.worker import protocol
 
 
-def perform(engine: Engine, order: protocol.Steps) -> protocol.Took:
+def perform(engine: Engine, order: protocol.StepsMessage) -> protocol.TimingMessage:
     """Take the steps, each for itself; never raises for what the engine does."""
     live = cast("LiveEngine", engine)
-    return protocol.Took(order.number, [_answer(live, step, at) for at, step in enumerate(order.steps)])
+    return protocol.TimingMessage(
+        order.number, [_answer(live, step, at) for at, step in enumerate(order.steps)]
+    )
 
 
-def order(number: int, asked: Sequence[Ask], failpoint: protocol.Failpoint | None) -> protocol.Steps:
+def order(
+    number: int, asked: Sequence[StepRequest], failpoint: protocol.Failpoint | None
+) -> protocol.StepsMessage:
     """What is asked as a message."""
-    return protocol.Steps(number, [_order(ask, failpoint) for ask in asked])
+    return protocol.StepsMessage(number, [_order(ask, failpoint) for ask in asked])
 
 
-def _order(ask: Ask, failpoint: protocol.Failpoint | None) -> protocol.Step:
+def _order(ask: StepRequest, failpoint: protocol.Failpoint | None) -> protocol.StepMessage:
     held = ask.controls
-    return protocol.Step(
+    return protocol.StepMessage(
         ask.model,
         dict(ask.inputs),
         ask.state,
@@ -41,30 +45,32 @@ def _order(ask: Ask, failpoint: protocol.Failpoint | None) -> protocol.Step:
     )
 
 
-def _answer(engine: LiveEngine, asked: protocol.Step, place: int) -> protocol.Stepped | protocol.Fail:
+def _answer(
+    engine: LiveEngine, asked: protocol.StepMessage, place: int
+) -> protocol.StepResults | protocol.RunFailedMessage:
     try:
         _inject(asked.failpoint)
         return _told(engine.step(_step(asked)))
     except BaseException as error:  # noqa: BLE001 - the outermost loop: whatever an engine raises ends its step
         public = isinstance(error, EngineError)
         detail = "" if public else "".join(traceback.format_exception(error))[-8_000:]
-        return protocol.Fail(place, str(error)[:4_000] or type(error).__name__, public, detail)
+        return protocol.RunFailedMessage(place, str(error)[:4_000] or type(error).__name__, public, detail)
 
 
-def _step(asked: protocol.Step) -> Step:
+def _step(asked: protocol.StepMessage) -> EngineStep:
     waypoints = None if asked.waypoints is None else tuple(asked.waypoints)
     controls = Controls(tuple(asked.keys), asked.prompt, waypoints)
     state = None if asked.state is None else protocol.decode_plain(asked.state)
-    return Step(asked.model, asked.inputs, state, controls, asked.fps, asked.ticks, asked.draw)
+    return EngineStep(asked.model, asked.inputs, state, controls, asked.fps, asked.ticks, asked.draw)
 
 
-def _told(stepped: Stepped) -> protocol.Stepped:
+def _told(stepped: PackedStepResult) -> protocol.StepResults:
     state = protocol.encode(dict(stepped.state))
     poses = [protocol.written(dict(pose)) for pose in stepped.poses]
     frame = stepped.frame
     if frame is None:
-        return protocol.Stepped(state, poses)
-    return protocol.Stepped(state, poses, frame.data, frame.format, frame.width, frame.height)
+        return protocol.StepResults(state, poses)
+    return protocol.StepResults(state, poses, frame.data, frame.format, frame.width, frame.height)
 
 
 def _inject(failpoint: protocol.Failpoint | None) -> None:

@@ -1,6 +1,6 @@
 """A worker that no zygote forked: `python -m sixfold.worker.standalone DESCRIPTOR ORDER`, for one in a sandbox.
 
-It speaks on the socket with that number, and its order is the text of a `Spawn`. Whoever started it has cut
+It speaks on the socket with that number, and its order is the text of a `SpawnWorker`. Whoever started it has cut
 it off already; what is left to do is what any worker does.
 """
 
@@ -17,7 +17,7 @@ from sixfold.worker import main, protocol
 MAX_PROCESSES = 1024  # the kernel counts them for each sandbox, and never for root
 
 
-def text(order: protocol.Spawn) -> str:
+def text(order: protocol.SpawnWorker) -> str:
     """An order as a word of a command line."""
     return protocol.encode(order).hex()
 
@@ -25,7 +25,7 @@ def text(order: protocol.Spawn) -> str:
 def run(words: list[str]) -> NoReturn:
     """Be the worker that the words describe."""
     order = protocol.to_zygote.decode(bytes.fromhex(words[1]))
-    if not isinstance(order, protocol.Spawn):
+    if not isinstance(order, protocol.SpawnWorker):
         raise TypeError("a worker is started by the order to be one")
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))

@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from sixfold.worker import main, protocol
 
-_DESCRIPTORS = 2  # that come with a `Spawn`: the worker's socket, its output pipe
+_DESCRIPTORS = 2  # that come with a `SpawnWorker`: the worker's socket, its output pipe
 _FAREWELL_SECONDS = 2.0  # for what was killed to be gone
 
 
@@ -41,7 +41,7 @@ class _Zygote:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
-        self._tell(protocol.Booted())
+        self._tell(protocol.ZygoteReady())
         while True:
             for descriptor, _ in poll.poll():
                 if descriptor == self._wake:
@@ -72,23 +72,23 @@ class _Zygote:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors.frombytes(payload)
         match protocol.to_zygote.decode(data):
-            case protocol.Spawn() as order:
+            case protocol.SpawnWorker() as order:
                 link, output = descriptors
                 if order.resident:
                     _learn(order.factory)
                 self._fork(order, link, output)
-            case protocol.Kill(worker):
+            case protocol.KillWorker(worker):
                 if worker in self._workers:
                     _kill_group(self._workers[worker])
         return True
 
-    def _fork(self, order: protocol.Spawn, link: int, output: int) -> None:
+    def _fork(self, order: protocol.SpawnWorker, link: int, output: int) -> None:
         zygote = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
             pid = -1
-            self._tell(protocol.Exited(order.worker, f"could not be forked: {error.strerror}"))
+            self._tell(protocol.WorkerExited(order.worker, f"could not be forked: {error.strerror}"))
         if pid == 0:
             self._control.detach()  # closed by number below; the object must not close it again
             _be_worker(link, output, order, zygote)
@@ -96,7 +96,7 @@ class _Zygote:
         os.close(output)
         if pid > 0:
             self._workers[order.worker] = pid
-            self._tell(protocol.Born(order.worker, pid))
+            self._tell(protocol.WorkerSpawned(order.worker, pid))
 
     def _reap(self) -> None:
         for worker, pid in list(self._workers.items()):
@@ -106,10 +106,10 @@ class _Zygote:
             _kill_group(pid)  # before the reaping: until then the number is surely its own
             _, status = os.waitpid(pid, 0)
             del self._workers[worker]
-            self._tell(protocol.Exited(worker, _reason(status)))
+            self._tell(protocol.WorkerExited(worker, _reason(status)))
         _bury(_children() - set(self._workers.values()))
 
-    def _tell(self, message: protocol.Message) -> None:
+    def _tell(self, message: protocol.WorkerMessage) -> None:
         self._control.send(protocol.encode(message))
 
 
@@ -146,7 +146,7 @@ def _reason(status: int) -> str:
         return f"was killed by signal {-code}"
 
 
-def _be_worker(link: int, output: int, order: protocol.Spawn, zygote: int) -> NoReturn:
+def _be_worker(link: int, output: int, order: protocol.SpawnWorker, zygote: int) -> NoReturn:
     try:
         main.serve(link, output, order, zygote)
     except BaseException:  # noqa: BLE001 - the outermost loop: a child must never return into the zygote's

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts import accounts, auth_challenges, keys, login_sessions, oauth
-from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.clock import DAY_US, HOUR_US, MINUTE_US
 from sixfold.core.database import Query, Transaction, one
 from tests.harness import databases
@@ -40,7 +40,7 @@ def _link(account_id: str) -> Transaction[Given]:
 
 
 def _session(account_id: str) -> Transaction[Given]:
-    return ((yield from login_sessions.new_session(account_id, BEGAN, Visit("password"))),)
+    return ((yield from login_sessions.new_session(account_id, BEGAN, LoginSession("password"))),)
 
 
 def _ceremony(account_id: str) -> Transaction[Given]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts import idempotency
-from sixfold.core.accounts.idempotency import Claimed, Kept, Running
+from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
 from sixfold.core.database import Database
 from sixfold.errors import IdempotencyMismatch
 from tests.harness import databases
@@ -32,33 +32,33 @@ async def _raced(database: Database) -> list[object]:
 
 async def test_of_many_at_once_one_is_the_first(database: Database) -> None:
     verdicts = await _raced(database)
-    assert [type(verdict) for verdict in verdicts].count(Claimed) == 1
-    assert [type(verdict) for verdict in verdicts].count(Running) == 19
+    assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) == 1
+    assert [type(verdict) for verdict in verdicts].count(RequestInProgress) == 19
 
 
 async def test_another_body_is_refused_and_changes_nothing(database: Database) -> None:
     await database.write(idempotency.begin(SCOPE, b"body", "boot"))
     with pytest.raises(IdempotencyMismatch):
         await database.write(idempotency.begin(SCOPE, b"other", "boot"))
-    assert isinstance(await database.write(idempotency.begin(SCOPE, b"body", "boot")), Running)
+    assert isinstance(await database.write(idempotency.begin(SCOPE, b"body", "boot")), RequestInProgress)
 
 
 async def test_an_answer_is_kept_and_one_that_is_not_kept_frees_the_key(database: Database) -> None:
     await database.write(idempotency.begin(SCOPE, b"body", "boot"))
-    await database.write(idempotency.finish(SCOPE, Kept(200, {"content-type": "x"}, b"{}")))
-    assert await database.write(idempotency.begin(SCOPE, b"body", "boot")) == Kept(
+    await database.write(idempotency.finish(SCOPE, StoredReply(200, {"content-type": "x"}, b"{}")))
+    assert await database.write(idempotency.begin(SCOPE, b"body", "boot")) == StoredReply(
         200, {"content-type": "x"}, b"{}"
     )
     other = idempotency.scope_id("acct", "POST", "/api/ra1", "other")
     await database.write(idempotency.begin(other, b"body", "boot"))
-    await database.write(idempotency.finish(other, Kept(402, {}, b"{}")))
-    assert isinstance(await database.write(idempotency.begin(other, b"another", "boot")), Claimed)
+    await database.write(idempotency.finish(other, StoredReply(402, {}, b"{}")))
+    assert isinstance(await database.write(idempotency.begin(other, b"another", "boot")), ClaimedRequest)
 
 
 async def test_the_claim_of_a_server_that_died_is_taken_over_once(database: Database) -> None:
     await database.write(idempotency.begin(SCOPE, b"body", "old boot"))
     verdicts = await _raced(database)
-    assert [type(verdict) for verdict in verdicts].count(Claimed) == 1
+    assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) == 1
 
 
 @pytest.mark.parametrize("back", databases.BACKS)
@@ -74,7 +74,7 @@ async def test_a_store_that_skips_the_conflict_of_keys_is_caught(
         assert sql != claim.sql
         mutant._queries = {**queries, "idempotency_insert": replace(claim, sql=sql)}
         verdicts = await _raced(opened)
-        assert [type(verdict) for verdict in verdicts].count(Claimed) != 1
+        assert [type(verdict) for verdict in verdicts].count(ClaimedRequest) != 1
 
 
 def test_a_key_is_of_one_account_one_method_and_one_path() -> None:

@@ -20,7 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_batches, ledger_queries
 from sixfold.core.accounts.accounts import Account
-from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.database import Database, Transaction, TransactionConflict, many
 from sixfold.core.media.media import record
@@ -28,8 +28,8 @@ from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import claims, refunds
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output
-from sixfold.core.predictions.repository import Draft, Lease, Success, Trace
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.repository import PredictionDraft, RunLease, SuccessRecord, Trace
+from sixfold.core.predictions.states import PredictionState
 from tests.harness import backends, databases
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ T = TypeVar("T")
 AMOUNTS = st.sampled_from([1, 2, 7000]) | st.integers(1, 50_000)
 MANY = 300  # games
 SHARES = st.sampled_from([0.3, 1.0, 1.1])  # of what was foreseen
-ENTRY = ledger.Entry("charge", "test")
+ENTRY = ledger.LedgerEntry("charge", "test")
 Mutant = Callable[[Database], None]
 
 
@@ -101,7 +101,7 @@ class LedgerMachine(RuleBasedStateMachine):
         owner, held = self.pending.get(name, ("", 0))
         amount = max(1, round(held * share)) if share else 0
         if not owner or amount > held:
-            with pytest.raises(ledger.LedgerFault):
+            with pytest.raises(ledger.LedgerError):
                 self.write(ledger.capture(name, amount, ENTRY))
             return
         self.write(ledger.capture(name, amount, ENTRY))
@@ -112,7 +112,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(name=holds)
     def release(self, name: str) -> None:
         if name not in self.pending:
-            with pytest.raises(ledger.LedgerFault):
+            with pytest.raises(ledger.LedgerError):
                 self.write(ledger.release(name))
             return
         self.write(ledger.release(name))
@@ -142,7 +142,7 @@ class SeveralMachine(LedgerMachine):
         """All of them or none."""
         accounts = list(self.posted)
         wanted = [
-            ledger_batches.Wanted(accounts[which], f"hold{next(self.names)}", amount)
+            ledger_batches.HoldRequest(accounts[which], f"hold{next(self.names)}", amount)
             for which, amount in whose
         ]
         asked = {name: sum(each.amount for each in wanted if each.account_id == name) for name in self.posted}
@@ -158,14 +158,14 @@ class SeveralMachine(LedgerMachine):
         """What was never held is charged, all of it or none; more than was foreseen never is."""
         accounts = list(self.posted)
         bought = [
-            ledger_batches.Purchase(
+            ledger_batches.DirectCharge(
                 accounts[which], f"hold{next(self.names)}", most, max(1, round(most * share)), ENTRY
             )
             for which, most in whose
         ]
         asked = {name: sum(each.amount for each in bought if each.account_id == name) for name in self.posted}
         if any(each.amount > each.most for each in bought):
-            with pytest.raises(ledger.LedgerFault):
+            with pytest.raises(ledger.LedgerError):
                 self.write(ledger_batches.charge_all(bought))
         elif any(amount > self.available(name) for name, amount in asked.items()):
             with pytest.raises(errors.InsufficientCredits):
@@ -183,18 +183,18 @@ class SeveralMachine(LedgerMachine):
             for (name, owner, amount), share in zip(held, shares, strict=False)
         ]
         charges = [
-            ledger_batches.Charge(owner, name, amount, part, ENTRY) for name, owner, part, amount in parts
+            ledger_batches.Capture(owner, name, amount, part, ENTRY) for name, owner, part, amount in parts
         ]
         twice = self.ended if again else None
         if twice is not None:
             name, owner, amount = twice
-            charges.append(ledger_batches.Charge(owner, name, amount, 0, ENTRY))
+            charges.append(ledger_batches.Capture(owner, name, amount, 0, ENTRY))
         if any(part > amount for _, _, part, amount in parts):
-            with pytest.raises((ledger.LedgerFault, TransactionConflict)):
+            with pytest.raises((ledger.LedgerError, TransactionConflict)):
                 self.write(ledger_batches.capture_all(charges))
             return
         if twice is not None:
-            with pytest.raises(ledger.LedgerFault):
+            with pytest.raises(ledger.LedgerError):
                 self.write(ledger_batches.capture_all(charges))
             return
         if charges:
@@ -219,7 +219,7 @@ class RefundMachine(LedgerMachine):
         account_id, name = list(self.posted)[which], f"pred{next(self.names)}"
         if amount > self.available(account_id):
             return ""
-        draft = Draft(
+        draft = PredictionDraft(
             name,
             account_id,
             None,
@@ -233,14 +233,14 @@ class RefundMachine(LedgerMachine):
             {},
             TaskRecord({}),
             name.encode(),
-            Price(amount, 1, "fixed"),
+            PriceRow(amount, 1, "fixed"),
             0,
         )
         self.write(predictions.accept(draft, 1000))
-        lease = Lease("boot", 60_000_000)
+        lease = RunLease("boot", 60_000_000)
         (claimed,) = self.write(claims.claim("dot", lease, 1, warm=True))
         file = OutputFile(f"{name}.png", name, "image/png", 1)
-        made = Success(
+        made = SuccessRecord(
             Output((file,)), "full", "1", Trace(), (record(file, account_id, "output", prediction_id=name),)
         )
         self.write(predictions.succeed(claimed.id, claimed.attempt, made))
@@ -256,7 +256,7 @@ class RefundMachine(LedgerMachine):
         owner, amount = self.paid.pop(name, ("", 0))
         if owner:
             self.posted[owner] += amount
-        assert (ended.state, ended.output, ended.cost) == (State.FAILED, None, 0)
+        assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
         found = self.loop.run_until_complete(self.database.read(many("media_by_name", name=f"{name}.png")))
         assert not found
 
@@ -264,7 +264,7 @@ class RefundMachine(LedgerMachine):
     def what_is_paid_for_is_there(self) -> None:
         for name in self.paid:
             kept = self.loop.run_until_complete(self.database.read(predictions.fresh(name)))
-            assert kept.state is State.SUCCEEDED
+            assert kept.state is PredictionState.SUCCEEDED
             assert kept.output is not None
 
 
@@ -280,20 +280,22 @@ class PartsMachine(LedgerMachine):
         self.paid: set[str] = set()
 
     def _accept(self, name: str, account_id: str, parent_id: str | None, amount: int) -> int:
-        price = Price(amount, 1, "children" if parent_id is None else "fixed")
+        price = PriceRow(amount, 1, "children" if parent_id is None else "fixed")
         engine = "graph" if parent_id is None else "dot"
-        draft = Draft(
+        draft = PredictionDraft(
             name, account_id, None, name, None, "test", engine, engine, "full", "image", {"prompt": "x"},
             TaskRecord({}), name.encode(), price, 0, parent_id,
         )  # fmt: skip
         self.write(predictions.accept(draft, 1000))
-        (claimed,) = self.write(claims.claim(engine, Lease("boot", 60_000_000), 1, warm=True))
+        (claimed,) = self.write(claims.claim(engine, RunLease("boot", 60_000_000), 1, warm=True))
         return claimed.attempt
 
     def _succeed(self, name: str, account_id: str, attempt: int) -> None:
         file = OutputFile(f"{name}.png", name, "image/png", 1)
         rows = (record(file, account_id, "output", prediction_id=name),)
-        self.write(predictions.succeed(name, attempt, Success(Output((file,)), "full", "1", Trace(), rows)))
+        self.write(
+            predictions.succeed(name, attempt, SuccessRecord(Output((file,)), "full", "1", Trace(), rows))
+        )
 
     @rule(target=wholes, which=st.integers(0, 1), amount=AMOUNTS)
     def order(self, which: int, amount: int) -> str:
@@ -322,7 +324,7 @@ class PartsMachine(LedgerMachine):
             self.posted[account_id] -= amount
             self.paid.add(whole)
         else:
-            self.write(predictions.fail(whole, 1, predictions.Failure("failed", "test")))
+            self.write(predictions.fail(whole, 1, predictions.FailureRecord("failed", "test")))
         del self.pending[whole]
 
     @invariant()

@@ -16,7 +16,7 @@ from tests.harness import databases
 MIDNIGHT = 1_764_547_200_000_000  # 2025-12-01T00:00:00Z: another month, too
 PERIODS = ("2025-11-30", "2025-11", "2025-12-01", "2025-12")
 PAYER = Payer("key_1", budget_day=100, budget_month=100)
-ENTRY = ledger.Entry("chat", "x")
+ENTRY = ledger.LedgerEntry("chat", "x")
 
 
 @pytest.fixture(params=databases.BACKS)
@@ -48,10 +48,10 @@ async def test_a_hold_across_midnight_gives_its_rest_back_to_the_day_that_it_cou
 
 async def test_holds_made_together_across_midnight_do_so_too(database: Database) -> None:
     account = await database.write(accounts.create("a@example.com", credit=1000))
-    wanted = [ledger_batches.Wanted(account.id, name, 20, PAYER) for name in ("h1", "h2")]
+    wanted = [ledger_batches.HoldRequest(account.id, name, 20, PAYER) for name in ("h1", "h2")]
     moment = await database.write(ledger_batches.hold_all(wanted))
     assert await database.read(_spent()) == [40, 40, 0, 0]
-    charge = ledger_batches.Charge(account.id, "h1", 20, 5, ENTRY, "key_1", moment)
+    charge = ledger_batches.Capture(account.id, "h1", 20, 5, ENTRY, "key_1", moment)
     await database.write(ledger_batches.capture_all([charge]))
     await database.write(ledger.release("h2"))  # which reads when it was made
     assert await database.read(_spent()) == [5, 5, 0, 0]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_queries, payments, settlement
 from sixfold.core.database import Database
-from sixfold.payments.stripe import Stripe
+from sixfold.payments.stripe import StripeClient
 from sixfold.settings import Settings
 from tests.harness import backends, databases
 
@@ -136,7 +136,7 @@ async def tell(database: Database, events: Sequence[Mapping[str, Any]]) -> None:
     """Let each event be read as a signed message, and applied."""
     configured = Settings(data_dir=Path("/nonexistent"), stripe_webhook_secret=SECRET)
     async with httpx.AsyncClient() as visitor:
-        processor = Stripe(visitor, configured)
+        processor = StripeClient(visitor, configured)
         for each in events:
             body, signature = signed(each)
             told = processor.read(body, signature, NOW)
@@ -203,7 +203,9 @@ def test_an_account_below_zero_runs_nothing_until_it_has_paid(ledger_of: Play) -
         account_id, intent = await customer(database), f"pi_{next(_numbers)}"
         await tell(database, [paid(account_id, intent)])
         await database.write(ledger.hold(account_id, f"hold{intent}", 1500 * CENT))
-        await database.write(ledger.capture(f"hold{intent}", 1500 * CENT, ledger.Entry("charge", "test")))
+        await database.write(
+            ledger.capture(f"hold{intent}", 1500 * CENT, ledger.LedgerEntry("charge", "test"))
+        )
         await tell(database, [refunded(intent, 2000)])
         assert await left(database, account_id) == -1500
         for spend in (

@@ -69,7 +69,7 @@ async def test_a_charge_leaves_exactly_the_rest(
 
     def spend(account_id: str) -> Transaction[None]:
         yield from ledger.hold(account_id, "hold", price.micros)
-        yield from ledger.capture("hold", price.micros, ledger.Entry("charge", name))
+        yield from ledger.capture("hold", price.micros, ledger.LedgerEntry("charge", name))
 
     async with databases.on(None, tmp_path) as database:
         account = await database.write(accounts.create("a@example.com", credit=10_000_000))
@@ -102,7 +102,7 @@ def test_a_price_below_nothing_is_refused() -> None:
 
 
 async def test_a_refund_gives_back_what_was_captured_once(tmp_path: Path) -> None:
-    entry = ledger.Entry("refund", "it was of no use")
+    entry = ledger.LedgerEntry("refund", "it was of no use")
 
     def spend(account_id: str) -> Transaction[None]:
         yield from ledger.hold(account_id, "hold", 50)

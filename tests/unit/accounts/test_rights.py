@@ -11,7 +11,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import accounts, keys, login_sessions, oauth, rights
 from sixfold.core.accounts.keys import Scope
-from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.clock import MINUTE_US
@@ -186,7 +186,7 @@ async def test_a_sign_in_is_fresh_for_ten_minutes(tmp_path: Path, back: str) -> 
     moment = BEGAN
     async with databases.on(back, tmp_path, lambda: moment) as database:
         ada = (await database.write(accounts.create("ada@example.com"))).id
-        token = await database.write(login_sessions.new_session(ada, BEGAN, Visit("password")))
+        token = await database.write(login_sessions.new_session(ada, BEGAN, LoginSession("password")))
         for age, fresh in ((0, True), (10 * MINUTE_US - 1, True), (10 * MINUTE_US, False)):
             moment = BEGAN + age
             found = await database.read(login_sessions.session(token))

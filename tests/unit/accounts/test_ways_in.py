@@ -18,9 +18,9 @@ from sixfold.core.accounts import (
     oidc_identities,
     passkeys,
 )
-from sixfold.core.accounts.login_sessions import Visit
+from sixfold.core.accounts.login_sessions import LoginSession
 from sixfold.core.accounts.oidc_identities import Identity
-from sixfold.core.accounts.passkeys import Known
+from sixfold.core.accounts.passkeys import StoredCredential
 from sixfold.core.database import Database, now
 from tests.harness import databases
 
@@ -55,7 +55,7 @@ async def test_a_passkey_is_one_accounts_and_its_counter_never_goes_back(databas
         await database.write(passkeys.add(ben, b"credential", b"public", 0, ""))
     known = await database.read(passkeys.known(b"credential"))
     assert known is not None
-    assert known == Known(added, ada, b"public", 3)
+    assert known == StoredCredential(added, ada, b"public", 3)
     await database.write(passkeys.used(known, 4))
     for uses in (4, 3, 0):
         with pytest.raises(errors.Unauthenticated):
@@ -94,7 +94,7 @@ async def test_an_identity_is_one_accounts_until_it_is_unlinked(database: Databa
 async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Database) -> None:
     ada, moment = await account(database), await database.read(now())
     tokens = [
-        await database.write(login_sessions.new_session(ada, moment, Visit("link", "Firefox")))
+        await database.write(login_sessions.new_session(ada, moment, LoginSession("link", "Firefox")))
         for _ in range(3)
     ]
     listed = await database.read(login_sessions.of_account(ada, tokens[0]))
@@ -113,7 +113,7 @@ async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Data
 async def test_who_ends_all_his_sessions_ends_nobody_elses(database: Database) -> None:
     ada, ben = await account(database), await account(database, "ben@example.com")
     moment = await database.read(now())
-    visit = Visit("link", "Firefox")
+    visit = LoginSession("link", "Firefox")
     own, kept = [await database.write(login_sessions.new_session(who, moment, visit)) for who in (ada, ben)]
     link = await database.write(login_sessions.new_link(ben, moment))
     assert await database.write(login_sessions.end_others(ada)) == 1

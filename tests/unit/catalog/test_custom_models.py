@@ -12,8 +12,8 @@ import pytest
 from sixfold import errors
 from sixfold.api.hosting.replicate import schemas
 from sixfold.core.accounts import accounts
-from sixfold.core.catalog.custom_models import OwnModels
-from sixfold.core.predictions.states import State
+from sixfold.core.catalog.custom_models import CustomModels
+from sixfold.core.predictions.states import PredictionState
 from tests import loop_time
 from tests.harness.pipeline import PRICE, Options, Road, models, road
 
@@ -33,7 +33,7 @@ async def test_an_own_model_runs_on_an_engine_of_its_own_and_is_charged(line: Ro
     put = await line.pipeline.own.put(line.payer.id, "model", "mine", document())
     assert (put.version, put.kind) == (1, "model")
     ended = await line.run("mine")
-    assert (ended.state, ended.cost) == (State.SUCCEEDED, PRICE)
+    assert (ended.state, ended.cost) == (PredictionState.SUCCEEDED, PRICE)
     assert line.payer.id in ended.engine
     assert await line.faults() == ()
 
@@ -52,7 +52,7 @@ async def test_a_new_version_takes_the_name_over(line: Road) -> None:
     second = await own.put(line.payer.id, "model", "mine", document(title="better"))
     assert second.version == 2
     assert [one.model.title async for one in own.each(line.payer.id)] == ["better"]
-    assert (await line.run("mine")).state is State.SUCCEEDED
+    assert (await line.run("mine")).state is PredictionState.SUCCEEDED
 
 
 async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
@@ -68,7 +68,7 @@ async def test_the_large_documents_in_memory_are_bounded(line: Road) -> None:
     listed = [one async for one in own.each(line.payer.id)]
     assert [one.model.description for one in listed] == texts
     assert own.large_size <= 16 * 2**20
-    assert (await line.run("mine-0")).state is State.SUCCEEDED
+    assert (await line.run("mine-0")).state is PredictionState.SUCCEEDED
     assert await own.names(line.payer.id, "model") == tuple(f"mine-{number}" for number in range(7))
     assert await own.names(line.payer.id, "workflow") == ()
 
@@ -87,7 +87,7 @@ async def test_a_page_ends_by_its_number_or_by_its_bytes(line: Road) -> None:
     assert pages == [["mine-0", "mine-1"], ["mine-2", "mine-3"], ["mine-4"]]
     found, cursor = await own.page(line.payer.id)
     assert ([one.name for one in found], cursor) == (["mine-0", "mine-1"], "mine-1")
-    again = OwnModels(line.database, line.pipeline.catalog)
+    again = CustomModels(line.database, line.pipeline.catalog)
     await again.load()
     assert [again.known(f"mine-{number}", line.payer.id) is not None for number in range(5)] == [True] * 5
 
@@ -99,7 +99,7 @@ async def test_many_models_are_read_and_hashed_one_by_one(line: Road) -> None:
         fixed = {"graph": {str(at): {"class_type": "X", "inputs": {}} for at in range(1_500)}}
         made["models"] = {f"mine-{number:02}": row | {"fixed": fixed}}
         await line.pipeline.own.put(line.payer.id, "model", f"mine-{number:02}", made)
-    own = OwnModels(line.database, line.pipeline.catalog)
+    own = CustomModels(line.database, line.pipeline.catalog)
     async with loop_time.watched() as seen:
         found, _ = await own.page(line.payer.id)
         hashed = {schemas.version_of(one.model) async for one in own.each(line.payer.id)}
@@ -133,4 +133,4 @@ async def test_a_restart_knows_the_own_engines_of_what_waits(tmp_path: Path) -> 
         waiting = await before.pipeline.submit(before.order("mine"))
     async with road(tmp_path) as after:
         await after.pipeline.own.load()
-        assert (await after.pipeline.wait(waiting, 60)).state is State.SUCCEEDED
+        assert (await after.pipeline.wait(waiting, 60)).state is PredictionState.SUCCEEDED

@@ -11,7 +11,7 @@ from sixfold import errors
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import engine_selection
 from sixfold.core.catalog import models as catalog
-from sixfold.core.catalog.engine_selection import Standing, Terms
+from sixfold.core.catalog.engine_selection import EngineStatus, SelectionPolicy
 from sixfold.core.catalog.models import Catalog
 
 KINDS = {"own": "weights", "comfy": "comfyui", "fal": "provider", "painter": "embedded"}
@@ -42,11 +42,11 @@ def built(table: dict[str, Any] | None = None) -> Catalog:
     return catalog.build(engine_selection.apply(document(), table or {}), prices, {})
 
 
-def terms(*ready: str, previews: bool = True, paid: bool = True) -> Terms:
-    return Terms(previews, paid, lambda name: Standing(name in ready))
+def terms(*ready: str, previews: bool = True, paid: bool = True) -> SelectionPolicy:
+    return SelectionPolicy(previews, paid, lambda name: EngineStatus(name in ready))
 
 
-def chosen(known: Catalog, given: Terms) -> str:
+def chosen(known: Catalog, given: SelectionPolicy) -> str:
     return known["ra1"].choose({}, given)[0].name
 
 
@@ -118,7 +118,7 @@ def test_options_and_engines_of_ones_own_are_laid_over_the_catalogues() -> None:
     ],
 )
 def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], said: str) -> None:
-    with pytest.raises(engine_selection.WrongChoice, match=said):
+    with pytest.raises(engine_selection.InvalidEngineConfig, match=said):
         built(table)
 
 

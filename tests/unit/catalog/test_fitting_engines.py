@@ -10,7 +10,7 @@ from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import models as catalog
-from sixfold.core.catalog.engine_selection import Standing, Terms
+from sixfold.core.catalog.engine_selection import EngineStatus, SelectionPolicy
 from sixfold.core.catalog.models import Model
 
 
@@ -20,9 +20,9 @@ def model(name: str) -> Model:
     return catalog.build(app_catalog.models_document(), prices, {})[name]
 
 
-def terms(*ready: str) -> Terms:
+def terms(*ready: str) -> SelectionPolicy:
     """Where these engines can run."""
-    return Terms(True, True, lambda name: Standing(name in ready))
+    return SelectionPolicy(True, True, lambda name: EngineStatus(name in ready))
 
 
 def test_an_engine_is_passed_over_for_inputs_that_it_cannot_serve() -> None:

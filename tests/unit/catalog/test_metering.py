@@ -15,22 +15,22 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import charges, ledger_queries
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
-from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import run_time
 from sixfold.core.predictions import pricing, receipt, refunds
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.child_runs import PipelineChildren
-from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Parent
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import ParentRun
+from sixfold.core.predictions.states import PredictionState
 from tests.harness.charge_recomputation import recomputed
 from tests.harness.pipeline import HOUR, PRICE, Options, Road, models, road
 
 HOUR_US = 3_600_000_000
 CREDIT = 1_000_000
-HELD = Price(3 * PRICE, 3, "an estimate", "children")
+HELD = PriceRow(3 * PRICE, 3, "an estimate", "children")
 
 
 def catalogue() -> dict[str, Any]:
@@ -66,7 +66,7 @@ async def test_time_is_held_for_the_longest_run_and_paid_for_the_real_one(line: 
     quote = line.pipeline.quote("hired", {"prompt": "x"})
     assert quote.price.micros == math.ceil(HOUR * 30 / 3600), "the limit of a run is 30 seconds here"
     ended = await line.run("hired")
-    assert ended.state is State.SUCCEEDED
+    assert ended.state is PredictionState.SUCCEEDED
     assert ended.cost == math.ceil(HOUR * ended.stations.run / HOUR_US) > 0
     assert ended.hardware == "gpu-24gb-a"
     assert itemized(ended) == ended.cost
@@ -133,7 +133,7 @@ async def test_a_run_that_owes_nothing_is_not_charged_the_lines_beside_it(line: 
 async def test_a_failed_run_of_either_kind_costs_nothing(line: Road) -> None:
     for model in ("hired", "metered"):
         ended = await line.run(model, extras={"raise": "public", "billed": 1})
-        assert (ended.state, ended.cost) == (State.FAILED, 0)
+        assert (ended.state, ended.cost) == (PredictionState.FAILED, 0)
     assert await spent(line) == 0
 
 
@@ -145,7 +145,7 @@ async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: 
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
     for key in ("1", "2"):
-        part = await line.run(parent=Parent(whole.id, key, whole.model))
+        part = await line.run(parent=ParentRun(whole.id, key, whole.model))
         assert (part.parent_id, part.cost) == (whole.id, PRICE)
     assert (await line.account()).held == HELD.micros
     gate.touch()
@@ -158,8 +158,8 @@ async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: 
 async def test_a_child_is_ordered_once_however_often_its_parent_asks(line: Road, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     whole = await parent(line, gate)
-    first = await line.run(parent=Parent(whole.id, "node 7", whole.model))
-    again = await line.run(parent=Parent(whole.id, "node 7", whole.model))
+    first = await line.run(parent=ParentRun(whole.id, "node 7", whole.model))
+    again = await line.run(parent=ParentRun(whole.id, "node 7", whole.model))
     assert again == first
     assert first.id == ids.derived(whole.id, "node 7")
     assert len(first.id) == len(whole.id)
@@ -172,29 +172,29 @@ async def test_a_child_that_nobody_waits_for_any_more_ends_with_its_parent(
 ) -> None:
     watched = PipelineChildren(line.pipeline, line.database)
     whole = await watched.parent((await parent(line, tmp_path / "never")).id)
-    order = line.order("slow", parent=Parent(whole.id, "1", whole.model), extras={"seconds": 3600})
+    order = line.order("slow", parent=ParentRun(whole.id, "1", whole.model), extras={"seconds": 3600})
     orphan = await line.pipeline.submit(order)
     await line.pipeline.cancel(whole.id, Tenant.of(whole))
-    assert (await line.pipeline.wait(orphan, 60)).state is State.CANCELED
+    assert (await line.pipeline.wait(orphan, 60)).state is PredictionState.CANCELED
     assert await spent(line) == 0
 
 
 async def test_the_children_of_a_parent_that_failed_cost_nothing(line: Road, tmp_path: Path) -> None:
     whole = await parent(line, tmp_path / "never")
-    done = await line.run(parent=Parent(whole.id, "1", whole.model))
+    done = await line.run(parent=ParentRun(whole.id, "1", whole.model))
     waits = await line.pipeline.submit(
-        line.order("slow", parent=Parent(whole.id, "2", whole.model), extras={"seconds": 60})
+        line.order("slow", parent=ParentRun(whole.id, "2", whole.model), extras={"seconds": 60})
     )
     await line.pipeline.cancel(waits.id, Tenant.of(waits))
-    assert (await line.pipeline.wait(waits, 60)).state is State.CANCELED
+    assert (await line.pipeline.wait(waits, 60)).state is PredictionState.CANCELED
     await line.pipeline.cancel(whole.id, Tenant.of(whole))
-    assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
+    assert (await line.pipeline.wait(whole, 60)).state is PredictionState.CANCELED
     part = await line.pipeline.get(done.id, Tenant.of(done))
     assert (part.cost, itemized(part)) == (0, None)  # what it made is withdrawn with its parent
     assert itemized(await line.pipeline.get(whole.id, Tenant.of(whole))) is None
     assert await spent(line) == 0
     with pytest.raises(errors.Conflict):
-        await line.run(parent=Parent(whole.id, "3", whole.model))
+        await line.run(parent=ParentRun(whole.id, "3", whole.model))
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ async def either_line(either: Path) -> AsyncIterator[Road]:
 async def running(line: Road, prediction: Prediction) -> None:
     async with asyncio.timeout(60):
         async for event in line.pipeline.events(prediction):
-            if isinstance(event, Moved) and event.prediction.state is State.RUNNING:
+            if isinstance(event, StateChanged) and event.prediction.state is PredictionState.RUNNING:
                 return
 
 
@@ -216,7 +216,7 @@ async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
 ) -> None:
     line, gate = either_line, tmp_path / "child"
     whole = await parent(line, tmp_path / "never")
-    order = line.order("chorus", parent=Parent(whole.id, "1", whole.model), extras={"gate": str(gate)})
+    order = line.order("chorus", parent=ParentRun(whole.id, "1", whole.model), extras={"gate": str(gate)})
     late = await line.pipeline.submit(order)
     await running(line, whole)
     await running(line, late)
@@ -224,11 +224,13 @@ async def test_a_child_that_succeeds_after_its_parent_ended_keeps_no_result(
         await line.pipeline.cancel(whole.id, Tenant.of(whole))
     else:
         attempt = (await line.pipeline.any(whole.id)).attempt
-        await line.database.write(predictions.fail(whole.id, attempt, predictions.Failure("x", "engine")))
+        await line.database.write(
+            predictions.fail(whole.id, attempt, predictions.FailureRecord("x", "engine"))
+        )
     assert (await line.pipeline.wait(whole, 60)).is_terminal
     gate.touch()
     ended = await line.pipeline.wait(late, 60)
-    assert (ended.state, ended.output, ended.cost) == (State.FAILED, None, 0)
+    assert (ended.state, ended.output, ended.cost) == (PredictionState.FAILED, None, 0)
     assert await spent(line) == 0
 
 
@@ -237,11 +239,11 @@ async def test_a_result_that_an_older_version_left_unpaid_is_found_and_swept(
 ) -> None:
     line = either_line
     whole = await parent(line, tmp_path / "never")
-    part = await line.run(parent=Parent(whole.id, "1", whole.model))
+    part = await line.run(parent=ParentRun(whole.id, "1", whole.model))
     with monkeypatch.context() as older:
         older.setattr(refunds, "withdraw_children", lambda _parent_id: iter(()))
         await line.pipeline.cancel(whole.id, Tenant.of(whole))
-        assert (await line.pipeline.wait(whole, 60)).state is State.CANCELED
+        assert (await line.pipeline.wait(whole, 60)).state is PredictionState.CANCELED
     (fault,) = await line.faults()
     assert fault.startswith(part.id)
     assert await line.database.write(refunds.sweep_children()) == 1

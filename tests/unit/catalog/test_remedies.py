@@ -15,7 +15,7 @@ from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.clients import bubblewrap
 from sixfold.core.catalog import models as catalog
-from sixfold.core.catalog.engine_selection import Standing, Terms
+from sixfold.core.catalog.engine_selection import EngineStatus, SelectionPolicy
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.gateway import routing
 from sixfold.core.memory.search import service as search_service
@@ -45,7 +45,7 @@ CATALOG = known()
 ENGINES = tuple(CATALOG.engines().values())
 MODELS = CATALOG.models()
 LACKING = [model for model in MODELS if any(engine.unlock for engine in model.engines)]
-NOTHING = Terms(previews=True, standing=lambda _name: Standing(False))
+NOTHING = SelectionPolicy(previews=True, standing=lambda _name: EngineStatus(False))
 
 
 def clauses(engine: EngineSpec) -> Iterator[str]:
@@ -108,13 +108,15 @@ def test_remedy_outside_the_catalog_names_an_exact_command_or_variable(sentence:
 
 
 def test_held_back_preview_names_the_setting_that_serves_it() -> None:
-    terms = Terms(previews=False, standing=lambda name: Standing(name == "hashed-embeddings"))
+    terms = SelectionPolicy(previews=False, standing=lambda name: EngineStatus(name == "hashed-embeddings"))
     with pytest.raises(errors.EngineUnavailable, match="SIXFOLD_PREVIEWS=allow"):
         CATALOG["embeddings"].choose({}, terms)
 
 
 def test_order_that_refuses_previews_is_not_told_to_allow_them() -> None:
-    terms = Terms(previews=True, standing=lambda name: Standing(name == "hashed-embeddings"), full_only=True)
+    terms = SelectionPolicy(
+        previews=True, standing=lambda name: EngineStatus(name == "hashed-embeddings"), full_only=True
+    )
     with pytest.raises(errors.EngineUnavailable) as caught:
         CATALOG["embeddings"].choose({}, terms)
     assert "`sixfold engines add embeddings`" in caught.value.message

@@ -12,15 +12,15 @@ from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
 from sixfold.core.catalog.hardware import Shelf
-from sixfold.core.catalog.metering import Hire
+from sixfold.core.catalog.metering import HardwareRate
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.media import mounts
-from sixfold.core.predictions.duration_estimates import Times
-from sixfold.core.predictions.event_history import Histories, has_seen_end
-from sixfold.core.predictions.events import Logged, Moved
-from sixfold.core.predictions.models import Stations
-from sixfold.core.predictions.states import State
-from sixfold.core.workers.pool import Pool, Seat
+from sixfold.core.predictions.duration_estimates import DurationEstimator
+from sixfold.core.predictions.event_history import EventHistories, has_seen_end
+from sixfold.core.predictions.events import LogEvent, StateChanged
+from sixfold.core.predictions.models import ReceiptStations
+from sixfold.core.predictions.states import PredictionState
+from sixfold.core.workers.pool import WorkerPool, WorkerSlot
 from sixfold.settings import Settings
 from tests.harness.pipeline import Options, road
 
@@ -29,10 +29,10 @@ SECOND = 1_000_000
 
 def test_own_hardware_costs_what_the_template_says_and_other_what_that_says() -> None:
     found = app_catalog.templates()
-    assert found.hire("piano", None) == Hire("gpu-24gb-a", 420_000)
-    assert found.hire("piano", "gpu-24gb-a") == Hire("gpu-24gb-a", 420_000)
-    assert found.hire("piano", "gpu-16gb-a") == Hire("gpu-16gb-a", 300_000)
-    assert found.hire("text-to-3d", None) == Hire("gpu-24gb-b", 540_000)
+    assert found.hire("piano", None) == HardwareRate("gpu-24gb-a", 420_000)
+    assert found.hire("piano", "gpu-24gb-a") == HardwareRate("gpu-24gb-a", 420_000)
+    assert found.hire("piano", "gpu-16gb-a") == HardwareRate("gpu-16gb-a", 300_000)
+    assert found.hire("text-to-3d", None) == HardwareRate("gpu-24gb-b", 540_000)
     for hardware in ("gpu-16gb-a", "gpu-9000"):
         with pytest.raises(errors.InvalidInput) as caught:
             found.hire("video-t2v", hardware)
@@ -47,8 +47,8 @@ def test_a_template_on_hardware_that_there_is_not_stops_the_start() -> None:
 
 def test_a_seat_idles_as_its_last_template_says_unless_the_operator_says_otherwise() -> None:
     engine = app_catalog.catalog(Settings(), app_catalog.price_table(Settings())).engines()
-    pool, now = Pool(engine["scene-painter"]), time.monotonic()
-    pool.seats = [Seat(since=now, idle_seconds=3600.0), Seat(since=now, idle_seconds=0.0)]
+    pool, now = WorkerPool(engine["scene-painter"]), time.monotonic()
+    pool.seats = [WorkerSlot(since=now, idle_seconds=3600.0), WorkerSlot(since=now, idle_seconds=0.0)]
     kept = pool.seats[0]
     list(pool.tired(None))
     assert pool.seats == [kept]
@@ -60,21 +60,21 @@ async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:
     async with road(tmp_path, Options()) as built:
         made = await built.run()
     clock = iter(range(SECOND, 100 * SECOND, SECOND))
-    times = Times(lambda: next(clock))
+    times = DurationEstimator(lambda: next(clock))
     guess = times.until_end(made.model, made.engine, 0, cold=True)
     assert not times.knows(made.model, made.engine)
-    stations = Stations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
+    stations = ReceiptStations(1, 1, 2 * SECOND, 10 * SECOND, 1, 1)
     done = dataclasses.replace(made, stations=stations)
-    times.heard(done.id, Moved(done))
+    times.heard(done.id, StateChanged(done))
     assert guess == 6.0
     assert times.knows(made.model, made.engine)
     assert times.until_end(made.model, made.engine, 0, cold=True) == 12.0
     assert times.until_end(made.model, made.engine, 2, cold=False) == 30.0
     quick = dataclasses.replace(done, stations=dataclasses.replace(stations, run=0, cold_start=0))
-    times.heard(quick.id, Moved(quick))
+    times.heard(quick.id, StateChanged(quick))
     assert times.usual(made.model, made.engine).run == pytest.approx(7.0)
     assert times.usual(made.model, made.engine).start == pytest.approx(2.0)
-    running = dataclasses.replace(done, state=State.RUNNING, started_at=SECOND)
+    running = dataclasses.replace(done, state=PredictionState.RUNNING, started_at=SECOND)
     assert times.left(running, 0.5) == 0.0  # nothing has passed yet
     assert times.left(running, 0.5) == 1.0
     assert times.left(running, 0.0) == pytest.approx(5.0)
@@ -84,16 +84,16 @@ async def test_a_history_forgets_its_oldest_and_says_so(tmp_path: Path) -> None:
     async with road(tmp_path, Options(start=False)) as built:
         queued = await built.pipeline.submit(built.order())
     moment = queued.created_at
-    histories = Histories(lambda: moment)
-    histories.note("pred_other", Logged("nobody knows of it"))
+    histories = EventHistories(lambda: moment)
+    histories.note("pred_other", LogEvent("nobody knows of it"))
     assert histories.of("pred_other") is None
-    histories.note(queued.id, Moved(queued))
+    histories.note(queued.id, StateChanged(queued))
     for line in range(999):
-        histories.note(queued.id, Logged(str(line)))
+        histories.note(queued.id, LogEvent(str(line)))
     history = histories.of(queued.id)
     assert history is not None
     assert [number for number, _ in history.since(0) or ()] == list(range(2, 2001, 2))
-    histories.note(queued.id, Logged("one too many"))
+    histories.note(queued.id, LogEvent("one too many"))
     assert history.since(0) is None
     assert history.since(2002) == ()
     assert [number for number, _ in history.since(1998) or ()] == [2000, 2002]
@@ -103,13 +103,13 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
     async with road(tmp_path, Options(start=False)) as built:
         queued = await built.pipeline.submit(built.order(extras={"graph": "x" * 2**20}))
     assert 2**20 < queued.size < 2**20 + 1000
-    histories = Histories(lambda: queued.created_at, max_bytes=4 * 2**20)
+    histories = EventHistories(lambda: queued.created_at, max_bytes=4 * 2**20)
     for number in range(9):
-        histories.note(f"pred_{number}", Moved(queued))
+        histories.note(f"pred_{number}", StateChanged(queued))
     assert [number for number in range(9) if histories.of(f"pred_{number}") is not None] == [6, 7, 8]
     assert histories.size == 3 * queued.size
     for line in range(1200):
-        histories.note("pred_7", Logged("y" * 10_000 if line < 200 else ""))
+        histories.note("pred_7", LogEvent("y" * 10_000 if line < 200 else ""))
     assert histories.size == queued.size  # of pred_8: the long lines of pred_7 were forgotten first
     assert [number for number in range(9) if histories.of(f"pred_{number}") is not None] == [7, 8]
 
@@ -117,15 +117,17 @@ async def test_histories_are_bounded_by_the_bytes_of_their_documents(tmp_path: P
 async def test_the_end_of_a_history_is_noted_once_and_numbered_by_the_record_alone(tmp_path: Path) -> None:
     async with road(tmp_path, Options(start=False)) as built:
         queued = await built.pipeline.submit(built.order())
-    done = dataclasses.replace(queued, state=State.SUCCEEDED, completed_at=queued.created_at + 50_000)
+    done = dataclasses.replace(
+        queued, state=PredictionState.SUCCEEDED, completed_at=queued.created_at + 50_000
+    )
     for late in (0, 70_000):  # this process hears of the end later than that one
         moment = done.created_at + 50_000 + late
-        histories = Histories(lambda moment=moment: moment)
-        for event in (Moved(queued), Moved(done), Moved(done), Logged("late")):
+        histories = EventHistories(lambda moment=moment: moment)
+        for event in (StateChanged(queued), StateChanged(done), StateChanged(done), LogEvent("late")):
             histories.note(queued.id, event)
         history = histories.of(queued.id)
         assert history is not None
-        assert [event for _, event in history.events] == [Moved(queued), Moved(done)]
+        assert [event for _, event in history.events] == [StateChanged(queued), StateChanged(done)]
         number = history.last
         assert number % 2 == 1
         assert has_seen_end(done, number)

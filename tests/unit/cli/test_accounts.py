@@ -240,7 +240,7 @@ def test_the_entries_of_a_ledger_have_the_sum_behind_each_charge(sixfold: Comman
 
     def paid() -> Transaction[None]:
         yield from ledger.hold(account_id, "hold", 500)
-        yield from ledger.capture("hold", 240, ledger.Entry("chat", "m by a/m", "req_1", charge))
+        yield from ledger.capture("hold", 240, ledger.LedgerEntry("chat", "m by a/m", "req_1", charge))
 
     database_access.write(
         database_access.settings_of(argparse.Namespace(data_dir=str(sixfold.folder))), paid()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sixfold.cli import receipt
-from sixfold.cli.terminal import Paint
+from sixfold.cli.terminal import TerminalStyle
 
 
 def drawn(prediction: dict[str, Any]) -> list[str]:
     stream = io.StringIO()
-    receipt.draw(Paint(stream), prediction)
+    receipt.draw(TerminalStyle(stream), prediction)
     return stream.getvalue().splitlines()
 
 
@@ -68,7 +68,7 @@ class Terminal(io.StringIO):
 def test_a_bar_is_drawn_for_a_terminal_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     for stream, silent in ((io.StringIO(), True), (Terminal(), False)):
-        bar = receipt.Bar(Paint(stream))
+        bar = receipt.ReceiptBar(TerminalStyle(stream))
         bar.show({"status": "running", "progress": 0.5}, 3)
         bar.clear()
         assert (stream.getvalue() == "") == silent
@@ -77,9 +77,9 @@ def test_a_bar_is_drawn_for_a_terminal_and_for_nothing_else(monkeypatch: pytest.
 
 def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert "\x1b" in Paint(Terminal()).accent("x")
+    assert "\x1b" in TerminalStyle(Terminal()).accent("x")
     monkeypatch.setenv("NO_COLOR", "1")
-    assert Paint(Terminal()).accent("x") == "x"
+    assert TerminalStyle(Terminal()).accent("x") == "x"
 
 
 def test_the_sum_of_the_charge_stands_below_the_stations() -> None:

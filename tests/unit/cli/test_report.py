@@ -14,8 +14,8 @@ import pytest
 
 from sixfold import settings
 from sixfold.cli import banner, report
-from sixfold.cli.report import Report
-from sixfold.cli.terminal import Paint
+from sixfold.cli.report import CheckReport
+from sixfold.cli.terminal import TerminalStyle
 from sixfold.clients import local_servers
 from sixfold.clients.chat.servers import ServerStatus
 from sixfold.core.catalog.availability import Resource
@@ -49,7 +49,7 @@ def ollama_at(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setattr(local_servers, "CHAT", (dataclasses.replace(local_servers.CHAT[0], port=port),))
 
 
-async def look(folder: Path, **given: object) -> Report:
+async def look(folder: Path, **given: object) -> CheckReport:
     configured = settings.load({}, data_dir=folder, **given)
     return await asyncio.to_thread(report.read, configured, None)
 
@@ -201,7 +201,7 @@ async def test_embedded_engines_that_are_not_installed_are_said_to_be_missing(
     monkeypatch.setitem(sys.modules, "cv2", None)
     things = await installed(configured)
     assert things["embedded"].how == "install `sixfold[embedded]`"
-    banner.found(Paint(), [things["embedded"]])
+    banner.found(TerminalStyle(), [things["embedded"]])
     printed = capsys.readouterr().out
     assert "and no embedded engines" in printed
     assert "install `sixfold[embedded]` for images, videos and sounds without weights" in printed
@@ -209,7 +209,9 @@ async def test_embedded_engines_that_are_not_installed_are_said_to_be_missing(
 
 def test_the_banner_shows_a_slow_server_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     how = "wait for ComfyUI: http://127.0.0.1:8188 did not answer within 1 second"
-    banner.found(Paint(), [Resource("ComfyUI", "comfyui", None, "images", how, used=True, state="slow")])
+    banner.found(
+        TerminalStyle(), [Resource("ComfyUI", "comfyui", None, "images", how, used=True, state="slow")]
+    )
     printed = capsys.readouterr().out
     assert how in printed
     assert "unlock more" not in printed
@@ -251,14 +253,14 @@ def test_the_banner_in_a_container_says_nothing_of_a_host_where_a_server_was_fou
 ) -> None:
     url = "http://host.docker.internal:11434"
     there = Resource("Ollama", "chat", f"at {url}", "chat", "", used=True, state="found", url=url)
-    banner.found(Paint(), [there], container=True)
+    banner.found(TerminalStyle(), [there], container=True)
     assert "In this container" not in capsys.readouterr().out
 
 
 def test_the_banner_in_a_container_says_how_to_reach_the_host(capsys: pytest.CaptureFixture[str]) -> None:
-    banner.found(Paint(), [], container=True)
+    banner.found(TerminalStyle(), [], container=True)
     assert "host.docker.internal" in capsys.readouterr().out
-    banner.found(Paint(), [])
+    banner.found(TerminalStyle(), [])
     assert "host.docker.internal" not in capsys.readouterr().out
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.cli import server_lock
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 
 
 def test_what_a_killed_server_was_receiving_is_thrown_away_by_the_next(tmp_path: Path) -> None:
@@ -17,6 +17,6 @@ def test_what_a_killed_server_was_receiving_is_thrown_away_by_the_next(tmp_path:
     with server_lock.hold(tmp_path):
         assert not received.exists()
         received.write_bytes(b"one that comes now")
-        with pytest.raises(Refused), server_lock.hold(tmp_path):
+        with pytest.raises(CommandError), server_lock.hold(tmp_path):
             pass
         assert received.exists()

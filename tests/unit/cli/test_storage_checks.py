@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from sixfold.cli import storage_checks
-from sixfold.cli.storage_checks import Place
+from sixfold.cli.storage_checks import StoreStatus
 from sixfold.settings import Settings
 from tests.harness import s3
 
 needed = pytest.mark.skipif(bool(s3.LACKING), reason=s3.LACKING)
 
 
-def look(folder: Path, **changes: Any) -> tuple[Place, ...]:
+def look(folder: Path, **changes: Any) -> tuple[StoreStatus, ...]:
     tables = {"buckets": {"s3": s3.server().options}} if changes else {}
     configured = Settings(data_dir=folder / "data", tables=tables, blob_seconds=1, **changes)
     return asyncio.run(storage_checks.look(configured))

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sixfold.cli.sync.engine import CONFLICT, Sync
-from sixfold.cli.sync.state import Clash, Listed, RemoteFile
+from sixfold.cli.sync.engine import CONFLICT, FolderSync
+from sixfold.cli.sync.state import RemoteFile, RemoteListing, SyncConflict
 
 SLUGS = ("a", "b", "x/a")
 STEPS = frozenset({"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.scandir"})
@@ -54,9 +54,9 @@ class Memory:
         self.ids[to] = self.ids.pop(slug)
         return self.put(to, data)
 
-    def listed(self) -> dict[str, Listed]:
+    def listed(self) -> dict[str, RemoteListing]:
         self.step()
-        return {slug: Listed(version, self.ids[slug]) for slug, (version, _) in self.pages.items()}
+        return {slug: RemoteListing(version, self.ids[slug]) for slug, (version, _) in self.pages.items()}
 
     def fetch(self, slug: str) -> RemoteFile | None:
         self.step()
@@ -71,7 +71,7 @@ class Memory:
         self.step()
         found = self.pages.get(slug)
         if (found[0] if found is not None else None) != version:
-            raise Clash
+            raise SyncConflict
 
     def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
         self._check(slug, version)
@@ -89,7 +89,7 @@ class Memory:
         self._check(slug, version)
         stored = self.move(slug, to)
         if not stored:
-            raise Clash
+            raise SyncConflict
         self.paths[to] = path
         self.step()
         return stored
@@ -209,7 +209,7 @@ class World:
         self.memory.step = interruption
         try:
             with interruption.at_work():
-                Sync(self.folder, self.memory, "test").run()
+                FolderSync(self.folder, self.memory, "test").run()
         except Killed:
             pass
         finally:
@@ -229,10 +229,10 @@ class World:
 
     def both_sides_agree(self) -> None:
         for _ in range(4):
-            Sync(self.folder, self.memory, "test").run()
+            FolderSync(self.folder, self.memory, "test").run()
         here = {name.removesuffix(".md"): data for name, data in self.files().items() if CONFLICT not in name}
         assert here == {slug: data for slug, (_, data) in self.memory.pages.items()}
-        assert not Sync(self.folder, self.memory, "test").run()
+        assert not FolderSync(self.folder, self.memory, "test").run()
 
 
 ACTIONS = st.tuples(
@@ -274,12 +274,12 @@ def world(tmp_path: Path) -> World:
 def test_what_one_side_changes_goes_to_the_other(world: World) -> None:
     world.edit("a")
     world.other("x/a")
-    done = Sync(world.folder, world.memory, "test").run()
+    done = FolderSync(world.folder, world.memory, "test").run()
     assert (done.sent, done.received) == (["a"], ["x/a"])
     assert world.files() == {"a.md": b"text 1\n", "x/a.md": b"text 2\n"}
     world.drop("a")
     world.gone("x/a")
-    done = Sync(world.folder, world.memory, "test").run()
+    done = FolderSync(world.folder, world.memory, "test").run()
     assert (done.removed_there, done.removed_here) == (["a"], ["x/a"])
     assert (world.files(), world.memory.pages) == ({}, {})
 
@@ -289,7 +289,7 @@ def test_where_both_have_changed_both_are_kept(world: World) -> None:
     world.sync({})
     world.edit("a")
     world.other("a")
-    done = Sync(world.folder, world.memory, "test").run()
+    done = FolderSync(world.folder, world.memory, "test").run()
     (copy,) = done.conflicts
     assert world.files() == {"a.md": b"text 3\n", copy: b"text 2\n"}
     world.sync({})
@@ -303,17 +303,17 @@ def test_changes_that_do_not_touch_are_merged(world: World) -> None:
     world.sync({})
     world.add("a")
     world.begin("a")
-    assert Sync(world.folder, world.memory, "test").run().merged == ["a"]
+    assert FolderSync(world.folder, world.memory, "test").run().merged == ["a"]
     order = b"".join(b"text %d\n" % number for number in (6, 1, 2, 3, 4, 5))
     assert (world.files(), world.memory.pages["a"][1]) == ({"a.md": order}, order)
-    assert not Sync(world.folder, world.memory, "test").run()
+    assert not FolderSync(world.folder, world.memory, "test").run()
 
 
 def test_a_moved_file_is_a_renamed_page(world: World) -> None:
     world.edit("a")
     world.sync({})
     world.move("a")
-    assert Sync(world.folder, world.memory, "test").run().renamed == ["a → moved"]
+    assert FolderSync(world.folder, world.memory, "test").run().renamed == ["a → moved"]
     assert set(world.memory.pages) == {"moved"}
 
 
@@ -322,7 +322,7 @@ def test_a_file_that_was_moved_takes_what_was_written_on_its_page_meanwhile(worl
     world.sync({})
     world.move("a")
     world.begin("a")
-    done = Sync(world.folder, world.memory, "test").run()
+    done = FolderSync(world.folder, world.memory, "test").run()
     assert (done.renamed, done.received) == (["a → moved"], ["moved"])
     assert world.files() == {"moved.md": b"text 2\ntext 1\n"}
     assert set(world.memory.pages) == {"moved"}
@@ -335,7 +335,7 @@ def test_a_page_that_was_renamed_takes_what_was_written_into_its_file_meanwhile(
     world.add("a")
     world.memory.move("a", "new/a")
     world.memory.move("b", "new/b")
-    done = Sync(world.folder, world.memory, "test").run()
+    done = FolderSync(world.folder, world.memory, "test").run()
     assert (done.renamed, done.merged) == (["a → new/a", "b → new/b"], ["new/a"])
     assert (done.received, done.removed_here, done.sent) == ([], [], [])
     assert world.files() == {"new/a.md": b"text 1\ntext 3\n", "new/b.md": b"text 2\n"}
@@ -348,7 +348,7 @@ def test_of_two_new_names_the_memorys_holds_and_the_page_stays_one(world: World)
     world.sync({})
     world.move("a")
     world.memory.move("a", "b")
-    assert Sync(world.folder, world.memory, "test").run().renamed == ["a → b"]
+    assert FolderSync(world.folder, world.memory, "test").run().renamed == ["a → b"]
     assert (world.files(), set(world.memory.pages)) == ({"b.md": b"text 1\n"}, {"b"})
 
 
@@ -357,7 +357,7 @@ def test_a_file_has_the_name_that_its_page_was_given_in_another_folder(world: Wo
     world.sync({})
     world.memory.move("a", "ann-smith")
     world.memory.paths["ann-smith"] = "Ann Smith.md"
-    Sync(world.folder, world.memory, "test").run()
+    FolderSync(world.folder, world.memory, "test").run()
     assert world.files() == {"Ann Smith.md": b"text 1\n"}
 
 
@@ -370,8 +370,8 @@ def test_an_outliners_folder_spells_folders_and_days_in_its_files_names(world: W
         (world.folder / path).write_text("{}")
     world.other("work/new")
     world.other("journals/2026-11-21")
-    Sync(world.folder, world.memory, "test").run()
-    assert not Sync(world.folder, world.memory, "test").run()
+    FolderSync(world.folder, world.memory, "test").run()
+    assert not FolderSync(world.folder, world.memory, "test").run()
     days = {"journals/2026-11-20", "journals/2026-11-21"}
     assert set(world.memory.pages) == {"work/acme", "old/way", "notes", "work/new"} | days
     assert {"pages/work___new.md", "journals/2026_11_21.md"} <= set(world.files())
@@ -382,7 +382,7 @@ def test_another_page_that_took_an_old_name_is_no_edit_of_the_one_that_had_it(wo
     world.sync({})
     world.memory.move("a", "b")
     world.other("a")
-    Sync(world.folder, world.memory, "test").run()
+    FolderSync(world.folder, world.memory, "test").run()
     assert world.files() == {"a.md": b"text 2\n", "b.md": b"text 1\n"}
 
 
@@ -402,7 +402,7 @@ def test_a_page_that_comes_back_has_the_odd_name_of_its_file_again(world: World)
 def test_a_page_that_cannot_be_a_file_stays_where_it_is(world: World, slug: str) -> None:
     world.other(slug)
     for _ in range(2):
-        assert Sync(world.folder, world.memory, "test").run().problems
+        assert FolderSync(world.folder, world.memory, "test").run().problems
     assert set(world.memory.pages) == {slug}
     assert world.files() == {}
 
@@ -414,15 +414,15 @@ def test_no_path_of_the_memory_leads_out_of_the_folder(world: World, tmp_path: P
     inside.memory.put("out/stolen", b"x")
     for path in ("../up.md", "/tmp/up.md", "a/../../up.md", "A.md"):
         found = RemoteFile(1, b"y", path)
-        assert Sync(inside.folder, inside.memory, "test")._path_for("a", found.path) in {"a.md", "A.md"}
-    assert Sync(inside.folder, inside.memory, "test").run().problems
+        assert FolderSync(inside.folder, inside.memory, "test")._path_for("a", found.path) in {"a.md", "A.md"}
+    assert FolderSync(inside.folder, inside.memory, "test").run().problems
     assert not (tmp_path / "stolen.md").exists()
 
 
 def test_files_of_one_name_are_one_page_and_the_other_is_named(world: World) -> None:
     (world.folder / "Note.md").write_bytes(b"1")
     (world.folder / "note.md").write_bytes(b"2")
-    done = Sync(world.folder, world.memory, "test").run()
+    done = FolderSync(world.folder, world.memory, "test").run()
     assert (done.sent, len(done.problems)) == (["note"], 1)
     assert world.files() == {"Note.md": b"1", "note.md": b"2"}
 
@@ -430,10 +430,10 @@ def test_files_of_one_name_are_one_page_and_the_other_is_named(world: World) -> 
 def test_every_ending_of_a_page_is_one_and_its_file_keeps_it(world: World) -> None:
     for name in ("Upper.MD", "long.markdown"):
         (world.folder / name).write_bytes(b"1")
-    assert Sync(world.folder, world.memory, "test").run().sent == ["long", "upper"]
+    assert FolderSync(world.folder, world.memory, "test").run().sent == ["long", "upper"]
     for slug in ("long", "upper"):
         world.memory.put(slug, b"2")
-    Sync(world.folder, world.memory, "test").run()
+    FolderSync(world.folder, world.memory, "test").run()
     found = {path.name: path.read_bytes() for path in world.folder.iterdir() if path.is_file()}
     assert found == {"Upper.MD": b"2", "long.markdown": b"2"}
 
@@ -441,7 +441,7 @@ def test_every_ending_of_a_page_is_one_and_its_file_keeps_it(world: World) -> No
 def test_a_watch_says_once_what_it_cannot_take(world: World) -> None:
     said: list[str] = []
     world.memory.put(".hidden", b"x")
-    watch = Sync(world.folder, world.memory, "test", lambda _verb, what: said.append(what))
+    watch = FolderSync(world.folder, world.memory, "test", lambda _verb, what: said.append(what))
     assert [bool(watch.run().problems) for _ in range(3)] == [True, True, True]
     assert len(said) == 1
     assert not watch.news()
@@ -451,7 +451,7 @@ def test_another_servers_state_is_not_believed(world: World) -> None:
     world.edit("a")
     world.sync({})
     elsewhere = Memory()
-    Sync(world.folder, elsewhere, "other").run()
+    FolderSync(world.folder, elsewhere, "other").run()
     assert (world.files(), set(elsewhere.pages)) == ({"a.md": b"text 1\n"}, {"a"})
 
 
@@ -462,6 +462,6 @@ def test_a_file_that_was_being_moved_when_a_sync_died_comes_back(world: World) -
     (own / "old-1").write_bytes(b"text 1\n")  # the memory knows it
     (own / "old-2").write_bytes(b"typed in that moment")
     (own / "new-2").write_bytes(b"half")
-    (copy,) = Sync(world.folder, world.memory, "test").run().conflicts
+    (copy,) = FolderSync(world.folder, world.memory, "test").run().conflicts
     assert world.files() == {"a.md": b"text 1\n", copy: b"typed in that moment"}
     assert sorted(path.name for path in own.iterdir()) == ["memory-sync.json"]

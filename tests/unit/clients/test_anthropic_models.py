@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from sixfold.clients.chat.messages import Messages
-from sixfold.core.gateway.chat import Chat, Message, Text
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
 
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 4096}}
 EFFORT = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}}
 
 
 def sent(model: str, effort: str = "") -> dict[str, Any]:
-    asked = Chat((Message("user", (Text("Hello"),)),), max_tokens=100, temperature=0.5, effort=effort)
+    asked = ChatRequest(
+        (ChatMessage("user", (TextPart("Hello"),)),), max_tokens=100, temperature=0.5, effort=effort
+    )
     return json.loads(Messages().ask(asked, model, stream=False))
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sixfold.clients.chat.transports import asyncio_http
-from sixfold.core.gateway.ports import Broken
+from sixfold.core.gateway.ports import UpstreamFailure
 
 Talk = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 _WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n%03d"
@@ -76,7 +76,7 @@ async def test_a_new_connection_that_is_hung_up_is_not_asked_twice(client: async
         heard.append(number)
 
     async with serving(talk) as url:
-        with pytest.raises(Broken, match="could not be reached"):
+        with pytest.raises(UpstreamFailure, match="could not be reached"):
             await _asked(client, url)
     assert heard == [0]
 
@@ -119,7 +119,7 @@ async def test_what_is_no_http_cannot_be_read(client: asyncio_http.Client) -> No
         await reader.read()
 
     async with serving(talk) as url:
-        with pytest.raises(Broken, match="cannot be read"):
+        with pytest.raises(UpstreamFailure, match="cannot be read"):
             await _asked(client, url)
 
 
@@ -164,7 +164,7 @@ async def test_a_call_that_is_given_up_leaves_no_connection_behind(client: async
 
 
 async def test_no_header_brings_another_one_with_it(client: asyncio_http.Client) -> None:
-    with pytest.raises(Broken, match="such headers"):
+    with pytest.raises(UpstreamFailure, match="such headers"):
         await client.post("http://127.0.0.1:1/v1", {"X": "a\r\nY: b"}, b"{}", stream=False)
 
 

@@ -15,12 +15,21 @@ from PIL import Image
 from starlette.responses import Response
 
 from sixfold.clients.comfyui import errors as comfyui_errors
-from sixfold.clients.comfyui.events import Event, Finished, Previewed, Reused, Started, Stepped
-from sixfold.clients.comfyui.server import File, Limits, Server
+from sixfold.clients.comfyui.events import (
+    Event,
+    NodeFinished,
+    NodeProgress,
+    NodesCached,
+    NodeStarted,
+    PreviewImage,
+)
+from sixfold.clients.comfyui.server import ComfyFile, ComfyLimits, ComfyServer
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
 
-LIMITS = Limits(connect_seconds=30, answer_seconds=1, quiet_seconds=0.3, gone_seconds=0.3, withdraw_seconds=2)
+LIMITS = ComfyLimits(
+    connect_seconds=30, answer_seconds=1, quiet_seconds=0.3, gone_seconds=0.3, withdraw_seconds=2
+)
 
 
 @dataclass
@@ -32,8 +41,8 @@ class Place:
     events: list[Event] = field(default_factory=list[Event])
 
     @property
-    def server(self) -> Server:
-        return Server(self.client, self.comfy.url, LIMITS)
+    def server(self) -> ComfyServer:
+        return ComfyServer(self.client, self.comfy.url, LIMITS)
 
     async def run(self, graph: dict[str, Any]) -> dict[str, Any]:
         """Run a graph whose output is node 7."""
@@ -84,7 +93,7 @@ async def reached(event: asyncio.Event) -> None:
 async def picture(place: Place, outputs: dict[str, Any]) -> Image.Image:
     """The first picture of node 7, fetched."""
     target = io.BytesIO()
-    await place.server.view(File(**outputs["7"]["images"][0]), target, 2**20)
+    await place.server.view(ComfyFile(**outputs["7"]["images"][0]), target, 2**20)
     return Image.open(target)
 
 
@@ -95,16 +104,16 @@ async def test_a_prompt_is_run_watched_and_fetched(place: Place) -> None:
     outputs = await place.run(graph())
     made = await picture(place, outputs)
     assert (made.format, made.size) == ("PNG", (64, 64))
-    assert [event for event in place.events if isinstance(event, Stepped)][-1] == Stepped("5", 3, 3)
-    assert Started("5") in place.events
-    assert any(isinstance(event, Finished) and event.node == "7" for event in place.events)
+    assert [event for event in place.events if isinstance(event, NodeProgress)][-1] == NodeProgress("5", 3, 3)
+    assert NodeStarted("5") in place.events
+    assert any(isinstance(event, NodeFinished) and event.node == "7" for event in place.events)
 
 
 async def test_what_was_made_before_is_reused_and_said_so(place: Place) -> None:
     first = await place.run(graph())
     place.events.clear()
     assert await place.run(graph()) == first
-    assert any(isinstance(event, Reused) and "7" in event.nodes for event in place.events)
+    assert any(isinstance(event, NodesCached) and "7" in event.nodes for event in place.events)
 
 
 async def test_an_older_server_is_understood(place: Place) -> None:
@@ -126,7 +135,7 @@ async def test_pictures_over_the_socket_arrive_as_previews(place: Place) -> None
     nodes = graph()
     nodes["7"]["class_type"] = "SaveImageWebsocket"
     await place.run(nodes)
-    sent = [event for event in place.events if isinstance(event, Previewed)]
+    sent = [event for event in place.events if isinstance(event, PreviewImage)]
     assert Image.open(io.BytesIO(sent[0].data)).size == (64, 64)
 
 
@@ -143,7 +152,7 @@ async def test_a_socket_that_drops_in_the_middle_loses_nothing(place: Place) -> 
     await reached(place.comfy.back)
     hold.go.set()
     assert (await run)["7"]["images"]
-    assert Stepped("5", 3, 3) in place.events
+    assert NodeProgress("5", 3, 3) in place.events
     assert place.comfy.called("/prompt") == 1
 
 
@@ -216,7 +225,7 @@ async def test_what_the_watcher_raises_ends_the_run_there_as_well(place: Place) 
         pass
 
     def watch(event: Event) -> None:
-        if isinstance(event, Stepped):
+        if isinstance(event, NodeProgress):
             raise Enough
 
     with pytest.raises(Enough):
@@ -252,7 +261,7 @@ async def test_whatever_drops_and_whoever_leaves_the_others_get_their_own(place:
 async def test_a_file_that_is_not_there_is_named(place: Place) -> None:
     nodes = graph()
     nodes["1"]["inputs"]["ckpt_name"] = "other.safetensors"
-    with pytest.raises(comfyui_errors.Refused) as caught:
+    with pytest.raises(comfyui_errors.ComfyRefused) as caught:
         await place.run(nodes)
     assert str(caught.value) == (
         "ComfyUI refused the graph: CheckpointLoaderSimple has no ckpt_name 'other.safetensors' there."
@@ -262,7 +271,7 @@ async def test_a_file_that_is_not_there_is_named(place: Place) -> None:
 
 async def test_an_input_out_of_bounds_is_named_with_its_node(place: Place) -> None:
     nodes = graph(steps=0, cfg=101)
-    with pytest.raises(comfyui_errors.Refused) as caught:
+    with pytest.raises(comfyui_errors.ComfyRefused) as caught:
         await place.run(nodes)
     text = "ComfyUI refused the graph: KSampler: Value 0 smaller than min of 1 (steps); and 1 more."
     assert str(caught.value) == text
@@ -271,13 +280,13 @@ async def test_an_input_out_of_bounds_is_named_with_its_node(place: Place) -> No
 
 async def test_a_class_that_is_not_there_is_named(place: Place) -> None:
     nodes = {**graph(), "8": {"class_type": "Odd", "inputs": {}}}
-    with pytest.raises(comfyui_errors.Refused, match="node Odd does not exist"):
+    with pytest.raises(comfyui_errors.ComfyRefused, match="node Odd does not exist"):
         await place.run(nodes)
 
 
 async def test_a_node_that_fails_says_why_without_the_servers_folders(place: Place) -> None:
     place.comfy.raises["KSampler"] = ("ValueError", "bad file /srv/comfy/models/x.safetensors\nmore")
-    with pytest.raises(comfyui_errors.NodeFailed) as caught:
+    with pytest.raises(comfyui_errors.ComfyNodeFailed) as caught:
         await place.run(graph())
     assert str(caught.value) == "ComfyUI failed in KSampler: bad file x.safetensors."
     assert place.comfy.called("/interrupt") == 0
@@ -286,13 +295,15 @@ async def test_a_node_that_fails_says_why_without_the_servers_folders(place: Pla
 async def test_a_failure_is_read_from_the_history_when_the_socket_is_gone(place: Place) -> None:
     place.comfy.sockets = False
     place.comfy.raises["VAEDecode"] = ("RuntimeError", "shapes differ")
-    with pytest.raises(comfyui_errors.NodeFailed, match=r"^ComfyUI failed in VAEDecode: shapes differ\.$"):
+    with pytest.raises(
+        comfyui_errors.ComfyNodeFailed, match=r"^ComfyUI failed in VAEDecode: shapes differ\.$"
+    ):
         await place.run(graph())
 
 
 async def test_too_little_memory_is_said_with_what_helps(place: Place) -> None:
     place.comfy.raises["KSampler"] = ("OutOfMemoryError", "Allocation on device 0 would exceed")
-    with pytest.raises(comfyui_errors.NodeFailed, match=r"out of memory in KSampler: a smaller picture"):
+    with pytest.raises(comfyui_errors.ComfyNodeFailed, match=r"out of memory in KSampler: a smaller picture"):
         await place.run(graph())
 
 
@@ -304,7 +315,7 @@ async def test_an_interrupt_by_somebody_else_is_told(place: Place, sockets: bool
     await reached(hold.reached)
     place.comfy.interrupt()
     hold.go.set()
-    with pytest.raises(comfyui_errors.Interrupted, match="interrupted on the ComfyUI server"):
+    with pytest.raises(comfyui_errors.ComfyInterrupted, match="interrupted on the ComfyUI server"):
         await run
 
 
@@ -336,20 +347,20 @@ async def test_a_server_that_dies_in_the_middle_is_given_up(place: Place) -> Non
     run = place.begun(graph())
     await reached(hold.reached)
     await place.comfy.stop()
-    with pytest.raises(comfyui_errors.Unreachable, match="stopped answering in the middle"):
+    with pytest.raises(comfyui_errors.ComfyUnreachable, match="stopped answering in the middle"):
         await run
 
 
 async def test_no_server_is_said_so(place: Place) -> None:
     await place.comfy.stop()
-    with pytest.raises(comfyui_errors.Unreachable, match="cannot be reached"):
+    with pytest.raises(comfyui_errors.ComfyUnreachable, match="cannot be reached"):
         await place.run(graph())
 
 
 @pytest.mark.parametrize("path", ["/system_stats", "/prompt"])
 async def test_a_server_that_never_answers_is_not_waited_for(place: Place, path: str) -> None:
     place.comfy.silent.add(path)
-    with pytest.raises(comfyui_errors.Unreachable, match=r"did not answer within 1 second\.$"):
+    with pytest.raises(comfyui_errors.ComfyUnreachable, match=r"did not answer within 1 second\.$"):
         await (place.server.stats() if path == "/system_stats" else place.run(graph()))
 
 
@@ -397,26 +408,26 @@ async def test_an_answer_of_another_shape_is_a_sentence(place: Place, path: str,
 async def test_an_answer_that_has_no_end_is_cut_off(place: Place) -> None:
     place.comfy.answers["/view"] = place.comfy.answers["/object_info"] = endless(b"x" * 65536)
     with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
-        await place.server.view(File("a.png"), io.BytesIO(), 2**20)
-    small = Server(place.client, place.comfy.url, Limits(answer_bytes=2**20))
+        await place.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
+    small = ComfyServer(place.client, place.comfy.url, ComfyLimits(answer_bytes=2**20))
     with pytest.raises(comfyui_errors.ComfyError, match="larger than 1 MiB"):
         await small.object_info()
 
 
 async def test_a_file_that_breaks_off_is_no_file(place: Place) -> None:
     place.comfy.answers["/view"] = cut_off(1000, b"\x89PNG")
-    with pytest.raises(comfyui_errors.Unreachable, match="connection to ComfyUI broke"):
-        await place.server.view(File("a.png"), io.BytesIO(), 2**20)
+    with pytest.raises(comfyui_errors.ComfyUnreachable, match="connection to ComfyUI broke"):
+        await place.server.view(ComfyFile("a.png"), io.BytesIO(), 2**20)
 
 
 async def test_a_file_that_is_gone_is_said_so(place: Place) -> None:
     with pytest.raises(comfyui_errors.ComfyError, match=r"does not hand out its result \(404\)"):
-        await place.server.view(File("gone.png"), io.BytesIO(), 2**20)
+        await place.server.view(ComfyFile("gone.png"), io.BytesIO(), 2**20)
 
 
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(comfyui_errors.ComfyError, match="must begin with http"):
-        Server(httpx.AsyncClient(), "127.0.0.1:8188")
+        ComfyServer(httpx.AsyncClient(), "127.0.0.1:8188")
 
 
 @pytest.mark.parametrize(

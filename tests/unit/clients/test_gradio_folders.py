@@ -16,7 +16,7 @@ from sixfold.clients.gradio import folders
 from sixfold.clients.gradio.spaces import GradioSpaces
 from sixfold.core.catalog.gradio_spaces import SpaceId
 from sixfold.net.addresses import AllowList
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from tests.fakes.fault_server import served
 
@@ -78,7 +78,7 @@ async def test_an_image_lies_in_the_registry_beside_the_space_or_where_the_opera
         subdomain = request.path_params["name"]
         return JSONResponse({"host": f"https://acme-{subdomain}.spaces.example"})
 
-    clients = Clients(Fetcher(AllowList.parse("")))
+    clients = HttpClients(Fetcher(AllowList.parse("")))
     async with served([Route("/api/spaces/acme/{name}/host", host)]) as port:
         hub = GradioSpaces(clients, f"http://127.0.0.1:{port}", "", lambda: "")
         space = SpaceId("acme", "paint")

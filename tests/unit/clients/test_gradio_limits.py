@@ -21,7 +21,7 @@ COMPONENTS: list[dict[str, Any]] = [
 ]
 
 
-def described(*functions: tuple[list[Any], list[Any]], parameters: int = 100) -> gradio_schema.Function:
+def described(*functions: tuple[list[Any], list[Any]], parameters: int = 100) -> gradio_schema.SpaceFunction:
     """The best of some functions, each of its inputs and outputs, which share one description."""
     config = {
         "protocol": "sse_v3",

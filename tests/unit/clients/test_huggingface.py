@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.clients.huggingface import Hub, HubError
+from sixfold.clients.huggingface import HubError, HuggingFaceHub
 from tests.fakes.huggingface import COMMIT, LoopbackHub, serving
 
 BIG = "unet/model.safetensors"
@@ -32,7 +32,7 @@ class Fetching:
 
     def __init__(self, hub: LoopbackHub, target: Path) -> None:
         self.pauses: list[float] = []
-        self.client = Hub(hub.url, pause=self.pauses.append)
+        self.client = HuggingFaceHub(hub.url, pause=self.pauses.append)
         self.target = target
 
     def __call__(self, path: str = BIG) -> bytes:
@@ -51,7 +51,7 @@ def fetching(hub: LoopbackHub, tmp_path: Path) -> Fetching:
 
 
 def test_a_repository_is_listed_page_by_page_at_one_commit(hub: LoopbackHub) -> None:
-    with Hub(hub.url) as client:
+    with HuggingFaceHub(hub.url) as client:
         tree = client.tree("someone/tiny", "main")
     assert tree.commit == COMMIT
     assert [file.path for file in tree.files] == [*(f"{n}.json" for n in range(7)), BIG]
@@ -129,7 +129,7 @@ def test_a_refusal_is_a_sentence(hub: LoopbackHub, fetching: Fetching, status: s
 
 
 def test_a_repository_that_is_none_is_named(hub: LoopbackHub) -> None:
-    with Hub(hub.url) as client:
+    with HuggingFaceHub(hub.url) as client:
         with pytest.raises(HubError, match="The Hub has no someone/else at main"):
             client.tree("someone/else", "main")
         with pytest.raises(HubError, match="is no repository"):
@@ -139,13 +139,13 @@ def test_a_repository_that_is_none_is_named(hub: LoopbackHub) -> None:
 @pytest.mark.parametrize("path", ["../outside.json", "/etc/passwd", "a\\b.json", "C:/x.json"])
 def test_a_path_that_leads_out_of_the_folder_is_refused(hub: LoopbackHub, path: str) -> None:
     hub.claims["3.json"] = {"path": path}
-    with Hub(hub.url) as client, pytest.raises(HubError, match="cannot be written safely"):
+    with HuggingFaceHub(hub.url) as client, pytest.raises(HubError, match="cannot be written safely"):
         client.tree("someone/tiny", "main")
 
 
 def test_a_hub_that_is_not_there_is_named() -> None:
     with (
-        Hub("http://127.0.0.1:9", pause=lambda _: None) as client,
+        HuggingFaceHub("http://127.0.0.1:9", pause=lambda _: None) as client,
         pytest.raises(HubError, match="does not answer"),
     ):
         client.tree("someone/tiny", "main")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from sixfold.clients.chat.completions import objection
-from sixfold.core.gateway.ports import Objection
+from sixfold.core.gateway.ports import UpstreamRejection
 from sixfold.errors import TooLong, UpstreamRefused
 
 EXCESSES = {
@@ -37,4 +37,4 @@ def test_other_objections_are_no_excess(text: str) -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b"\xff", b"{}", b'{"error": {"message": null}}'])
 def test_what_says_nothing_is_told_in_a_sentence(body: bytes) -> None:
-    assert objection(body) == Objection("The model server refused this request")
+    assert objection(body) == UpstreamRejection("The model server refused this request")

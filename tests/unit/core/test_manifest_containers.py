@@ -360,7 +360,7 @@ def test_a_text_that_unpacks_to_more_than_allowed_is_not_read() -> None:
 
 def test_edits_that_overlap_are_refused() -> None:
     with pytest.raises(edits.Unembeddable):
-        edits.ordered([edits.Edit(2, 4, b""), edits.Edit(0, 3, b"")])
+        edits.ordered([edits.FileEdit(2, 4, b""), edits.FileEdit(0, 3, b"")])
 
 
 CARRIERS = [each.carrier for each in media_types.FORMATS if each.carrier is not None]

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows import execute
-from sixfold.core.workflows.execute import NodeFailed
+from sixfold.core.workflows.execute import NodeError
 from sixfold.core.workflows.validate import validate
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.drivers.process import ProcessDriver
@@ -98,7 +98,7 @@ async def test_a_node_beyond_the_memory_limit_fails_its_run_in_one_sentence(apar
         "0": node("EmptyImage", width=8192, height=8192, batch_size=1, color=1),
         "out": node("PreviewImage", images=["0", 0]),
     }
-    with pytest.raises(NodeFailed) as failed:
+    with pytest.raises(NodeError) as failed:
         await apart.run(graph)
     assert failed.value.message == (
         "EmptyImage (node 0): it needs more memory than a node worker has; it may take at most 512 MiB "
@@ -137,7 +137,7 @@ async def test_a_worker_that_is_killed_fails_its_run_in_one_sentence(
     [worker] = workers._workers
     assert worker.pid is not None
     os.kill(worker.pid, 9)
-    with pytest.raises(NodeFailed) as failed:
+    with pytest.raises(NodeError) as failed:
         await run
     assert isinstance(failed.value.reason, EngineError)
     assert failed.value.message == (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sixfold.drivers import temp_dirs
-from sixfold.drivers.temp_dirs import Room
+from sixfold.drivers.temp_dirs import OwnedTempDir
 
 MAKER = """
 import sys
@@ -39,7 +39,7 @@ def _maker(folder: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
 
 
 def test_a_room_is_its_makers_alone_and_goes_when_he_leaves(tmp_path: Path) -> None:
-    room, other = Room(), Room()
+    room, other = OwnedTempDir(), OwnedTempDir()
     assert room.path.parent == tmp_path
     assert room.path.stat().st_mode & 0o777 == 0o700
     (room.path / "file").write_text("mine")
@@ -54,7 +54,7 @@ def test_what_a_killed_process_left_goes_when_the_next_room_is_made(tmp_path: Pa
         killed.kill()
         killed.wait()
         assert left.is_dir(), "nobody has cleared it yet"
-        room = Room()
+        room = OwnedTempDir()
         assert sorted(tmp_path.iterdir()) == sorted([kept, room.path])
         assert (kept / "file").read_text() == "mine"
         room.leave()

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.engines.availability import RECORD, Probe, Standings
+from sixfold.engines.availability import RECORD, EngineAvailability, Probe
 
 
 def spec(name: str, kind: str, **facts: Any) -> EngineSpec:
@@ -20,9 +20,11 @@ def standings(
     *specs: EngineSpec,
     keys: Mapping[str, str] | None = None,
     probes: Mapping[str, Probe] | None = None,
-) -> Standings:
+) -> EngineAvailability:
     known = dict(keys or {})
-    return Standings({one.name: one for one in specs}, lambda name: known.get(name, ""), folder, probes or {})
+    return EngineAvailability(
+        {one.name: one for one in specs}, lambda name: known.get(name, ""), folder, probes or {}
+    )
 
 
 def test_an_embedded_engine_stands_with_its_packages(tmp_path: Path) -> None:
@@ -32,19 +34,19 @@ def test_an_embedded_engine_stands_with_its_packages(tmp_path: Path) -> None:
         spec("away", "embedded", packages=("no_such_package",)),
     )
     assert known("here").ready
-    assert known("away") == Standing(False, "the package no_such_package is not installed")
+    assert known("away") == EngineStatus(False, "the package no_such_package is not installed")
     assert not known("unheard of").ready
 
 
 async def test_weights_stand_once_their_record_is_written(tmp_path: Path) -> None:
     known = standings(tmp_path, spec("own", "weights", family="image"))
-    assert known("own") == Standing(False, f"no weights are installed in {tmp_path / 'image'}")
+    assert known("own") == EngineStatus(False, f"no weights are installed in {tmp_path / 'image'}")
     (tmp_path / "image" / "sd-turbo").mkdir(parents=True)
     await known.refresh()
     assert not known("own").ready, "a download that has not ended is no model"
     (tmp_path / "image" / "sd-turbo" / RECORD).write_text("{}")
     await known.refresh()
-    assert known("own") == Standing(True, "installed: sd-turbo")
+    assert known("own") == EngineStatus(True, "installed: sd-turbo")
 
 
 def test_weights_elsewhere_stand_once_they_are_found(tmp_path: Path) -> None:
@@ -55,31 +57,31 @@ def test_weights_elsewhere_stand_once_they_are_found(tmp_path: Path) -> None:
     assert "There are no weights" in missing.detail
     folder.mkdir()
     (folder / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
-    assert standings(tmp_path, own)("own") == Standing(True, f"configured: {folder}")
+    assert standings(tmp_path, own)("own") == EngineStatus(True, f"configured: {folder}")
 
 
 def test_a_provider_stands_with_its_key(tmp_path: Path) -> None:
     fal, other = spec("fal", "provider", setting="fal_key"), spec("o", "provider", setting="openai_api_key")
     known = standings(tmp_path, fal, other, keys={"fal_key": "secret"})
-    assert known("fal") == Standing(True, "FAL_KEY is set")
-    assert known("o") == Standing(False, "OPENAI_API_KEY is not set")
+    assert known("fal") == EngineStatus(True, "FAL_KEY is set")
+    assert known("o") == EngineStatus(False, "OPENAI_API_KEY is not set")
 
 
 def test_a_server_that_speaks_a_providers_protocol_stands_by_the_operators_word(tmp_path: Path) -> None:
     own = spec("own", "provider", setting="openai_api_key", options={"base_url": "http://10.0.0.7:8080/v1"})
-    assert standings(tmp_path, own)("own") == Standing(True, "configured: http://10.0.0.7:8080/v1")
+    assert standings(tmp_path, own)("own") == EngineStatus(True, "configured: http://10.0.0.7:8080/v1")
 
 
 async def test_a_server_is_counted_on_only_once_it_has_answered(tmp_path: Path) -> None:
-    answers = {"now": Standing(True, "at http://127.0.0.1:8188")}
+    answers = {"now": EngineStatus(True, "at http://127.0.0.1:8188")}
 
-    async def ask(_spec: EngineSpec) -> Standing:
+    async def ask(_spec: EngineSpec) -> EngineStatus:
         return answers["now"]
 
     known = standings(tmp_path, spec("comfy", "comfyui"), probes={"comfyui": ask})
     assert not known("comfy").ready
     await known.refresh()
     assert known("comfy").ready
-    answers["now"] = Standing(False, "nothing answers")
+    answers["now"] = EngineStatus(False, "nothing answers")
     await known.refresh()
-    assert known("comfy") == Standing(False, "nothing answers")
+    assert known("comfy") == EngineStatus(False, "nothing answers")

@@ -18,12 +18,12 @@ from PIL import Image
 
 from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, UnusableInput
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.image import png_cleaning
 from sixfold.engines.image.headers import UnreadableImage
 from sixfold.engines.providers.comfyui import image_io as pictures
 from sixfold.engines.providers.comfyui.engine import ComfyEngine, probe
-from sixfold.engines.providers.comfyui.image_io import Finish
+from sixfold.engines.providers.comfyui.image_io import ImageFinish
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_faults import cut_off, endless
 from tests.fakes.comfyui_nodes import Shelf
@@ -50,9 +50,9 @@ class Beyond:
         raise AssertionError(f"{url} to {target}, {max_bytes}: nothing is fetched this way")
 
 
-def outside(client: httpx.AsyncClient) -> Outside:
+def outside(client: httpx.AsyncClient) -> HostServices:
     """The part of it that this engine uses."""
-    return cast("Outside", Beyond(client))
+    return cast("HostServices", Beyond(client))
 
 
 @dataclass
@@ -454,7 +454,7 @@ async def test_fewer_pictures_than_asked_are_no_result(home: Kit) -> None:
 
 async def test_a_server_that_comes_back_is_read_anew(home: Kit) -> None:
     home.comfy.raises["KSampler"] = ("RuntimeError", "no")
-    with pytest.raises(comfyui_errors.NodeFailed):
+    with pytest.raises(comfyui_errors.ComfyNodeFailed):
         await home.run(prompt="a lake", width=256, height=256, seed=1)
     home.comfy.raises.clear()
     home.comfy.shelf = Shelf(checkpoints=("sd_turbo.safetensors",))
@@ -490,9 +490,9 @@ def test_a_png_that_was_changed_on_the_way_is_not_passed_on() -> None:
     whole[whole.index(b"IDAT") + 10] ^= 1
     assert png_cleaning.strip_metadata(bytes(whole)) is None
     with pytest.raises(EngineError, match="cannot be read"):
-        pictures.finished(bytes(whole), Finish(50, 30))
+        pictures.finished(bytes(whole), ImageFinish(50, 30))
 
 
 def test_a_format_that_is_not_known_is_refused() -> None:
     with pytest.raises(EngineError, match="The format must be one of"):
-        Finish(10, 10, "bmp")
+        ImageFinish(10, 10, "bmp")

@@ -11,10 +11,10 @@ import pytest
 from sixfold.clients.chat import servers
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.clients.hosts import ProbeHosts
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.providers.comfyui import availability as comfyui_availability
-from sixfold.engines.providers.comfyui.availability import ComfyStandings
+from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from tests.fakes.comfyui import comfyui
 from tests.fakes.comfyui_nodes import Shelf
 
@@ -27,7 +27,7 @@ def spec(task: str, url: str, **more: str) -> EngineSpec:
 
 async def test_one_look_tells_of_every_engine_and_what_each_lacks() -> None:
     async with comfyui(Shelf(upscale_models=())) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        ask = ComfyStandings(client, ComfyAddress("", ProbeHosts()))
+        ask = ComfyAvailability(client, ComfyAddress("", ProbeHosts()))
         tasks = ("text-to-image", "image-to-image", "upscale")
         one, two, three = await asyncio.gather(*(ask(spec(task, comfy.url)) for task in tasks))
         assert comfy.called("/system_stats") == 1
@@ -43,7 +43,7 @@ async def test_a_server_that_is_busy_stays_ready_and_one_that_is_gone_does_not(
 ) -> None:
     monkeypatch.setattr(comfyui_availability, "PROBE_SECONDS", 0.6)
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
-        ask = ComfyStandings(client, ComfyAddress("", ProbeHosts()))
+        ask = ComfyAvailability(client, ComfyAddress("", ProbeHosts()))
         asked = spec("text-to-image", comfy.url)
         comfy.silent.add("/system_stats")
         assert not (await ask(asked)).ready  # never heard of
@@ -69,25 +69,27 @@ async def test_a_server_that_is_slow_with_each_answer_is_ready() -> None:
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
         comfy.delay_seconds = 1.2  # each answer is in time; all of them take longer than one may
         assert (
-            await ComfyStandings(client, ComfyAddress("", ProbeHosts()))(spec("upscale", comfy.url))
+            await ComfyAvailability(client, ComfyAddress("", ProbeHosts()))(spec("upscale", comfy.url))
         ).ready
 
 
 async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
     shelf = Shelf(checkpoints=("XL/sd_xl_base_1.0.safetensors", "v1-5-pruned.ckpt"))
     async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        ask = ComfyStandings(client, ComfyAddress("", ProbeHosts()))
+        ask = ComfyAvailability(client, ComfyAddress("", ProbeHosts()))
         for named in ("v1-5-pruned.ckpt", "sd_xl_base_1.0.safetensors"):
             there = await ask(spec("text-to-image", comfy.url, checkpoint=named))
             assert there.ready
             assert named in there.detail
         gone = await ask(spec("text-to-image", comfy.url, checkpoint="gone.ckpt"))
-    assert gone == Standing(False, "ComfyUI does not have the model gone.ckpt that this engine is set to.")
+    assert gone == EngineStatus(
+        False, "ComfyUI does not have the model gone.ckpt that this engine is set to."
+    )
 
 
 async def test_nothing_is_asked_where_looking_is_off() -> None:
     async with comfyui() as comfy, httpx.AsyncClient(trust_env=False) as client:
-        standing = await ComfyStandings(client, ComfyAddress("", ProbeHosts(probe=False)))(
+        standing = await ComfyAvailability(client, ComfyAddress("", ProbeHosts(probe=False)))(
             spec("text-to-image", "")
         )
         assert comfy.calls == []

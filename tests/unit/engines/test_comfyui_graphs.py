@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from sixfold.clients.comfyui.server import Stats
+from sixfold.clients.comfyui.server import ComfyStats
 from sixfold.engines.providers.comfyui import capabilities as stocks
 from sixfold.engines.providers.comfyui import image_graphs as graphs
-from sixfold.engines.providers.comfyui.capabilities import CLASSES, Choice, Stock
-from sixfold.engines.providers.comfyui.image_graphs import Plan, Source, Wish
+from sixfold.engines.providers.comfyui.capabilities import CLASSES, CapabilityChoice, InstalledModels
+from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSource, ImageWish
 from tests.architecture import source
 from tests.fakes import comfyui_rules
 
 SCHEMAS = sorted((source.ROOT.parent / "shared/data/workflows").glob("object_info_comfyui_*.json"))
-STATS = Stats("0.8.0", "GPU", 0, 0)
-WISH = Wish("a lake", "people", 1360, 768, 2**31 - 1, 2)
+STATS = ComfyStats("0.8.0", "GPU", 0, 0)
+WISH = ImageWish("a lake", "people", 1360, 768, 2**31 - 1, 2)
 FILES = {
     ("CheckpointLoaderSimple", "ckpt_name"): ["sd_xl_base_1.0.safetensors", "v1-5-pruned-emaonly.ckpt"],
     ("UNETLoader", "unet_name"): [
@@ -129,21 +129,21 @@ def real(path: Path) -> dict[str, Any]:
     return schemas
 
 
-def stocked(schemas: dict[str, Any], file: str = "") -> Stock:
+def stocked(schemas: dict[str, Any], file: str = "") -> InstalledModels:
     """What would be read of such a server, with one model alone where a file is named."""
     kept = {name: schemas[name] for name in CLASSES if name in schemas}
     whole = [
-        Choice(name, family)
+        CapabilityChoice(name, family)
         for name in stocks.options(kept, "CheckpointLoaderSimple", "ckpt_name")
         if (family := stocks.family_of(name))
     ]
     split, lacking = stocks._split_sets(kept)
     assert lacking == ""
-    stock = Stock(STATS, kept, (*split, *whole), FILES["UpscaleModelLoader", "model_name"][0])
+    stock = InstalledModels(STATS, kept, (*split, *whole), FILES["UpscaleModelLoader", "model_name"][0])
     return stock.pinned(file) if file else stock
 
 
-def accepted(plan: Plan, schemas: dict[str, Any]) -> comfyui_rules.Verdict:
+def accepted(plan: GraphBuilder, schemas: dict[str, Any]) -> comfyui_rules.Verdict:
     return comfyui_rules.validate(plan.nodes, schemas, lambda name: name == "a.png [temp]")
 
 
@@ -158,10 +158,10 @@ def test_every_graph_is_accepted_by_a_real_servers_schemas(path: Path, file: str
     plans = (
         graphs.text_to_image(stock, WISH),
         graphs.text_to_image(stock, WISH, alone=1),
-        graphs.text_to_image(stock, Wish("x", "", 2048, 2048, 0)),
-        graphs.image_to_image(stock, WISH, Source("a.png [temp]", alpha=True), 0.6),
-        graphs.image_to_image(stock, WISH, Source("a.png [temp]"), 0.6, alone=1),
-        graphs.upscale(stock, Source("a.png [temp]"), 1000, 700),
+        graphs.text_to_image(stock, ImageWish("x", "", 2048, 2048, 0)),
+        graphs.image_to_image(stock, WISH, ImageSource("a.png [temp]", alpha=True), 0.6),
+        graphs.image_to_image(stock, WISH, ImageSource("a.png [temp]"), 0.6, alone=1),
+        graphs.upscale(stock, ImageSource("a.png [temp]"), 1000, 700),
     )
     for plan in plans:
         verdict = accepted(plan, schemas)

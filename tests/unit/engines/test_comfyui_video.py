@@ -19,9 +19,9 @@ from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.providers.comfyui import capabilities as stocks
 from sixfold.engines.providers.comfyui import video_graphs as reels
 from sixfold.engines.providers.comfyui.engine import probe
-from sixfold.engines.providers.comfyui.video_engine import ComfyFilmEngine
-from sixfold.engines.providers.comfyui.video_graphs import Wish
-from sixfold.engines.video.decoder import Reel, Voice
+from sixfold.engines.providers.comfyui.video_engine import ComfyVideoEngine
+from sixfold.engines.providers.comfyui.video_graphs import VideoWish
+from sixfold.engines.video.decoder import AudioTrack, VideoReel
 from tests.fakes import comfyui_rules
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_nodes import Shelf
@@ -45,7 +45,7 @@ class Kit:
     """The fake, an engine at it, and what the last run said."""
 
     comfy: Comfy
-    engine: ComfyFilmEngine
+    engine: ComfyVideoEngine
     client: httpx.AsyncClient
     folder: Path
     context: Context = field(default_factory=Context)
@@ -68,14 +68,14 @@ class Kit:
 @asynccontextmanager
 async def kit(folder: Path, shelf: Shelf = WAN, **options: Any) -> AsyncIterator[Kit]:
     async with comfyui(shelf) as comfy, httpx.AsyncClient(trust_env=False) as client:
-        yield Kit(comfy, ComfyFilmEngine(outside(client), url=comfy.url, **options), client, folder)
+        yield Kit(comfy, ComfyVideoEngine(outside(client), url=comfy.url, **options), client, folder)
 
 
 def levels(result: Result) -> list[float]:
     """How bright each frame of the film is."""
     path = result.artifacts[0].path
     assert path is not None
-    with closing(Reel(path)) as reel:
+    with closing(VideoReel(path)) as reel:
         return [float(reel.pixels(frame, (32, 18)).mean()) for frame in reel.each()]
 
 
@@ -89,7 +89,7 @@ async def test_a_film_from_words_has_its_frames_its_size_and_its_sound(tmp_path:
     assert len(shown) == 24
     assert np.all(np.diff(shown[::4]) > 2), "in their order"
     assert artifact.path is not None
-    with closing(Voice(artifact.path)) as voice:
+    with closing(AudioTrack(artifact.path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.02
     assert (result.quality, result.data["seed"]) == ("full", 3)
     assert result.data["checkpoint"] == "wan2.2_ti2v_5B_fp16.safetensors"
@@ -202,7 +202,9 @@ async def test_a_pinned_model_serves_and_one_that_is_gone_says_so(tmp_path: Path
     )
     async with kit(tmp_path, shelf, checkpoint="ltx-video-2b-v0.9.5.safetensors") as home:
         assert (await home.run(num_inference_steps=2)).data["checkpoint"].startswith("ltx")
-        home.engine = ComfyFilmEngine(outside(home.client), url=home.comfy.url, checkpoint="gone.safetensors")
+        home.engine = ComfyVideoEngine(
+            outside(home.client), url=home.comfy.url, checkpoint="gone.safetensors"
+        )
         with pytest.raises(EngineError, match="does not have the model gone"):
             await home.run()
 
@@ -230,7 +232,7 @@ def test_every_film_graph_is_accepted_by_a_real_servers_schemas(path: Path, shel
         schemas[class_type]["input"]["required"][name][0] = list(listed)
     found = reels.of(schemas, stocks.document()["films"])
     (choice,) = found.choices
-    wish = Wish("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
+    wish = VideoWish("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
     pictured = dataclasses.replace(wish, picture="a.png [temp]")
     for one in (wish, pictured) if choice.family.pictured else (dataclasses.replace(wish, frames=40),):
         graph = reels.film(schemas, choice, one)
@@ -241,7 +243,7 @@ def test_every_film_graph_is_accepted_by_a_real_servers_schemas(path: Path, shel
 
 def test_pieces_are_whole_groups_and_cover_the_film() -> None:
     row = stocks.document()["films"][0]
-    wan = reels.Family(**{**row, "get": tuple(row["get"])})
+    wan = reels.VideoFamily(**{**row, "get": tuple(row["get"])})
     for frames in (2, 81, 121, 122, 480, 481):
         made = wan.pieces(frames)
         assert all((count - 1) % 4 == 0 and count <= 121 for count in made)

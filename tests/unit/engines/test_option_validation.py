@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold.app import catalog as app_catalog
-from sixfold.core.workers.policy import Policy, worker_spec
+from sixfold.core.workers.policy import WorkerPolicy, worker_spec
 from sixfold.settings import InvalidSetting, Settings
 
 
@@ -37,7 +37,7 @@ def test_what_is_drawn_with_is_taught_and_a_lesson_has_a_limit_of_its_own(tmp_pa
     assert (engine.options["source"], engine.options["models"]) == (drawn["source"], drawn["models"])
     assert "steps" not in engine.options  # of a picture, not of a lesson
     assert engine.limit_seconds(600) == 7200
-    policy = Policy(1, 600.0, 30.0, 3, 3600.0, None, 0, tmp_path)
+    policy = WorkerPolicy(1, 600.0, 30.0, 3, 3600.0, None, 0, tmp_path)
     assert worker_spec(engine, policy).cpu_seconds == 0
 
 

@@ -13,8 +13,8 @@ from sixfold.clients import bubblewrap
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.python_models import describe, watcher
 from sixfold.engines.python_models.engine import FunctionEngine
-from sixfold.engines.python_models.files import WrongFile
-from sixfold.engines.python_models.visibility import Rules, Verdict
+from sixfold.engines.python_models.files import InvalidModelFile
+from sixfold.engines.python_models.visibility import VisibilityDecision, VisibilityRules
 from sixfold.worker.runner import RunContext
 
 PAINTER = '''
@@ -118,13 +118,13 @@ FAULTS = [
 @pytest.mark.parametrize(("text", "fault"), FAULTS)
 def test_a_file_that_is_no_model_says_why(tmp_path: Path, text: str, fault: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(WrongFile) as raised:
+    with pytest.raises(InvalidModelFile) as raised:
         describe.described(path)
     assert fault in str(raised.value)
 
 
 def test_a_fault_of_the_whole_file_names_no_line(tmp_path: Path) -> None:
-    with pytest.raises(WrongFile) as raised:
+    with pytest.raises(InvalidModelFile) as raised:
         describe.described(written(tmp_path, "x = 1\0\n"))
     assert str(raised.value) == "source code string cannot contain null bytes"
 
@@ -167,13 +167,15 @@ def test_what_it_raises_is_told(tmp_path: Path) -> None:
 def test_who_put_a_file_there_decides_where_it_runs(tmp_path: Path) -> None:
     path = written(tmp_path, PAINTER)
     shut = not bubblewrap.fault()
-    assert Rules().judge(path, vouched=True) == Verdict()
-    assert Rules().judge(path, vouched=False).shut == shut
-    assert bool(Rules().judge(path, vouched=False).note) != shut, "where it cannot be shut in, that is said"
-    assert Rules(sandbox="off").judge(path, vouched=False) == Verdict()
-    always = Rules(sandbox="always").judge(path, vouched=True)
+    assert VisibilityRules().judge(path, vouched=True) == VisibilityDecision()
+    assert VisibilityRules().judge(path, vouched=False).shut == shut
+    assert bool(VisibilityRules().judge(path, vouched=False).note) != shut, (
+        "where it cannot be shut in, that is said"
+    )
+    assert VisibilityRules(sandbox="off").judge(path, vouched=False) == VisibilityDecision()
+    always = VisibilityRules(sandbox="always").judge(path, vouched=True)
     assert (always.shut, always.fault.startswith("SIXFOLD_SANDBOX=always")) == (shut, not shut)
-    assert "model add" in Rules(open_to_all=False).judge(path, vouched=False).fault
+    assert "model add" in VisibilityRules(open_to_all=False).judge(path, vouched=False).fault
 
 
 def test_a_file_is_read_in_the_sandbox_that_it_is_to_run_in(tmp_path: Path) -> None:

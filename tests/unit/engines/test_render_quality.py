@@ -12,7 +12,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.image.scene.engine import SceneEngine
-from sixfold.engines.image.scene.quality import Effort
+from sixfold.engines.image.scene.quality import RenderQuality
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.settings import Settings
 from tests.unit.engines import orders
@@ -52,7 +52,10 @@ def test_more_steps_finish_a_painted_picture_further(tmp_path: Path, template: s
 
 def test_each_single_step_is_seen() -> None:
     picture = orders.scenery((64, 64)).astype(np.float32) / 255
-    seen = {(Effort(steps=n).applied(picture) * 255).round().astype(np.uint8).tobytes() for n in range(1, 51)}
+    seen = {
+        (RenderQuality(steps=n).applied(picture) * 255).round().astype(np.uint8).tobytes()
+        for n in range(1, 51)
+    }
     assert len(seen) == 50
 
 

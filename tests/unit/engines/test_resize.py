@@ -12,7 +12,7 @@ from sixfold.core.catalog.engines import Task
 from sixfold.engines.image import decode
 from sixfold.engines.image.resize import canvas, seams
 from sixfold.engines.image.resize.engine import ResizeEngine
-from sixfold.engines.image.resize.plan import Plan, Seen, look, plan
+from sixfold.engines.image.resize.plan import DetectedRegion, ResizePlan, look, plan
 from tests.corpora import composites
 from tests.unit.engines.test_matting import Note
 
@@ -26,11 +26,11 @@ def scene(columns: tuple[int, int], size: tuple[int, int] = (120, 200)) -> np.nd
 
 def seen(
     box: tuple[float, float, float, float], heads: tuple[tuple[float, float, float, float], ...] = ()
-) -> Seen:
+) -> DetectedRegion:
     """What matters, laid down by hand."""
     worth = np.zeros((100, 160), np.float32)
     worth[int(box[1] * 100) : int(box[3] * 100), int(box[0] * 160) : int(box[2] * 160)] = 1
-    return Seen(worth, np.full((100, 160), 0.5, np.float32), box, heads)
+    return DetectedRegion(worth, np.full((100, 160), 0.5, np.float32), box, heads)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_subject_is_kept_where_the_middle_would_lose_it() -> None:
 
 def test_an_extension_has_no_visible_seam() -> None:
     ramp = np.linspace(60, 200, 160)[None, :, None] + np.zeros((100, 160, 3))
-    out = canvas.carried_out(ramp.astype(np.uint8), Plan("extend"), (160, 220)).astype(int)
+    out = canvas.carried_out(ramp.astype(np.uint8), ResizePlan("extend"), (160, 220)).astype(int)
     steps = [abs(out[row + 1] - out[row]).mean() for row in range(50, 170)]
     assert max(steps) < 6
 
@@ -111,13 +111,15 @@ def test_an_extension_has_no_visible_seam() -> None:
 def test_sky_stays_above_ground_where_a_picture_is_widened() -> None:
     land = np.empty((100, 160, 3), np.uint8)
     land[:60], land[60:] = (90, 150, 220), (70, 120, 60)
-    out = canvas.carried_out(land, Plan("extend"), (480, 100)).astype(int)
+    out = canvas.carried_out(land, ResizePlan("extend"), (480, 100)).astype(int)
     for column in (0, 80, 400, 479):
         assert abs(out[15, column] - (90, 150, 220)).max() < 20
         assert abs(out[90, column] - (70, 120, 60)).max() < 20
 
 
-def run(folder: Path, image: Image.Image, kind: str, sizes: list[str]) -> list[tuple[str, decode.Picture]]:
+def run(
+    folder: Path, image: Image.Image, kind: str, sizes: list[str]
+) -> list[tuple[str, decode.DecodedImage]]:
     """What the engine makes of a picture in a file of this kind."""
     image.save(folder / "in", kind)
     task = Task("t", "smart-resize", {"target_sizes": sizes}, {"image_url": folder / "in"})

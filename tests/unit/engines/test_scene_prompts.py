@@ -236,10 +236,10 @@ def test_what_is_isometric_stands_by_itself_on_a_plain_ground(prompt: str) -> No
     assert float(picture[80:180, 90:200].reshape(-1, 3).std(0).max()) > 30
 
 
-def spots(prompt: str) -> dict[str, list[subjects.Spot]]:
+def spots(prompt: str) -> dict[str, list[subjects.SubjectSpot]]:
     """Where each thing of a prompt stands, in the order of painting."""
     stage = painter.staged(prompt_parser.parse(prompt), "ra2", 5, (240, 320), lambda _stage: None)
-    found: dict[str, list[subjects.Spot]] = {}
+    found: dict[str, list[subjects.SubjectSpot]] = {}
     for subject, _, spot in layout.spots(stage):
         found.setdefault(subject.name, []).append(spot)
     return found

@@ -11,19 +11,19 @@ from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, one
 from sixfold.core.gateway import request_log
-from sixfold.core.gateway.request_log import Call, Ending, Filter
-from sixfold.core.gateway.usage import Usage
+from sixfold.core.gateway.request_log import CallFilter, CallOutcome, CallRecord
+from sixfold.core.gateway.usage import TokenUsage
 from sixfold.store.sqlite import database as sqlite
 from tests.harness import databases
 
-ALL = Filter()
+ALL = CallFilter()
 
 
-def _call(account_id: str, name: str = "req_a") -> Call:
-    return Call(name, account_id, "key_a", "chat", 'm "\0"', "s/m", streamed=True, held=10)
+def _call(account_id: str, name: str = "req_a") -> CallRecord:
+    return CallRecord(name, account_id, "key_a", "chat", 'm "\0"', "s/m", streamed=True, held=10)
 
 
-async def _seen(database: Database, account_id: str, wanted: Filter = ALL) -> list[dict[str, Any]]:
+async def _seen(database: Database, account_id: str, wanted: CallFilter = ALL) -> list[dict[str, Any]]:
     rows, _ = await database.read(request_log.page(account_id, wanted, 10, None))
     assert await database.read(ledger_queries.verify()) == ()
     return [dict(row) for row in rows]
@@ -43,13 +43,13 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
         else:
             for call in (first, last):
                 await database.write(request_log.begin(call, "boot_a", payer))
-        running = await _seen(database, account_id, Filter(state="running"))
+        running = await _seen(database, account_id, CallFilter(state="running"))
         assert [row["id"] for row in running] == ["req_b", "req_a"]
         told = {"face": "chat", "target": "s/m", "key_id": "key_a", "streamed": 1, "held": 10, "cost": 0}
         assert running[0].items() >= told.items()
         assert running[0]["model"].startswith('m "')
         assert running[0]["ended_at"] is None
-        ending = Ending("succeeded", Usage(3, 4), 7, counted_by="server")
+        ending = CallOutcome("succeeded", TokenUsage(3, 4), 7, counted_by="server")
         if together:
             await database.write(request_log.book([], [(first, ending)], "boot_a"))
         else:

@@ -15,8 +15,8 @@ from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, many, one
 from sixfold.core.gateway import request_log
-from sixfold.core.gateway.billing import Till
-from sixfold.core.gateway.request_log import Call, Ending
+from sixfold.core.gateway.billing import BillingBatcher
+from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from tests.harness import databases
 
 
@@ -26,15 +26,15 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         yield opened
 
 
-async def _till(database: Database, credit: int) -> tuple[Till, str]:
+async def _till(database: Database, credit: int) -> tuple[BillingBatcher, str]:
     account = await database.write(accounts.create("a@example.com", credit=credit))
-    till = Till(database)
+    till = BillingBatcher(database)
     till.holder = "boot_here"
     return till, account.id
 
 
-def _call(account_id: str, held: int = 10) -> Call:
-    return Call(ids.new("req"), account_id, "key_a", "chat", "m", "s/m", streamed=False, held=held)
+def _call(account_id: str, held: int = 10) -> CallRecord:
+    return CallRecord(ids.new("req"), account_id, "key_a", "chat", "m", "s/m", streamed=False, held=held)
 
 
 async def _account(database: Database, account_id: str) -> tuple[int, int]:
@@ -49,7 +49,12 @@ async def test_of_many_at_once_as_many_begin_as_there_is_money_for(database: Dat
     told = await asyncio.gather(*(till.begin(call, None) for call in calls), return_exceptions=True)
     assert [type(each) for each in told] == [type(None)] * 4 + [errors.InsufficientCredits] * 5
     assert await _account(database, account_id) == (45, 40)
-    endings = [Ending("succeeded", cost=3), Ending("succeeded", cost=10), Ending("failed"), Ending("left")]
+    endings = [
+        CallOutcome("succeeded", cost=3),
+        CallOutcome("succeeded", cost=10),
+        CallOutcome("failed"),
+        CallOutcome("left"),
+    ]
     await asyncio.gather(*(till.end(call, ending) for call, ending in zip(calls, endings, strict=False)))
     assert await _account(database, account_id) == (32, 0)
 
@@ -61,7 +66,7 @@ async def test_a_budget_is_counted_once_for_all_and_given_back(database: Databas
     told = await asyncio.gather(*(till.begin(call, payer) for call in calls), return_exceptions=True)
     assert [isinstance(each, errors.BudgetExceeded) for each in told] == [False, False, True, True]
     await asyncio.gather(
-        till.end(calls[0], Ending("succeeded", cost=4)), till.end(calls[1], Ending("failed"))
+        till.end(calls[0], CallOutcome("succeeded", cost=4)), till.end(calls[1], CallOutcome("failed"))
     )
     await asyncio.gather(*(till.begin(_call(account_id), payer) for _ in range(2)))
     assert await _account(database, account_id) == (996, 20)
@@ -84,7 +89,7 @@ async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: D
     for call in calls:
         await till.begin(call, None)
     for call in (*calls, calls[0]):  # told twice, it counts once
-        till.end(call, Ending("succeeded", cost=7))
+        till.end(call, CallOutcome("succeeded", cost=7))
     await till.drain()
     assert await _account(database, account_id) == (86, 0)
     assert len(await database.read(many("relay_orphans", holder="boot_other", before=0))) == 0
@@ -93,22 +98,22 @@ async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: D
 # -- calls that begin on trust ---------------------------------------------------------------------
 
 
-async def _trusting(database: Database, credit: int) -> tuple[Till, str]:
+async def _trusting(database: Database, credit: int) -> tuple[BillingBatcher, str]:
     till, account_id = await _till(database, credit)
-    trusting = Till(database, trusting=True)
+    trusting = BillingBatcher(database, trusting=True)
     trusting.holder = till.holder
     return trusting, account_id
 
 
 async def _log(database: Database, account_id: str) -> list[tuple[str, int, int]]:
     """State, held and cost of each call, the oldest first."""
-    rows, _ = await database.read(request_log.page(account_id, request_log.Filter(), 100, None))
+    rows, _ = await database.read(request_log.page(account_id, request_log.CallFilter(), 100, None))
     return [(row["state"], row["held"], row["cost"]) for row in reversed(rows)]
 
 
 async def _spent(database: Database, account_id: str, amount: int) -> None:
     await database.write(ledger.hold(account_id, "other", amount))
-    await database.write(ledger.capture("other", amount, ledger.Entry("charge", "x")))
+    await database.write(ledger.capture("other", amount, ledger.LedgerEntry("charge", "x")))
 
 
 async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(database: Database) -> None:
@@ -118,7 +123,12 @@ async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(datab
     for call in calls:
         await till.begin(call, payer)
     assert await _account(database, account_id) == (1000, 0)
-    endings = [Ending("succeeded", cost=3), Ending("succeeded", cost=10), Ending("failed"), Ending("left")]
+    endings = [
+        CallOutcome("succeeded", cost=3),
+        CallOutcome("succeeded", cost=10),
+        CallOutcome("failed"),
+        CallOutcome("left"),
+    ]
     await asyncio.gather(*(till.end(call, ending) for call, ending in zip(calls, endings, strict=True)))
     assert await _account(database, account_id) == (987, 0)
     assert await database.read(limits.unspent(payer)) == 487
@@ -139,7 +149,9 @@ async def test_a_call_that_lasts_is_held_a_moment_later_and_before_anything_is_p
     await till.stand(streamed)
     assert await _account(database, account_id) == (1000, 20)
     assert await _log(database, account_id) == [("running", 10, 0)] * 2
-    await asyncio.gather(till.end(lasting, Ending("succeeded", cost=4)), till.end(streamed, Ending("failed")))
+    await asyncio.gather(
+        till.end(lasting, CallOutcome("succeeded", cost=4)), till.end(streamed, CallOutcome("failed"))
+    )
     assert await _account(database, account_id) == (996, 0)
 
 
@@ -150,7 +162,7 @@ async def test_an_end_that_comes_while_the_beginning_is_written_follows_it(datab
     standing = asyncio.create_task(till.stand(call))
     await asyncio.sleep(0)
     standing.cancel()  # whoever waited for it leaves, and it is written all the same
-    await till.end(call, Ending("succeeded", cost=4))
+    await till.end(call, CallOutcome("succeeded", cost=4))
     assert await _account(database, account_id) == (996, 0)
     assert await _log(database, account_id) == [("succeeded", 10, 4)]
 
@@ -167,7 +179,7 @@ async def test_who_spent_it_elsewhere_in_the_meantime_is_refused_and_nothing_is_
         with pytest.raises(errors.InsufficientCredits):
             await till.stand(call)
     with pytest.raises(errors.InsufficientCredits):
-        await till.end(call, Ending("succeeded", cost=4))
+        await till.end(call, CallOutcome("succeeded", cost=4))
     assert await _account(database, account_id) == (2, 0)
     assert await _log(database, account_id) == []
 
@@ -182,7 +194,8 @@ async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
         await till.begin(call, None)
     await _spent(database, account_id, 980)
     endings = [  # in any order the second is more than what is left
-        till.end(call, Ending("succeeded", cost=cost)) for call, cost in zip(calls, (7, 25, 9), strict=True)
+        till.end(call, CallOutcome("succeeded", cost=cost))
+        for call, cost in zip(calls, (7, 25, 9), strict=True)
     ]
     told = await asyncio.gather(*endings, return_exceptions=True)
     assert [type(each) for each in told] == [type(None), errors.InsufficientCredits, type(None)]
@@ -197,7 +210,7 @@ async def test_who_is_not_trusted_waits_for_those_who_came_before(database: Data
     assert (len(begun), len(told) - len(begun)) == (4, 2)
     await asyncio.gather(*(till.stand(call) for call in begun))
     assert await _account(database, account_id) == (100, 100)
-    await asyncio.gather(*(till.end(call, Ending("succeeded", cost=25)) for call in begun))
+    await asyncio.gather(*(till.end(call, CallOutcome("succeeded", cost=25)) for call in begun))
     assert await _account(database, account_id) == (0, 0)
 
 

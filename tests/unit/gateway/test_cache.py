@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sixfold.core.gateway.cache import Cache
-from sixfold.core.gateway.chat import Chat
-from sixfold.core.gateway.ports import Ask
+from sixfold.core.gateway.cache import ResponseCache
+from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.ports import GatewayRequest
 
 
 class Clock:
@@ -17,12 +17,12 @@ class Clock:
         return self.now
 
 
-def ask(body: bytes = b"{}", account: str = "a", wire: str = "chat") -> Ask:
-    return Ask(account, "req_1", wire, wire, "m", body, lambda: Chat(()))
+def ask(body: bytes = b"{}", account: str = "a", wire: str = "chat") -> GatewayRequest:
+    return GatewayRequest(account, "req_1", wire, wire, "m", body, lambda: ChatRequest(()))
 
 
 def test_only_the_same_request_of_the_same_account_is_answered() -> None:
-    cache: Cache[str] = Cache(1000, 60, Clock())
+    cache: ResponseCache[str] = ResponseCache(1000, 60, Clock())
     cache.put(ask(), "kept", 10)
     assert cache.get(ask()) == "kept"
     assert [cache.get(other) for other in (ask(b"{ }"), ask(account="b"), ask(wire="messages"))] == [None] * 3
@@ -30,14 +30,14 @@ def test_only_the_same_request_of_the_same_account_is_answered() -> None:
 
 def test_answers_grow_old() -> None:
     clock = Clock()
-    cache: Cache[str] = Cache(1000, 60, clock)
+    cache: ResponseCache[str] = ResponseCache(1000, 60, clock)
     cache.put(ask(), "kept", 10)
     clock.now = 61.0
     assert cache.get(ask()) is None
 
 
 def test_the_longest_unused_goes_first_and_what_is_too_large_is_not_kept() -> None:
-    cache: Cache[str] = Cache(30, 60, Clock())
+    cache: ResponseCache[str] = ResponseCache(30, 60, Clock())
     for name in (b"1", b"2", b"3"):
         cache.put(ask(name), name.decode(), 10)
     assert cache.get(ask(b"1")) == "1"

@@ -10,10 +10,10 @@ import pytest
 from sixfold.core.accounts import accounts, ledger, limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database
-from sixfold.core.gateway.credit_cache import Trust
+from sixfold.core.gateway.credit_cache import CreditCache
 from tests.harness import databases
 
-ENTRY = ledger.Entry("charge", "x")
+ENTRY = ledger.LedgerEntry("charge", "x")
 
 
 @pytest.fixture(params=databases.BACKS)
@@ -33,13 +33,13 @@ class _Clock:
         return self.seconds
 
 
-async def _covers(trust: Trust, account_id: str, payer: Payer | None, amount: int) -> bool:
+async def _covers(trust: CreditCache, account_id: str, payer: Payer | None, amount: int) -> bool:
     known = trust.covers(account_id, payer, amount)
     return await trust.look(account_id, payer, amount) if known is None else known
 
 
-def _trust(database: Database, unwritten: int = 0, clock: _Clock | None = None) -> Trust:
-    return Trust(database, lambda _: unwritten, clock or _Clock())
+def _trust(database: Database, unwritten: int = 0, clock: _Clock | None = None) -> CreditCache:
+    return CreditCache(database, lambda _: unwritten, clock or _Clock())
 
 
 async def test_a_quarter_of_what_is_there_may_be_asked_for_at_once(database: Database) -> None:

@@ -12,7 +12,7 @@ import pytest
 from sixfold import errors
 from sixfold.core.accounts import accounts, ledger, ledger_queries, limits
 from sixfold.core.accounts.keys import Principal, Scope
-from sixfold.core.accounts.limits import OwnRates, Payer, Rates, SharedRates
+from sixfold.core.accounts.limits import OwnRates, Payer, RateLimits, SharedRates
 from sixfold.core.database import many
 from sixfold.store.sqlite.database import SqliteDatabase
 from tests.harness import backends, databases, postgres
@@ -35,7 +35,7 @@ class Clock:
 class Rated:
     """Rates on a clock that a test moves."""
 
-    rates: Rates
+    rates: RateLimits
     clock: Clock
 
 
@@ -130,7 +130,7 @@ async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept
         await write(ledger.hold(account.id, "h2", 1, payer))
     assert over.value.retry_after == 12 * 3600
     assert str(over.value) == "This key's budget of 0.0001 USD a day is used up"
-    await write(ledger.capture("h1", 40, ledger.Entry("chat", "x")))
+    await write(ledger.capture("h1", 40, ledger.LedgerEntry("chat", "x")))
     await write(ledger.hold(account.id, "h3", 60, payer))
     await write(ledger.release("h3"))
     await write(ledger.hold(account.id, "h4", 60, payer))

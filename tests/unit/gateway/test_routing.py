@@ -9,9 +9,9 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
-from sixfold.core.gateway.health import Health
-from sixfold.core.gateway.policy import Choice, parse
-from sixfold.core.gateway.routing import DEFAULT, Router
+from sixfold.core.gateway.health import HealthTracker
+from sixfold.core.gateway.policy import ModelAlias, parse
+from sixfold.core.gateway.routing import DEFAULT, ModelRouter
 
 
 class Standin:
@@ -51,15 +51,15 @@ class Clock:
 def router(
     *servers: Standin,
     aliases: Mapping[str, Any] | None = None,
-    health: Health | None = None,
+    health: HealthTracker | None = None,
     drawn: float = 0.0,
-) -> Router:
+) -> ModelRouter:
     chosen = parse({"aliases": dict(aliases or {})}).aliases
     found: Any = servers
-    return Router(lambda: found, chosen, health or Health(Clock()), lambda: drawn)
+    return ModelRouter(lambda: found, chosen, health or HealthTracker(Clock()), lambda: drawn)
 
 
-def names(found: Router, name: str) -> list[str]:
+def names(found: ModelRouter, name: str) -> list[str]:
     return [target.name for target in found.resolve(name)]
 
 
@@ -73,7 +73,7 @@ def test_a_model_is_found_by_its_server_and_by_itself() -> None:
 def test_a_local_server_is_asked_before_a_provider_that_is_faster() -> None:
     paid, own = Standin("paid", "m"), Standin("own", "m")
     own.local = True
-    health = Health(Clock())
+    health = HealthTracker(Clock())
     health.succeeded("paid/m", 0.1)
     health.succeeded("own/m", 2.0)
     found = router(paid, own, health=health)
@@ -104,7 +104,7 @@ def test_weights_draw_the_first_and_the_others_follow(drawn: float, first: str) 
 
 
 def test_of_several_servers_the_fastest_is_asked() -> None:
-    health = Health(Clock())
+    health = HealthTracker(Clock())
     health.succeeded("a/m", 0.9)
     health.succeeded("b/m", 0.1)
     assert names(router(Standin("a", "m"), Standin("b", "m"), health=health), "m") == ["b/m", "a/m"]
@@ -112,7 +112,7 @@ def test_of_several_servers_the_fastest_is_asked() -> None:
 
 def test_a_server_that_is_out_of_order_comes_last() -> None:
     clock = Clock()
-    health = Health(clock)
+    health = HealthTracker(clock)
     found = router(Standin("a", "m"), Standin("b", "m"), aliases={"x": ["a/m", "b/m"]}, health=health)
     for _ in range(5):
         health.failed("a/m")
@@ -127,7 +127,7 @@ def test_a_server_that_is_out_of_order_comes_last() -> None:
 
 
 def test_a_target_is_busy_until_it_answers_or_breaks() -> None:
-    health = Health(Clock())
+    health = HealthTracker(Clock())
     health.failed("a/m", busy=True)
     health.failed("b/m", busy=True)
     assert health.busy(["a/m", "b/m"])
@@ -139,7 +139,7 @@ def test_a_target_is_busy_until_it_answers_or_breaks() -> None:
 
 def test_a_circuit_stays_open_longer_each_time() -> None:
     clock = Clock()
-    health = Health(clock)
+    health = HealthTracker(clock)
     for _ in range(5):
         health.failed("a/m")
     clock.now += 6
@@ -152,7 +152,7 @@ def test_a_circuit_stays_open_longer_each_time() -> None:
 
 
 def test_retries_have_a_budget_that_success_fills() -> None:
-    health = Health(Clock())
+    health = HealthTracker(Clock())
     assert sum(health.may_retry() for _ in range(100)) == 20
     for _ in range(10):
         health.succeeded("a/m", 0.1)
@@ -255,4 +255,4 @@ def test_nonsense_in_the_table_is_named(table: Any) -> None:
 
 def test_providers_of_pictures_are_left_to_the_engines() -> None:
     assert parse({"upstreams": {"fal": {"kind": "fal", "api_key": "k"}}}).upstreams == ()
-    assert parse({"aliases": {"x": "a/m"}}).aliases == {"x": (Choice("a/m"),)}
+    assert parse({"aliases": {"x": "a/m"}}).aliases == {"x": (ModelAlias("a/m"),)}

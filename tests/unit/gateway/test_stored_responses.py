@@ -16,7 +16,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Transaction
 from sixfold.core.gateway import stored_responses
 from sixfold.core.gateway.policy import parse
-from sixfold.core.gateway.stored_responses import Kept, Shelf, Unknown
+from sixfold.core.gateway.stored_responses import ResponseNotFound, ResponseStore, StoredResponse
 from tests.harness import databases
 
 BEGAN = 1_764_500_000_000_000
@@ -32,11 +32,13 @@ class Place:
     account_id: str
     moment: int = BEGAN
 
-    def shelf(self, **rules: int) -> Shelf:
-        return Shelf(self.database, parse(rules))
+    def shelf(self, **rules: int) -> ResponseStore:
+        return ResponseStore(self.database, parse(rules))
 
-    async def put(self, shelf: Shelf, name: str, previous: str | None = None, text: str = "") -> None:
-        await shelf.keep(Tenant(self.account_id), Kept(name, previous, "", f'["{text}"]', '{"output":[]}'))
+    async def put(self, shelf: ResponseStore, name: str, previous: str | None = None, text: str = "") -> None:
+        await shelf.keep(
+            Tenant(self.account_id), StoredResponse(name, previous, "", f'["{text}"]', '{"output":[]}')
+        )
 
     async def names(self, name: str) -> list[str]:
         """A response and those before it."""
@@ -91,14 +93,14 @@ async def test_who_keeps_too_much_loses_the_oldest_and_nobody_elses_goes(tmp_pat
     async with place(back, tmp_path) as here:
         other = (await here.database.write(accounts.create("b@example.com"))).id
         shelf = here.shelf(responses_bytes=3000)
-        await shelf.keep(Tenant(other), Kept("old", None, "", "[]", "{}"))
+        await shelf.keep(Tenant(other), StoredResponse("old", None, "", "[]", "{}"))
         for name in ("one", "two", "three", "four"):
             here.moment += 1
             await here.put(shelf, name, text="é" * 600)
         await shelf.sweep()
         assert [await here.names(name) for name in ("three", "four")] == [["three"], ["four"]]
         for name in ("one", "two"):
-            with pytest.raises(Unknown):
+            with pytest.raises(ResponseNotFound):
                 await shelf.shown(Tenant(here.account_id), name)
         assert await shelf.shown(Tenant(other), "old") == "{}"
         here.moment += 1
@@ -117,7 +119,7 @@ async def test_a_conversation_goes_back_a_thousand_responses_and_no_further(
             for number in range(1001):
                 before = f"turn-{number - 1}" if number else None
                 yield from stored_responses.keep(
-                    Tenant(here.account_id), Kept(f"turn-{number}", before, "", "[]", "{}")
+                    Tenant(here.account_id), StoredResponse(f"turn-{number}", before, "", "[]", "{}")
                 )
 
         await here.database.write(turns())
@@ -146,7 +148,7 @@ async def test_a_link_that_is_gone_is_named(tmp_path: Path, back: str) -> None:
         await shelf.forget(Tenant(here.account_id), "one")
         assert await here.names("three") == ["two", "three"]
         assert "one" in str(await here.fault("three"))
-        with pytest.raises(Unknown):
+        with pytest.raises(ResponseNotFound):
             await shelf.forget(Tenant(here.account_id), "one")
 
 
@@ -156,9 +158,9 @@ async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back
         other = (await here.database.write(accounts.create("b@example.com"))).id
         shelf = here.shelf()
         await here.put(shelf, "same", text="mine")
-        with pytest.raises(Unknown):
+        with pytest.raises(ResponseNotFound):
             await shelf.conversation(Tenant(other), "same", MOST)
-        await shelf.keep(Tenant(other), Kept("same", None, "s/m", '["theirs"]', "{}"))
+        await shelf.keep(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
         found = [await shelf.conversation(Tenant(who), "same", MOST) for who in (here.account_id, other)]
         told = [(turn.input, turn.server) for one in found if one is not None for turn in one.turns]
         assert told == [('["mine"]', ""), ('["theirs"]', "s/m")]

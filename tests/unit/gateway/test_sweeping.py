@@ -10,8 +10,8 @@ import pytest
 from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.database import Database, one
 from sixfold.core.gateway import request_log
-from sixfold.core.gateway.request_log import Call
-from sixfold.core.workers.peer_events import Shared
+from sixfold.core.gateway.request_log import CallRecord
+from sixfold.core.workers.peer_events import SharedDatabase
 from tests.harness import databases, postgres
 
 NONE: frozenset[str] = frozenset()
@@ -25,7 +25,7 @@ async def _held(database: Database, account_id: str) -> int:
 
 async def _begun(database: Database, holder: str) -> str:
     account = await database.write(accounts.create("a@example.com", credit=100))
-    call = Call("req_a", account.id, None, "chat", "m", "s/m", streamed=False, held=10)
+    call = CallRecord("req_a", account.id, None, "chat", "m", "s/m", streamed=False, held=10)
     await database.write(request_log.begin(call, holder, None))
     return account.id
 
@@ -37,7 +37,7 @@ async def test_a_call_of_a_server_that_lives_is_left_alone_and_one_of_a_dead_get
 ) -> None:
     async with databases.on("postgres", tmp_path) as ours:
         async with databases.on("postgres", tmp_path) as theirs:
-            assert isinstance(theirs, Shared)
+            assert isinstance(theirs, SharedDatabase)
             await theirs.join("boot_there", lambda *_: None)
             account_id = await _begun(theirs, "boot_there")
             for suspects in (None, frozenset({"boot_there"})):
@@ -59,7 +59,7 @@ async def test_a_start_frees_them_at_once_and_too_old_a_call_is_freed_whosever_i
         assert await database.write(request_log.sweep("boot_here", 1 << 60, NONE)) == NONE
         assert await _held(database, account_id) == 0
         await database.write(
-            request_log.begin(Call("req_b", account_id, None, "chat", "m", "s/m", False, 7), "x", None)
+            request_log.begin(CallRecord("req_b", account_id, None, "chat", "m", "s/m", False, 7), "x", None)
         )
         assert await database.write(request_log.sweep("boot_here", 0, None)) == {"x"}
         assert await _held(database, account_id) == 0

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 
 from sixfold.core.gateway import gateway
 from sixfold.core.gateway.chat import (
-    Call,
-    Chat,
-    Message,
-    Outcome,
-    Picture,
-    Text,
-    Tool,
+    ChatMessage,
+    ChatRequest,
+    ImagePart,
+    TextPart,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
     estimate,
     tokens_of,
 )
-from sixfold.core.gateway.ports import Ask
-from sixfold.core.gateway.usage import PriceBook, Rates, Units, Usage, rates, settled
+from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.usage import PriceBook, TokenRates, TokenUsage, Units, rates, settled
 
 BUNDLED = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("utf-8"))["models"]
 
@@ -43,19 +43,23 @@ def test_every_kind_of_token_has_its_rate() -> None:
             "audio_output_per_million_usd": "40",
         }
     )
-    used = Usage(100, 10, cached=10, cache_write=20, image_in=30, audio_in=15, audio_out=4)
+    used = TokenUsage(100, 10, cached=10, cache_write=20, image_in=30, audio_in=15, audio_out=4)
     assert found.cost(used) == 25 + 1 + 40 + 150 + 300 + 60 + 160
 
 
 def test_a_cost_is_rounded_up_and_nothing_costs_nothing() -> None:
-    found = Rates(input=100_000, output=100_000)
-    assert (found.cost(Usage(1, 0)), found.cost(Usage(10, 0)), found.cost(Usage(11, 0))) == (1, 1, 2)
-    assert found.cost(Usage()) == 0
+    found = TokenRates(input=100_000, output=100_000)
+    assert (found.cost(TokenUsage(1, 0)), found.cost(TokenUsage(10, 0)), found.cost(TokenUsage(11, 0))) == (
+        1,
+        1,
+        2,
+    )
+    assert found.cost(TokenUsage()) == 0
 
 
 def test_a_long_request_has_its_own_rates() -> None:
-    found = Rates(1_000_000, 2_000_000, long_input=2_000_000, long_output=3_000_000, long_tokens=100)
-    assert (found.cost(Usage(100, 10)), found.cost(Usage(101, 10))) == (120, 232)
+    found = TokenRates(1_000_000, 2_000_000, long_input=2_000_000, long_output=3_000_000, long_tokens=100)
+    assert (found.cost(TokenUsage(100, 10)), found.cost(TokenUsage(101, 10))) == (120, 232)
 
 
 @pytest.mark.parametrize(
@@ -80,26 +84,26 @@ def test_a_dated_model_costs_what_its_family_costs() -> None:
     assert book.find("openai", "gpt-4o-mini-2024-07-18") == book.find("openai", "gpt-4o-mini") != family
     assert book.find("anthropic", "claude-opus-4-5-20251101") == book.find("anthropic", "claude-opus-4-5")
     assert book.find("openai", "gpt-4o-audio") is None
-    assert book.find("own", "gpt-4o") == Rates(9_000_000, 0)
+    assert book.find("own", "gpt-4o") == TokenRates(9_000_000, 0)
 
 
 def test_pictures_and_sound_cost_apiece_by_the_minute_and_by_the_character() -> None:
     each, minute = rates({"per_image_usd": "0.04"}), rates({"per_minute_usd": "0.006"})
-    assert each.cost(Usage(units=Units(images=3))) == 120_000
-    assert minute.cost(Usage(units=Units(milliseconds=30_500))) == 3_050
-    assert rates({"character_per_million_usd": 15}).cost(Usage(units=Units(characters=101))) == 1_515
+    assert each.cost(TokenUsage(units=Units(images=3))) == 120_000
+    assert minute.cost(TokenUsage(units=Units(milliseconds=30_500))) == 3_050
+    assert rates({"character_per_million_usd": 15}).cost(TokenUsage(units=Units(characters=101))) == 1_515
     drawn = rates(
         {"input_per_million_usd": 1, "output_per_million_usd": 2, "image_output_per_million_usd": 5}
     )
-    assert drawn.cost(Usage(10, 30, units=Units(image_out=20))) == 10 + 20 + 100
+    assert drawn.cost(TokenUsage(10, 30, units=Units(image_out=20))) == 10 + 20 + 100
 
 
 def test_what_no_server_told_is_what_was_expected() -> None:
-    expected = Usage(10, 200, units=Units(2, 1000, 40))
-    assert settled(None, expected) == Usage(10, 200, reported=False, units=Units(2, 1000, 40))
-    assert settled(Usage(5, 7), expected) == Usage(5, 7, units=Units(2, 1000, 40))
-    told = Usage(reported=False, units=Units(milliseconds=900))
-    assert settled(told, expected) == Usage(10, 200, reported=False, units=Units(2, 900, 40))
+    expected = TokenUsage(10, 200, units=Units(2, 1000, 40))
+    assert settled(None, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 1000, 40))
+    assert settled(TokenUsage(5, 7), expected) == TokenUsage(5, 7, units=Units(2, 1000, 40))
+    told = TokenUsage(reported=False, units=Units(milliseconds=900))
+    assert settled(told, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 900, 40))
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -134,17 +138,19 @@ def test_a_family_is_found_by_the_longest_name_that_fits() -> None:
 
 
 def test_an_estimate_counts_all_that_is_sent() -> None:
-    short = Chat((Message("user", (Text("x" * 35),)),))
+    short = ChatRequest((ChatMessage("user", (TextPart("x" * 35),)),))
     assert estimate(short) == 10 + 8
-    seen = Chat((Message("user", (Text("x" * 35), Picture(url="https://example.com/a.png"))),))
-    assert estimate(seen) == estimate(short) + 1500
-    tool = Tool("weather", "x" * 350, {"type": "object"})
-    assert estimate(Chat(short.messages, tools=(tool,))) > estimate(short) + 100
-    turns = (
-        Message("assistant", (Call("1", "weather", "{}"),)),
-        Message("user", (Outcome("1", (Text("rain"),)),)),
+    seen = ChatRequest(
+        (ChatMessage("user", (TextPart("x" * 35), ImagePart(url="https://example.com/a.png"))),)
     )
-    assert estimate(Chat((*short.messages, *turns))) > estimate(short)
+    assert estimate(seen) == estimate(short) + 1500
+    tool = ToolSpec("weather", "x" * 350, {"type": "object"})
+    assert estimate(ChatRequest(short.messages, tools=(tool,))) > estimate(short) + 100
+    turns = (
+        ChatMessage("assistant", (ToolCall("1", "weather", "{}"),)),
+        ChatMessage("user", (ToolResult("1", (TextPart("rain"),)),)),
+    )
+    assert estimate(ChatRequest((*short.messages, *turns))) > estimate(short)
     assert (tokens_of(0), tokens_of(1), tokens_of(35)) == (0, 1, 10)
 
 
@@ -152,12 +158,12 @@ COUNT = st.integers(0, 2_000_000)
 RATE = st.integers(0, 200_000_000)
 MAYBE = st.none() | RATE
 PRICED = st.builds(
-    Rates,
+    TokenRates,
     *(RATE, RATE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, MAYBE, RATE, RATE, RATE, MAYBE, MAYBE),
     st.sampled_from([0, 1000]),
 )
 USED = st.builds(
-    lambda special, plain, out, units: Usage(
+    lambda special, plain, out, units: TokenUsage(
         sum(special[:5]) + plain,
         out[0] + out[1] + units.image_out + out[2],
         *special[:5],
@@ -173,7 +179,9 @@ USED = st.builds(
 
 
 @given(found=PRICED, used=USED)
-def test_the_lines_of_any_usage_have_every_unit_and_add_up_to_its_cost(found: Rates, used: Usage) -> None:
+def test_the_lines_of_any_usage_have_every_unit_and_add_up_to_its_cost(
+    found: TokenRates, used: TokenUsage
+) -> None:
     units = used.units
     assert units is not None
     lines = {line.unit: line for line in found.lines(used)}
@@ -211,17 +219,17 @@ INPUT = {
 
 
 def test_the_lines_of_a_usage_beyond_its_totals_are_clamped() -> None:
-    found = Rates(1_000_000, 1_000_000, image_output=2_000_000)
-    wrong = Usage(5, 3, cached=9, reasoning=50, units=Units(image_out=7))
+    found = TokenRates(1_000_000, 1_000_000, image_output=2_000_000)
+    wrong = TokenUsage(5, 3, cached=9, reasoning=50, units=Units(image_out=7))
     assert [(line.unit, line.quantity) for line in found.lines(wrong)] == [
         ("cached_tokens", 9),
         ("image_output_tokens", 3),
     ]
-    assert found.lines(Usage(-5, -3)) == ()
+    assert found.lines(TokenUsage(-5, -3)) == ()
 
 
 def test_an_estimate_counts_a_picture_in_base64_once_however_long_it_is() -> None:
     for size in (1024, 256 * 1024, 2**20 + 5):
         body = b'{"text":"' + b"x y " * 250 + b'","picture":"' + b"A" * size + b'"}'
-        ask = Ask("a", "r", "chat", "chat", "m", body, lambda: Chat(()))
+        ask = GatewayRequest("a", "r", "chat", "chat", "m", body, lambda: ChatRequest(()))
         assert 1500 <= gateway._estimate(ask) - tokens_of(1025) <= 1500 + tokens_of(1024 + 256), size

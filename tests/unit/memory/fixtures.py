@@ -11,11 +11,11 @@ from pathlib import Path
 
 from sixfold.core.accounts import accounts
 from sixfold.core.clock import Clock
-from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.limits import MemoryLimits
 from sixfold.core.memory.models import Caller
-from sixfold.core.memory.search.index_cache import Shelf
-from sixfold.core.memory.search.service import Finder
-from sixfold.core.memory.service import Memory
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.service import SearchService
+from sixfold.core.memory.service import MemoryService
 from sixfold.store.search.index import PageIndex
 from tests.harness import databases
 
@@ -26,21 +26,21 @@ BASE = "http://memory.test"
 class Ground:
     """A memory with two accounts."""
 
-    memory: Memory
+    memory: MemoryService
     ann: Caller
     ben: Caller
 
 
 @asynccontextmanager
 async def ground(
-    back: str, clock: Clock | None = None, limits: Limits | None = None, folder: Path | None = None
+    back: str, clock: Clock | None = None, limits: MemoryLimits | None = None, folder: Path | None = None
 ) -> AsyncIterator[Ground]:
     """A fresh memory on one of `databases.OPENERS`."""
     with tempfile.TemporaryDirectory() as made:
         async with databases.OPENERS[back](folder or Path(made), clock) as database:
             people = [await database.write(accounts.create(f"{name}@example.com")) for name in ("ann", "ben")]
-            finder = Finder(database, Shelf(database, PageIndex))
-            memory = Memory(database, limits or Limits(), BASE, finder)
+            finder = SearchService(database, IndexCache(database, PageIndex))
+            memory = MemoryService(database, limits or MemoryLimits(), BASE, finder)
             yield Ground(memory, Caller(people[0].id, "ann"), Caller(people[1].id, "ben"))
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sixfold.core.database import Transaction
 from sixfold.store import sql
-from sixfold.store.postgres.binding import Binder
+from sixfold.store.postgres.binding import PostgresBinder
 
 T = TypeVar("T")
 _LOST = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
@@ -22,7 +22,7 @@ class Explained:
         self.rows = Counter[str]()  # by the query's name: the most rows that one scan has read
         self._connection = connection
         self._queries = sql.queries("postgres")
-        self._bind = Binder()
+        self._bind = PostgresBinder()
 
     async def read(self, transaction: Transaction[T]) -> T:
         """Drive it."""

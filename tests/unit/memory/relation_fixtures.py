@@ -12,7 +12,7 @@ from typing import Any
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Database, Transaction, one
 from sixfold.core.memory import links, pages
-from sixfold.core.memory.models import Caller, Link, Page
+from sixfold.core.memory.models import Caller, Link, MemoryPage
 from sixfold.core.memory.relation_extraction import service as inference
 from sixfold.core.memory.relation_extraction.service import Evidence
 from tests.harness import databases
@@ -45,14 +45,14 @@ class World:
         kind: str = "note",
         aliases: tuple[str, ...] = (),
         collections: tuple[str, ...] = (),
-    ) -> Page:
+    ) -> MemoryPage:
         """Write a page, new or not."""
         head = f"---\naliases: [{', '.join(aliases)}]\n---\n" if aliases else ""
-        draft = pages.Draft(slug, title or name(slug), head, body, kind, collections=collections)
+        draft = pages.PageDraft(slug, title or name(slug), head, body, kind, collections=collections)
 
-        def work() -> Transaction[tuple[Page, ...]]:
+        def work() -> Transaction[tuple[MemoryPage, ...]]:
             found = yield from pages.at(self.writes.account_id, slug)
-            plan = pages.Plan(found and found.page, draft, deleted=bool(found and found.deleted))
+            plan = pages.PageWritePlan(found and found.page, draft, deleted=bool(found and found.deleted))
             return (yield from pages.save(self.writes, "write", (plan,)))
 
         return (await self.database.write(work()))[0]
@@ -62,7 +62,7 @@ class World:
 
         await self.database.write(pages.delete(await self.page(slug)))
 
-    async def page(self, slug: str) -> Page:
+    async def page(self, slug: str) -> MemoryPage:
         """The page at a slug."""
         found = await self.database.read(pages.at(self.writes.account_id, slug))
         assert found is not None, slug

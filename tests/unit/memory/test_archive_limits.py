@@ -17,8 +17,8 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.memory.import_export import archives
-from sixfold.core.memory.import_export.archives import File, Report
-from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.import_export.archives import ArchiveMember, ImportReport
+from sixfold.core.memory.limits import MemoryLimits
 
 MIB = 2**20
 END = bytes(1024)
@@ -31,10 +31,10 @@ def kept(folder: Path, data: bytes) -> Path:
     return path
 
 
-def read(archive: Path, limits: Limits) -> list[File]:
+def read(archive: Path, limits: MemoryLimits) -> list[ArchiveMember]:
     """What an import reads of an archive."""
     archives.outliner(archive, limits)
-    return list(archives.files(archive, limits, Report()))
+    return list(archives.files(archive, limits, ImportReport()))
 
 
 def tar(*members: tuple[tarfile.TarInfo, bytes], pax: dict[str, str] | None = None) -> bytes:
@@ -111,7 +111,7 @@ def test_an_archive_beyond_the_limits_is_refused_in_bounded_memory(
     started = time.thread_time()
     try:
         with pytest.raises(errors.TooLarge):
-            archives.outliner(archive, Limits(import_files=1_000))
+            archives.outliner(archive, MemoryLimits(import_files=1_000))
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -124,7 +124,7 @@ def test_a_header_of_a_tar_cannot_be_as_large_as_the_archive(tmp_path: Path) -> 
     tracemalloc.start()
     try:
         with pytest.raises(errors.BadRequest):
-            read(archive, Limits())
+            read(archive, MemoryLimits())
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -135,7 +135,7 @@ def test_global_headers_of_a_tar_are_not_kept(tmp_path: Path) -> None:
     archive = kept(tmp_path, many_global_headers())
     tracemalloc.start()
     try:
-        found = read(archive, Limits())
+        found = read(archive, MemoryLimits())
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -154,7 +154,7 @@ def test_a_zip_method_without_an_output_limit_is_refused_for_its_file_only(
     archive = kept(tmp_path, packed.getvalue())
     tracemalloc.start()
     try:
-        found = read(archive, Limits())
+        found = read(archive, MemoryLimits())
         grown = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -176,10 +176,10 @@ def xz_with_dictionary(data: bytes, size: int) -> bytes:
 def test_an_xz_archive_may_ask_for_so_much_memory_only(tmp_path: Path) -> None:
     data = tar((member("a.md"), b"x"), (member("b.bin"), bytes(MIB)), (member("c.md"), b"y"))
     for size in (23, 26):
-        found = read(kept(tmp_path, xz_with_dictionary(data, size)), Limits())
+        found = read(kept(tmp_path, xz_with_dictionary(data, size)), MemoryLimits())
         assert [file.text for file in found] == ["x", "y"]
     with pytest.raises(errors.BadRequest):
-        read(kept(tmp_path, xz_with_dictionary(data, 30)), Limits())
+        read(kept(tmp_path, xz_with_dictionary(data, 30)), MemoryLimits())
 
 
 def test_an_xz_archive_of_several_streams_is_read_whole_and_a_truncated_one_is_refused(
@@ -187,17 +187,17 @@ def test_an_xz_archive_of_several_streams_is_read_whole_and_a_truncated_one_is_r
 ) -> None:
     data = tar((member("a.md"), b"x" * 1000), (member("c.md"), b"y"))
     packed = lzma.compress(data[:700]) + bytes(4) + lzma.compress(data[700:])
-    assert len(read(kept(tmp_path, packed), Limits())) == 2
+    assert len(read(kept(tmp_path, packed), MemoryLimits())) == 2
     with pytest.raises(errors.BadRequest):
-        read(kept(tmp_path, packed[:-200]), Limits())
+        read(kept(tmp_path, packed[:-200]), MemoryLimits())
 
 
 def test_an_archive_within_its_ratio_is_read(tmp_path: Path) -> None:
     members = [(member(f"{number}.md"), b"word " * 200_000) for number in range(20)]
-    found = read(kept(tmp_path, gzip.compress(tar(*members))), Limits())
+    found = read(kept(tmp_path, gzip.compress(tar(*members))), MemoryLimits())
     assert sum(len(file.text) for file in found) == 20_000_000
 
 
 def test_an_archive_beyond_its_ratio_says_so(tmp_path: Path) -> None:
     with pytest.raises(errors.TooLarge, match="unpacks to more than 100 times its size"):
-        read(kept(tmp_path, large_gzip()), Limits())
+        read(kept(tmp_path, large_gzip()), MemoryLimits())

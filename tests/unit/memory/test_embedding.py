@@ -11,12 +11,12 @@ import pytest
 
 from sixfold import settings
 from sixfold.core.database import Database, many
-from sixfold.core.memory.commands import FREELY, Terms
-from sixfold.core.memory.page_edits import Wanted
-from sixfold.core.memory.ports import Answer, Search
+from sixfold.core.memory.commands import FREELY, WriteTerms
+from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.ports import SearchRequest, SearchResult
 from sixfold.core.memory.search.embedding import Embedder
-from sixfold.core.memory.search.index_cache import Shelf
-from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
 from tests.harness import databases, processes
 from tests.unit.memory.fake_embedder import Meanings
@@ -33,12 +33,12 @@ async def place(back: str) -> AsyncIterator[Ground]:
 
 async def put(place: Ground, slug: str, body: str) -> None:
     """Write a page."""
-    await place.memory.write(place.ann, Wanted(slug, body), FREELY)
+    await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
 
-async def finder(database: Database, model: Meanings) -> Finder:
+async def finder(database: Database, model: Meanings) -> SearchService:
     """A search with a model."""
-    made = Finder(database, Shelf(database, PageIndex), lambda: model)
+    made = SearchService(database, IndexCache(database, PageIndex), lambda: model)
     assert await made.look()
     return made
 
@@ -52,9 +52,9 @@ async def embed(database: Database, model: Meanings) -> int:
     return total
 
 
-async def ask(found: Finder, place: Ground, query: str, mode: str = "auto") -> Answer:
+async def ask(found: SearchService, place: Ground, query: str, mode: str = "auto") -> SearchResult:
     """Search with meaning."""
-    return await found.search(place.ann, Search(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
+    return await found.search(place.ann, SearchRequest(query, mode=mode))  # pyright: ignore[reportArgumentType] # a name
 
 
 async def test_a_page_is_found_by_words_at_once_and_by_meaning_when_it_is_embedded(place: Ground) -> None:
@@ -77,7 +77,7 @@ async def test_each_mode_uses_what_it_says(place: Ground) -> None:
     await embed(place.memory.database, model)
     assert [hit.slug for hit in (await ask(found, place, "car", "lexical")).hits] == ["words"]
     assert {hit.slug for hit in (await ask(found, place, "car", "semantic")).hits} == {"words", "meaning"}
-    hybrid = await found.search(place.ann, Search("car", mode="hybrid", explain=True))
+    hybrid = await found.search(place.ann, SearchRequest("car", mode="hybrid", explain=True))
     assert [hit.slug for hit in hybrid.hits] == ["words", "meaning"]
     for hit in hybrid.hits:
         parts = [value for value in (hit.explain or {}).values() if isinstance(value, float)]
@@ -116,7 +116,7 @@ async def test_another_version_of_the_model_embeds_everything_anew(place: Ground
 async def test_a_page_that_is_deleted_waits_for_nothing(place: Ground) -> None:
     database = place.memory.database
     await put(place, "gone", "A cat.")
-    await place.memory.delete(place.ann, "gone", Terms())
+    await place.memory.delete(place.ann, "gone", WriteTerms())
     assert await embed(database, Meanings()) == 0
 
 
@@ -142,8 +142,8 @@ async def test_an_index_from_disk_has_the_vectors_of_the_one_before(place: Groun
     await embed(database, model)
     again = await finder(database, model)
     for query in ("kitten", "physician on day 4", "car"):
-        one = await found.search(place.ann, Search(query, explain=True))
-        other = await again.search(place.ann, Search(query, explain=True))
+        one = await found.search(place.ann, SearchRequest(query, explain=True))
+        other = await again.search(place.ann, SearchRequest(query, explain=True))
         assert one.hits == other.hits != ()
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sixfold.core.memory.indexing.entries import decode, encode, entry
-from sixfold.core.memory.models import Link, Page
+from sixfold.core.memory.models import Link, MemoryPage
 from sixfold.core.memory.search import ranking
 from sixfold.core.memory.search import service as search
 from sixfold.core.memory.search.embedding import halved
-from sixfold.core.memory.search.ports import Filter
+from sixfold.core.memory.search.ports import SearchFilter
 from sixfold.store.search.index import PageIndex
 from tests.unit.memory.fake_embedder import Meanings
 
@@ -36,7 +36,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.index = PageIndex()
-        self.pages: dict[str, Page] = {}
+        self.pages: dict[str, MemoryPage] = {}
         self.links: dict[str, set[str]] = {}
         self.vectors: dict[str, bytes] = {}
         self.clock = 0
@@ -49,7 +49,7 @@ class Histories(RuleBasedStateMachine):
             "\n\n## Again\n\n" + "and so on it goes " * 90 + " ".join(words) if long else ""
         )
         before = self.pages.get(page_id)
-        page = Page(
+        page = MemoryPage(
             id=page_id, account_id="a", slug=folder.format(page_id[-1]), title=" ".join(words[:2]), body=body,
             type="note", tags=(), collections=tuple(shelves), version=1,
             created_at=before.created_at if before else self.clock, updated_at=self.clock, created_by="",
@@ -113,7 +113,7 @@ def _answer(index: PageIndex, query: str, shelves: tuple[str, ...]) -> list[tupl
     view = index.view(shelves)
     question = search.ask(view, query, MODEL.embed([query])[0])
     ranked = ranking.rank(view, question)
-    places = view.best(ranked.score, ranked.among, Filter(), 5)
+    places = view.best(ranked.score, ranked.among, SearchFilter(), 5)
     return [
         (
             view.page_id(place),

@@ -9,8 +9,8 @@ import pytest
 
 from sixfold.core.clock import DAY_US
 from sixfold.core.memory.commands import FREELY
-from sixfold.core.memory.page_edits import Wanted
-from sixfold.core.memory.ports import Search
+from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.ports import SearchRequest
 from sixfold.core.memory.search import time_expressions
 from tests.harness import databases
 from tests.unit.memory.fixtures import ground
@@ -88,11 +88,11 @@ async def test_pages_of_the_time_that_is_asked_for_come_first(back: str, tmp_pat
 
         async def put(slug: str, body: str, days_ago: int) -> None:
             at[0] = NOW - days_ago * DAY_US
-            await place.memory.write(place.ann, Wanted(slug, body), FREELY)
+            await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
             at[0] = NOW
 
         async def slugs(query: str) -> list[str]:
-            hits = (await place.memory.search(place.ann, Search(query))).hits
+            hits = (await place.memory.search(place.ann, SearchRequest(query))).hits
             return [hit.slug for hit in hits]
 
         await put("notes/anvil-now", "The anvil, the anvil and once more the anvil.", 0)
@@ -105,6 +105,6 @@ async def test_pages_of_the_time_that_is_asked_for_come_first(back: str, tmp_pat
         assert (await slugs("what happened yesterday?")) == ["notes/pears"]
         assert (await slugs("what was new eight months ago")) == ["log/2026-03-14"]
         assert await slugs("marmalade yesterday") == []
-        explained = await place.memory.search(place.ann, Search("anvil last week", explain=True))
+        explained = await place.memory.search(place.ann, SearchRequest("anvil last week", explain=True))
         told = [hit.explain["when"] for hit in explained.hits if hit.explain]
         assert told == [0.6] + [0.0] * (len(told) - 1)

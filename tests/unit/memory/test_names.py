@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sixfold.core.memory.commands import FREELY
-from sixfold.core.memory.page_edits import Wanted
+from sixfold.core.memory.page_edits import PageWrite
 from tests.harness import databases
 from tests.unit.memory.fixtures import Ground, ticking
 
@@ -22,7 +22,7 @@ async def place(back: str) -> AsyncIterator[Ground]:
 
 async def put(place: Ground, slug: str, body: str, *, whole: bool = False) -> None:
     """Write a page."""
-    await place.memory.write(place.ann, Wanted(slug, body, whole=whole), FREELY)
+    await place.memory.write(place.ann, PageWrite(slug, body, whole=whole), FREELY)
 
 
 async def out(place: Ground, slug: str) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.memory import operations
-from sixfold.core.memory.operation_schema import Field, Operation
+from sixfold.core.memory.operation_schema import Operation, OperationField
 from tests.unit.memory.fixtures import Ground, ground
 
 NAMES = {
@@ -67,7 +67,7 @@ async def test_every_operation_says_in_a_sentence_what_it_is_for(place: Ground) 
     ],
 )
 async def test_an_argument_is_of_its_kind(kind: Any, good: list[Any], bad: list[Any]) -> None:
-    operation = Operation("x", "x", (Field("it", kind, "it"),), False, do)  # pyright: ignore[reportArgumentType] # not called
+    operation = Operation("x", "x", (OperationField("it", kind, "it"),), False, do)  # pyright: ignore[reportArgumentType] # not called
     for value in good:
         assert operation.read({"it": value})["it"] is not None
     for value in bad:

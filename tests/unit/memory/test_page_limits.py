@@ -6,9 +6,9 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.memory import operations
-from sixfold.core.memory.commands import FREELY, Terms
-from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.page_edits import Edit, Wanted
+from sixfold.core.memory.commands import FREELY, WriteTerms
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.page_edits import PageEdit, PageWrite
 from tests.harness import databases
 from tests.unit.memory.fixtures import Ground, ground
 
@@ -17,28 +17,28 @@ pytestmark = pytest.mark.parametrize("back", databases.BACKS, scope="function")
 
 async def put(place: Ground, slug: str, body: str = "") -> None:
     """Write a page."""
-    await place.memory.write(place.ann, Wanted(slug, body), FREELY)
+    await place.memory.write(place.ann, PageWrite(slug, body), FREELY)
 
 
 async def test_credits_are_counted_and_enforced_where_that_is_set(back: str) -> None:
-    async with ground(back, limits=Limits(plans_enforced=True)) as place:
+    async with ground(back, limits=MemoryLimits(plans_enforced=True)) as place:
         for number in range(100):
             await put(place, f"n{number}")
         with pytest.raises(errors.InsufficientCredits, match="8 USD per month"):
             await put(place, "one-more")
         with pytest.raises(errors.InsufficientCredits):
-            await place.memory.edit(place.ann, "n1", Edit("append", "x"), Terms())
-        await place.memory.delete(place.ann, "n1", Terms())
+            await place.memory.edit(place.ann, "n1", PageEdit("append", "x"), WriteTerms())
+        await place.memory.delete(place.ann, "n1", WriteTerms())
         usage = await place.memory.usage(place.ann)
         assert (usage.used, usage.left) == (100, 0)
         assert (await place.memory.usage(place.ben)).left == 100
 
 
 async def test_a_page_has_its_limits(back: str) -> None:
-    async with ground(back, limits=Limits(page_bytes=100)) as place:
+    async with ground(back, limits=MemoryLimits(page_bytes=100)) as place:
         await put(place, "a", "x" * 100)
         with pytest.raises(errors.TooLarge, match="102 bytes; 100"):
-            await place.memory.edit(place.ann, "a", Edit("append", "x"), Terms())
+            await place.memory.edit(place.ann, "a", PageEdit("append", "x"), WriteTerms())
         with pytest.raises(errors.BadRequest, match="101 entries"):
             await operations.operations(place.memory)["write"](
                 place.ann, {"slug": "b", "body": "", "tags": [f"tag{n}" for n in range(101)]}

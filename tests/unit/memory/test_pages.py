@@ -15,13 +15,13 @@ from sixfold import errors
 from sixfold.core.database import now as clock
 from sixfold.core.memory import folders, queries
 from sixfold.core.memory import operations as memory_operations
-from sixfold.core.memory.commands import FREELY, Tagging, Terms
-from sixfold.core.memory.links import Route
-from sixfold.core.memory.models import Caller, Entry, Link
-from sixfold.core.memory.page_edits import Edit, Wanted
-from sixfold.core.memory.pages import Filter
-from sixfold.core.memory.ports import Search
-from sixfold.core.memory.service import Memory
+from sixfold.core.memory.commands import FREELY, TagChange, WriteTerms
+from sixfold.core.memory.links import LinkPath
+from sixfold.core.memory.models import Caller, Link, TimelineEntry
+from sixfold.core.memory.page_edits import PageEdit, PageWrite
+from sixfold.core.memory.pages import PageFilter
+from sixfold.core.memory.ports import SearchRequest
+from sixfold.core.memory.service import MemoryService
 from sixfold.store import sql
 from tests.harness import backends as laid
 from tests.harness import databases
@@ -39,7 +39,7 @@ async def place(back: str) -> AsyncIterator[Ground]:
 
 async def put(place: Ground, slug: str, body: str = "", **fields: object) -> int:
     """Write a page; gives its version."""
-    wanted = Wanted(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    wanted = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     return (await place.memory.write(place.ann, wanted, FREELY)).page.version
 
 
@@ -48,7 +48,7 @@ async def body(place: Ground, slug: str, as_of: int | None = None) -> str:
     return (await place.memory.read(place.ann, slug, as_of)).page.body
 
 
-async def out(memory: Memory, caller: Caller, slug: str) -> set[tuple[str, str, bool]]:
+async def out(memory: MemoryService, caller: Caller, slug: str) -> set[tuple[str, str, bool]]:
     """Where a page leads: target, type, whether there is a page."""
     return {(link.target, link.type, link.resolved) for link in await memory.links(caller, slug)}
 
@@ -84,14 +84,16 @@ async def test_a_title_comes_from_the_request_front_matter_heading_or_slug(
 async def test_a_taken_slug_needs_overwrite_or_the_version_that_was_seen(place: Ground) -> None:
     await put(place, "a", "one")
     with pytest.raises(errors.Conflict, match="overwrite"):
-        await place.memory.write(place.ann, Wanted("a", "two"), Terms())
+        await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms())
     with pytest.raises(errors.PreconditionFailed, match="version 1, not 2"):
-        await place.memory.write(place.ann, Wanted("a", "two"), Terms(if_version=2))
+        await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms(if_version=2))
     with pytest.raises(errors.PreconditionFailed, match="already"):
-        await place.memory.write(place.ann, Wanted("a", "two"), Terms(overwrite=True, only_new=True))
+        await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms(overwrite=True, only_new=True))
     with pytest.raises(errors.PreconditionFailed, match="no page b"):
-        await place.memory.write(place.ann, Wanted("b", "two"), Terms(overwrite=True, must_exist=True))
-    saved = await place.memory.write(place.ann, Wanted("a", "two"), Terms(if_version=1))
+        await place.memory.write(
+            place.ann, PageWrite("b", "two"), WriteTerms(overwrite=True, must_exist=True)
+        )
+    saved = await place.memory.write(place.ann, PageWrite("a", "two"), WriteTerms(if_version=1))
     assert (saved.page.version, saved.created, await body(place, "a")) == (2, False, "two")
 
 
@@ -109,15 +111,19 @@ async def test_what_a_request_leaves_out_stays_and_a_file_says_everything(place:
 async def test_a_change_that_changes_nothing_makes_no_version(place: Ground) -> None:
     await put(place, "a", "x", tags=("q",))
     assert await put(place, "a", "x") == 1
-    assert (await place.memory.tag(place.ann, "a", Tagging(["q"]), Terms())).page.version == 1
+    assert (await place.memory.tag(place.ann, "a", TagChange(["q"]), WriteTerms())).page.version == 1
     assert (await place.memory.usage(place.ann)).used == 1
 
 
 async def test_concurrent_appends_are_all_kept(place: Ground) -> None:
     await put(place, "log", "start")
     lines = [f"line {number}" for number in range(40)]
-    edits = [place.memory.edit(place.ann, "log", Edit("append", line), Terms()) for line in lines[:20]]
-    edits += [place.memory.edit(place.ann, "log", Edit("prepend", line), Terms()) for line in lines[20:]]
+    edits = [
+        place.memory.edit(place.ann, "log", PageEdit("append", line), WriteTerms()) for line in lines[:20]
+    ]
+    edits += [
+        place.memory.edit(place.ann, "log", PageEdit("prepend", line), WriteTerms()) for line in lines[20:]
+    ]
     saved = await asyncio.gather(*edits)
     assert sorted((await body(place, "log")).split("\n")) == sorted(["start", *lines])
     assert sorted(found.page.version for found in saved) == list(range(2, 42))
@@ -125,7 +131,10 @@ async def test_concurrent_appends_are_all_kept(place: Ground) -> None:
 
 async def test_of_two_who_saw_the_same_version_one_is_refused(place: Ground) -> None:
     await put(place, "a", "x")
-    edits = [place.memory.edit(place.ann, "a", Edit("append", str(n)), Terms(if_version=1)) for n in range(8)]
+    edits = [
+        place.memory.edit(place.ann, "a", PageEdit("append", str(n)), WriteTerms(if_version=1))
+        for n in range(8)
+    ]
     results = await asyncio.gather(*edits, return_exceptions=True)
     assert sum(isinstance(result, errors.PreconditionFailed) for result in results) == 7
     assert (await place.memory.read(place.ann, "a")).page.version == 2
@@ -134,31 +143,33 @@ async def test_of_two_who_saw_the_same_version_one_is_refused(place: Ground) -> 
 @pytest.mark.parametrize(
     ("edit", "after"),
     [
-        (Edit("append", "c"), "# A\na\n\n## B\nb\n\n# C\nc\nc"),
-        (Edit("prepend", "c"), "c\n# A\na\n\n## B\nb\n\n# C\nc"),
-        (Edit("replace_text", "X", "## B\nb"), "# A\na\n\nX\n\n# C\nc"),
-        (Edit("replace_section", "new", section="b"), "# A\na\n\n## B\nnew\n\n# C\nc"),
-        (Edit("replace_section", "new", section="# A"), "# A\nnew\n\n# C\nc"),
-        (Edit("replace_section", "new", section="C"), "# A\na\n\n## B\nb\n\n# C\nnew"),
+        (PageEdit("append", "c"), "# A\na\n\n## B\nb\n\n# C\nc\nc"),
+        (PageEdit("prepend", "c"), "c\n# A\na\n\n## B\nb\n\n# C\nc"),
+        (PageEdit("replace_text", "X", "## B\nb"), "# A\na\n\nX\n\n# C\nc"),
+        (PageEdit("replace_section", "new", section="b"), "# A\na\n\n## B\nnew\n\n# C\nc"),
+        (PageEdit("replace_section", "new", section="# A"), "# A\nnew\n\n# C\nc"),
+        (PageEdit("replace_section", "new", section="C"), "# A\na\n\n## B\nb\n\n# C\nnew"),
     ],
 )
-async def test_a_part_is_changed_and_the_rest_stays(place: Ground, edit: Edit, after: str) -> None:
+async def test_a_part_is_changed_and_the_rest_stays(place: Ground, edit: PageEdit, after: str) -> None:
     await put(place, "a", "# A\na\n\n## B\nb\n\n# C\nc")
-    saved = await place.memory.edit(place.ann, "a", edit, Terms(if_version=1))
+    saved = await place.memory.edit(place.ann, "a", edit, WriteTerms(if_version=1))
     assert saved.page.body == after
 
 
 @pytest.mark.parametrize("section", ["`serve` and *more*", "serve and more", "## Serve and More"])
 async def test_a_section_is_named_as_its_heading_is_written_or_reads(place: Ground, section: str) -> None:
     await put(place, "a", "Top\n===\n\n## `serve` and *more*\nold\n\nNext\n----\nkept\n")
-    await place.memory.edit(place.ann, "a", Edit("replace_section", "new", section=section), Terms())
+    await place.memory.edit(place.ann, "a", PageEdit("replace_section", "new", section=section), WriteTerms())
     assert await body(place, "a") == "Top\n===\n\n## `serve` and *more*\nnew\n\nNext\n----\nkept\n"
 
 
 async def test_empty_lines_around_headings_stay(place: Ground) -> None:
     await put(place, "a", "# A\n\nfirst\n\n\n## B\n\n\nsecond\n\n# C\n")
     for section, content in (("B", "new"), ("A", "\nall of it\n\n## D\n\nd"), ("C", "end")):
-        await place.memory.edit(place.ann, "a", Edit("replace_section", content, section=section), Terms())
+        await place.memory.edit(
+            place.ann, "a", PageEdit("replace_section", content, section=section), WriteTerms()
+        )
         if section == "B":
             assert await body(place, "a") == "# A\n\nfirst\n\n\n## B\n\n\nnew\n\n# C\n"
     assert await body(place, "a") == "# A\n\nall of it\n\n## D\n\nd\n\n# C\nend"
@@ -167,22 +178,22 @@ async def test_empty_lines_around_headings_stay(place: Ground) -> None:
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        (Edit("replace_text", "x", "nowhere"), "not in the page"),
-        (Edit("replace_text", "x", "a"), "2 times"),
-        (Edit("replace_section", "x", section="Z"), "sections: A"),
-        (Edit("set_fields", fields={"title": None}), "title must be a text"),
-        (Edit("set_fields", fields={"slug": "x"}), "what can be set"),
-        (Edit("set_fields", fields={"tags": [1]}), "list of texts"),
-        (Edit("append", "x\0"), r"U\+0000"),
-        (Edit("append", "x\ud800"), r"U\+D800"),
+        (PageEdit("replace_text", "x", "nowhere"), "not in the page"),
+        (PageEdit("replace_text", "x", "a"), "2 times"),
+        (PageEdit("replace_section", "x", section="Z"), "sections: A"),
+        (PageEdit("set_fields", fields={"title": None}), "title must be a text"),
+        (PageEdit("set_fields", fields={"slug": "x"}), "what can be set"),
+        (PageEdit("set_fields", fields={"tags": [1]}), "list of texts"),
+        (PageEdit("append", "x\0"), r"U\+0000"),
+        (PageEdit("append", "x\ud800"), r"U\+D800"),
     ],
 )
 async def test_an_edit_that_does_not_fit_says_why_and_changes_nothing(
-    place: Ground, edit: Edit, why: str
+    place: Ground, edit: PageEdit, why: str
 ) -> None:
     await put(place, "a", "# A\na a")
     with pytest.raises(errors.BadRequest, match=why):
-        await place.memory.edit(place.ann, "a", edit, Terms())
+        await place.memory.edit(place.ann, "a", edit, WriteTerms())
     assert (await place.memory.read(place.ann, "a")).page.version == 1
 
 
@@ -207,7 +218,7 @@ async def test_a_link_waits_for_its_page_and_follows_it(place: Ground) -> None:
     await put(place, "deep/down/far-away")
     expected = {("later", "links_to", True), ("deep/down/far-away", "links_to", True)}
     assert await out(place.memory, place.ann, "a") == expected
-    await place.memory.rename(place.ann, "later", "now", Terms())
+    await place.memory.rename(place.ann, "later", "now", WriteTerms())
     await put(place, "later", "another page")
     await put(place, "a", "still [[later]] here")
     assert await out(place.memory, place.ann, "a") == {("now", "links_to", True)}
@@ -219,7 +230,7 @@ async def test_a_link_waits_for_its_page_and_follows_it(place: Ground) -> None:
 async def test_an_old_slug_leads_to_its_page_through_every_rename(place: Ground) -> None:
     await put(place, "a", "x")
     for old, new in itertools.pairwise("abcda"):
-        await place.memory.rename(place.ann, old, new, Terms())
+        await place.memory.rename(place.ann, old, new, WriteTerms())
     for slug in "bcd":
         view = await place.memory.read(place.ann, slug)
         assert (view.moved, view.page.slug) == (True, "a")
@@ -227,24 +238,24 @@ async def test_an_old_slug_leads_to_its_page_through_every_rename(place: Ground)
     await put(place, "b", "new")
     assert await body(place, "b") == "new"
     with pytest.raises(errors.Conflict):
-        await place.memory.rename(place.ann, "a", "b", Terms())
+        await place.memory.rename(place.ann, "a", "b", WriteTerms())
 
 
 async def test_a_deleted_page_is_gone_and_every_version_brings_it_back(place: Ground) -> None:
     await put(place, "b", "[[a]]")
     await put(place, "a", "one", tags=("q",))
     await put(place, "a", "two")
-    await place.memory.delete(place.ann, "a", Terms(if_version=2))
-    for read in (place.memory.read(place.ann, "a"), place.memory.delete(place.ann, "a", Terms())):
+    await place.memory.delete(place.ann, "a", WriteTerms(if_version=2))
+    for read in (place.memory.read(place.ann, "a"), place.memory.delete(place.ann, "a", WriteTerms())):
         with pytest.raises(errors.NotFound):
             await read
     assert (await place.memory.counted(place.ann, "tags", 10)).rows == ()
     assert await out(place.memory, place.ann, "b") == {("a", "links_to", False)}
     assert len((await place.memory.history(place.ann, "a", 10, 99))[1].rows) == 2
-    saved = await place.memory.restore(place.ann, "a", 1, Terms())
+    saved = await place.memory.restore(place.ann, "a", 1, WriteTerms())
     assert (saved.page.version, saved.page.body, saved.page.tags) == (3, "one", ("q",))
     assert await out(place.memory, place.ann, "b") == {("a", "links_to", True)}
-    await place.memory.delete(place.ann, "a", Terms())
+    await place.memory.delete(place.ann, "a", WriteTerms())
     assert await put(place, "a", "four") == 4
 
 
@@ -259,13 +270,13 @@ async def test_the_past_is_read_as_it_was(place: Ground) -> None:
     await put(place, "a", "[[b]]\n- **2026** | mail — One")
     await now()
     await put(place, "a", "[[c]]")
-    await place.memory.link(place.ann, "a", Link("", "b", "met", "why"), Terms())
-    await place.memory.note(place.ann, "a", Entry("2027-01", "Two"), Terms())
+    await place.memory.link(place.ann, "a", Link("", "b", "met", "why"), WriteTerms())
+    await place.memory.note(place.ann, "a", TimelineEntry("2027-01", "Two"), WriteTerms())
     await now()
-    await place.memory.rename(place.ann, "a", "z", Terms())
-    await place.memory.delete(place.ann, "z", Terms())
+    await place.memory.rename(place.ann, "a", "z", WriteTerms())
+    await place.memory.delete(place.ann, "z", WriteTerms())
     await now()
-    await place.memory.restore(place.ann, "z", 2, Terms())
+    await place.memory.restore(place.ann, "z", 2, WriteTerms())
     read = place.memory.read
     for slug, moment in (("a", moments[0]), ("a", moments[3]), ("z", moments[3])):
         with pytest.raises(errors.NotFound):
@@ -285,7 +296,7 @@ async def test_the_past_is_read_as_it_was(place: Ground) -> None:
 async def test_timelines_are_newest_first_and_go_on_by_cursor(place: Ground) -> None:
     await put(place, "a", "- **2026-01-02** | board — Started\n- **2024** plain")
     for day in range(1, 6):
-        await place.memory.note(place.ann, "a", Entry(f"2025-01-0{day}", f"day {day}"), Terms())
+        await place.memory.note(place.ann, "a", TimelineEntry(f"2025-01-0{day}", f"day {day}"), WriteTerms())
     seen: list[str] = []
     cursor: str | None = None
     while True:
@@ -301,15 +312,15 @@ async def test_links_of_calls_stand_beside_the_text_and_are_taken_back(place: Gr
     await put(place, "a", "[[b]]")
     await put(place, "b")
     for context in ("first", "second"):
-        await place.memory.link(place.ann, "a", Link("", "B", "Works At", context), Terms())
+        await place.memory.link(place.ann, "a", Link("", "B", "Works At", context), WriteTerms())
     links = await place.memory.links(place.ann, "a")
     assert [(link.type, link.context) for link in links] == [("links_to", "[[b]]"), ("works_at", "second")]
     with pytest.raises(errors.Conflict, match="stands in the text"):
-        await place.memory.unlink(place.ann, "a", Link("", "b", "links_to"), Terms())
-    await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), Terms())
+        await place.memory.unlink(place.ann, "a", Link("", "b", "links_to"), WriteTerms())
+    await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), WriteTerms())
     assert await out(place.memory, place.ann, "a") == {("b", "links_to", True)}
     with pytest.raises(errors.NotFound):
-        await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), Terms())
+        await place.memory.unlink(place.ann, "a", Link("", "b", "works_at"), WriteTerms())
 
 
 async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: Ground) -> None:
@@ -319,16 +330,16 @@ async def test_a_walk_goes_as_far_and_the_way_that_it_is_asked(place: Ground) ->
     for slug in "cd":
         await put(place, slug)
 
-    async def reached(route: Route) -> str:
+    async def reached(route: LinkPath) -> str:
         walk = await place.memory.traverse(place.ann, "a", route)
         return " ".join(f"{slug}{depth}" for slug, _, depth in sorted(walk.nodes))
 
-    assert await reached(Route(1, "", "out")) == "a0 b1"
-    assert await reached(Route(2, "", "out")) == "a0 b1 c2 d2"
-    assert await reached(Route(2, "to", "out")) == "a0 b1 c2"
-    assert await reached(Route(5, "", "in")) == "a0 e1"
-    assert await reached(Route(1, "", "both")) == "a0 b1 e1"
-    edges = (await place.memory.traverse(place.ann, "a", Route(1, "", "both"))).edges
+    assert await reached(LinkPath(1, "", "out")) == "a0 b1"
+    assert await reached(LinkPath(2, "", "out")) == "a0 b1 c2 d2"
+    assert await reached(LinkPath(2, "to", "out")) == "a0 b1 c2"
+    assert await reached(LinkPath(5, "", "in")) == "a0 e1"
+    assert await reached(LinkPath(1, "", "both")) == "a0 b1 e1"
+    edges = (await place.memory.traverse(place.ann, "a", LinkPath(1, "", "both"))).edges
     assert set(edges) == {("a", "b", "to"), ("e", "a", "to")}
 
 
@@ -338,7 +349,7 @@ async def test_lists_are_filtered_and_go_on_by_cursor(place: Ground) -> None:
         await put(place, f"n/{number}", "x", tags=tags, type="t" if number < 3 else None)
     await put(place, "o", "x", collections=("shelf",))
 
-    async def slugs(wanted: Filter) -> list[str]:
+    async def slugs(wanted: PageFilter) -> list[str]:
         seen, cursor = [], ""
         while True:
             found = await place.memory.list(place.ann, wanted, 2, cursor)
@@ -347,19 +358,19 @@ async def test_lists_are_filtered_and_go_on_by_cursor(place: Ground) -> None:
                 return seen
             cursor = found.next_cursor
 
-    assert await slugs(Filter()) == [*(f"n/{number}" for number in range(7)), "o"]
-    assert await slugs(Filter(tag="odd")) == ["n/1", "n/3", "n/5"]
-    assert await slugs(Filter(type="t", prefix="n/1")) == ["n/1"]
-    assert await slugs(Filter(collection="shelf")) == ["o"]
+    assert await slugs(PageFilter()) == [*(f"n/{number}" for number in range(7)), "o"]
+    assert await slugs(PageFilter(tag="odd")) == ["n/1", "n/3", "n/5"]
+    assert await slugs(PageFilter(type="t", prefix="n/1")) == ["n/1"]
+    assert await slugs(PageFilter(collection="shelf")) == ["o"]
     moment = (await place.memory.read(place.ann, "n/5")).page.updated_at
-    assert await slugs(Filter(updated_after=moment)) == ["n/6", "o"]
+    assert await slugs(PageFilter(updated_after=moment)) == ["n/6", "o"]
 
 
 async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None:
     memory = place.memory
     await put(place, "mine", "[[shared]] [[hidden]]", collections=("a",), tags=("x",))
     await put(place, "hidden", "[[mine]]", collections=("b",), tags=("y",))
-    await memory.write(place.ben, Wanted("mine", "of ben [[hidden]]", tags=("z",)), Terms())
+    await memory.write(place.ben, PageWrite("mine", "of ben [[hidden]]", tags=("z",)), WriteTerms())
     limited = replace(place.ann, collections=("a", "c"))
     for caller, slug in ((place.ben, "hidden"), (limited, "hidden")):
         with pytest.raises(errors.NotFound) as missing:
@@ -371,10 +382,10 @@ async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None
         ("hidden", "links_to", False),
     }
     assert (await memory.backlinks(limited, "mine", 9))[0] == ()
-    assert [node[0] for node in (await memory.traverse(limited, "mine", Route(3, "", "both"))).nodes] == [
+    assert [node[0] for node in (await memory.traverse(limited, "mine", LinkPath(3, "", "both"))).nodes] == [
         "mine"
     ]
-    assert [row["slug"] for row in (await memory.list(limited, Filter(), 9)).rows] == ["mine"]
+    assert [row["slug"] for row in (await memory.list(limited, PageFilter(), 9)).rows] == ["mine"]
     assert [row["name"] for row in (await memory.counted(limited, "tags", 9)).rows] == ["x"]
     assert [row["name"] for row in (await memory.counted(limited, "collections", 9)).rows] == ["a"]
     assert [row["name"] for row in (await memory.counted(place.ben, "tags", 9)).rows] == ["z"]
@@ -390,7 +401,7 @@ async def test_accounts_and_shelves_do_not_see_each_other(place: Ground) -> None
 )
 async def test_a_question_may_have_what_no_page_has(place: Ground, query: str) -> None:
     await put(place, "people/ann", "Ann works at Acme.")
-    answer = await place.memory.search(place.ann, Search(query))
+    answer = await place.memory.search(place.ann, SearchRequest(query))
     assert [hit.slug for hit in answer.hits] in ([], ["people/ann"])
 
 
@@ -399,7 +410,7 @@ async def test_who_is_asked_for_comes_before_the_many_that_say_so(place: Ground)
     await put(place, "people/ann-lee", "She likes tea.", title="Ann Lee", type="person")
     for day in range(12):
         await put(place, f"log/day-{day:02}", f"Day {day}. Ann Lee works at Acme.")
-    answer = await place.memory.search(place.ann, Search("Who works at Acme?"))
+    answer = await place.memory.search(place.ann, SearchRequest("Who works at Acme?"))
     assert [hit.slug.partition("/")[0] for hit in answer.hits][:2] == ["people", "log"]
 
 

@@ -20,9 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sixfold import errors
 from sixfold.core.database import now, one
 from sixfold.core.memory import folders
-from sixfold.core.memory.commands import FREELY, Terms
-from sixfold.core.memory.page_edits import Edit, Wanted
-from sixfold.core.memory.pages import Filter
+from sixfold.core.memory.commands import FREELY, WriteTerms
+from sixfold.core.memory.page_edits import PageEdit, PageWrite
+from sixfold.core.memory.pages import PageFilter
 from tests.harness import databases
 from tests.unit.memory.fixtures import Ground, ground
 
@@ -137,7 +137,7 @@ class PagesMachine(RuleBasedStateMachine):
 
     @rule(slug=SLUGS, body=BODIES)
     def write(self, slug: str, body: str) -> None:
-        self.run_(self.place.memory.write(self.place.ann, Wanted(slug, body), FREELY))
+        self.run_(self.place.memory.write(self.place.ann, PageWrite(slug, body), FREELY))
         number = self.at(slug)
         if number is None:
             self.pages.append(ModelPage(slug))
@@ -159,7 +159,9 @@ class PagesMachine(RuleBasedStateMachine):
             version = 1 if guess is not None else None
         else:
             version = None if guess is None else len(page.versions) + guess
-        work = self.place.memory.edit(self.place.ann, slug, Edit("append", body), Terms(if_version=version))
+        work = self.place.memory.edit(
+            self.place.ann, slug, PageEdit("append", body), WriteTerms(if_version=version)
+        )
         if number is None or page is None or page.deleted:
             with pytest.raises(errors.NotFound):
                 self.run_(work)
@@ -176,7 +178,7 @@ class PagesMachine(RuleBasedStateMachine):
     @rule(slug=SLUGS, to=FREE)
     def rename(self, slug: str, to: str) -> None:
         number = self.located(slug)
-        work = self.place.memory.rename(self.place.ann, slug, to, Terms())
+        work = self.place.memory.rename(self.place.ann, slug, to, WriteTerms())
         if number is None or self.pages[number].deleted:
             with pytest.raises(errors.NotFound):
                 self.run_(work)
@@ -196,7 +198,7 @@ class PagesMachine(RuleBasedStateMachine):
     @rule(slug=SLUGS)
     def delete(self, slug: str) -> None:
         number = self.located(slug)
-        work = self.place.memory.delete(self.place.ann, slug, Terms())
+        work = self.place.memory.delete(self.place.ann, slug, WriteTerms())
         if number is None or self.pages[number].deleted:
             with pytest.raises(errors.NotFound):
                 self.run_(work)
@@ -207,7 +209,7 @@ class PagesMachine(RuleBasedStateMachine):
     @rule(slug=SLUGS, back=st.integers(1, 4))
     def restore(self, slug: str, back: int) -> None:
         number = self.located(slug)
-        work = self.place.memory.restore(self.place.ann, slug, back, Terms())
+        work = self.place.memory.restore(self.place.ann, slug, back, WriteTerms())
         if number is None or back > len(self.pages[number].versions):
             with pytest.raises(errors.NotFound):
                 self.run_(work)
@@ -221,7 +223,7 @@ class PagesMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_page_is_as_the_model_has_it(self) -> None:
-        listed = self.run_(self.place.memory.list(self.place.ann, Filter(), 100)).rows
+        listed = self.run_(self.place.memory.list(self.place.ann, PageFilter(), 100)).rows
         alive = {page.slug: page for page in self.pages if not page.deleted}
         assert [row["slug"] for row in listed] == sorted(alive)
         for slug, page in alive.items():

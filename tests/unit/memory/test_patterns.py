@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sixfold.core.memory.models import Page
+from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.relation_extraction import (
     dates,
     entities,
@@ -21,9 +21,9 @@ from sixfold.core.memory.relation_extraction.patterns import Pattern
 TABLE = inference.table()
 
 
-def page(body: str, title: str = "Somebody", kind: str = "note", slug: str = "notes/somebody") -> Page:
+def page(body: str, title: str = "Somebody", kind: str = "note", slug: str = "notes/somebody") -> MemoryPage:
     """A page that is nowhere but here."""
-    return Page("page_1", "acct_1", slug, title, body, kind, (), (), 1, 0, 0, "ada")
+    return MemoryPage("page_1", "acct_1", slug, title, body, kind, (), (), 1, 0, 0, "ada")
 
 
 def said(body: str, **fields: str) -> set[tuple[str, str, str]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sixfold.core.memory.ports import Search
-from sixfold.core.memory.search.index_cache import Shelf
-from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.ports import SearchRequest
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
 from tests.unit.memory.relation_fixtures import corpus, name, world
 
@@ -106,11 +106,11 @@ async def test_search_shows_the_answer_among_the_first_five(tmp_path: Path, half
     questions = corpus("questions")
     async with world(None, tmp_path) as place:
         await place.populate(questions["pages"])
-        finder = Finder(place.database, Shelf(place.database, PageIndex))
+        finder = SearchService(place.database, IndexCache(place.database, PageIndex))
         for item in questions[half]:
             gold = set(item["answers"])
             if gold:
-                shown = (await finder.search(place.writes, Search(item["ask"], limit=5))).hits
+                shown = (await finder.search(place.writes, SearchRequest(item["ask"], limit=5))).hits
                 found += len(gold & {name(hit.slug) for hit in shown}) / len(gold)
                 asked += 1
     print(f"search, {half}: recall@5 {found / asked:.3f}")  # noqa: T201 - the figure is what the log is read for

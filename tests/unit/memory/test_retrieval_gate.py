@@ -12,8 +12,8 @@ import pytest
 
 from bench import quality
 from bench.quality import Corpus, Quality
-from sixfold.core.memory.search.index_cache import Shelf
-from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite.database import SqliteDatabase
 
@@ -32,7 +32,7 @@ LEAST_OF_A_KIND = {
 async def measured(corpora: Sequence[Corpus]) -> tuple[Quality, dict[str, float]]:
     """The quality over all questions, and the recall at 10 of each kind of them."""
     database = SqliteDatabase(":memory:")
-    finder = Finder(database, Shelf(database, PageIndex))
+    finder = SearchService(database, IndexCache(database, PageIndex))
     judged: list[tuple[float, float, float, float]] = []
     kinds: dict[str, list[float]] = {}
     try:

@@ -14,14 +14,14 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.database import many
-from sixfold.core.memory.commands import FREELY, Terms
+from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.models import Caller
-from sixfold.core.memory.page_edits import Wanted
-from sixfold.core.memory.ports import Answer, Search
+from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.ports import SearchRequest, SearchResult
 from sixfold.core.memory.search import index_cache, renewal, snippets
-from sixfold.core.memory.search.index_cache import Shelf
+from sixfold.core.memory.search.index_cache import IndexCache
 from sixfold.core.memory.search.ports import Index
-from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.search.service import SearchService
 from sixfold.store.search.index import PageIndex
 from tests import loop_time
 from tests.harness import databases
@@ -60,13 +60,13 @@ async def place(back: str) -> AsyncIterator[Ground]:
 
 async def put(place: Ground, slug: str, body: str, caller: Caller | None = None, **fields: object) -> None:
     """Write a page."""
-    wanted = Wanted(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    wanted = PageWrite(slug, body, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     await place.memory.write(caller or place.ann, wanted, FREELY)
 
 
-async def ask(place: Ground, query: str, caller: Caller | None = None, **fields: object) -> Answer:
+async def ask(place: Ground, query: str, caller: Caller | None = None, **fields: object) -> SearchResult:
     """Search."""
-    wanted = Search(query, **fields)  # pyright: ignore[reportArgumentType] # fields by name
+    wanted = SearchRequest(query, **fields)  # pyright: ignore[reportArgumentType] # fields by name
     return await place.memory.search(caller or place.ann, wanted)
 
 
@@ -82,24 +82,24 @@ async def test_a_page_is_found_as_soon_as_it_is_written_and_no_longer_than_it_is
     await put(place, "kitchen/toast", "Honey on toast.")
     assert await slugs(place, "marmalade") == []
     assert await slugs(place, "honey") == ["kitchen/toast"]
-    await place.memory.delete(place.ann, "kitchen/toast", Terms())
+    await place.memory.delete(place.ann, "kitchen/toast", WriteTerms())
     assert await slugs(place, "honey") == []
-    await place.memory.restore(place.ann, "kitchen/toast", 1, Terms())
+    await place.memory.restore(place.ann, "kitchen/toast", 1, WriteTerms())
     assert await slugs(place, "marmalade") == ["kitchen/toast"]
 
 
 async def test_a_renamed_page_is_found_under_its_new_slug(place: Ground) -> None:
     await put(place, "drafts/plan", "Launch the balloon.")
-    await place.memory.rename(place.ann, "drafts/plan", "plans/balloon", Terms())
+    await place.memory.rename(place.ann, "drafts/plan", "plans/balloon", WriteTerms())
     assert await slugs(place, "balloon") == ["plans/balloon"]
 
 
 async def test_another_server_finds_what_this_one_has_written(place: Ground) -> None:
     database = place.memory.database
-    other = Finder(database, Shelf(database, PageIndex))
-    assert (await other.search(place.ann, Search("lighthouse"))).hits == ()
+    other = SearchService(database, IndexCache(database, PageIndex))
+    assert (await other.search(place.ann, SearchRequest("lighthouse"))).hits == ()
     await put(place, "trip", "We climbed the lighthouse.")
-    assert [hit.slug for hit in (await other.search(place.ann, Search("lighthouse"))).hits] == ["trip"]
+    assert [hit.slug for hit in (await other.search(place.ann, SearchRequest("lighthouse"))).hits] == ["trip"]
 
 
 async def test_accounts_find_their_own_pages_only(place: Ground) -> None:
@@ -177,12 +177,12 @@ async def test_a_title_of_words_that_say_nothing_is_found(place: Ground) -> None
 
 async def test_what_is_no_search_is_refused_in_a_sentence(place: Ground) -> None:
     for wanted, said in (
-        (Search("  "), "query is empty"),
-        (Search("x" * 10_001), "query must be 1 to 10,000 characters"),
-        (Search("x", limit=0), "limit must be 1 to 100"),
-        (Search("x", limit=101), "limit must be 1 to 100"),
-        (Search("x", offset=-1), "offset must be 0 to 10,000"),
-        (Search("x", snippet_chars=5_000), "snippet_chars must be 0 to 2,000"),
+        (SearchRequest("  "), "query is empty"),
+        (SearchRequest("x" * 10_001), "query must be 1 to 10,000 characters"),
+        (SearchRequest("x", limit=0), "limit must be 1 to 100"),
+        (SearchRequest("x", limit=101), "limit must be 1 to 100"),
+        (SearchRequest("x", offset=-1), "offset must be 0 to 10,000"),
+        (SearchRequest("x", snippet_chars=5_000), "snippet_chars must be 0 to 2,000"),
     ):
         with pytest.raises(errors.BadRequest, match=said):
             await place.memory.search(place.ann, wanted)
@@ -232,12 +232,12 @@ async def test_searches_and_writes_at_once_agree_in_the_end(place: Ground) -> No
 
 async def test_an_index_is_read_anew_after_it_had_to_make_room(place: Ground) -> None:
     database = place.memory.database
-    narrow = Finder(database, Shelf(database, PageIndex, most_bytes=1))
+    narrow = SearchService(database, IndexCache(database, PageIndex, most_bytes=1))
     await put(place, "mine", "an anchor")
     await put(place, "his", "an anchor", place.ben)
     for _ in range(3):
         for caller, slug in ((place.ann, "mine"), (place.ben, "his")):
-            assert [hit.slug for hit in (await narrow.search(caller, Search("anchor"))).hits] == [slug]
+            assert [hit.slug for hit in (await narrow.search(caller, SearchRequest("anchor"))).hits] == [slug]
 
 
 async def test_more_changes_than_a_search_takes_in_are_read_beside_it(place: Ground) -> None:
@@ -258,7 +258,7 @@ async def test_large_changes_are_read_in_a_thread(
     applied: list[tuple[bool, int]] = []
     apply = index_cache._apply
 
-    def recorded(index: Index, batch: index_cache._Batch) -> None:
+    def recorded(index: Index, batch: index_cache._IndexBatch) -> None:
         applied.append((threading.current_thread() is threading.main_thread(), len(batch.pages)))
         apply(index, batch)
 
@@ -315,7 +315,7 @@ async def test_small_changes_are_taken_in_by_the_search(
     threads: list[bool] = []
     apply = index_cache._apply
 
-    def recorded(index: Index, batch: index_cache._Batch) -> None:
+    def recorded(index: Index, batch: index_cache._IndexBatch) -> None:
         threads.append(threading.current_thread() is threading.main_thread())
         apply(index, batch)
 
@@ -329,12 +329,14 @@ async def test_a_memory_from_disk_ranks_as_the_one_that_was_written(back: str, t
     async with ground(back, folder=tmp_path) as place:
         for number in range(12):
             await put(place, f"log/{number}", f"tea and honey, day {number} [[log/{number - 1}]]")
-        await place.memory.delete(place.ann, "log/3", Terms())
+        await place.memory.delete(place.ann, "log/3", WriteTerms())
         await put(place, "log/5", "honey alone")
         before = (await ask(place, "tea honey on day 7", explain=True)).hits
         database = place.memory.database
-        again = Finder(database, Shelf(database, PageIndex))
-        assert (await again.search(place.ann, Search("tea honey on day 7", explain=True))).hits == before
+        again = SearchService(database, IndexCache(database, PageIndex))
+        assert (
+            await again.search(place.ann, SearchRequest("tea honey on day 7", explain=True))
+        ).hits == before
 
 
 async def test_entries_that_an_older_program_wrote_are_written_anew(place: Ground) -> None:
@@ -347,12 +349,12 @@ async def test_entries_that_an_older_program_wrote_are_written_anew(place: Groun
     old = msgspec.json.encode([[kept["page_id"], '[1,"an older form"]']]).decode()
     change = {"account_id": place.ann.account_id, "change": 9}
     await database.write(many("memory_index_put", **change, rows=old))
-    again = Finder(database, Shelf(database, PageIndex))
-    assert (await again.search(place.ann, Search("windmill"))).hits == ()
+    again = SearchService(database, IndexCache(database, PageIndex))
+    assert (await again.search(place.ann, SearchRequest("windmill"))).hits == ()
     assert await renewal.renew(database) == 1
     assert await renewal.renew(database) == 0
-    fresh = Finder(database, Shelf(database, PageIndex))
-    assert [hit.slug for hit in (await fresh.search(place.ann, Search("windmill"))).hits] == ["old"]
+    fresh = SearchService(database, IndexCache(database, PageIndex))
+    assert [hit.slug for hit in (await fresh.search(place.ann, SearchRequest("windmill"))).hits] == ["old"]
 
 
 async def test_a_memory_in_use_is_made_ready_beside_the_loop_and_an_unused_one_takes_no_room(
@@ -372,7 +374,9 @@ async def test_a_memory_in_use_is_made_ready_beside_the_loop_and_an_unused_one_t
     for expected in ([], [False]):
         looked.clear()
         running = asyncio.create_task(
-            Finder(place.memory.database, Shelf(place.memory.database, new_index), find_model).run()
+            SearchService(
+                place.memory.database, IndexCache(place.memory.database, new_index), find_model
+            ).run()
         )
         await looked.wait()
         running.cancel()

@@ -10,14 +10,14 @@ import pytest
 
 from sixfold.core.accounts import accounts
 from sixfold.core.memory import commands, pages, queries
-from sixfold.core.memory.commands import FREELY, Terms, Writer
-from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.links import Route
+from sixfold.core.memory.commands import FREELY, PageWriter, WriteTerms
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.links import LinkPath
 from sixfold.core.memory.models import Caller
-from sixfold.core.memory.page_edits import Wanted
-from sixfold.core.memory.ports import Search
-from sixfold.core.memory.search.index_cache import Shelf
-from sixfold.core.memory.search.service import Finder
+from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.ports import SearchRequest
+from sixfold.core.memory.search.index_cache import IndexCache
+from sixfold.core.memory.search.service import SearchService
 from sixfold.store import sql
 from sixfold.store.search.index import PageIndex
 from sixfold.store.sqlite import database as sqlite
@@ -69,20 +69,22 @@ async def test_on_postgresql_no_page_costs_a_walk_through_the_account_even_befor
         for statement in _FILL.split(";"):
             await opened.execute(statement.replace("$1", f"'{account.id}'"))
         explained = Explained(opened)
-        shelf = Shelf(database, PageIndex)
-        finder = Finder(explained, shelf)
-        writer = Writer(caller, Limits())
-        assert not (await finder.search(caller, Search("anvils"))).hits  # from here on the index only follows
+        shelf = IndexCache(database, PageIndex)
+        finder = SearchService(explained, shelf)
+        writer = PageWriter(caller, MemoryLimits())
+        assert not (
+            await finder.search(caller, SearchRequest("anvils"))
+        ).hits  # from here on the index only follows
         body = "Ann Lee works at Acme. See [[log/7]] and [[8]].\n\n## Timeline\n\n- 2026-05-08: met [[log/9]]"
         for slug, text in (("people/ann", body), ("companies/acme", "It makes anvils."), ("x", "[[ann]]")):
-            await explained.write(commands.write(writer, Wanted(slug, text), FREELY))
+            await explained.write(commands.write(writer, PageWrite(slug, text), FREELY))
         for text in ("[[ann]] again", "Nobody."):
-            await explained.write(commands.write(writer, Wanted("x", text), Terms(overwrite=True)))
-        hits = (await finder.search(caller, Search("who works at Acme?"))).hits
+            await explained.write(commands.write(writer, PageWrite("x", text), WriteTerms(overwrite=True)))
+        hits = (await finder.search(caller, SearchRequest("who works at Acme?"))).hits
         assert hits[0].slug == "people/ann"
         await explained.read(queries.whole(caller, "people/ann"))
-        await explained.read(queries.around(caller, "x", Route(depth=3)))
-        await explained.read(pages.listed(caller, pages.Filter(prefix="log/2"), 10))
+        await explained.read(queries.around(caller, "x", LinkPath(depth=3)))
+        await explained.read(pages.listed(caller, pages.PageFilter(prefix="log/2"), 10))
         await explained.write(commands.rename(writer, "people/ann", "people/ann-lee", FREELY))
         await explained.write(commands.delete(writer, "x", FREELY))
         await opened.close()

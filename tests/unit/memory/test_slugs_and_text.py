@@ -12,8 +12,8 @@ from sixfold import errors
 from sixfold.core.memory import frontmatter, limits, markdown, slugs
 from sixfold.core.memory.import_export import archives
 from sixfold.core.memory.import_export import files as import_export_files
-from sixfold.core.memory.import_export.archives import File
-from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.import_export.archives import ArchiveMember
+from sixfold.core.memory.limits import MemoryLimits
 
 ANY = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 NAMES = st.text(st.sampled_from("abÄß日ि́İ-_./ '?#"), max_size=30)
@@ -39,7 +39,7 @@ def test_a_link_finds_the_page_of_the_file_that_it_names(text: str) -> None:
     found = slugs.loosely(text)
     if found is not None:
         assert slugs.normalize(found) == slugs.loosely(found) == found
-        assert import_export_files.Naming().slug(f"{text.strip()}.md") == found
+        assert import_export_files.FileNaming().slug(f"{text.strip()}.md") == found
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_tags_are_read_as_editors_of_notes_write_them(value: str) -> None:
 
 @given(st.binary(max_size=50), NAMES)
 def test_any_file_is_a_page_or_says_why_not(data: bytes, name: str) -> None:
-    found = archives.file(f"{name}.md", data, Limits())
-    assert isinstance(found, File)
+    found = archives.file(f"{name}.md", data, MemoryLimits())
+    assert isinstance(found, ArchiveMember)
     assert bool(found.error) or "\0" not in found.text
 
 

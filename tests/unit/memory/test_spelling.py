@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from sixfold.core.memory.commands import FREELY, Terms
+from sixfold.core.memory.commands import FREELY, WriteTerms
 from sixfold.core.memory.models import Caller
-from sixfold.core.memory.page_edits import Wanted
-from sixfold.core.memory.ports import Answer, Search
+from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.ports import SearchRequest, SearchResult
 from tests.harness import databases
 from tests.unit.memory.fixtures import Ground, ground
 
@@ -25,12 +25,12 @@ async def place(back: str) -> AsyncIterator[Ground]:
 
 async def put(place: Ground, slug: str, body: str, *collections: str) -> None:
     """Write a page."""
-    await place.memory.write(place.ann, Wanted(slug, body, collections=collections), FREELY)
+    await place.memory.write(place.ann, PageWrite(slug, body, collections=collections), FREELY)
 
 
-async def ask(place: Ground, query: str, caller: Caller | None = None) -> Answer:
+async def ask(place: Ground, query: str, caller: Caller | None = None) -> SearchResult:
     """Search, and be told why."""
-    return await place.memory.search(caller or place.ann, Search(query, explain=True))
+    return await place.memory.search(caller or place.ann, SearchRequest(query, explain=True))
 
 
 async def slugs(place: Ground, query: str, caller: Caller | None = None) -> list[str]:
@@ -153,12 +153,12 @@ async def test_words_that_come_and_go_are_guessed_while_they_are_there(place: Gr
     assert await slugs(place, "heliogrpah") == ["a"]
     await put(place, "b", "Marmalade on toast.")
     assert await slugs(place, "marmelade") == ["b"]
-    await place.memory.write(place.ann, Wanted("b", "Marmelade on toast."), Terms(overwrite=True))
+    await place.memory.write(place.ann, PageWrite("b", "Marmelade on toast."), WriteTerms(overwrite=True))
     await put(place, "c", "More marmalade.")
     assert await slugs(place, "marmelade") == ["b"]
-    await place.memory.write(place.ann, Wanted("b", "Honey on toast."), Terms(overwrite=True))
+    await place.memory.write(place.ann, PageWrite("b", "Honey on toast."), WriteTerms(overwrite=True))
     assert await slugs(place, "marmelade") == ["c"]
-    await place.memory.delete(place.ann, "a", Terms())
+    await place.memory.delete(place.ann, "a", WriteTerms())
     assert await slugs(place, "heliogrpah") == []
 
 

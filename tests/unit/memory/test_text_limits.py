@@ -16,11 +16,11 @@ from sixfold import errors
 from sixfold.core.memory import limits, page_edits, slugs
 from sixfold.core.memory.import_export import archives, paths
 from sixfold.core.memory.import_export import files as import_export_files
-from sixfold.core.memory.import_export.archives import Report
+from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.indexing import chunks, tokens
-from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.models import Page
-from sixfold.core.memory.page_edits import Edit
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.models import MemoryPage
+from sixfold.core.memory.page_edits import PageEdit
 from sixfold.core.memory.relation_extraction import entities
 from sixfold.core.workflows import documents
 from sixfold.engines.speech import sentences
@@ -116,33 +116,33 @@ def test_long_paths_in_archives_are_refused_before_they_are_normalized(
     pack(tmp_path / "archive", marked(chars) + ".md")
 
     def work() -> None:
-        naming = import_export_files.Naming(archives.outliner(tmp_path / "archive", Limits()))
-        for file in archives.files(tmp_path / "archive", Limits(), Report()):
+        naming = import_export_files.FileNaming(archives.outliner(tmp_path / "archive", MemoryLimits()))
+        for file in archives.files(tmp_path / "archive", MemoryLimits(), ImportReport()):
             assert file.error == "has a path that leads out of the archive, or is too long"
             assert naming.slug(file.path) is None
 
     assert seconds(work) < 0.5
 
 
-def page(body: str) -> Page:
+def page(body: str) -> MemoryPage:
     """A page with a body."""
-    return Page("id", "ann", "log", "Log", body, "note", (), (), 1, 0, 0, "ann")
+    return MemoryPage("id", "ann", "log", "Log", body, "note", (), (), 1, 0, 0, "ann")
 
 
 def test_a_replacement_is_counted_before_it_is_built() -> None:
-    edit = Edit("replace_text", "é" * 1_000, find="ä", every=True)
+    edit = PageEdit("replace_text", "é" * 1_000, find="ä", every=True)
     tracemalloc.start()
     try:
         with pytest.raises(errors.TooLarge, match=r"would have 100000000 bytes; 1048576 are the most"):
-            page_edits.edited(page("ä" * 50_000), edit, Limits())
+            page_edits.edited(page("ä" * 50_000), edit, MemoryLimits())
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     finally:
         tracemalloc.stop()
 
 
 def test_a_replacement_may_fill_a_page_to_its_limit() -> None:
-    edit = Edit("replace_text", "日本", find="ä", every=True)
-    allowed = Limits(page_bytes=6 * 1_000)
+    edit = PageEdit("replace_text", "日本", find="ä", every=True)
+    allowed = MemoryLimits(page_bytes=6 * 1_000)
     assert page_edits.edited(page("ä" * 1_000), edit, allowed).body == "日本" * 1_000
     with pytest.raises(errors.TooLarge, match="would have 6006 bytes"):
         page_edits.edited(page("ä" * 1_001), edit, allowed)

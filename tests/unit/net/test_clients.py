@@ -6,13 +6,13 @@ import httpx
 import pytest
 
 from sixfold.net.addresses import AllowList
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from tests.unit.net.servers import head, raw, reply, serving
 
 
 async def test_the_guarded_client_speaks_httpx() -> None:
-    clients = Clients(Fetcher(AllowList.parse("127.0.0.0/8")))
+    clients = HttpClients(Fetcher(AllowList.parse("127.0.0.0/8")))
     async with serving(routes={"/": reply(b"{}"), "/cut": raw(head("Content-Length: 9") + b"x")}) as server:
         assert (await clients.guarded.post(server.url(), json={"a": 1})).json() == {}
         assert server.requests[0].body == b'{"a":1}'
@@ -29,7 +29,7 @@ async def test_the_upstream_client_takes_nothing_from_the_environment(
     async with serving(routes={"/": reply(b"upstream")}) as server, serving() as proxy:
         monkeypatch.setenv("HTTP_PROXY", proxy.url())
         monkeypatch.setenv("NETRC", "/nonexistent")
-        clients = Clients(Fetcher(AllowList()))
+        clients = HttpClients(Fetcher(AllowList()))
         assert (await clients.upstream.get(server.url())).content == b"upstream"
         assert "authorization" not in server.requests[0].headers
         await clients.aclose()
@@ -37,7 +37,7 @@ async def test_the_upstream_client_takes_nothing_from_the_environment(
 
 
 async def test_closing_closes_what_was_opened_and_only_that() -> None:
-    clients = Clients(Fetcher(AllowList()))
+    clients = HttpClients(Fetcher(AllowList()))
     upstream = clients.upstream
     assert clients.upstream is upstream
     await clients.aclose()

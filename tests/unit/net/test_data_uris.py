@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold.errors import FetchFailed, TooLarge
-from sixfold.net.data_uris import Inline, is_data_uri, parse_data_uri
+from sixfold.net.data_uris import InlineData, is_data_uri, parse_data_uri
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from sixfold.net.data_uris import Inline, is_data_uri, parse_data_uri
 )
 def test_a_data_uri_gives_its_bytes_and_its_type(text: str, body: bytes, content_type: str) -> None:
     assert is_data_uri(text)
-    assert parse_data_uri(text, 100) == Inline(body, content_type)
+    assert parse_data_uri(text, 100) == InlineData(body, content_type)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from sixfold.errors import FetchFailed, FetchRefused, TooLarge
 from sixfold.net.addresses import AllowList
-from sixfold.net.fetch import Fetched, Fetcher, FetchLimits
+from sixfold.net.fetch import Fetcher, FetchLimits, FetchResult
 from tests.unit.net.servers import Answering, Seen, head, raw, redirect, reply, serving
 
 LOOPBACK = AllowList.parse("127.0.0.0/8 ::1")
@@ -26,7 +26,7 @@ def fetcher(limits: FetchLimits = QUICK) -> Fetcher:
 
 async def get(
     answer: Answering, *, max_bytes: int = 1000, limits: FetchLimits = QUICK, seconds: float = 5.0
-) -> Fetched:
+) -> FetchResult:
     async with serving(routes={"/": answer}) as server:
         return await fetcher(limits).fetch(server.url(), max_bytes=max_bytes, timeout_seconds=seconds)
 

@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.errors import FetchFailed, FetchRefused
 from sixfold.net.addresses import AllowList
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher, FetchLimits
 from tests.unit.net import corpus
 from tests.unit.net.servers import Answering, Server, redirect, reply, serving
@@ -201,7 +201,7 @@ async def test_no_client_above_the_guard_can_go_around_it(
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{canaries.port}")
     monkeypatch.delenv("NO_PROXY", raising=False)
-    clients = Clients(Fetcher(AllowList.parse("127.0.0.77"), lookup=corpus.lookup))
+    clients = HttpClients(Fetcher(AllowList.parse("127.0.0.77"), lookup=corpus.lookup))
     async with serving("127.0.0.77") as server:
         server.routes = {"/": redirect(f"http://127.0.0.1:{canaries.port}/"), "/ok": reply(b"fine")}
         assert (await clients.guarded.get(server.url("/ok"))).content == b"fine"

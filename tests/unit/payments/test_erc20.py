@@ -19,7 +19,7 @@ from sixfold.core.accounts import accounts, ledger_queries
 from sixfold.core.accounts.accounts import Account
 from sixfold.core.database import Database
 from sixfold.errors import NotConfigured
-from sixfold.payments.erc20 import Deposits
+from sixfold.payments.erc20 import DepositWatcher
 from sixfold.settings import InvalidSetting
 from tests.harness import databases
 from tests.mcp.loopback import served
@@ -107,10 +107,10 @@ def table(node: Node, **changes: Any) -> Mapping[str, Any]:
 
 
 @pytest.fixture
-async def desk(node: Node, database: Database) -> AsyncIterator[Deposits]:
+async def desk(node: Node, database: Database) -> AsyncIterator[DepositWatcher]:
     """The desk, its chain read once."""
     async with httpx.AsyncClient() as client:
-        found = Deposits(client, database, table(node))
+        found = DepositWatcher(client, database, table(node))
         await found.read()
         yield found
 
@@ -124,7 +124,9 @@ async def balance(database: Database, account: Account) -> int:
     return (await database.read(accounts.by_id(account.id))).posted
 
 
-async def test_each_account_has_an_address_of_its_own_that_stays(desk: Deposits, database: Database) -> None:
+async def test_each_account_has_an_address_of_its_own_that_stays(
+    desk: DepositWatcher, database: Database
+) -> None:
     people = [await someone(database, f"p{n}") for n in range(4)]
     told = await asyncio.gather(*(desk.address(one.id) for one in people for _ in range(2)))
     found = [str(one["address"]) for one in told]
@@ -135,7 +137,7 @@ async def test_each_account_has_an_address_of_its_own_that_stays(desk: Deposits,
 
 
 async def test_a_transfer_is_credited_once_it_is_deep_enough(
-    desk: Deposits, node: Node, database: Database
+    desk: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
     address = str((await desk.address(ann.id))["address"])
@@ -149,7 +151,7 @@ async def test_a_transfer_is_credited_once_it_is_deep_enough(
 
 
 async def test_what_a_reorganisation_takes_back_was_never_credited(
-    desk: Deposits, node: Node, database: Database
+    desk: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
     address = str((await desk.address(ann.id))["address"])
@@ -164,7 +166,7 @@ async def test_what_a_reorganisation_takes_back_was_never_credited(
 
 
 async def test_only_coins_of_the_list_count_and_only_for_their_owner(
-    desk: Deposits, node: Node, database: Database
+    desk: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann, ben = await someone(database, "ann"), await someone(database, "ben")
     address = str((await desk.address(ann.id))["address"])
@@ -182,7 +184,7 @@ async def test_a_part_of_a_micro_dollar_is_not_credited(node: Node, database: Da
     chain = {**table(node)["chains"]["main"], "tokens": {COIN: {"symbol": "DAI", "decimals": 18}}}
     micro = 10**12
     async with httpx.AsyncClient() as client:
-        desk = Deposits(client, database, table(node, chains={"main": chain}))
+        desk = DepositWatcher(client, database, table(node, chains={"main": chain}))
         await desk.read()
         ann = await someone(database)
         address = str((await desk.address(ann.id))["address"])
@@ -193,7 +195,9 @@ async def test_a_part_of_a_micro_dollar_is_not_credited(node: Node, database: Da
     assert await balance(database, ann) == 5
 
 
-async def test_a_node_that_is_away_loses_nothing(desk: Deposits, node: Node, database: Database) -> None:
+async def test_a_node_that_is_away_loses_nothing(
+    desk: DepositWatcher, node: Node, database: Database
+) -> None:
     ann = await someone(database)
     node.send(str((await desk.address(ann.id))["address"]), 1_000_000, block=2500)
     node.head, node.broken = 5000, True
@@ -204,13 +208,13 @@ async def test_a_node_that_is_away_loses_nothing(desk: Deposits, node: Node, dat
 
 
 async def test_two_servers_that_read_at_once_credit_once(
-    desk: Deposits, node: Node, database: Database
+    desk: DepositWatcher, node: Node, database: Database
 ) -> None:
     ann = await someone(database)
     node.send(str((await desk.address(ann.id))["address"]), 1_000_000, block=120)
     node.head = 140
     async with httpx.AsyncClient() as client:
-        other = Deposits(client, database, table(node))
+        other = DepositWatcher(client, database, table(node))
         assert sum(await asyncio.gather(desk.read(), other.read())) == 1
     assert await balance(database, ann) == 1_000_000
 
@@ -218,11 +222,11 @@ async def test_two_servers_that_read_at_once_credit_once(
 async def test_without_a_table_the_desk_says_so(database: Database) -> None:
     async with httpx.AsyncClient() as client:
         with pytest.raises(NotConfigured, match=r"sixfold\.toml"):
-            await Deposits(client, database, None).address("acct_x")
+            await DepositWatcher(client, database, None).address("acct_x")
 
 
 @pytest.mark.parametrize("changes", [{"xpub": "xpub6nonsense"}, {"chains": {"main": {"id": 1}}}, {"more": 1}])
 async def test_a_wrong_table_stops_the_start(node: Node, database: Database, changes: Any) -> None:
     async with httpx.AsyncClient() as client:
         with pytest.raises(InvalidSetting, match="deposits"):
-            Deposits(client, database, table(node, **changes))
+            DepositWatcher(client, database, table(node, **changes))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from tests.harness.pipeline import Options, road
 
 
@@ -31,13 +31,13 @@ async def test_a_worker_goes_on_while_what_it_made_is_stored(
         first = await built.pipeline.submit(built.order(extras={"n": 1}))
         second = await built.run(extras={"n": 2})
         assert held == [first.id, second.id]
-        assert second.state is State.SUCCEEDED
-        assert (await built.pipeline.any(first.id)).state is State.RUNNING
+        assert second.state is PredictionState.SUCCEEDED
+        assert (await built.pipeline.any(first.id)).state is PredictionState.RUNNING
         third = await built.pipeline.submit(built.order(extras={"n": 3}))
         fourth = await built.pipeline.submit(built.order(extras={"n": 4}))
         await last.wait()
         assert fourth.id not in held
         gate.set()
         for each in (first, third, fourth):
-            assert (await built.pipeline.wait(each, 60)).state is State.SUCCEEDED
+            assert (await built.pipeline.wait(each, 60)).state is PredictionState.SUCCEEDED
         assert await built.faults() == ()

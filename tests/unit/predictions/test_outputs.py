@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.media.media import Media
+from sixfold.core.media.media import MediaService
 from sixfold.core.media.ports import ObjectInfo, StagedFile
 from sixfold.core.provenance import embed
 from sixfold.store.file_store import FileStore
@@ -32,7 +32,7 @@ async def test_a_film_is_signed_and_stored_without_ever_being_whole_in_memory(
     tmp_path: Path, size: int
 ) -> None:
     store = FileStore(tmp_path / "blobs")
-    media = Media(NOBODY, store, NOBODY, NOBODY, NOBODY)
+    media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", size)
     tracemalloc.start()
     try:
@@ -70,7 +70,7 @@ async def test_what_a_run_has_signed_and_stored_itself_is_not_stored_again_at_it
     tmp_path: Path, size: int
 ) -> None:
     store = Watched(tmp_path / "blobs")
-    media = Media(NOBODY, store, NOBODY, NOBODY, NOBODY)
+    media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", size)
     signed = embed.embed(staged.path.read_bytes(), staged.content_type, TEXT)
     held = await media.hold(signed, staged.content_type)
@@ -82,7 +82,7 @@ async def test_what_a_run_has_signed_and_stored_itself_is_not_stored_again_at_it
 
 async def test_another_text_makes_another_file_which_is_stored(tmp_path: Path) -> None:
     store = Watched(tmp_path / "blobs")
-    media = Media(NOBODY, store, NOBODY, NOBODY, NOBODY)
+    media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", 100)
     held = await media.hold(staged.path.read_bytes(), staged.content_type)
     (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files

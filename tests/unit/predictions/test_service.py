@@ -14,9 +14,9 @@ from sixfold.core.accounts import accounts
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.events import Moved, Progressed
+from sixfold.core.predictions.events import ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from sixfold.drivers.process import ProcessDriver
 from tests.harness import backends
@@ -31,7 +31,7 @@ async def open_road(tmp_path: Path) -> AsyncIterator[Road]:
 
 async def test_a_run_is_priced_held_run_stored_and_captured_once(open_road: Road) -> None:
     prediction = await open_road.run(extras={"bytes": [1000, 20]})
-    assert prediction.state is State.SUCCEEDED
+    assert prediction.state is PredictionState.SUCCEEDED
     assert prediction.cost == PRICE
     assert prediction.output is not None
     assert [file.size for file in prediction.output.files] == [1000, 20]
@@ -45,8 +45,8 @@ async def test_a_run_is_priced_held_run_stored_and_captured_once(open_road: Road
 async def test_a_failing_engine_is_free_and_says_only_what_is_meant_for_users(open_road: Road) -> None:
     told = await open_road.run(extras={"raise": "public"})
     kept = await open_road.run(extras={"raise": "private"})
-    assert (told.state, told.error) == (State.FAILED, "The picture has no face.")
-    assert kept.state is State.FAILED
+    assert (told.state, told.error) == (PredictionState.FAILED, "The picture has no face.")
+    assert kept.state is PredictionState.FAILED
     assert "secret" not in str(kept)
     account = await open_road.account()
     assert (account.posted, account.held) == (1_000_000, 0)
@@ -56,7 +56,7 @@ async def test_an_order_beyond_the_balance_is_refused_and_changes_nothing(tmp_pa
     async with road(tmp_path, Options(credit=PRICE - 1)) as poor:
         with pytest.raises(errors.InsufficientCredits):
             await poor.pipeline.submit(poor.order())
-        listed, _ = await poor.pipeline.page(Tenant(poor.payer.id), predictions.Filter(), 10, None)
+        listed, _ = await poor.pipeline.page(Tenant(poor.payer.id), predictions.PredictionFilter(), 10, None)
         assert listed == ()
 
 
@@ -70,7 +70,7 @@ async def test_money_for_m_orders_runs_exactly_m_of_many(tmp_path: Path) -> None
             isinstance(result, errors.InsufficientCredits) for result in results if result not in accepted
         )
         ended = [await built.pipeline.wait(prediction, 60) for prediction in accepted]
-        assert {prediction.state for prediction in ended} == {State.SUCCEEDED}
+        assert {prediction.state for prediction in ended} == {PredictionState.SUCCEEDED}
         account = await built.account()
         assert (account.posted, account.held) == (0, 0)
 
@@ -113,7 +113,7 @@ async def test_a_waiting_prediction_is_canceled_at_once(tmp_path: Path) -> None:
     async with road(tmp_path, Options(start=False)) as built:
         prediction = await built.pipeline.submit(built.order())
         canceled = await built.pipeline.cancel(prediction.id, Tenant(built.payer.id))
-        assert canceled.state is State.CANCELED
+        assert canceled.state is PredictionState.CANCELED
         assert (await built.account()).held == 0
 
 
@@ -126,7 +126,7 @@ async def test_a_running_prediction_is_canceled_even_when_its_engine_does_not_li
         await _until_progress(built, prediction)
         await built.pipeline.cancel(prediction.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(prediction, 60)
-        assert ended.state is State.CANCELED
+        assert ended.state is PredictionState.CANCELED
         account = await built.account()
         assert (account.posted, account.held) == (1_000_000, 0)
 
@@ -147,12 +147,12 @@ async def test_a_cancelation_is_heard_while_the_inputs_are_fetched(open_road: Ro
     await asked.wait()
     await open_road.pipeline.cancel(prediction.id, Tenant(open_road.payer.id))
     go.set()
-    assert (await open_road.pipeline.wait(prediction, 60)).state is State.CANCELED
+    assert (await open_road.pipeline.wait(prediction, 60)).state is PredictionState.CANCELED
 
 
 async def _until_progress(built: Road, prediction: Prediction) -> None:
     async for event in built.pipeline.events(prediction):
-        if isinstance(event, Progressed):
+        if isinstance(event, ProgressEvent):
             return
 
 
@@ -168,9 +168,9 @@ async def test_a_run_beyond_its_time_limit_fails_and_is_free(tmp_path: Path) -> 
     options = Options(driver=ProcessDriver(), run_limit_seconds=0.3)
     async with road(tmp_path, options) as built:
         ended = await built.run("slow")
-        assert ended.state is State.FAILED
+        assert ended.state is PredictionState.FAILED
         assert ended.error == "The run took longer than 0.3 seconds"
-        assert (await built.run("echo")).state is State.SUCCEEDED
+        assert (await built.run("echo")).state is PredictionState.SUCCEEDED
         assert (await built.account()).posted == 1_000_000 - PRICE
 
 
@@ -179,9 +179,9 @@ async def test_an_engine_that_kills_its_worker_is_tried_three_times_then_failed_
 ) -> None:
     async with road(tmp_path, Options(driver=ProcessDriver())) as built:
         ended = await built.run("crash", extras={"signal": 9})
-        assert (ended.state, ended.error_kind, ended.attempt) == (State.FAILED, predictions.LOST, 3)
+        assert (ended.state, ended.error_kind, ended.attempt) == (PredictionState.FAILED, predictions.LOST, 3)
         assert (await built.account()).posted == 1_000_000
-        assert (await built.run("echo")).state is State.SUCCEEDED
+        assert (await built.run("echo")).state is PredictionState.SUCCEEDED
 
 
 async def test_an_idle_worker_is_let_go_and_the_next_order_starts_another(tmp_path: Path) -> None:
@@ -203,10 +203,10 @@ async def test_events_tell_the_story_in_order(open_road: Road) -> None:
     states = [
         event.prediction.state
         async for event in open_road.pipeline.events(prediction)
-        if isinstance(event, Moved)
+        if isinstance(event, StateChanged)
     ]
-    assert states[-1] is State.SUCCEEDED
-    assert states == sorted(states, key=[*State].index)
+    assert states[-1] is PredictionState.SUCCEEDED
+    assert states == sorted(states, key=[*PredictionState].index)
 
 
 async def test_equal_orders_of_an_account_name_the_same_origin(open_road: Road) -> None:
@@ -223,11 +223,11 @@ async def test_waiting_ends_when_the_server_drains_and_the_work_stays_queued(tmp
         waiting = asyncio.create_task(built.pipeline.wait(prediction, 60))
         await asyncio.sleep(0)
         built.pipeline.drain()
-        assert (await waiting).state is State.QUEUED
+        assert (await waiting).state is PredictionState.QUEUED
         with pytest.raises(errors.ShuttingDown):
             await built.pipeline.submit(built.order())
     async with road(tmp_path) as again:
-        assert (await again.pipeline.wait(prediction, 60)).state is State.SUCCEEDED
+        assert (await again.pipeline.wait(prediction, 60)).state is PredictionState.SUCCEEDED
 
 
 async def test_what_waits_too_long_expires_and_is_free(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ async def test_what_waits_too_long_expires_and_is_free(tmp_path: Path) -> None:
         prediction = await built.pipeline.submit(built.order())
         now[0] += 3600 * 1_000_000
         (ended,) = await built.database.write(predictions.expire(now[0] - 1))
-        assert (ended.id, ended.state) == (prediction.id, State.EXPIRED)
+        assert (ended.id, ended.state) == (prediction.id, PredictionState.EXPIRED)
         assert (await built.account()).held == 0
 
 
@@ -244,7 +244,7 @@ async def test_a_result_that_cannot_be_stored_fails_and_is_free(tmp_path: Path) 
     async with road(tmp_path) as built:
         backends.break_blobs(tmp_path)
         ended = await built.run(extras={"bytes": [10]})
-        assert (ended.state, ended.error_kind) == (State.FAILED, "storage")
+        assert (ended.state, ended.error_kind) == (PredictionState.FAILED, "storage")
         assert (await built.account()).posted == 1_000_000
         assert list((tmp_path / "scratch").rglob("*.*")) == []
 
@@ -252,7 +252,7 @@ async def test_a_result_that_cannot_be_stored_fails_and_is_free(tmp_path: Path) 
 async def test_an_uncharged_order_moves_no_money(open_road: Road) -> None:
     prediction = await open_road.pipeline.submit(replace(open_road.order(), charged=False))
     ended = await open_road.pipeline.wait(prediction, 60)
-    assert (ended.state, ended.cost) == (State.SUCCEEDED, 0)
+    assert (ended.state, ended.cost) == (PredictionState.SUCCEEDED, 0)
     assert (await open_road.account()).posted == 1_000_000
     assert await open_road.faults() == ()
 
@@ -265,7 +265,7 @@ async def test_an_input_that_turns_out_to_be_useless_fails_as_the_callers_fault_
     open_road: Road,
 ) -> None:
     ended = await open_road.run(extras={"raise": "unusable"})
-    assert (ended.state, ended.error_kind) == (State.FAILED, predictions.UNUSABLE)
+    assert (ended.state, ended.error_kind) == (PredictionState.FAILED, predictions.UNUSABLE)
     assert ended.error == "The picture is cut off."
     assert (await open_road.account()).posted == 1_000_000
 
@@ -277,5 +277,5 @@ async def test_a_model_that_crashes_its_worker_does_not_hold_up_its_neighbours(t
         waiting = [await built.pipeline.submit(order) for order in orders]
         for one in waiting:
             ended = await built.pipeline.wait(one, 60)
-            assert (ended.state, ended.error_kind) == (State.FAILED, predictions.LOST)
+            assert (ended.state, ended.error_kind) == (PredictionState.FAILED, predictions.LOST)
         assert (await built.account()).held == 0

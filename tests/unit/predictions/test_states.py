@@ -14,43 +14,43 @@ from sixfold.core.database import Transaction
 from sixfold.core.predictions import claims, refunds
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Output, Prediction
-from sixfold.core.predictions.repository import Failure, Lease, StaleAttempt, Success, Trace
+from sixfold.core.predictions.repository import FailureRecord, RunLease, StaleAttempt, SuccessRecord, Trace
 from sixfold.core.predictions.states import (
     TERMINAL,
     TRANSITIONS,
-    Event,
     IllegalTransition,
-    State,
+    PredictionEvent,
+    PredictionState,
     follow,
 )
 from sixfold.store import sql
 from tests.harness.pipeline import Options, Road, road
 
-LEASE = Lease("boot_test", 30_000_000)
-SUCCESS = Success(Output(), "full", "1", Trace())
+LEASE = RunLease("boot_test", 30_000_000)
+SUCCESS = SuccessRecord(Output(), "full", "1", Trace())
 
-STEPS: dict[Event, Callable[[Prediction], Transaction[object]]] = {
-    Event.CLAIM: lambda p: claims.claim(p.engine, LEASE, 1, warm=False),
-    Event.CLAIM_WARM: lambda p: claims.claim(p.engine, LEASE, 1, warm=True),
-    Event.READY: lambda p: predictions.ready(p.id, p.attempt),
-    Event.SUCCEED: lambda p: predictions.succeed(p.id, p.attempt, SUCCESS),
-    Event.FAIL: lambda p: predictions.fail(p.id, p.attempt, Failure("no", "engine")),
-    Event.LOSE: lambda p: predictions.lose(p.id, p.attempt, 3, "test"),
-    Event.PUT_BACK: lambda p: predictions.put_back(p.id, p.attempt),
-    Event.CANCEL: lambda p: predictions.cancel(p.id, Tenant.of(p)),
-    Event.STOP: lambda p: predictions.stop(p.id, p.attempt, Trace()),
-    Event.EXPIRE: lambda p: predictions.expire(2**62),
-    Event.REFUND: lambda p: refunds.refund(p.id, "test"),
+STEPS: dict[PredictionEvent, Callable[[Prediction], Transaction[object]]] = {
+    PredictionEvent.CLAIM: lambda p: claims.claim(p.engine, LEASE, 1, warm=False),
+    PredictionEvent.CLAIM_WARM: lambda p: claims.claim(p.engine, LEASE, 1, warm=True),
+    PredictionEvent.READY: lambda p: predictions.ready(p.id, p.attempt),
+    PredictionEvent.SUCCEED: lambda p: predictions.succeed(p.id, p.attempt, SUCCESS),
+    PredictionEvent.FAIL: lambda p: predictions.fail(p.id, p.attempt, FailureRecord("no", "engine")),
+    PredictionEvent.LOSE: lambda p: predictions.lose(p.id, p.attempt, 3, "test"),
+    PredictionEvent.PUT_BACK: lambda p: predictions.put_back(p.id, p.attempt),
+    PredictionEvent.CANCEL: lambda p: predictions.cancel(p.id, Tenant.of(p)),
+    PredictionEvent.STOP: lambda p: predictions.stop(p.id, p.attempt, Trace()),
+    PredictionEvent.EXPIRE: lambda p: predictions.expire(2**62),
+    PredictionEvent.REFUND: lambda p: refunds.refund(p.id, "test"),
 }
-WAYS: dict[State, tuple[Event, ...]] = {
-    State.QUEUED: (),
-    State.STARTING: (Event.CLAIM,),
-    State.RUNNING: (Event.CLAIM_WARM,),
-    State.CANCELING: (Event.CLAIM_WARM, Event.CANCEL),
-    State.SUCCEEDED: (Event.CLAIM_WARM, Event.SUCCEED),
-    State.FAILED: (Event.CLAIM_WARM, Event.FAIL),
-    State.CANCELED: (Event.CANCEL,),
-    State.EXPIRED: (Event.EXPIRE,),
+WAYS: dict[PredictionState, tuple[PredictionEvent, ...]] = {
+    PredictionState.QUEUED: (),
+    PredictionState.STARTING: (PredictionEvent.CLAIM,),
+    PredictionState.RUNNING: (PredictionEvent.CLAIM_WARM,),
+    PredictionState.CANCELING: (PredictionEvent.CLAIM_WARM, PredictionEvent.CANCEL),
+    PredictionState.SUCCEEDED: (PredictionEvent.CLAIM_WARM, PredictionEvent.SUCCEED),
+    PredictionState.FAILED: (PredictionEvent.CLAIM_WARM, PredictionEvent.FAIL),
+    PredictionState.CANCELED: (PredictionEvent.CANCEL,),
+    PredictionState.EXPIRED: (PredictionEvent.EXPIRE,),
 }
 
 
@@ -60,7 +60,7 @@ async def still(tmp_path: Path) -> AsyncIterator[Road]:
         yield built
 
 
-async def _step(road_: Road, prediction: Prediction, event: Event) -> None:
+async def _step(road_: Road, prediction: Prediction, event: PredictionEvent) -> None:
     await road_.database.write(STEPS[event](prediction))
 
 
@@ -68,7 +68,7 @@ async def _now(road_: Road, prediction: Prediction) -> Prediction:
     return await road_.database.read(predictions.get(prediction.id, Tenant.of(prediction)))
 
 
-async def _bring_to(road_: Road, state: State) -> Prediction:
+async def _bring_to(road_: Road, state: PredictionState) -> Prediction:
     prediction = await road_.pipeline.submit(road_.order())
     for event in WAYS[state]:
         await _step(road_, prediction, event)
@@ -77,9 +77,9 @@ async def _bring_to(road_: Road, state: State) -> Prediction:
     return prediction
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(PredictionState, PredictionEvent)))
 async def test_an_event_moves_a_prediction_as_the_table_says_or_not_at_all(
-    still: Road, state: State, event: Event
+    still: Road, state: PredictionState, event: PredictionEvent
 ) -> None:
     prediction = await _bring_to(still, state)
     try:
@@ -91,33 +91,41 @@ async def test_an_event_moves_a_prediction_as_the_table_says_or_not_at_all(
     assert await still.faults() == ()
     account = await still.account()
     assert account.held == (0 if after.is_terminal else after.price)
-    assert account.posted == 1_000_000 - (after.price if after.state is State.SUCCEEDED else 0)
+    assert account.posted == 1_000_000 - (after.price if after.state is PredictionState.SUCCEEDED else 0)
 
 
 def test_terminal_states_absorb_all_but_a_refund() -> None:
-    assert follow(State.SUCCEEDED, Event.REFUND) is State.FAILED
-    for state, event in set(itertools.product(TERMINAL, Event)) - {(State.SUCCEEDED, Event.REFUND)}:
+    assert follow(PredictionState.SUCCEEDED, PredictionEvent.REFUND) is PredictionState.FAILED
+    for state, event in set(itertools.product(TERMINAL, PredictionEvent)) - {
+        (PredictionState.SUCCEEDED, PredictionEvent.REFUND)
+    }:
         with pytest.raises(IllegalTransition):
             follow(state, event)
 
 
 async def test_a_stale_attempt_writes_nothing(still: Road) -> None:
-    first = await _bring_to(still, State.RUNNING)
-    await _step(still, first, Event.LOSE)
+    first = await _bring_to(still, PredictionState.RUNNING)
+    await _step(still, first, PredictionEvent.LOSE)
     second = await _now(still, first)
-    await _step(still, second, Event.CLAIM_WARM)
+    await _step(still, second, PredictionEvent.CLAIM_WARM)
     second = await _now(still, first)
     assert second.attempt == first.attempt + 1
-    for event in (Event.SUCCEED, Event.FAIL, Event.STOP, Event.LOSE, Event.READY):
+    for event in (
+        PredictionEvent.SUCCEED,
+        PredictionEvent.FAIL,
+        PredictionEvent.STOP,
+        PredictionEvent.LOSE,
+        PredictionEvent.READY,
+    ):
         with pytest.raises(StaleAttempt):
             await _step(still, first, event)
     assert await _now(still, first) == second
-    await _step(still, second, Event.SUCCEED)
+    await _step(still, second, PredictionEvent.SUCCEED)
     assert (await still.account()).posted == 1_000_000 - second.price
 
 
 async def test_a_worker_that_gets_ready_for_a_canceled_run_is_told_so(still: Road) -> None:
-    prediction = await _bring_to(still, State.CANCELING)
+    prediction = await _bring_to(still, PredictionState.CANCELING)
     told = await still.database.write(predictions.ready(prediction.id, prediction.attempt))
     assert told == prediction
 
@@ -125,11 +133,11 @@ async def test_a_worker_that_gets_ready_for_a_canceled_run_is_told_so(still: Roa
 async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: Road) -> None:
     prediction = await still.pipeline.submit(still.order())
     for _ in range(3):
-        await _step(still, prediction, Event.CLAIM)
+        await _step(still, prediction, PredictionEvent.CLAIM)
         prediction = await _now(still, prediction)
-        await _step(still, prediction, Event.LOSE)
+        await _step(still, prediction, PredictionEvent.LOSE)
         prediction = await _now(still, prediction)
-    assert (prediction.state, prediction.error_kind) == (State.FAILED, predictions.LOST)
+    assert (prediction.state, prediction.error_kind) == (PredictionState.FAILED, predictions.LOST)
     account = await still.account()
     assert (account.posted, account.held) == (1_000_000, 0)
 
@@ -137,7 +145,7 @@ async def test_a_prediction_that_is_lost_too_often_fails_and_is_free(still: Road
 async def test_a_lease_that_ran_out_is_taken_back_and_a_living_one_is_not(tmp_path: Path) -> None:
     now = [1_000_000_000]
     async with road(tmp_path, Options(start=False, clock=lambda: now[0])) as still:
-        prediction = await _bring_to(still, State.RUNNING)
+        prediction = await _bring_to(still, PredictionState.RUNNING)
         now[0] += LEASE.life_us - 1
         assert await still.database.write(predictions.lapse(3)) == ()
         assert await still.database.write(predictions.heartbeat(LEASE)) == 1
@@ -145,7 +153,7 @@ async def test_a_lease_that_ran_out_is_taken_back_and_a_living_one_is_not(tmp_pa
         assert await still.database.write(predictions.lapse(3)) == (), "its last moment is its holder's"
         now[0] += 1
         (back,) = await still.database.write(predictions.lapse(3))
-        assert (back.id, back.state) == (prediction.id, State.QUEUED)
+        assert (back.id, back.state) == (prediction.id, PredictionState.QUEUED)
 
 
 async def test_claims_are_handed_out_oldest_first_and_once(still: Road) -> None:

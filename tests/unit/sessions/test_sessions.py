@@ -21,30 +21,30 @@ from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import (
     MAX_WORDS,
     TOO_SLOW,
-    End,
-    Framed,
-    Pong,
-    Posed,
-    Told,
-    Viewer,
+    Connection,
+    EndMessage,
+    FrameMessage,
+    PongMessage,
+    PoseMessage,
+    StateMessage,
 )
 from sixfold.core.sessions.engine import Frame
-from sixfold.core.sessions.repository import Draft, Lease, Session
-from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, Event, State
+from sixfold.core.sessions.repository import SessionDraft, SessionLease, SessionRecord
+from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, SessionState
 from tests.harness import databases
 from tests.harness.charge_recomputation import recomputed
 
 SECOND, SLICE = 1_000_000, 9_000  # 0.54 USD an hour
-LEASE = Lease("boot_test", 30 * SECOND)
-WAYS: dict[State, tuple[Event, ...]] = {
-    State.REQUESTED: (),
-    State.STARTING: (Event.START,),
-    State.READY: (Event.START, Event.READY),
-    State.ACTIVE: (Event.START, Event.READY, Event.INPUT),
-    State.IDLE: (Event.START, Event.READY, Event.REST),
-    State.CLOSING: (Event.START, Event.READY, Event.CLOSE),
-    State.CLOSED: (Event.CLOSE, Event.END),
-    State.FAILED: (Event.START, Event.FAIL),
+LEASE = SessionLease("boot_test", 30 * SECOND)
+WAYS: dict[SessionState, tuple[SessionEvent, ...]] = {
+    SessionState.REQUESTED: (),
+    SessionState.STARTING: (SessionEvent.START,),
+    SessionState.READY: (SessionEvent.START, SessionEvent.READY),
+    SessionState.ACTIVE: (SessionEvent.START, SessionEvent.READY, SessionEvent.INPUT),
+    SessionState.IDLE: (SessionEvent.START, SessionEvent.READY, SessionEvent.REST),
+    SessionState.CLOSING: (SessionEvent.START, SessionEvent.READY, SessionEvent.CLOSE),
+    SessionState.CLOSED: (SessionEvent.CLOSE, SessionEvent.END),
+    SessionState.FAILED: (SessionEvent.START, SessionEvent.FAIL),
 }
 
 
@@ -59,15 +59,15 @@ class Desk:
     async def write(self, transaction: Transaction[Any]) -> Any:
         return await self.database.write(transaction)
 
-    async def ask(self, **changes: Any) -> Session:
+    async def ask(self, **changes: Any) -> SessionRecord:
         known: dict[str, Any] = {
             "account_id": self.account.id, "request_id": "req_x", "model": "motion-model", "engine": "e",
             "quality": "preview", "hardware": "gpu-24gb-b", "inputs": {"prompt": "walk"}, "fps": 20,
             "rate": 540_000, "idle_us": 120 * SECOND, "limit": 20,
         }  # fmt: skip
-        return (await self.write(sessions.create(Draft(**known | changes), LEASE))).session
+        return (await self.write(sessions.create(SessionDraft(**known | changes), LEASE))).session
 
-    async def bring(self, state: State) -> Session:
+    async def bring(self, state: SessionState) -> SessionRecord:
         session = await self.ask()
         for event in WAYS[state]:
             session = await self.write(sessions.happen(session.id, event, LEASE))
@@ -95,9 +95,9 @@ async def small(tmp_path: Path) -> AsyncIterator[Desk]:
         yield Desk(database, account, {})
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(SessionState, SessionEvent)))
 async def test_an_event_moves_a_session_as_the_table_says_or_not_at_all(
-    small: Desk, state: State, event: Event
+    small: Desk, state: SessionState, event: SessionEvent
 ) -> None:
     session = await small.bring(state)
     after = await small.write(sessions.happen(session.id, event, LEASE))
@@ -108,7 +108,7 @@ async def test_an_event_moves_a_session_as_the_table_says_or_not_at_all(
 
 
 async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(desk: Desk) -> None:
-    session = await desk.bring(State.READY)
+    session = await desk.bring(SessionState.READY)
     assert await desk.money() == (30_000, SLICE)
     desk.clock["now"] += 59 * SECOND
     assert (await desk.write(sessions.turn_slice(session.id, None))).slice == 0
@@ -116,8 +116,8 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
     assert (await desk.write(sessions.turn_slice(session.id, None))).slice == 1
     assert await desk.money() == (21_000, SLICE)
     desk.clock["now"] += 20 * SECOND
-    await desk.write(sessions.happen(session.id, Event.CLOSE, LEASE, "closed"))
-    ended = await desk.write(sessions.happen(session.id, Event.END, LEASE))
+    await desk.write(sessions.happen(session.id, SessionEvent.CLOSE, LEASE, "closed"))
+    ended = await desk.write(sessions.happen(session.id, SessionEvent.END, LEASE))
     assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
     assert await desk.money() == (18_000, 0)
     page = await desk.database.read(ledger_queries.page(desk.account.id, 2, None))
@@ -132,30 +132,30 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
 async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(desk: Desk) -> None:
     payer = Payer("key_1", budget_day=2 * SLICE)
     session = await desk.ask(payer=payer)
-    for event in (Event.START, Event.READY):
+    for event in (SessionEvent.START, SessionEvent.READY):
         await desk.write(sessions.happen(session.id, event, LEASE))
     desk.clock["now"] += 60 * SECOND
     await desk.write(sessions.turn_slice(session.id, payer))
     with pytest.raises(errors.BudgetExceeded):
         await desk.write(ledger.hold(desk.account.id, "more", 1, payer))
     desk.clock["now"] += 20 * SECOND
-    await desk.write(sessions.happen(session.id, Event.CLOSE, LEASE, "closed"))
-    ended = await desk.write(sessions.happen(session.id, Event.END, LEASE))
+    await desk.write(sessions.happen(session.id, SessionEvent.CLOSE, LEASE, "closed"))
+    ended = await desk.write(sessions.happen(session.id, SessionEvent.END, LEASE))
     await desk.write(ledger.hold(desk.account.id, "more", 2 * SLICE - ended.cost, payer))
     with pytest.raises(errors.BudgetExceeded):
         await desk.write(ledger.hold(desk.account.id, "yet more", 1, payer))
 
 
 async def test_a_server_that_slept_captures_every_slice_that_is_over(desk: Desk) -> None:
-    session = await desk.bring(State.ACTIVE)
+    session = await desk.bring(SessionState.ACTIVE)
     desk.clock["now"] += 125 * SECOND
     turned = await desk.write(sessions.turn_slice(session.id, None))
     assert (turned.slice, turned.cost) == (2, 2 * SLICE)
 
 
 async def test_another_server_goes_on_with_the_slice_that_runs(desk: Desk) -> None:
-    session = await desk.bring(State.ACTIVE)
-    other = Lease("boot_other", 30 * SECOND)
+    session = await desk.bring(SessionState.ACTIVE)
+    other = SessionLease("boot_other", 30 * SECOND)
     for seconds, slice_then, left in ((0, 0, 60), (50, 0, 10), (12, 1, 58), (58, 2, 60)):
         desk.clock["now"] += seconds * SECOND
         if seconds == 50:
@@ -172,7 +172,7 @@ async def test_another_server_goes_on_with_the_slice_that_runs(desk: Desk) -> No
 
 async def test_a_session_without_a_price_has_no_slice_to_turn(desk: Desk) -> None:
     session = await desk.ask(rate=0)
-    for event in WAYS[State.READY]:
+    for event in WAYS[SessionState.READY]:
         session = await desk.write(sessions.happen(session.id, event, LEASE))
     desk.clock["now"] += 90 * SECOND
     session = await desk.write(sessions.turn_slice(session.id, None))
@@ -180,7 +180,7 @@ async def test_a_session_without_a_price_has_no_slice_to_turn(desk: Desk) -> Non
 
 
 async def test_without_credit_for_another_slice_a_session_closes(desk: Desk) -> None:
-    session = await desk.bring(State.READY)
+    session = await desk.bring(SessionState.READY)
     for _ in range(2):
         desk.clock["now"] += 60 * SECOND
         await desk.write(sessions.turn_slice(session.id, None))
@@ -188,31 +188,31 @@ async def test_without_credit_for_another_slice_a_session_closes(desk: Desk) -> 
     with pytest.raises(errors.InsufficientCredits):
         await desk.write(sessions.turn_slice(session.id, None))
     closing = await desk.write(sessions.last_slice(session.id, LEASE))
-    assert (closing.state, closing.reason, closing.cost) == (State.CLOSING, "no credit", 3 * SLICE)
+    assert (closing.state, closing.reason, closing.cost) == (SessionState.CLOSING, "no credit", 3 * SLICE)
     desk.clock["now"] += 5 * SECOND
-    await desk.write(sessions.happen(session.id, Event.END, LEASE))
+    await desk.write(sessions.happen(session.id, SessionEvent.END, LEASE))
     assert await desk.money() == (3_000, 0)
 
 
 async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(desk: Desk) -> None:
-    session = await desk.bring(State.ACTIVE)
+    session = await desk.bring(SessionState.ACTIVE)
     desk.clock["now"] += 61 * SECOND
     await desk.write(sessions.turn_slice(session.id, None))
     assert await desk.write(sessions.lost(LEASE.holder, lapsed_only=False)) == ()
     assert await desk.write(sessions.heartbeat(LEASE)) == 1
     assert await desk.write(sessions.lost("boot_next", lapsed_only=True)) == ()
     (ended,) = await desk.write(sessions.lost("boot_next", lapsed_only=False))
-    assert (ended.state, ended.reason, ended.cost) == (State.FAILED, "lost", SLICE)
+    assert (ended.state, ended.reason, ended.cost) == (SessionState.FAILED, "lost", SLICE)
     assert await desk.money() == (30_000 - SLICE, 0)
 
 
 async def test_a_session_is_its_servers_until_its_lease_has_run_out(desk: Desk) -> None:
-    session = await desk.bring(State.ACTIVE)
+    session = await desk.bring(SessionState.ACTIVE)
     desk.clock["now"] += LEASE.life_us
     assert await desk.write(sessions.lost("boot_next", lapsed_only=True)) == ()
     desk.clock["now"] += 1
     (ended,) = await desk.write(sessions.lost("boot_next", lapsed_only=True))
-    assert (ended.id, ended.state) == (session.id, State.FAILED)
+    assert (ended.id, ended.state) == (session.id, SessionState.FAILED)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ async def test_an_account_may_have_so_many_sessions_open(desk: Desk) -> None:
 
 
 async def test_only_its_own_tokens_open_a_session(desk: Desk) -> None:
-    draft = Draft(desk.account.id, "r", "m", "e", "full", "h", {}, 20, 0, SECOND, 3)
+    draft = SessionDraft(desk.account.id, "r", "m", "e", "full", "h", {}, 20, 0, SECOND, 3)
     opened = await desk.write(sessions.create(draft, LEASE))
     assert opened.session.opens_to(opened.token)
     assert opened.session.opens_to(opened.resume_token)
@@ -242,24 +242,28 @@ async def test_only_its_own_tokens_open_a_session(desk: Desk) -> None:
     assert not opened.session.opens_to(opened.session.id)
     with pytest.raises(errors.NotFound):
         await desk.write(sessions.find(opened.session.id, Tenant("acct_other")))
-    await desk.write(sessions.happen(opened.session.id, Event.CLOSE, LEASE))
-    assert (await desk.write(sessions.happen(opened.session.id, Event.END, LEASE))).cost == 0
+    await desk.write(sessions.happen(opened.session.id, SessionEvent.CLOSE, LEASE))
+    assert (await desk.write(sessions.happen(opened.session.id, SessionEvent.END, LEASE))).cost == 0
 
 
 async def test_a_viewer_hears_in_order_and_then_the_end() -> None:
-    viewer = Viewer()
-    words = [Told(State.READY, None), Posed(4, 200, b"{}"), Framed(5, None, 250, Frame(b"x", "jpeg", 1, 1))]
+    viewer = Connection()
+    words = [
+        StateMessage(SessionState.READY, None),
+        PoseMessage(4, 200, b"{}"),
+        FrameMessage(5, None, 250, Frame(b"x", "jpeg", 1, 1)),
+    ]
     for word in words:
         viewer.put(word)
     viewer.end(4001, "replaced")
     viewer.end(1000, "later reasons count for nothing")
-    viewer.put(Pong(1))
-    assert [await viewer.take() for _ in range(4)] == [*words, End(4001, "replaced")]
+    viewer.put(PongMessage(1))
+    assert [await viewer.take() for _ in range(4)] == [*words, EndMessage(4001, "replaced")]
     assert viewer.last_seq == 4
 
 
 async def test_a_viewer_who_does_not_hear_is_too_slow() -> None:
-    viewer = Viewer()
+    viewer = Connection()
     for number in range(MAX_WORDS + 1):
-        viewer.put(Posed(number, 0, b"{}"))
-    assert await viewer.take() == End(TOO_SLOW, "too slow")
+        viewer.put(PoseMessage(number, 0, b"{}"))
+    assert await viewer.take() == EndMessage(TOO_SLOW, "too slow")

@@ -10,24 +10,24 @@ import pytest
 
 from sixfold.core.accounts import accounts
 from sixfold.core.sessions import repository as sessions
-from sixfold.core.sessions.connection import Posed
-from sixfold.core.sessions.engine import Answer, Ask, Shown
-from sixfold.core.sessions.handover import Standing
-from sixfold.core.sessions.repository import Draft, Lease, Session
-from sixfold.core.sessions.runner import Backstage, Ending, Running
-from sixfold.core.sessions.states import Event
-from sixfold.core.sessions.worker_pool import Kind, Room, Seat
-from sixfold.core.workers.ports import Failed
+from sixfold.core.sessions.connection import PoseMessage
+from sixfold.core.sessions.engine import StepAnswer, StepRequest, StepResult
+from sixfold.core.sessions.handover import Checkpoint
+from sixfold.core.sessions.repository import SessionDraft, SessionLease, SessionRecord
+from sixfold.core.sessions.runner import SessionEnding, SessionHooks, SessionRunner
+from sixfold.core.sessions.states import SessionEvent
+from sixfold.core.sessions.worker_pool import SessionKind, SessionSlot, SharedWorker
+from sixfold.core.workers.ports import RunFailed
 from tests.harness import databases
 
-LEASE = Lease("boot_test", 30_000_000)
+LEASE = SessionLease("boot_test", 30_000_000)
 
 
 class Builder:
     """A worker whose first step is answered when the test says so, or tells what it is given."""
 
-    def __init__(self, answer: Failed | None = None) -> None:
-        self.asked_for: list[Ask] = []
+    def __init__(self, answer: RunFailed | None = None) -> None:
+        self.asked_for: list[StepRequest] = []
         self.asked, self.answered, self.killed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._answer = answer
 
@@ -36,12 +36,12 @@ class Builder:
         """Until it is killed."""
         return not self.killed.is_set()
 
-    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Wait for the test, then go on."""
         self.asked_for += asked
         self.asked.set()
         await self.answered.wait()
-        return [self._answer or Shown(b"\x80")] * len(asked)
+        return [self._answer or StepResult(b"\x80")] * len(asked)
 
     async def kill(self) -> None:
         """It is over."""
@@ -52,14 +52,14 @@ class Stage:
     """A session on a real database, its worker, and every event in its order."""
 
     def __init__(self, database: databases.Database, worker: Builder) -> None:
-        self.events: list[Event] = []
+        self.events: list[SessionEvent] = []
         self.ready, self.turned = asyncio.Event(), asyncio.Event()
         self._database, self._worker = database, worker
 
-    async def begin(self, place: Standing | None = None, *before: Event) -> Running:
+    async def begin(self, place: Checkpoint | None = None, *before: SessionEvent) -> SessionRunner:
         """A running session, not yet set going; `before` happened to it elsewhere."""
         account = await self._database.write(accounts.create("ada@example.com", credit=30_000))
-        draft = Draft(
+        draft = SessionDraft(
             account.id, "req_x", "m", "e", "preview", "h", {"prompt": "walk"}, 20, 540_000, 10**8, 9
         )
         session = (await self._database.write(sessions.create(draft, LEASE))).session
@@ -69,19 +69,19 @@ class Stage:
         async def hire() -> Builder:
             return self._worker
 
-        async def sit(_: int) -> Seat:
-            return await Room(Kind("e", "h", 1), hire()).sit()
+        async def sit(_: int) -> SessionSlot:
+            return await SharedWorker(SessionKind("e", "h", 1), hire()).sit()
 
-        async def turn(_: str) -> tuple[Session, float]:
+        async def turn(_: str) -> tuple[SessionRecord, float]:
             self.turned.set()
             return session, 60.0
 
-        return Running(session, Backstage(sit, self._happen, turn), place)
+        return SessionRunner(session, SessionHooks(sit, self._happen, turn), place)
 
-    async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
+    async def _happen(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
         self.events.append(event)
         session = await self._database.write(sessions.happen(session_id, event, LEASE, reason))
-        if event is Event.READY:
+        if event is SessionEvent.READY:
             self.ready.set()
         return session
 
@@ -94,13 +94,13 @@ async def test_a_session_is_ready_once_its_engine_has_built_what_it_will_show(tm
         await worker.asked.wait()
         first = worker.asked_for[0]
         assert (first.ticks, first.draw, first.state) == (0, False, None)
-        assert stage.events == [Event.START]
+        assert stage.events == [SessionEvent.START]
         worker.answered.set()
         await stage.ready.wait()
         assert len(worker.asked_for) == 1
-        running.end(Ending(Event.CLOSE, "closed", 1000))
+        running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life
-        assert stage.events == [Event.START, Event.READY, Event.CLOSE, Event.END]
+        assert stage.events == [SessionEvent.START, SessionEvent.READY, SessionEvent.CLOSE, SessionEvent.END]
         assert worker.killed.is_set()
 
 
@@ -109,45 +109,47 @@ async def test_one_that_ends_while_it_builds_was_never_ready_and_costs_nothing(
     tmp_path: Path, how: str
 ) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
-        worker = Builder(Failed("There is no such land.", public=True) if how == "failed" else None)
+        worker = Builder(RunFailed("There is no such land.", public=True) if how == "failed" else None)
         stage = Stage(database, worker)
         running = await stage.begin()
         life = asyncio.create_task(running.run())
         await worker.asked.wait()
         if how == "closed":
-            running.end(Ending(Event.CLOSE, "closed", 1000))
+            running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         else:
             worker.answered.set()
         await life
         assert worker.killed.is_set()
-        assert Event.READY not in stage.events
+        assert SessionEvent.READY not in stage.events
         assert (running.session.state, running.session.cost) == (how, 0)
 
 
 async def test_whoever_takes_one_over_asks_at_once_when_its_minute_ends(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
         stage = Stage(database, worker := Builder())
-        running = await stage.begin(Standing(400, b"\x80"))
+        running = await stage.begin(Checkpoint(400, b"\x80"))
         life = asyncio.create_task(running.run())
         worker.answered.set()
         async with asyncio.timeout(60):  # a minute of its own would be too late for the slice that runs
             await stage.turned.wait()
-        running.end(Ending(Event.CLOSE, "closed", 1000))
+        running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life
 
 
 class Poser(Builder):
     """A worker that tells a pose for each tick."""
 
-    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """At once."""
-        return [Shown(b"\x80", poses=(b"{}",) * ask.ticks) for ask in asked]
+        return [StepResult(b"\x80", poses=(b"{}",) * ask.ticks) for ask in asked]
 
 
 async def test_who_follows_a_session_that_was_never_written_down_hears_no_pose_twice(tmp_path: Path) -> None:
     async with databases.OPENERS["sqlite"](tmp_path, lambda: 1_700_000_000_000_000) as database:
         stage = Stage(database, Poser())
-        running = await stage.begin(None, Event.START, Event.READY)  # its server died in its first second
+        running = await stage.begin(
+            None, SessionEvent.START, SessionEvent.READY
+        )  # its server died in its first second
         life = asyncio.create_task(running.run())
         viewer = running.attach()
         running.greet(viewer, 1)
@@ -155,7 +157,7 @@ async def test_who_follows_a_session_that_was_never_written_down_hears_no_pose_t
         async with asyncio.timeout(60):
             while len(heard) < 3:
                 word = await viewer.take()
-                heard += [word.seq] if isinstance(word, Posed) else []
-        running.end(Ending(Event.CLOSE, "closed", 1000))
+                heard += [word.seq] if isinstance(word, PoseMessage) else []
+        running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life
         assert heard == [2, 3, 4]

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from sixfold.core.sessions import worker_pool
-from sixfold.core.sessions.engine import Answer, Ask, Controls, Shown
-from sixfold.core.sessions.worker_pool import Rooms, Seat
-from sixfold.core.workers.ports import Failed, Lost, WorkerSpec, WorkerStartFailed
+from sixfold.core.sessions.engine import Controls, StepAnswer, StepRequest, StepResult
+from sixfold.core.sessions.worker_pool import SessionSlot, SessionWorkerPool
+from sixfold.core.workers.ports import RunFailed, WorkerLost, WorkerSpec, WorkerStartFailed
 from sixfold.drivers.inline import InlineDriver
 from sixfold.drivers.process import ProcessDriver
 
@@ -24,9 +24,9 @@ def spec(folder: Path, engine: str = "procedural-motion", factory: str = "") -> 
     return WorkerSpec(engine, factory or "sixfold.engines.live.motion.engine:MotionEngine", 0, folder)
 
 
-def ask(model: str = "m", state: bytes | None = None, **inputs: object) -> Ask:
+def ask(model: str = "m", state: bytes | None = None, **inputs: object) -> StepRequest:
     """One tick."""
-    return Ask(model, {"prompt": "walk", **inputs}, state, Controls(), 20)
+    return StepRequest(model, {"prompt": "walk", **inputs}, state, Controls(), 20)
 
 
 @pytest.fixture
@@ -36,7 +36,9 @@ async def driver() -> AsyncIterator[InlineDriver]:
     await opened.close()
 
 
-async def sat(rooms: Rooms, about: WorkerSpec, count: int, lost: int = 0) -> Sequence[Seat]:
+async def sat(
+    rooms: SessionWorkerPool, about: WorkerSpec, count: int, lost: int = 0
+) -> Sequence[SessionSlot]:
     """So many who sit down at once."""
     return await asyncio.gather(*(rooms.sit(about, SEATS, lost) for _ in range(count)))
 
@@ -44,7 +46,7 @@ async def sat(rooms: Rooms, about: WorkerSpec, count: int, lost: int = 0) -> Seq
 async def test_so_many_share_a_worker_as_it_has_seats_and_the_last_to_leave_ends_it(
     driver: InlineDriver, tmp_path: Path
 ) -> None:
-    rooms = Rooms(driver)
+    rooms = SessionWorkerPool(driver)
     seats = await sat(rooms, spec(tmp_path), 4)
     assert len({seat.room for seat in seats}) == len(driver.workers) == 2
     (other,) = await sat(rooms, spec(tmp_path, "another"), 1)
@@ -56,11 +58,11 @@ async def test_so_many_share_a_worker_as_it_has_seats_and_the_last_to_leave_ends
         await seat.leave()
     assert not driver.workers
     (again,) = await sat(rooms, spec(tmp_path), 1)
-    assert isinstance(await again.step(ask()), Shown)
+    assert isinstance(await again.step(ask()), StepResult)
 
 
 async def test_a_seat_that_was_left_is_taken_by_the_next(driver: InlineDriver, tmp_path: Path) -> None:
-    rooms = Rooms(driver)
+    rooms = SessionWorkerPool(driver)
     seats = await sat(rooms, spec(tmp_path), SEATS)
     await seats[0].leave()
     (late,) = await sat(rooms, spec(tmp_path), 1)
@@ -71,21 +73,21 @@ async def test_a_seat_that_was_left_is_taken_by_the_next(driver: InlineDriver, t
 async def test_those_who_ask_together_are_answered_each_his_own_and_a_failure_stays_with_one(
     driver: InlineDriver, tmp_path: Path
 ) -> None:
-    seats = await sat(Rooms(driver), spec(tmp_path), SEATS)
+    seats = await sat(SessionWorkerPool(driver), spec(tmp_path), SEATS)
     good, worse, best = await asyncio.gather(
         seats[0].step(ask()), seats[1].step(ask(state=b"\x80")), seats[2].step(ask(prompt="run"))
     )
-    assert isinstance(good, Shown)
-    assert isinstance(best, Shown)
+    assert isinstance(good, StepResult)
+    assert isinstance(best, StepResult)
     assert set(msgspec.json.decode(good.poses[0])) == {"root", "joints", "contacts"}
     assert msgspec.msgpack.decode(best.state)["prompt"] == "run"
-    assert isinstance(worse, Failed)
+    assert isinstance(worse, RunFailed)
     assert not worse.public
-    assert isinstance(await seats[0].step(ask(state=good.state)), Shown)
+    assert isinstance(await seats[0].step(ask(state=good.state)), StepResult)
 
 
 async def test_the_company_changes_nothing_of_what_is_shown(driver: InlineDriver, tmp_path: Path) -> None:
-    seats = await sat(Rooms(driver), spec(tmp_path), SEATS)
+    seats = await sat(SessionWorkerPool(driver), spec(tmp_path), SEATS)
     alone = await seats[0].step(ask())
     together = await asyncio.gather(*(seat.step(ask()) for seat in seats))
     assert list(together) == [alone] * SEATS
@@ -93,18 +95,18 @@ async def test_the_company_changes_nothing_of_what_is_shown(driver: InlineDriver
 
 async def test_a_lost_worker_is_lost_to_all_and_they_sit_down_with_fewer(tmp_path: Path) -> None:
     driver = ProcessDriver(failpoints={"crashing": "crash"}, preload=())
-    rooms = Rooms(driver)
+    rooms = SessionWorkerPool(driver)
     try:
         seats = await sat(rooms, spec(tmp_path), SEATS)
         answers = await asyncio.gather(*(seat.step(ask("crashing")) for seat in seats))
-        assert all(isinstance(answer, Lost) for answer in answers)
+        assert all(isinstance(answer, WorkerLost) for answer in answers)
         for seat in seats:
             await seat.leave()
         alone = await sat(rooms, spec(tmp_path), SEATS, lost=1)
         assert len({seat.room for seat in alone}) == SEATS
         (fresh,) = await sat(rooms, spec(tmp_path), 1)
         assert fresh.room not in {seat.room for seat in alone}
-        assert isinstance(await fresh.step(ask()), Shown)
+        assert isinstance(await fresh.step(ask()), StepResult)
     finally:
         await driver.close()
 
@@ -115,7 +117,7 @@ class Mute:
     def __init__(self) -> None:
         self.alive = True
 
-    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Nothing comes."""
         return await asyncio.get_running_loop().create_future()
 
@@ -131,16 +133,16 @@ async def test_a_worker_that_does_not_answer_is_ended(monkeypatch: pytest.Monkey
     async def hire() -> Mute:
         return mute
 
-    room = worker_pool.Room(worker_pool.Kind("e", "h", 2), hire())
+    room = worker_pool.SharedWorker(worker_pool.SessionKind("e", "h", 2), hire())
     seat = await room.sit()
     assert room.open
-    assert await seat.step(ask()) == Lost("the model did not answer")
+    assert await seat.step(ask()) == WorkerLost("the model did not answer")
     assert (mute.alive, room.open) == (False, False)
 
 
 async def test_who_waits_for_a_worker_that_cannot_start_or_leaves_before_it_has(tmp_path: Path) -> None:
     driver = InlineDriver()
-    rooms = Rooms(driver)
+    rooms = SessionWorkerPool(driver)
     broken = spec(tmp_path, factory="sixfold.engines.live.motion.engine:Nothing")
     both = await asyncio.gather(*(rooms.sit(broken, SEATS, 0) for _ in range(2)), return_exceptions=True)
     assert all(isinstance(one, WorkerStartFailed) for one in both)
@@ -149,5 +151,5 @@ async def test_who_waits_for_a_worker_that_cannot_start_or_leaves_before_it_has(
     leaving.cancel()
     await asyncio.wait({leaving})
     (seat,) = await sat(rooms, spec(tmp_path), 1)
-    assert isinstance(await seat.step(ask()), Shown)
+    assert isinstance(await seat.step(ask()), StepResult)
     await driver.close()

@@ -177,14 +177,14 @@ async def test_postgresql_with_statistics_of_large_tables_no_unattended_statemen
     assert {name: tables for name, tables in walked.items() if tables} == {}
 
 
-class Recorded(dict[str, sql.Statement]):
+class Recorded(dict[str, sql.SqlStatement]):
     """Named statements that remember which of them were looked up."""
 
-    def __init__(self, statements: Mapping[str, sql.Statement]) -> None:
+    def __init__(self, statements: Mapping[str, sql.SqlStatement]) -> None:
         super().__init__(statements)
         self.names: Counter[str] = Counter()
 
-    def __getitem__(self, name: str) -> sql.Statement:
+    def __getitem__(self, name: str) -> sql.SqlStatement:
         self.names[name] += 1
         return super().__getitem__(name)
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("asyncpg")
 
-from sixfold.store.postgres.binding import Binder, translate
+from sixfold.store.postgres.binding import PostgresBinder, translate
 from sixfold.store.postgres.connection import BEGUN, place
 
 
@@ -33,7 +33,7 @@ def test_the_clock_is_the_servers_unless_it_is_given() -> None:
 
 
 def test_a_statement_is_prepared_once_for_each_combination_of_types() -> None:
-    bind = Binder()
+    bind = PostgresBinder()
     assert bind(":a", {"a": 1}) is bind(":a", {"a": 2})
     assert bind(":a", {"a": 1}) is not bind(":a", {"a": None})
 

@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.settings import Settings
 from sixfold.store import secrets
-from sixfold.store.secrets import Secrets, Unreadable, provider_key
+from sixfold.store.secrets import Secrets, SecretUnreadable, provider_key
 
 KEY = "sk-proj-canary-0123456789abcdef"
 MASTER = bytes(range(32))
@@ -51,9 +51,9 @@ def test_a_file_opens_under_no_other_name_and_no_other_master(folder: Path) -> N
     kept = Secrets(folder, MASTER)
     kept.put("fal_key", KEY)
     shutil.copy(folder / "providers/fal_key.json", folder / "providers/openai_api_key.json")
-    with pytest.raises(Unreadable):
+    with pytest.raises(SecretUnreadable):
         kept.get("openai_api_key")
-    with pytest.raises(Unreadable, match=r"another server\.key"):
+    with pytest.raises(SecretUnreadable, match=r"another server\.key"):
         Secrets(folder, bytes(32)).get("fal_key")
 
 
@@ -62,7 +62,7 @@ def test_a_damaged_file_is_no_key_and_no_crash(folder: Path, content: bytes) -> 
     kept = Secrets(folder, MASTER)
     kept.put("fal_key", KEY)
     (folder / "providers/fal_key.json").write_bytes(content)
-    with pytest.raises(Unreadable):
+    with pytest.raises(SecretUnreadable):
         kept.get("fal_key")
     assert provider_key(Settings(data_dir=folder), "fal_key") == ""
 

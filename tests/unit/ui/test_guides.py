@@ -10,9 +10,9 @@ import pytest
 
 from sixfold.ui.docs import renderer
 from sixfold.ui.docs import repository as docs_repository
-from sixfold.ui.docs.repository import Edition, Shelf
+from sixfold.ui.docs.repository import DocsRepository, Edition
 
-EDITION = Shelf().edition()
+EDITION = DocsRepository().edition()
 UNREAD = re.compile(r"\{\w+\}\s*[`/.\w]|^:{3}|\]\(|```|\*\*\w|^\||&lt;\w", re.MULTILINE)
 
 
@@ -104,12 +104,12 @@ def test_what_leads_nowhere_and_what_is_not_known_are_shown_plainly(tmp_path: Pa
 def test_a_guide_that_is_written_meanwhile_is_there_at_the_next_look(tmp_path: Path) -> None:
     folder = tmp_path / "howto"
     folder.mkdir()
-    kept = Shelf(tmp_path)
+    kept = DocsRepository(tmp_path)
     first = kept.edition()
     assert kept.edition() is first
     (folder / "sleep.md").write_text("# Sleep *well*\n\nLie `down`. Then:\n\n## How\n\n## How\n", "utf-8")
     second = kept.edition()
-    assert second.guides["howto/sleep"] == renderer.Guide("howto/sleep", "Sleep well", "Lie `down`.")
+    assert second.guides["howto/sleep"] == renderer.GuidePage("howto/sleep", "Sleep well", "Lie `down`.")
     assert [heading.anchor for heading in second.laid("howto/sleep").headings] == ["how", "how-1"]
     assert second.neighbours("howto/sleep") == (None, None)
 
@@ -119,5 +119,5 @@ def test_only_pictures_of_the_guides_are_served(name: str) -> None:
     assert EDITION.bytes_of(name) is None
 
 
-def _around(folder: Path) -> renderer.Around:
-    return docs_repository._Around(Edition(folder), "howto")
+def _around(folder: Path) -> renderer.PageNeighbours:
+    return docs_repository._NeighbourLinks(Edition(folder), "howto")

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from sixfold.ui.memory import reading, render_limits
-from sixfold.ui.memory.markdown import MOST_CHARS, Context, render
+from sixfold.ui.memory.markdown import MOST_CHARS, RenderContext, render
 
-HERE = Context("notes/page", "Page")
+HERE = RenderContext("notes/page", "Page")
 PLAIN = '<pre class="plain"'
 
 
@@ -122,13 +122,13 @@ def test_a_long_text_within_the_limits_keeps_its_layout(text: str) -> None:
 async def test_a_long_text_is_rendered_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
 
-    def noted(body: str, context: Context) -> object:
+    def noted(body: str, context: RenderContext) -> object:
         threads.append(threading.current_thread())
         return render(body, context)
 
     monkeypatch.setattr(reading, "render", noted)
     texts = ("short", "middle " * 300, "long " * 3_000)
-    await asyncio.gather(*(reading.laid_out(text, Context("a/limits")) for text in texts))
+    await asyncio.gather(*(reading.laid_out(text, RenderContext("a/limits")) for text in texts))
     short, *long = threads
     assert short is threading.main_thread()
     assert {thread.name for thread in long} == {"markdown_0"}

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.core.memory.mentions import Mention
+from sixfold.core.memory.mentions import PageMention
 from sixfold.ui.memory.formatting import snippet, why
-from sixfold.ui.memory.markdown import MOST_CHARS, Context, may_lead, render
+from sixfold.ui.memory.markdown import MOST_CHARS, RenderContext, may_lead, render
 
-HERE = Context(
+HERE = RenderContext(
     "people/ann",
     "Ann",
-    {"acme": Mention("companies/acme", "Acme"), "people/ben": Mention("people/ben", "Ben")},
+    {"acme": PageMention("companies/acme", "Acme"), "people/ben": PageMention("people/ben", "Ben")},
 )
 
 
-def shown(text: str, context: Context = HERE) -> str:
+def shown(text: str, context: RenderContext = HERE) -> str:
     """A text as HTML."""
     return render(text, context).html
 
@@ -61,7 +61,7 @@ def test_what_is_written_reads_so(text: str, html: str) -> None:
 
 
 def test_a_writer_is_led_to_what_is_not_yet_written() -> None:
-    page = shown("[[a b/c]]", Context("x", may_write=True))
+    page = shown("[[a b/c]]", RenderContext("x", may_write=True))
     assert 'href="/memory/~new?slug=a-b%2Fc"' in page
 
 

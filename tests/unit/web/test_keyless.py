@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from sixfold import errors
 from sixfold.settings import Settings
 from sixfold.web.keyless import KeylessAccess
-from sixfold.web.trusted_hosts import Origins
+from sixfold.web.trusted_hosts import TrustedHosts
 
 
 def asked(version: str = "1.1", peer: str = "127.0.0.1", **headers: str) -> HTTPConnection:
@@ -37,7 +37,7 @@ def test_what_was_forwarded_is_counted_and_logged_once_a_minute(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     moment = 100.0
-    access = KeylessAccess(Origins(Settings(data_dir=tmp_path)), lambda: moment)
+    access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path)), lambda: moment)
     with caplog.at_level(logging.WARNING, "sixfold.server"):
         access.require(asked())
         assert access.warnings == ()
@@ -52,13 +52,13 @@ def test_what_was_forwarded_is_counted_and_logged_once_a_minute(
 
 
 def test_a_stranger_is_refused_and_not_counted(tmp_path: Path) -> None:
-    access = KeylessAccess(Origins(Settings(data_dir=tmp_path)))
+    access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path)))
     refusal(access, asked("1.0", peer="203.0.113.9"))
     refusal(access, asked(host="evil.example"))
     assert access.warnings == ()
 
 
 def test_a_public_url_shows_that_a_proxy_stands_in_front(tmp_path: Path) -> None:
-    access = KeylessAccess(Origins(Settings(data_dir=tmp_path, public_url="https://six.example")))
+    access = KeylessAccess(TrustedHosts(Settings(data_dir=tmp_path, public_url="https://six.example")))
     refusal(access, asked())
     assert "a public URL: 1" in access.warnings[0]

@@ -18,11 +18,11 @@ from sixfold.api.gateway.openai import errors as openai
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.errors import SixfoldError
 from sixfold.web import overload, refusals, responses
-from sixfold.web.app import App
+from sixfold.web.app import WebApp
 from sixfold.web.metrics import Metrics
-from sixfold.web.overload import Capacity
-from sixfold.web.routing import Face, Route
-from sixfold.web.uvicorn_protocol import Line
+from sixfold.web.overload import ConnectionCapacity
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.uvicorn_protocol import HttpProtocol
 
 LIMIT = 64  # descriptors: 24 connections, and 8 refused ones that wait for a request
 
@@ -36,8 +36,8 @@ def _detail(error: SixfoldError, _request_id: str) -> Response:
 
 
 @pytest.fixture
-def capacity(monkeypatch: pytest.MonkeyPatch) -> Capacity:
-    made = Capacity(LIMIT)
+def capacity(monkeypatch: pytest.MonkeyPatch) -> ConnectionCapacity:
+    made = ConnectionCapacity(LIMIT)
     made.descriptors = 1 << 20  # the process of the tests has more than the limit that is tried
     monkeypatch.setattr(overload, "capacity", lambda: made)
     return made
@@ -45,16 +45,19 @@ def capacity(monkeypatch: pytest.MonkeyPatch) -> Capacity:
 
 @asynccontextmanager
 async def _served() -> AsyncGenerator[tuple[int, ServerState]]:
-    probes = (Route("/livez", {"GET": _ok}, access=PUBLIC), Route("/readyz", {"GET": _ok}, access=PUBLIC))
+    probes = (
+        RouteEntry("/livez", {"GET": _ok}, access=PUBLIC),
+        RouteEntry("/readyz", {"GET": _ok}, access=PUBLIC),
+    )
     faces = (
-        Face("platform", responses.coded, probes),
-        Face("v1", openai.dialect, (Route("/v1/models", {"GET": _ok}, access=PUBLIC),), ("/v1/",)),
-        Face("image", _detail, (), ("/image/",)),
+        ApiGroup("platform", responses.coded, probes),
+        ApiGroup("v1", openai.dialect, (RouteEntry("/v1/models", {"GET": _ok}, access=PUBLIC),), ("/v1/",)),
+        ApiGroup("image", _detail, (), ("/image/",)),
     )
     state = ServerState()
-    config = uvicorn.Config(App(faces, Metrics()), lifespan="off", log_config=None)
+    config = uvicorn.Config(WebApp(faces, Metrics()), lifespan="off", log_config=None)
     server = await asyncio.get_running_loop().create_server(
-        lambda: Line(config=config, server_state=state, app_state={}), "127.0.0.1", 0
+        lambda: HttpProtocol(config=config, server_state=state, app_state={}), "127.0.0.1", 0
     )
     try:
         yield server.sockets[0].getsockname()[1], state
@@ -106,7 +109,7 @@ async def _ask(
     [("/v1/models", {"error"}), ("/image/x", {"detail"}), ("/x", {"error", "code", "status", "request_id"})],
 )
 async def test_refusal_over_the_limit_speaks_the_dialect_of_its_path(
-    capacity: Capacity, path: str, shape: set[str]
+    capacity: ConnectionCapacity, path: str, shape: set[str]
 ) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
@@ -123,7 +126,7 @@ async def test_refusal_over_the_limit_speaks_the_dialect_of_its_path(
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-async def test_probe_over_the_limit_is_answered(capacity: Capacity, path: str) -> None:
+async def test_probe_over_the_limit_is_answered(capacity: ConnectionCapacity, path: str) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)
@@ -132,7 +135,7 @@ async def test_probe_over_the_limit_is_answered(capacity: Capacity, path: str) -
 
 
 async def test_connection_over_the_limit_takes_the_place_of_the_oldest_silent_one(
-    capacity: Capacity, monkeypatch: pytest.MonkeyPatch
+    capacity: ConnectionCapacity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
     async with AsyncExitStack() as stack, asyncio.timeout(60):
@@ -152,7 +155,7 @@ async def test_connection_over_the_limit_takes_the_place_of_the_oldest_silent_on
         assert b" 200 OK" in await reader.readuntil(b"}")
 
 
-async def test_refusal_beyond_the_waiting_ones_is_received_whole(capacity: Capacity) -> None:
+async def test_refusal_beyond_the_waiting_ones_is_received_whole(capacity: ConnectionCapacity) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())
         await _fill(stack, port, state, capacity.connections, busy=True)
@@ -164,7 +167,7 @@ async def test_refusal_beyond_the_waiting_ones_is_received_whole(capacity: Capac
 
 
 async def test_silent_refusals_leave_room_for_a_probe(
-    capacity: Capacity, monkeypatch: pytest.MonkeyPatch
+    capacity: ConnectionCapacity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overload, "_MIN_WAIT_SECONDS", 0)
     async with AsyncExitStack() as stack, asyncio.timeout(60):
@@ -178,7 +181,7 @@ async def test_silent_refusals_leave_room_for_a_probe(
 
 
 async def test_websocket_over_the_limit_is_refused_before_it_is_accepted(
-    capacity: Capacity, caplog: pytest.LogCaptureFixture
+    capacity: ConnectionCapacity, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with AsyncExitStack() as stack, asyncio.timeout(60):
         port, state = await stack.enter_async_context(_served())

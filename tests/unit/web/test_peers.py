@@ -6,7 +6,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.web import overload, peers
-from sixfold.web.overload import Capacity
+from sixfold.web.overload import ConnectionCapacity
 from sixfold.web.peers import PeerLimits
 
 
@@ -45,7 +45,7 @@ def test_this_machine_and_proxies_have_no_limits(
 
 
 def test_one_ipv6_subscriber_shares_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overload, "capacity", lambda: Capacity(1 << 16))
+    monkeypatch.setattr(overload, "capacity", lambda: ConnectionCapacity(1 << 16))
     limits = PeerLimits(connections=3, unfinished=2)
     addresses = [f"2a00:1:2:3::{number}" for number in range(1, 5)]
     assert [limits.connect(limits.peer(address)) for address in addresses[:3]] == [None] * 3
@@ -65,7 +65,7 @@ def test_one_ipv6_subscriber_shares_one_limit(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_no_limit_is_above_half_of_the_capacity_and_zero_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overload, "capacity", lambda: Capacity(64))  # 24 connections
+    monkeypatch.setattr(overload, "capacity", lambda: ConnectionCapacity(64))  # 24 connections
     limits = PeerLimits(connections=1_000)
     taken = [limits.connect("192.0.2.1") for _ in range(20)]
     assert taken.count(None) == 12

@@ -13,10 +13,10 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from sixfold.web import refusals
-from sixfold.web.raw_asgi import LINE, Answer
-from sixfold.web.uvicorn_protocol import Line, Sweep
+from sixfold.web.raw_asgi import LINE, RawResponse
+from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol
 
-SWEEP = Sweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=100)
+SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=100)
 _ASKED = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
@@ -31,7 +31,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
     if path == b"late":
         scope["state"]["asked"].set()
         await scope["state"]["told"].wait()
-    await Answer(path, [(b"x-path", path.replace(b"!", b"\r\n"))])(scope, receive, send)
+    await RawResponse(path, [(b"x-path", path.replace(b"!", b"\r\n"))])(scope, receive, send)
 
 
 @asynccontextmanager
@@ -41,7 +41,7 @@ async def _served() -> AsyncGenerator[tuple[int, ServerState, asyncio.Event, asy
     config = uvicorn.Config(_app, lifespan="off", log_config=None)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: Line(config=config, server_state=state, app_state={"asked": asked, "told": told}),
+        lambda: HttpProtocol(config=config, server_state=state, app_state={"asked": asked, "told": told}),
         "127.0.0.1",
         0,
     )
@@ -201,7 +201,7 @@ async def test_an_answer_goes_the_long_way_where_the_server_has_no_short_one() -
         def at_once(self, scope: Any, answer: Any) -> bool:
             return False
 
-    await Answer(b"one", [])({"method": "GET", LINE: Busy()}, receive, send)
+    await RawResponse(b"one", [])({"method": "GET", LINE: Busy()}, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
 
 

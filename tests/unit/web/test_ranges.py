@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold.web import ranges
-from sixfold.web.ranges import Span, Unsatisfiable
+from sixfold.web.ranges import ByteSpan, RangeNotSatisfiable
 
 
 @given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))
@@ -16,7 +16,7 @@ def test_a_span_lies_within_the_file_and_where_it_was_asked_for(size: int, first
     data = bytes(range(size))
     try:
         span = ranges.parse(f"bytes={first}-{last}", size)
-    except Unsatisfiable:
+    except RangeNotSatisfiable:
         assert first >= size
         return
     if span is None:
@@ -30,15 +30,15 @@ def test_a_span_lies_within_the_file_and_where_it_was_asked_for(size: int, first
 def test_a_suffix_is_the_files_end(size: int, count: int) -> None:
     try:
         span = ranges.parse(f"bytes=-{count}", size)
-    except Unsatisfiable:
+    except RangeNotSatisfiable:
         assert min(size, count) == 0
         return
-    assert span == Span(size - min(size, count), min(size, count))
+    assert span == ByteSpan(size - min(size, count), min(size, count))
 
 
 @given(st.text(max_size=60), st.integers(0, 50))
 def test_no_header_breaks_it(header: str, size: int) -> None:
     span = None
-    with contextlib.suppress(Unsatisfiable):
+    with contextlib.suppress(RangeNotSatisfiable):
         span = ranges.parse(header, size)
     assert span is None or 0 <= span.start < span.start + span.length <= size

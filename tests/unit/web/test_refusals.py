@@ -44,7 +44,7 @@ def test_callers_finds_the_busiest_of_many_in_bounded_memory() -> None:
 
 def test_metrics_have_every_reason_from_the_start() -> None:
     registry = CollectorRegistry()
-    registry.register(metrics._Refused())
+    registry.register(metrics._RefusedCounter())
     text = generate_latest(registry).decode()
     for reason in refusals.REASONS:
         assert f'sixfold_refused_total{{reason="{reason}"}}' in text

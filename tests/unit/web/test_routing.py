@@ -9,7 +9,7 @@ from starlette.websockets import WebSocket
 
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.web.responses import coded
-from sixfold.web.routing import Face, Route, Socket, Table
+from sixfold.web.routing import ApiGroup, RouteEntry, Router, SocketRoute
 
 
 async def handler(_request: Request) -> Response:
@@ -17,18 +17,22 @@ async def handler(_request: Request) -> Response:
     return Response()
 
 
-def face(name: str, *paths: str, prefixes: tuple[str, ...] = (), reserved: tuple[str, ...] = ()) -> Face:
+def face(name: str, *paths: str, prefixes: tuple[str, ...] = (), reserved: tuple[str, ...] = ()) -> ApiGroup:
     """A face with some paths."""
-    return Face(
-        name, coded, tuple(Route(path, {"GET": handler}, access=PUBLIC) for path in paths), prefixes, reserved
+    return ApiGroup(
+        name,
+        coded,
+        tuple(RouteEntry(path, {"GET": handler}, access=PUBLIC) for path in paths),
+        prefixes,
+        reserved,
     )
 
 
-def table() -> Table:
+def table() -> Router:
     """Two faces, and one for what neither has."""
     a = face("a", "/a", "/a/{name}", "/a/{name}/end", prefixes=("/a/",), reserved=("/b/reserved",))
     b = face("b", "/b/{rest:path}", prefixes=("/a/deeper/",))
-    return Table([a, b], face("none"))
+    return Router([a, b], face("none"))
 
 
 @pytest.mark.parametrize(
@@ -56,25 +60,29 @@ def test_a_path_finds_its_face(path: str, owner: str, route: str | None, params:
 
 def test_no_two_routes_share_a_path() -> None:
     with pytest.raises(ValueError, match="two routes"):
-        Table([face("a", "/x"), face("b", "/x")], face("none"))
+        Router([face("a", "/x"), face("b", "/x")], face("none"))
 
 
 def test_a_route_that_declares_no_right_is_refused_by_its_name() -> None:
-    undeclared = Face("notes", coded, (Route("/api/notes", {"GET": handler}),))
+    undeclared = ApiGroup("notes", coded, (RouteEntry("/api/notes", {"GET": handler}),))
     with pytest.raises(ValueError, match="route GET /api/notes of notes declares no right"):
-        Table([undeclared], Face("none", coded, ()))
+        Router([undeclared], ApiGroup("none", coded, ()))
 
 
 def test_a_route_that_declares_a_right_for_some_of_its_methods_is_refused() -> None:
     access = {"GET": PUBLIC}
-    half = Face("notes", coded, (Route("/api/notes", {"GET": handler, "POST": handler}, access=access),))
+    half = ApiGroup(
+        "notes", coded, (RouteEntry("/api/notes", {"GET": handler, "POST": handler}, access=access),)
+    )
     with pytest.raises(ValueError, match="route POST /api/notes of notes declares no right"):
-        Table([half], Face("none", coded, ()))
+        Router([half], ApiGroup("none", coded, ()))
 
 
 def test_a_websocket_that_declares_no_right_is_refused_by_its_name() -> None:
     async def converse(_websocket: WebSocket) -> None: ...
 
-    silent = Face("notes", coded, (), sockets=(Socket("/ws/notes", converse, lambda _websocket: True),))
+    silent = ApiGroup(
+        "notes", coded, (), sockets=(SocketRoute("/ws/notes", converse, lambda _websocket: True),)
+    )
     with pytest.raises(ValueError, match="websocket /ws/notes of notes declares no right"):
-        Table([silent], Face("none", coded, ()))
+        Router([silent], ApiGroup("none", coded, ()))

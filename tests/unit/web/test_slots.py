@@ -11,7 +11,7 @@ from sixfold.settings import Settings
 from sixfold.web import slots
 from sixfold.web.admission import Admission
 from sixfold.web.slots import Slots
-from sixfold.web.trusted_hosts import Origins
+from sixfold.web.trusted_hosts import TrustedHosts
 
 
 def test_slots_of_an_account_and_of_the_server_come_back_with_their_requests() -> None:
@@ -35,7 +35,7 @@ def test_slots_of_an_account_and_of_the_server_come_back_with_their_requests() -
 def test_each_server_counts_for_itself() -> None:
     settings = Settings(database_url="sqlite:", websockets_per_account=1)
     for _ in range(2):
-        server = Admission(settings, Origins(settings))
+        server = Admission(settings, TrustedHosts(settings))
         server.websockets.hold({}, "ada")
         with pytest.raises(errors.TooManyRequests):
             server.websockets.hold({}, "ada")

@@ -23,17 +23,17 @@ from sixfold.core.accounts.rights import PUBLIC
 from sixfold.settings import Settings
 from sixfold.web import overload, refusals, responses, slots
 from sixfold.web.admission import Admission
-from sixfold.web.app import App
+from sixfold.web.app import WebApp
 from sixfold.web.metrics import Metrics
-from sixfold.web.overload import Capacity
+from sixfold.web.overload import ConnectionCapacity
 from sixfold.web.peers import PeerLimits
-from sixfold.web.routing import Face, Route, Socket
-from sixfold.web.trusted_hosts import Origins
-from sixfold.web.uvicorn_protocol import Line, Sweep
+from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
+from sixfold.web.trusted_hosts import TrustedHosts
+from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol
 from sixfold.web.websocket_protocol import WebSocketLine
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-SWEEP = Sweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=1024, send_seconds=60)
+SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=1024, send_seconds=60)
 BLOCK = b"x" * 65_536
 UPGRADE = (
     b"GET /socket HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
@@ -59,17 +59,20 @@ class Served:
         self.state = ServerState()
         self.ended = Counter[str]()
         settings = Settings(database_url="sqlite:", websockets=3, event_streams_per_account=1)
-        self.admission = Admission(settings, Origins(settings))
+        self.admission = Admission(settings, TrustedHosts(settings))
         routes = (
-            Route("/ok", {"GET": self._ok}, access=PUBLIC),
-            Route("/livez", {"GET": self._ok}, access=PUBLIC),
-            Route("/body", {"POST": self._body}, 1 << 20, access=PUBLIC),
-            Route("/events", {"GET": self._events}, access=PUBLIC),
+            RouteEntry("/ok", {"GET": self._ok}, access=PUBLIC),
+            RouteEntry("/livez", {"GET": self._ok}, access=PUBLIC),
+            RouteEntry("/body", {"POST": self._body}, 1 << 20, access=PUBLIC),
+            RouteEntry("/events", {"GET": self._events}, access=PUBLIC),
         )
-        face = Face(
-            "a", responses.coded, routes, sockets=(Socket("/socket", self._talk, lambda _: True, PUBLIC),)
+        face = ApiGroup(
+            "a",
+            responses.coded,
+            routes,
+            sockets=(SocketRoute("/socket", self._talk, lambda _: True, PUBLIC),),
         )
-        app = App((face,), Metrics(), admission=self.admission)
+        app = WebApp((face,), Metrics(), admission=self.admission)
         self.config = uvicorn.Config(app, ws=WebSocketLine, lifespan="off", log_config=None)
 
     async def _ok(self, _request: Request) -> Response:
@@ -100,9 +103,9 @@ class Served:
         finally:
             self.ended["socket"] += 1
 
-    def line(self) -> Line:
+    def line(self) -> HttpProtocol:
         """The protocol of one connection."""
-        return Line(config=self.config, server_state=self.state, app_state={}, limits=self.limits)
+        return HttpProtocol(config=self.config, server_state=self.state, app_state={}, limits=self.limits)
 
     def moment(self, seconds: float = 0) -> float:
         """A moment so many seconds from now."""
@@ -189,7 +192,7 @@ async def test_client_that_drips_is_disconnected(first: bytes, drop: bytes, reas
         reader, writer = await connected(stack, port)
         writer.write(first)
         await until(lambda: bool(served.state.connections))
-        (line,) = cast("list[Line]", list(served.state.connections))
+        (line,) = cast("list[HttpProtocol]", list(served.state.connections))
         before = refusals.recorder().totals[reason]
         for second in range(60):
             writer.write(drop)
@@ -303,7 +306,7 @@ async def test_address_with_too_many_incomplete_requests_is_refused() -> None:
 
 async def test_incomplete_requests_of_all_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "_MIN_SILENT_SECONDS", 0)
-    made = Capacity(1 << 16)
+    made = ConnectionCapacity(1 << 16)
     monkeypatch.setattr(overload, "capacity", lambda: made)
     async with AsyncExitStack() as stack, serving(Loopback(all_unfinished=4)) as (served, port):
         silent = [await connected(stack, port) for _ in range(4)]

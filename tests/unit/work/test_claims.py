@@ -14,10 +14,10 @@ from sixfold.core.accounts.accounts import Account
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Failure, Lease
+from sixfold.core.predictions.repository import FailureRecord, RunLease
 from tests.harness.pipeline import Options, Road, road
 
-LEASE = Lease("boot_test", 30_000_000)
+LEASE = RunLease("boot_test", 30_000_000)
 
 
 @pytest.fixture
@@ -50,14 +50,14 @@ async def test_free_runs_beyond_the_share_stay_queued_and_do_not_hold_up_others(
     assert await claimed(still) == [each.id for each in (*free[:2], *priced, *others)]
     assert await claimed(still) == []
     ended = await still.database.read(predictions.fresh(free[0].id))
-    await still.database.write(predictions.fail(ended.id, ended.attempt, Failure("no", "engine")))
+    await still.database.write(predictions.fail(ended.id, ended.attempt, FailureRecord("no", "engine")))
     assert await claimed(still) == [free[2].id]
     assert await claimed(still) == []
 
 
 async def test_the_share_of_free_runs_is_one_for_all_servers(still: Road) -> None:
     await ordered(still, 6)
-    leases = [Lease(f"boot_{number}", 30_000_000) for number in range(3)]
+    leases = [RunLease(f"boot_{number}", 30_000_000) for number in range(3)]
     found = await asyncio.gather(
         *(still.database.write(claims.claim("echo", lease, 2, warm=True, free_runs=2)) for lease in leases)
     )

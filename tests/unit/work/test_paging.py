@@ -7,7 +7,7 @@ from pathlib import Path
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.repository import PredictionFilter
 from sixfold.core.workflows import comfyui_jobs
 from tests.harness.pipeline import Options, Road, models, road
 
@@ -29,11 +29,11 @@ async def test_a_page_ends_at_its_bytes_and_its_cursor_leads_on(tmp_path: Path) 
         pages: list[list[str]] = []
         cursor: str | None = None
         while cursor is not None or not pages:
-            found, cursor = await built.pipeline.page(Tenant(built.payer.id), Filter(), 200, cursor)
+            found, cursor = await built.pipeline.page(Tenant(built.payer.id), PredictionFilter(), 200, cursor)
             pages.append([prediction.id for prediction in found])
         assert [len(each) for each in pages] == [2, 1, 1, 2]
         assert [one for page in pages for one in page] == made[::-1]
-        found, cursor = await built.pipeline.page(Tenant(built.payer.id), Filter(), 1, None)
+        found, cursor = await built.pipeline.page(Tenant(built.payer.id), PredictionFilter(), 1, None)
         assert ([each.id for each in found], cursor) == (made[-1:], made[-1])
 
 

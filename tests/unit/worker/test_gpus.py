@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from sixfold.clients import nvml
-from sixfold.clients.nvml import Card
+from sixfold.clients.nvml import GpuDevice
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.ports import Completed, WorkerSpec
-from sixfold.drivers.gpus import Cards
+from sixfold.core.workers.ports import RunCompleted, WorkerSpec
+from sixfold.drivers.gpus import GpuSlots
 from sixfold.drivers.process import ProcessDriver
 from tests.contract.test_driver import Heard
 
@@ -32,14 +32,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_every_card_that_answers_is_known(library: str) -> None:
     assert nvml.cards(library) == (
-        Card("GPU-0", "Test card", 24 * GIB, 8 * GIB),
-        Card("GPU-1", "Test card", 80 * GIB, 70 * GIB),
+        GpuDevice("GPU-0", "Test card", 24 * GIB, 8 * GIB),
+        GpuDevice("GPU-1", "Test card", 80 * GIB, 70 * GIB),
     )
     assert nvml.cards("no-such-library.so") == ()
 
 
 async def test_the_fullest_card_with_the_room_is_taken(library: str) -> None:
-    cards = Cards(lambda: nvml.cards(library))
+    cards = GpuSlots(lambda: nvml.cards(library))
     first, small = await cards.take(6 * GIB)
     assert small == "GPU-0"
     assert (await cards.take(7 * GIB))[1] == "GPU-1", "of the 8 GiB that others left, 6 are promised"
@@ -52,22 +52,22 @@ async def test_the_fullest_card_with_the_room_is_taken(library: str) -> None:
 
 
 async def test_what_is_not_known_goes_where_most_is_free(library: str) -> None:
-    assert (await Cards(lambda: nvml.cards(library)).take(0))[1] == "GPU-1"
-    assert await Cards(lambda: ()).take(GIB) == (0, "")
+    assert (await GpuSlots(lambda: nvml.cards(library)).take(0))[1] == "GPU-1"
+    assert await GpuSlots(lambda: ()).take(GIB) == (0, "")
 
 
 async def test_a_worker_of_weights_sees_its_card_only_and_gives_it_back(library: str, tmp_path: Path) -> None:
-    cards = Cards(lambda: nvml.cards(library))
+    cards = GpuSlots(lambda: nvml.cards(library))
     driver = ProcessDriver(environ={}, cards=cards, preload=())
     factory = "sixfold.engines.testing:ProbeEngine"
     try:
         with_card = await driver.start(WorkerSpec("w", factory, 0, tmp_path, vram_bytes=6 * GIB))
         told = await with_card.run(Task("t", "m", {}), Heard().reports())
-        assert isinstance(told, Completed)
+        assert isinstance(told, RunCompleted)
         assert told.data["environ"]["CUDA_VISIBLE_DEVICES"] == "GPU-0"
         without = await driver.start(WorkerSpec("w", factory, 0, tmp_path))
         told = await without.run(Task("t", "m", {}), Heard().reports())
-        assert isinstance(told, Completed)
+        assert isinstance(told, RunCompleted)
         assert "CUDA_VISIBLE_DEVICES" not in told.data["environ"]
         await with_card.kill()
         assert cards.promised() == {}

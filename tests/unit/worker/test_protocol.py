@@ -8,22 +8,22 @@ import pytest
 
 from sixfold.worker import protocol
 
-MESSAGES: tuple[protocol.Message, ...] = (
-    protocol.Ready("echo", "1"),
-    protocol.Progress(3, 0.5),
-    protocol.Log(3, "a line"),
-    protocol.Done(
-        7, [protocol.Staged("w-1-0", "image/webp", {"width": 8})], {"k": [1, None]}, "full", "1", 12
+MESSAGES: tuple[protocol.WorkerMessage, ...] = (
+    protocol.WorkerReady("echo", "1"),
+    protocol.ProgressMessage(3, 0.5),
+    protocol.LogMessage(3, "a line"),
+    protocol.RunDone(
+        7, [protocol.StagedMessage("w-1-0", "image/webp", {"width": 8})], {"k": [1, None]}, "full", "1", 12
     ),
-    protocol.Fail(7, "no", public=False, detail="x" * 5000),
-    protocol.Halted(7),
+    protocol.RunFailedMessage(7, "no", public=False, detail="x" * 5000),
+    protocol.RunHalted(7),
 )
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 7, 4096, 1 << 20])
 def test_a_stream_is_cut_into_the_frames_that_it_was_made_of(step: int) -> None:
     stream = b"".join(map(protocol.frame, MESSAGES))
-    frames = protocol.Frames()
+    frames = protocol.FramesMessage()
     heard = [
         protocol.to_server.decode(body)
         for start in range(0, len(stream), step)
@@ -34,15 +34,15 @@ def test_a_stream_is_cut_into_the_frames_that_it_was_made_of(step: int) -> None:
 
 def test_a_frame_that_claims_too_much_is_refused_before_it_is_read() -> None:
     with pytest.raises(protocol.FrameTooLarge):
-        list(protocol.Frames().feed(b"\xff\xff\xff\xff"))
+        list(protocol.FramesMessage().feed(b"\xff\xff\xff\xff"))
 
 
 def test_a_frame_too_large_to_send_is_refused() -> None:
     with pytest.raises(protocol.FrameTooLarge):
-        protocol.frame(protocol.Unready("x" * (protocol.MAX_FRAME_BYTES + 1)))
+        protocol.frame(protocol.StartFailed("x" * (protocol.MAX_FRAME_BYTES + 1)))
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91\xa3foo", protocol.encode(protocol.Leave())])
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91\xa3foo", protocol.encode(protocol.LeaveMessage())])
 def test_what_is_no_message_of_this_side_is_refused(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         protocol.to_server.decode(body)
@@ -50,10 +50,10 @@ def test_what_is_no_message_of_this_side_is_refused(body: bytes) -> None:
 
 def test_numbers_of_numpy_travel_as_plain_ones() -> None:
     data = {"mean": np.float32(0.5), "count": np.int64(3), "row": np.array([1, 2]), "yes": np.bool_(True)}
-    body = protocol.encode(protocol.Done(7, [], data, None, "1", 0))
+    body = protocol.encode(protocol.RunDone(7, [], data, None, "1", 0))
     assert protocol.done.decode(body).data == {"mean": 0.5, "count": 3, "row": [1, 2], "yes": True}
 
 
 def test_what_has_no_plain_form_is_refused() -> None:
     with pytest.raises(TypeError, match="object cannot be part of a result"):
-        protocol.frame(protocol.Done(7, [], {"k": object()}, None, "1", 0))
+        protocol.frame(protocol.RunDone(7, [], {"k": object()}, None, "1", 0))

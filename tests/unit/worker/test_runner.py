@@ -49,7 +49,7 @@ def perform(
     if canceled:
         event.set()
     context = runner.RunContext(heard, event, scratch / "run")
-    assignment = runner.Assignment(1, Task("t", "m", {}), context, runner.Staging(scratch, "w-1"))
+    assignment = runner.Assignment(1, Task("t", "m", {}), context, runner.FileStaging(scratch, "w-1"))
     reply = runner.perform(Does(act), assignment)
     return reply, heard
 
@@ -78,7 +78,7 @@ def test_the_last_progress_of_a_failure_is_not_held_back(tmp_path: Path) -> None
         raise EngineError("no")
 
     reply, heard = perform(act, tmp_path)
-    assert reply == protocol.Fail(1, "no", public=True)
+    assert reply == protocol.RunFailedMessage(1, "no", public=True)
     assert heard.fractions == [0, 0.5]
 
 
@@ -100,7 +100,7 @@ def test_a_canceled_run_halts_and_leaves_nothing(tmp_path: Path) -> None:
         context.progress(0.5)
         return Result((Artifact("text/plain", b"x"),))
 
-    assert perform(act, tmp_path, canceled=True)[0] == protocol.Halted(1)
+    assert perform(act, tmp_path, canceled=True)[0] == protocol.RunHalted(1)
     assert names(tmp_path) == []
 
 
@@ -109,7 +109,7 @@ def test_a_canceled_that_nobody_asked_for_is_the_engines_failure(tmp_path: Path)
         raise Canceled
 
     reply = perform(act, tmp_path)[0]
-    assert isinstance(reply, protocol.Fail)
+    assert isinstance(reply, protocol.RunFailedMessage)
     assert not reply.public
 
 
@@ -119,7 +119,7 @@ def test_nothing_that_an_engine_raises_gets_out(tmp_path: Path, error: BaseExcep
         raise error
 
     reply = perform(act, tmp_path)[0]
-    assert isinstance(reply, protocol.Fail)
+    assert isinstance(reply, protocol.RunFailedMessage)
     assert type(error).__name__ in reply.message
 
 
@@ -129,14 +129,14 @@ def test_opencvs_lack_of_memory_is_told_as_such(tmp_path: Path) -> None:
         error.code = cv2.Error.StsNoMem
         raise error
 
-    assert perform(act, tmp_path)[0] == protocol.Fail(1, runner.OUT_OF_MEMORY, public=True)
+    assert perform(act, tmp_path)[0] == protocol.RunFailedMessage(1, runner.OUT_OF_MEMORY, public=True)
 
 
 def test_a_file_that_is_there_already_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "w-1-1").symlink_to(tmp_path / "elsewhere")
     files = (Artifact("text/plain", b"first"), Artifact("text/plain", b"second"))
     reply = perform(lambda _: Result(files), tmp_path)[0]
-    assert isinstance(reply, protocol.Fail)
+    assert isinstance(reply, protocol.RunFailedMessage)
     assert "w-1-0" not in names(tmp_path), "all files or none"
     assert "elsewhere" not in names(tmp_path)
 
@@ -144,14 +144,14 @@ def test_a_file_that_is_there_already_is_not_written_over(tmp_path: Path) -> Non
 def test_data_that_cannot_travel_takes_its_files_along(tmp_path: Path) -> None:
     result = Result((Artifact("text/plain", b"x"),), {"k": object()})
     reply = perform(lambda _: result, tmp_path)[0]
-    assert isinstance(reply, protocol.Fail)
+    assert isinstance(reply, protocol.RunFailedMessage)
     assert names(tmp_path) == []
 
 
 def test_who_returns_more_than_can_be_told_is_told_so(tmp_path: Path) -> None:
     result = Result(data={"text": "x" * protocol.MAX_FRAME_BYTES})
     reply = perform(lambda _: result, tmp_path)[0]
-    assert isinstance(reply, protocol.Fail)
+    assert isinstance(reply, protocol.RunFailedMessage)
     assert reply.public
     assert reply.message.startswith("The model returned too much: 671")
 
@@ -163,6 +163,6 @@ def test_a_run_cannot_shift_the_random_state_of_the_next(tmp_path: Path) -> None
         return Result(data={"numpy": np.random.rand(), "cv2": noise})
 
     first, second = (perform(act, tmp_path)[0] for _ in range(2))
-    assert isinstance(first, protocol.Done)
-    assert isinstance(second, protocol.Done)
+    assert isinstance(first, protocol.RunDone)
+    assert isinstance(second, protocol.RunDone)
     assert protocol.encode(first.data) == protocol.encode(second.data)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.events import Moved
+from sixfold.core.predictions.events import StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers import pool as workers_pool
 from tests.harness.pipeline import Options, Road, road
 
@@ -30,16 +30,16 @@ def any_run_is_brisk(monkeypatch: pytest.MonkeyPatch) -> None:
 async def _busy(folder: Path, options: Options = ONE) -> AsyncIterator[tuple[Road, Prediction]]:
     """A road whose one worker has done a short run and is now at a long one."""
     async with road(folder, options) as built:
-        assert (await built.run("slow", extras=SHORT)).state is State.SUCCEEDED
+        assert (await built.run("slow", extras=SHORT)).state is PredictionState.SUCCEEDED
         long = await built.pipeline.submit(built.order("slow", extras=LONG))
-        await _until(built, long, State.RUNNING)
+        await _until(built, long, PredictionState.RUNNING)
         yield built, long
 
 
-async def _until(built: Road, prediction: Prediction, state: State) -> Prediction:
+async def _until(built: Road, prediction: Prediction, state: PredictionState) -> Prediction:
     async with asyncio.timeout(30):
         async for event in built.pipeline.events(prediction):
-            if isinstance(event, Moved) and event.prediction.state is state:
+            if isinstance(event, StateChanged) and event.prediction.state is state:
                 return event.prediction
     raise AssertionError(f"it never was {state}")
 
@@ -50,10 +50,10 @@ async def test_a_short_run_is_claimed_while_the_worker_is_at_another(
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, long):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
-        assert (await _until(built, short, State.RUNNING)).attempt == 1
+        assert (await _until(built, short, PredictionState.RUNNING)).attempt == 1
         await built.pipeline.cancel(long.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(short, 60)
-        assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
+        assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
         assert await built.faults() == ()
 
 
@@ -64,7 +64,7 @@ async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
     told: list[str] = []
     async with _busy(tmp_path, replace(ONE, idle_of=told.append)) as (built, long):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
-        await _until(built, short, State.RUNNING)
+        await _until(built, short, PredictionState.RUNNING)
         assert told == ["slow", "slow"], "by the two that have had the worker"
         await built.pipeline.cancel(long.id, Tenant(built.payer.id))
         await built.pipeline.wait(short, 60)
@@ -74,23 +74,23 @@ async def test_a_worker_idles_as_what_was_claimed_early_for_it_says(
 async def test_what_was_claimed_too_early_waits_as_if_it_had_not_been(tmp_path: Path) -> None:
     async with _busy(tmp_path) as (built, long):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
-        await _until(built, short, State.RUNNING)
-        back = await _until(built, short, State.QUEUED)
+        await _until(built, short, PredictionState.RUNNING)
+        back = await _until(built, short, PredictionState.QUEUED)
         assert (back.attempt, back.started_at, back.created_at) == (0, None, short.created_at)
         await built.pipeline.cancel(long.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(short, 60)
-        assert (ended.state, ended.attempt) == (State.SUCCEEDED, 1)
+        assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 1)
         assert await built.faults() == ()
 
 
 async def test_what_was_claimed_early_is_canceled_and_free(tmp_path: Path) -> None:
     async with _busy(tmp_path) as (built, long):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
-        await _until(built, short, State.RUNNING)
+        await _until(built, short, PredictionState.RUNNING)
         await built.pipeline.cancel(short.id, Tenant(built.payer.id))
         ended = await built.pipeline.wait(short, 60)
-        assert (ended.state, ended.cost) == (State.CANCELED, 0)
-        assert (await built.pipeline.any(long.id)).state is State.RUNNING
+        assert (ended.state, ended.cost) == (PredictionState.CANCELED, 0)
+        assert (await built.pipeline.any(long.id)).state is PredictionState.RUNNING
         assert await built.faults() == ()
 
 
@@ -114,7 +114,7 @@ async def test_what_was_claimed_early_runs_at_the_next_start(
     monkeypatch.setattr(workers_pool, "_TURN_SECONDS", 60)
     async with _busy(tmp_path) as (built, _):
         short = await built.pipeline.submit(built.order("slow", extras=SHORT))
-        await _until(built, short, State.RUNNING)
+        await _until(built, short, PredictionState.RUNNING)
     async with road(tmp_path, Options(slots=2)) as later:
-        assert (await later.pipeline.wait(short, 60)).state is State.SUCCEEDED
+        assert (await later.pipeline.wait(short, 60)).state is PredictionState.SUCCEEDED
         assert await later.faults() == ()

@@ -12,11 +12,11 @@ import pytest
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import cost_queries
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.drivers.inline import InlineDriver
-from sixfold.drivers.remote import Drivers, RemoteDriver, ServerOutside
+from sixfold.drivers.remote import DriverSet, RemoteDriver, ServerOutside
 from sixfold.net.addresses import AllowList
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from tests.harness.pipeline import PRICE, Options, Road, models, road
 
@@ -28,13 +28,13 @@ FACTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def remote() -> RemoteDriver:
-    clients = Clients(Fetcher(AllowList.parse("")))
+    clients = HttpClients(Fetcher(AllowList.parse("")))
     return RemoteDriver(ServerOutside(clients, lambda name: f"the {name}"))
 
 
 def options(**changes: Any) -> Options:
     engines = {"echo": "EchoEngine", "slow": "SlowEngine", "chorus": "ChorusEngine", "far": "FarEngine"}
-    driver = Drivers(InlineDriver(), remote())
+    driver = DriverSet(InlineDriver(), remote())
     return Options(driver=driver, models=models(engines, FACTS), **changes)
 
 
@@ -49,7 +49,7 @@ async def ends(line: Road, *waiting: Prediction) -> list[Prediction]:
 
 
 def together(ended: Prediction) -> int:
-    assert ended.state is State.SUCCEEDED, ended.error
+    assert ended.state is PredictionState.SUCCEEDED, ended.error
     assert ended.output is not None
     return int(ended.output.data["together"])
 
@@ -78,18 +78,18 @@ async def test_a_worker_with_lanes_takes_one_slot_and_no_more_runs_than_lanes(
     blocked = await line.pipeline.submit(line.order("echo"))
     await is_running(line, waiting[0])
     assert line.supervisor.snapshot()["chorus"] == {"busy": 1, "idle": 0}
-    assert (await line.pipeline.get(blocked.id, Tenant(line.payer.id))).state is State.QUEUED, (
+    assert (await line.pipeline.get(blocked.id, Tenant(line.payer.id))).state is PredictionState.QUEUED, (
         "the only slot is taken"
     )
     gate.touch()
-    assert {one.state for one in await ends(line, *waiting, blocked)} == {State.SUCCEEDED}
+    assert {one.state for one in await ends(line, *waiting, blocked)} == {PredictionState.SUCCEEDED}
 
 
 async def is_running(line: Road, prediction: Prediction) -> None:
     """Wait until it runs."""
     async for _ in line.pipeline.events(prediction):
         current = await line.pipeline.get(prediction.id, Tenant(line.payer.id))
-        if current.state in {State.RUNNING, State.SUCCEEDED}:
+        if current.state in {PredictionState.RUNNING, PredictionState.SUCCEEDED}:
             return
 
 
@@ -98,17 +98,17 @@ async def test_remote_runs_take_no_slot_of_this_machine(line: Road) -> None:
     for one in away:
         await is_running(line, one)
     near = await line.run("echo")
-    assert near.state is State.SUCCEEDED, "three wait elsewhere and the one slot is free"
+    assert near.state is PredictionState.SUCCEEDED, "three wait elsewhere and the one slot is free"
     for one in away:
         await line.pipeline.cancel(one.id, Tenant(line.payer.id))
-    assert {one.state for one in await ends(line, *away)} == {State.CANCELED}
+    assert {one.state for one in await ends(line, *away)} == {PredictionState.CANCELED}
     assert (await line.account()).posted == 1_000_000 - PRICE
     assert (await line.account()).held == 0
 
 
 async def test_what_a_provider_took_is_kept_beside_the_price(line: Road) -> None:
     ended = await line.run("far")
-    assert ended.state is State.SUCCEEDED
+    assert ended.state is PredictionState.SUCCEEDED
     assert ended.output is not None
     assert ended.output.data == {"key": "the fal_key"}
     spent = await line.database.read(cost_queries.by_engine(DAY_US))
@@ -122,9 +122,9 @@ async def test_a_remote_run_that_takes_too_long_ends_alone(tmp_path: Path) -> No
         slow = await line.pipeline.submit(line.order("far", extras={"seconds": 600}))
         await is_running(line, slow)
         quick = await line.run("far")
-        assert quick.state is State.SUCCEEDED
+        assert quick.state is PredictionState.SUCCEEDED
         ended = (await ends(line, slow))[0]
-        assert ended.state is State.FAILED
+        assert ended.state is PredictionState.FAILED
         assert ended.error == "The run took longer than 0.5 seconds"
         assert line.supervisor.snapshot()["far"]["busy"] + line.supervisor.snapshot()["far"]["idle"] == 1
         assert (await line.account()).posted == 1_000_000 - PRICE

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sixfold.core.workers import lease_guard
-from sixfold.core.workers.lease_guard import Sight
+from sixfold.core.workers.lease_guard import LeaseGuard
 
 
 def test_after_a_gap_nobody_is_given_up_for_a_leases_time(monkeypatch: pytest.MonkeyPatch) -> None:
     moment = [100.0]
     monkeypatch.setattr(lease_guard.time, "monotonic", lambda: moment[0])
-    looking = Sight(1.0, 6.0)
+    looking = LeaseGuard(1.0, 6.0)
     for _ in range(3):
         moment[0] += 1.0
         assert looking.clear()

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers import memory_budget as machines
-from sixfold.core.workers.memory_budget import Machine
+from sixfold.core.workers.memory_budget import MachineMemory
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.drivers import process_memory
 from sixfold.drivers.inline import InlineDriver, InlineWorker
@@ -42,14 +42,16 @@ class Counting(InlineDriver):
 
 def sized(driver: Counting, gigabytes: int = 16, **sizes: float) -> Options:
     rows = {engine: {"ram_gb": size} for engine, size in sizes.items()}
-    return Options(slots=2, driver=driver, machine=Machine(gigabytes * GIB), models=models(ENGINES, rows))
+    return Options(
+        slots=2, driver=driver, machine=MachineMemory(gigabytes * GIB), models=models(ENGINES, rows)
+    )
 
 
 async def running(built: Road, model: str) -> str:
     """The id of a long run that has begun."""
     prediction = await built.pipeline.submit(built.order(model, extras={"seconds": 600}))
     async for _ in built.pipeline.events(prediction):
-        if (await built.pipeline.any(prediction.id)).state is State.RUNNING:
+        if (await built.pipeline.any(prediction.id)).state is PredictionState.RUNNING:
             break
     return prediction.id
 
@@ -69,10 +71,10 @@ async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
         first = await running(built, "slow")
         second = await built.pipeline.submit(built.order("echo"))
         await cramped(built)
-        assert (await built.pipeline.any(second.id)).state is State.QUEUED
+        assert (await built.pipeline.any(second.id)).state is PredictionState.QUEUED
         assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 1)
         await built.pipeline.cancel(first, Tenant(built.payer.id))
-        assert (await built.pipeline.wait(second, 60)).state is State.SUCCEEDED
+        assert (await built.pipeline.wait(second, 60)).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"]]
         assert built.supervisor.memory() == (12 * GIB, 16 * GIB, 0)
         assert [each.message for each in caplog.records].count("a worker waits for memory") == 1
@@ -90,8 +92,8 @@ async def test_who_waits_too_long_for_memory_is_let_go_first(
         await cramped(built)
         small = await built.pipeline.submit(built.order("other"))
         await built.pipeline.cancel(first, Tenant(built.payer.id))
-        assert (await built.pipeline.wait(large, 60)).state is State.SUCCEEDED
-        assert (await built.pipeline.wait(small, 60)).state is State.SUCCEEDED
+        assert (await built.pipeline.wait(large, 60)).state is PredictionState.SUCCEEDED
+        assert (await built.pipeline.wait(small, 60)).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"], ["echo", "other"]]
 
 
@@ -102,7 +104,7 @@ async def test_nobody_yields_to_what_was_canceled(tmp_path: Path, monkeypatch: p
         large = await built.pipeline.submit(built.order("echo"))
         await cramped(built)
         await built.pipeline.cancel(large.id, Tenant(built.payer.id))
-        assert (await built.run("other")).state is State.SUCCEEDED
+        assert (await built.run("other")).state is PredictionState.SUCCEEDED
         assert built.supervisor.memory()[2] == 0
 
 
@@ -110,7 +112,7 @@ async def test_what_fits_beside_the_other_does_not_wait(tmp_path: Path) -> None:
     driver = Counting()
     async with road(tmp_path, sized(driver, slow=12, echo=3)) as built:
         await running(built, "slow")
-        assert (await built.run()).state is State.SUCCEEDED
+        assert (await built.run()).state is PredictionState.SUCCEEDED
         assert driver.beside[-1] == ["echo", "slow"]
 
 
@@ -121,7 +123,7 @@ async def test_of_those_that_idle_the_one_that_idles_longest_goes_and_no_more_th
     async with road(tmp_path, sized(driver, slow=6, echo=6, other=6)) as built:
         await built.run("slow", extras={"seconds": 0})
         await built.run("echo")
-        assert (await built.run("other")).state is State.SUCCEEDED
+        assert (await built.run("other")).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo", "slow"], ["echo", "other"]]
 
 
@@ -129,7 +131,7 @@ async def test_what_is_larger_than_the_machine_runs_alone(tmp_path: Path) -> Non
     driver = Counting()
     async with road(tmp_path, sized(driver, slow=1, echo=64)) as built:
         await built.run("slow", extras={"seconds": 0})
-        assert (await built.run()).state is State.SUCCEEDED
+        assert (await built.run()).state is PredictionState.SUCCEEDED
         assert driver.beside == [["slow"], ["echo"]]
 
 
@@ -143,7 +145,7 @@ async def test_who_idles_stays_while_nothing_waits(tmp_path: Path) -> None:
 
 
 async def test_what_a_worker_was_seen_to_take_counts_from_then_on(tmp_path: Path) -> None:
-    async with road(tmp_path, Options(driver=ProcessDriver(), machine=Machine(16 * GIB))) as built:
+    async with road(tmp_path, Options(driver=ProcessDriver(), machine=MachineMemory(16 * GIB))) as built:
         await built.run()
         while not built.supervisor.memory()[0]:  # noqa: ASYNC110 - the sweep looks once a second
             await asyncio.sleep(0.05)

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.drivers.inline import InlineDriver, InlineWorker
 from tests.harness.pipeline import HARDWARE, Options, road
@@ -31,7 +31,7 @@ async def test_a_worker_stands_on_the_hardware_of_its_runs_and_keeps_to_them(tmp
     driver = Placing()
     async with road(tmp_path, Options(slots=2, driver=driver, placed=True)) as built:
         orders = [built.run(hardware=HARDWARE if number % 2 else None) for number in range(12)]
-        assert {ended.state for ended in await asyncio.gather(*orders)} == {State.SUCCEEDED}
+        assert {ended.state for ended in await asyncio.gather(*orders)} == {PredictionState.SUCCEEDED}
         assert set(driver.started) == {"", HARDWARE}
         assert len(driver.started) <= 4
         assert await built.faults() == ()
@@ -41,7 +41,7 @@ async def test_elsewhere_all_hardware_is_this_machine(tmp_path: Path) -> None:
     driver = Placing()
     async with road(tmp_path, Options(slots=1, driver=driver)) as built:
         for hardware in (HARDWARE, None, HARDWARE):
-            assert (await built.run(hardware=hardware)).state is State.SUCCEEDED
+            assert (await built.run(hardware=hardware)).state is PredictionState.SUCCEEDED
         assert driver.started == [""]
 
 
@@ -49,7 +49,7 @@ async def test_a_run_does_not_wait_for_a_worker_that_finds_no_room(tmp_path: Pat
     driver = Placing(room=1)
     async with road(tmp_path, Options(slots=3, driver=driver, placed=True)) as built:
         ended = await asyncio.gather(*(built.run(extras={"n": number}) for number in range(9)))
-        assert {prediction.state for prediction in ended} == {State.SUCCEEDED}
+        assert {prediction.state for prediction in ended} == {PredictionState.SUCCEEDED}
         assert driver.started == [""]
 
 
@@ -62,14 +62,14 @@ async def test_who_idles_makes_room_for_who_cannot_start(tmp_path: Path) -> None
         while idle.alive:  # noqa: ASYNC110 - the sweep looks once a second
             await asyncio.sleep(0.05)
         driver.room.release()
-        assert (await slow).state is State.SUCCEEDED
+        assert (await slow).state is PredictionState.SUCCEEDED
 
 
 async def test_what_cannot_run_here_is_left_to_others(tmp_path: Path) -> None:
     async with road(tmp_path, Options(slots=2)) as built:
         built.supervisor.can = lambda engine: engine != "slow"
         left = await built.pipeline.submit(built.order("slow", extras={"seconds": 0}))
-        assert (await built.run()).state is State.SUCCEEDED
-        assert (await built.pipeline.get(left.id, Tenant.of(left))).state is State.QUEUED
+        assert (await built.run()).state is PredictionState.SUCCEEDED
+        assert (await built.pipeline.get(left.id, Tenant.of(left))).state is PredictionState.QUEUED
         built.supervisor.can = lambda _engine: True
-        assert (await built.pipeline.wait(left, 60)).state is State.SUCCEEDED
+        assert (await built.pipeline.wait(left, 60)).state is PredictionState.SUCCEEDED

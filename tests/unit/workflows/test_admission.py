@@ -11,7 +11,7 @@ import pytest
 from sixfold.core.workflows.admission import GraphMemory, MemoryShare
 from sixfold.core.workflows.execute import execute
 from sixfold.core.workflows.limits import GraphTooLarge
-from sixfold.core.workflows.ports import Event
+from sixfold.core.workflows.ports import NodeEvent
 from sixfold.core.workflows.validate import validate
 from tests.unit.workflows.tiny_graphs import CLASSES, World, node
 
@@ -196,7 +196,7 @@ async def test_a_graph_waits_for_the_values_of_another_and_returns_its_own(tmp_p
     other.hold(500_000)
     finished = asyncio.Event()
 
-    def hear(event: Event) -> None:
+    def hear(event: NodeEvent) -> None:
         if event.type == "finished":
             finished.set()
 

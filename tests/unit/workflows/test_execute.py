@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sixfold.core.workflows import cache_keys, estimate
-from sixfold.core.workflows.execute import Ended, Limits, NodeFailed, execute, unrunnable
+from sixfold.core.workflows.execute import GraphEnded, GraphRunLimits, NodeError, execute, unrunnable
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.nodes import Registry
-from sixfold.core.workflows.ports import Asked, Event
+from sixfold.core.workflows.ports import ChildRequest, NodeEvent
 from sixfold.core.workflows.validate import validate
 from sixfold.errors import EngineFailed, EngineUnavailable, NotFound
 from tests.unit.workflows.tiny_graphs import CLASSES, World, node, spec
@@ -33,19 +33,19 @@ def world(tmp_path: Path) -> World:
 
 
 async def run(
-    world: World, graph: Any, events: list[Event] | None = None, limits: Limits | None = None
-) -> Ended:
+    world: World, graph: Any, events: list[NodeEvent] | None = None, limits: GraphRunLimits | None = None
+) -> GraphEnded:
     verdict = validate(graph, CLASSES)
     assert verdict.valid, verdict.errors
     return await execute(verdict, world.place, ([] if events is None else events).append, limits)
 
 
-def named(events: list[Event]) -> list[tuple[str, Any]]:
+def named(events: list[NodeEvent]) -> list[tuple[str, Any]]:
     return [(event.type, event.data.get("node")) for event in events if event.type != "finished"]
 
 
 async def test_a_run_shows_what_its_outputs_showed_and_tells_like_comfyui(world: World) -> None:
-    events: list[Event] = []
+    events: list[NodeEvent] = []
     ended = await run(world, SUM, events)
     assert ended.outputs == {"5": {"text": ("50",)}}
     assert set(ended.executed) == set("12345")
@@ -68,7 +68,7 @@ async def test_a_run_shows_what_its_outputs_showed_and_tells_like_comfyui(world:
 
 async def test_what_ran_once_is_only_shown_again(world: World) -> None:
     await run(world, SUM)
-    events: list[Event] = []
+    events: list[NodeEvent] = []
     again = await run(world, SUM, events)
     assert (again.executed, set(again.cached)) == ((), set("12345"))
     assert again.outputs == {"5": {"text": ("50",)}}
@@ -148,8 +148,8 @@ async def test_a_failure_names_its_node_and_ends_the_rest(world: World) -> None:
         "4": node("Ask", words="x"),
         "5": node("Show", value=["4", 0]),
     }
-    events: list[Event] = []
-    with pytest.raises(NodeFailed, match=r"^Fail \(node 2\) failed$") as caught:
+    events: list[NodeEvent] = []
+    with pytest.raises(NodeError, match=r"^Fail \(node 2\) failed$") as caught:
         await run(world, graph, events)
     assert (caught.value.node_id, caught.value.class_type) == ("2", "Fail")
     told = events[-1]
@@ -165,14 +165,14 @@ async def test_a_childs_sentence_reaches_the_user(world: World) -> None:
 
     world.writer = refuse
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
-    with pytest.raises(NodeFailed, match=r"Ask \(node 1\): Set FAL_KEY\.") as caught:
+    with pytest.raises(NodeError, match=r"Ask \(node 1\): Set FAL_KEY\.") as caught:
         await run(world, graph)
     assert isinstance(caught.value.reason, EngineUnavailable)
 
 
 async def test_an_interruption_cancels_the_children_and_is_told(world: World) -> None:
     world.gate = asyncio.Event()
-    events: list[Event] = []
+    events: list[NodeEvent] = []
     running = asyncio.create_task(
         run(world, {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}, events)
     )
@@ -198,14 +198,14 @@ async def test_a_run_has_limits(world: World) -> None:
     world.writer = lambda words: words * (2**20 + 1)
     graph = {"1": node("Ask", words="x"), "2": node("Show", value=["1", 0])}
     with pytest.raises(GraphTooLarge, match="1 MiB at once"):
-        await run(world, graph, None, Limits(memory_bytes=2**20))
+        await run(world, graph, None, GraphRunLimits(memory_bytes=2**20))
     world.gate = asyncio.Event()
     with pytest.raises(EngineFailed, match=r"longer than 0\.05 seconds"):
         await run(
             world,
             {"1": node("Ask", words="z"), "2": node("Show", value=["1", 0])},
             None,
-            Limits(seconds=0.05),
+            GraphRunLimits(seconds=0.05),
         )
 
 
@@ -219,7 +219,7 @@ async def test_a_chain_of_twenty_thousand_runs(world: World) -> None:
 async def test_a_class_without_a_function_is_told_before_and_refused_in_the_run(world: World) -> None:
     graph = {"1": node("Remote", a=1), "2": node("Show", value=["1", 0])}
     assert unrunnable(validate(graph, CLASSES)) == ("Remote",)
-    with pytest.raises(NodeFailed, match="ComfyUI server can run it"):
+    with pytest.raises(NodeError, match="ComfyUI server can run it"):
         await run(world, graph)
 
 
@@ -231,7 +231,7 @@ def test_orders_are_known_before_anything_runs() -> None:
         "4": node("Show", value=["3", 0]),
     }
     first, second = estimate.orders(validate(graph, CLASSES))
-    assert first == ("2", Asked("writer", {"words": "hello"}))
+    assert first == ("2", ChildRequest("writer", {"words": "hello"}))
     assert second[0] == "3"
     assert second[1].inputs["words"] is estimate.UNKNOWN
 

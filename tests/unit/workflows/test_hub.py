@@ -7,15 +7,15 @@ from typing import Any
 
 from starlette.websockets import WebSocket
 
-from sixfold.api.workflows.comfyui.websocket import Talk
+from sixfold.api.workflows.comfyui.websocket import ComfySocket
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.workflows.websocket_hub import Hub
+from sixfold.core.workflows.websocket_hub import WebSocketHub
 
 TENANT = Tenant("acct_1")
 
 
 def test_messages_of_runs_are_bounded_by_their_bytes() -> None:
-    hub = Hub()
+    hub = WebSocketHub()
     for number in range(12):
         for _ in range(2):  # of each kind the last one counts
             hub.said(f"pred_{number}", "execution_error", {"traceback": "x" * 2**20})
@@ -27,7 +27,7 @@ def test_messages_of_runs_are_bounded_by_their_bytes() -> None:
 
 
 async def test_messages_that_wait_are_bounded_by_their_bytes() -> None:
-    hub, picture = Hub(), bytes(16 * 2**20)
+    hub, picture = WebSocketHub(), bytes(16 * 2**20)
     with hub.open(TENANT, "a") as slow, hub.open(TENANT, "b") as other:
         for _ in range(4):
             hub.tell(TENANT, "a", picture)
@@ -54,10 +54,10 @@ async def test_a_client_that_reads_too_slowly_is_disconnected() -> None:
     async def receive() -> Any:
         return {"type": "websocket.connect"} if not sent else await asyncio.Event().wait()
 
-    hub = Hub()
+    hub = WebSocketHub()
     websocket = WebSocket({"type": "websocket", "query_string": b"clientId=a", "headers": []}, receive, send)
     await websocket.accept()
-    talking = asyncio.create_task(Talk(websocket, hub, {}).go_on(TENANT, {}))
+    talking = asyncio.create_task(ComfySocket(websocket, hub, {}).go_on(TENANT, {}))
     await is_stuck.wait()
     for number in range(2001):
         hub.tell(TENANT, "a", {"number": number})

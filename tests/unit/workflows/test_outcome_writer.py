@@ -15,7 +15,7 @@ from sixfold.core.workflows.execute import execute
 from sixfold.core.workflows.fileorder import FileOrder
 from sixfold.core.workflows.image_metadata import GraphEmbedder
 from sixfold.core.workflows.outcome_writer import OutcomeWriter
-from sixfold.core.workflows.ports import Stored
+from sixfold.core.workflows.ports import StoredOutput
 from sixfold.core.workflows.validate import validate
 from sixfold.errors import StoreFailed
 from tests.unit.workflows.tiny_graphs import CLASSES, World, node
@@ -31,10 +31,10 @@ class SlowCache:
         self.begun = asyncio.Event()
         self.gate = asyncio.Event()
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
         return {}
 
-    async def keep(self, entries: Mapping[str, Stored]) -> None:
+    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
         self.batches.append(list(entries))
         self.begun.set()
         await self.gate.wait()
@@ -44,10 +44,10 @@ async def test_outcomes_added_during_a_write_form_the_next_batch() -> None:
     cache = SlowCache()
     writer = OutcomeWriter(cache)
     for at in range(256):
-        writer.add(str(at), Stored(None, {}))
+        writer.add(str(at), StoredOutput(None, {}))
     await cache.begun.wait()
     for at in range(256, 600):
-        writer.add(str(at), Stored(None, {}))
+        writer.add(str(at), StoredOutput(None, {}))
     cache.gate.set()
     await writer.flush()
     assert [len(batch) for batch in cache.batches] == [256, 256, 88]
@@ -60,9 +60,9 @@ class FailingCache(SlowCache):
     def __init__(self, *failures: Exception) -> None:
         super().__init__()
         self.failures = list(failures)
-        self.stored: dict[str, Stored] = {}
+        self.stored: dict[str, StoredOutput] = {}
 
-    async def keep(self, entries: Mapping[str, Stored]) -> None:
+    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
         self.begun.set()
         if self.failures:
             raise self.failures.pop(0)
@@ -75,7 +75,7 @@ async def test_a_batch_whose_write_failed_is_written_again_with_the_newest_outco
 ) -> None:
     cache = FailingCache(failure)
     writer = OutcomeWriter(cache)
-    first, second = Stored(b"1", {}), Stored(b"2", {})
+    first, second = StoredOutput(b"1", {}), StoredOutput(b"2", {})
     writer.add("a", first)
     writer.add("b", first)
     await cache.begun.wait()
@@ -91,10 +91,10 @@ async def test_a_batch_whose_write_failed_is_written_again_with_the_newest_outco
 async def test_a_flush_drops_outcomes_of_a_cache_that_keeps_failing(caplog: pytest.LogCaptureFixture) -> None:
     cache = FailingCache(*[StoreFailed() for _ in range(4)])
     writer = OutcomeWriter(cache)
-    writer.add("a", Stored(bytes(65 * 2**20), {}))
+    writer.add("a", StoredOutput(bytes(65 * 2**20), {}))
     await writer.room()
     assert "1 outcomes of a graph are not cached" in caplog.text
-    writer.add("b", Stored(None, {}))
+    writer.add("b", StoredOutput(None, {}))
     await writer.flush()
     assert list(cache.stored) == ["b"]
 
@@ -115,7 +115,7 @@ async def test_a_graph_succeeds_while_its_cache_cannot_be_written(tmp_path: Path
 async def test_a_writer_that_is_stopped_writes_nothing_more() -> None:
     cache = SlowCache()
     writer = OutcomeWriter(cache)
-    writer.add("a", Stored(None, {}))
+    writer.add("a", StoredOutput(None, {}))
     await writer.stop()
     cache.gate.set()
     await asyncio.sleep(0)

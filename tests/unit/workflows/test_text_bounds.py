@@ -11,10 +11,10 @@ import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.core.workflows import estimate
-from sixfold.core.workflows.execute import Limits, NodeFailed, execute
+from sixfold.core.workflows.execute import GraphRunLimits, NodeError, execute
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.node_sessions import SMALL_TEXT
-from sixfold.core.workflows.validate import Verdict, validate
+from sixfold.core.workflows.validate import ValidationResult, validate
 from sixfold.engines.workflow_nodes import registry
 from sixfold.engines.workflow_nodes import text as text_nodes
 from tests.unit.workflows.tiny_graphs import World, node
@@ -23,7 +23,7 @@ HERE: Any = None  # nodes on texts ask nothing of their context
 LONG = "a" * 2**19
 
 
-def checked(graph: dict[str, Any]) -> Verdict:
+def checked(graph: dict[str, Any]) -> ValidationResult:
     verdict = validate(graph, registry.registry())
     assert verdict.valid, verdict.errors
     return verdict
@@ -100,7 +100,7 @@ async def test_the_event_loop_is_given_back_between_long_texts(tmp_path: Path) -
 async def test_a_run_processes_so_much_text_and_no_more(tmp_path: Path) -> None:
     with pytest.raises(GraphTooLarge, match="more than 4,000,000 characters of text"):
         await execute(
-            checked(doubling(30)), World(tmp_path).place, lambda _event: None, Limits(text=4_000_000)
+            checked(doubling(30)), World(tmp_path).place, lambda _event: None, GraphRunLimits(text=4_000_000)
         )
 
 
@@ -115,6 +115,8 @@ async def test_texts_that_wait_for_another_node_count_as_memory(tmp_path: Path) 
     for each in graph.values():
         if each["class_type"] == "StringConcatenate":
             each["inputs"]["delimiter"] = ""
-    with pytest.raises((GraphTooLarge, NodeFailed)) as failed:
-        await execute(checked(graph), World(tmp_path).place, lambda _event: None, Limits(memory_bytes=2**20))
+    with pytest.raises((GraphTooLarge, NodeError)) as failed:
+        await execute(
+            checked(graph), World(tmp_path).place, lambda _event: None, GraphRunLimits(memory_bytes=2**20)
+        )
     assert "at once" in str(failed.value)

@@ -12,7 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from sixfold.core.workflows import diff, image_metadata
 from sixfold.core.workflows.editor_format import flatten as flattening
-from sixfold.core.workflows.editor_format.flatten import BadSubgraph
+from sixfold.core.workflows.editor_format.flatten import InvalidSubgraph
 from sixfold.core.workflows.editor_format.to_api import NotAWorkflow, convert
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.nodes import Registry
@@ -263,14 +263,14 @@ def nested(depth: int, each: int = 2) -> dict[str, Any]:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of all nodes that opening a document makes."""
     ids: list[str] = []
-    make = flattening.Drawn
+    make = flattening.EditorNode
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         node = make(*args, **kwargs)
         ids.append(node.id)
         return node
 
-    monkeypatch.setattr(flattening, "Drawn", counted)
+    monkeypatch.setattr(flattening, "EditorNode", counted)
     return ids
 
 
@@ -286,7 +286,7 @@ def test_subgraphs_that_open_to_too_many_nodes_are_refused_while_they_open(
 def test_a_subgraph_that_contains_itself_is_refused_at_once(made: list[str]) -> None:
     inside = [defined("a", drawn(1, "b"), drawn(2, "b")), defined("b", drawn(1, "a"), drawn(2, "a"))]
     for kind, definitions in (("a", [defined("a", drawn(1, "a"))]), ("b", inside)):
-        with pytest.raises(BadSubgraph, match=f"The subgraph '{kind}' contains itself"):
+        with pytest.raises(InvalidSubgraph, match=f"The subgraph '{kind}' contains itself"):
             convert(
                 sheet(drawn(1, kind), definitions={"subgraphs": definitions}),
                 workflow_nodes_registry.registry(),
@@ -296,7 +296,7 @@ def test_a_subgraph_that_contains_itself_is_refused_at_once(made: list[str]) -> 
 
 def test_subgraphs_nested_deeper_than_32_are_refused() -> None:
     assert len(convert(nested(31, each=1), workflow_nodes_registry.registry()).graph) == 1
-    with pytest.raises(BadSubgraph, match="at most 32 deep"):
+    with pytest.raises(InvalidSubgraph, match="at most 32 deep"):
         convert(nested(32, each=1), workflow_nodes_registry.registry())
 
 

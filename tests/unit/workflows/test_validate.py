@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from sixfold.core.workflows import object_info
-from sixfold.core.workflows.validate import Verdict, validate
+from sixfold.core.workflows.validate import ValidationResult, validate
 from sixfold.engines.workflow_nodes import registry
 from tests.unit.workflows import corpus
 from tests.unit.workflows.effort import lines_run
 from tests.unit.workflows.tiny_graphs import CLASSES, node
 
 
-def check(graph: Any, **facts: Any) -> Verdict:
+def check(graph: Any, **facts: Any) -> ValidationResult:
     return validate(graph, CLASSES, **facts)
 
 

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from sixfold.app import graphs as app_graphs
-from sixfold.core.workflows.workflows import Space
+from sixfold.core.workflows.workflows import Workflow
 
 LOADERS = {"ckpt_name", "lora_name", "unet_name", "clip_name", "vae_name", "control_net_name"}
 SPACES = app_graphs.built_in_spaces()
 
 
-def files_of(space: Space) -> set[str]:
+def files_of(space: Workflow) -> set[str]:
     """The model files that the graph's nodes load."""
     return {
         str(value)

@@ -10,9 +10,17 @@ from typing import Any
 import msgspec
 
 from sixfold.core.workflows import node_definitions
-from sixfold.core.workflows.execute import Place
+from sixfold.core.workflows.execute import RunLocation
 from sixfold.core.workflows.nodes import NodeSpec, Registry
-from sixfold.core.workflows.ports import Asked, Child, File, Given, Made, Many, Stored
+from sixfold.core.workflows.ports import (
+    ChildRequest,
+    ListValue,
+    NodeArtifact,
+    NodeChild,
+    NodeFile,
+    NodeInputs,
+    StoredOutput,
+)
 from sixfold.errors import NotFound
 
 
@@ -29,7 +37,7 @@ def spec(class_type: str, line: str, **facts: Any) -> NodeSpec:
 
 async def ask(context: Any, words: str) -> tuple[str]:
     """Order a text from a model."""
-    child = await context.child(Asked("writer", {"words": words}))
+    child = await context.child(ChildRequest("writer", {"words": words}))
     return (str(child.data["text"]),)
 
 
@@ -52,15 +60,15 @@ CLASSES = Registry(
             "words STRING -> STRING",
             run=ask,
             where="await",
-            estimate=lambda told: (Asked("writer", told),),
+            estimate=lambda told: (ChildRequest("writer", told),),
         ),
         spec("List", "upto INT -> INT[]", run=lambda _, upto: (list(range(upto)),)),
         spec("Fail", "a INT -> INT", run=lambda _, a: (1 // 0,)),
-        spec("Show", "! value * ->", run=lambda _, value: Given(ui={"text": (str(value),)})),
+        spec("Show", "! value * ->", run=lambda _, value: NodeInputs(ui={"text": (str(value),)})),
         spec(
             "Save",
             "! text STRING ->",
-            run=lambda _, text: Given(made=(Made("text/plain", text.encode(), kind="files"),)),
+            run=lambda _, text: NodeInputs(made=(NodeArtifact("text/plain", text.encode(), kind="files"),)),
         ),
         spec("Random", "-> INT", run=lambda _: (4,), fingerprint=lambda _: None),
         spec("Remote", "a INT -> INT"),
@@ -74,7 +82,9 @@ class Packer:
     def pack(self, values: Sequence[Any]) -> bytes | None:
         """The values' bytes."""
         return (
-            None if any(isinstance(value, Many) for value in values) else msgspec.msgpack.encode(list(values))
+            None
+            if any(isinstance(value, ListValue) for value in values)
+            else msgspec.msgpack.encode(list(values))
         )
 
     def unpack(self, data: bytes) -> tuple[Any, ...]:
@@ -97,20 +107,20 @@ class World:
         self.folder = folder
         self.asked: list[str] = []
         self.kept: list[tuple[str, bytes]] = []
-        self.stored: dict[str, Stored] = {}
+        self.stored: dict[str, StoredOutput] = {}
         self.writer = writer
         self.gate: asyncio.Event | None = None
         self.arrived = asyncio.Event()  # set once as many as `expected` were asked
         self.expected = 1
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RunLocation:
         """As a run takes it."""
-        return Place(self, self, self, Packer(), self.folder, _Cache(self.stored))
+        return RunLocation(self, self, self, Packer(), self.folder, _Cache(self.stored))
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
-    ) -> Child:
+    ) -> NodeChild:
         """A child."""
         self.asked.append(inputs["words"])
         if len(self.asked) >= self.expected:
@@ -118,27 +128,27 @@ class World:
         if self.gate is not None:
             await self.gate.wait()
         progress(1.0)
-        return Child(data={"text": self.writer(inputs["words"])})
+        return NodeChild(data={"text": self.writer(inputs["words"])})
 
-    async def find(self, name: str, kind: str) -> File:
+    async def find(self, name: str, kind: str) -> NodeFile:
         """An input file."""
         path = self.folder / name
         if not path.exists():
             raise NotFound(f"There is no {kind} {name}")
-        return File(path.read_text(), "image/png", path)
+        return NodeFile(path.read_text(), "image/png", path)
 
-    async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
+    async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
         """Keep what was made."""
         self.kept.append((node_id, made.data))
         return {"filename": f"{node_id}.txt"}
 
 
 class _Cache:
-    def __init__(self, stored: dict[str, Stored]) -> None:
+    def __init__(self, stored: dict[str, StoredOutput]) -> None:
         self._stored = stored
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
         return {key: self._stored[key] for key in keys if key in self._stored}
 
-    async def keep(self, entries: Mapping[str, Stored]) -> None:
+    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
         self._stored.update(entries)

@@ -18,17 +18,17 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.gateway.chat import Answer, Chat, Event
-from sixfold.core.gateway.gateway import Relay, Reply
-from sixfold.core.gateway.ports import Ask
-from sixfold.core.gateway.response_stream import Flow
+from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
+from sixfold.core.gateway.gateway import Gateway, GatewayReply
+from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.web import auth
-from sixfold.web.idempotency import Once
-from sixfold.web.raw_asgi import Answer as Whole
-from sixfold.web.raw_asgi import Call, Header
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.raw_asgi import Header, RawRequest
+from sixfold.web.raw_asgi import RawResponse as Whole
 from sixfold.web.responses import LongResponse
 from sixfold.web.routing import Dialect
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 KEEP_ALIVE = b": keep-alive\n\n"
 _KEY_SECONDS = 0.25  # that a key which was just seen is believed; revoking one takes no longer
@@ -36,7 +36,7 @@ _MAX_SEEN = 4096
 SERVICES = ("chat", "vision", "text-llm")
 
 
-class Keeper(Protocol):
+class ResponseRecorder(Protocol):
     """Keeps one answer before it is told; `server` is the target whose own words it has, or empty."""
 
     async def whole(self, body: bytes, server: str) -> None:
@@ -48,7 +48,7 @@ class Keeper(Protocol):
         ...
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class ChatCall(msgspec.Struct, frozen=True):
     """A request as its face read it; `parse` reads the rest where another dialect must be asked.
 
     `tools` has what its face calls some tools, by the names that a server of another dialect is told; `echo`
@@ -59,29 +59,29 @@ class Wanted(msgspec.Struct, frozen=True):
     model: str
     stream: bool
     max_tokens: int | None
-    parse: Callable[[], Chat]
+    parse: Callable[[], ChatRequest]
     keep_usage: bool = True
     tools: Callable[[], Mapping[str, Any]] = dict
     echo: Callable[[], Mapping[str, Any]] = dict
-    keeper: Keeper | None = None
+    keeper: ResponseRecorder | None = None
     recalled: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Tongue:
+class ResponseDialect:
     """A dialect's way to say an answer, its events and an error within them."""
 
     wire: str
     dialect: Dialect
-    whole: Callable[[Answer, Wanted, str], bytes]
-    stream: Callable[[AsyncIterator[Event], Wanted, str], AsyncGenerator[bytes]]
+    whole: Callable[[ChatResponse, ChatCall, str], bytes]
+    stream: Callable[[AsyncIterator[Event], ChatCall, str], AsyncGenerator[bytes]]
     failed: Callable[[errors.SixfoldError, str], bytes]
 
 
-class Door:
+class CachedKeyAuth:
     """Keys of `/v1`, by `Authorization` or `x-api-key`; one seen a moment ago is not looked up again."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._seen: dict[tuple[bytes | None, bytes | None], tuple[float, Principal]] = {}
 
@@ -105,19 +105,19 @@ class Door:
         return principal
 
 
-class Talker:
+class ChatHandler:
     """Asks the relay on behalf of a request, and answers in a dialect."""
 
-    def __init__(self, services: Services, relay: Relay, tongue: Tongue) -> None:
+    def __init__(self, services: WebServices, relay: Gateway, tongue: ResponseDialect) -> None:
         self._services = services
         self._relay = relay
         self._tongue = tongue
 
     async def answer(
         self,
-        call: Call,
+        call: RawRequest,
         principal: Principal,
-        wanted: Wanted,
+        wanted: ChatCall,
         raw: bytes,
         services: tuple[str, ...] = SERVICES,
     ) -> Response | Whole:
@@ -140,14 +140,14 @@ class Talker:
             again = msgspec.structs.replace(ask, held=0)
             return (await self._whole(again, wanted, None, paid)).response()
 
-        once = Once(principal.replays, raw, self._tongue.dialect)
+        once = IdempotentRequest(principal.replays, raw, self._tongue.dialect)
         return await self._services.repeats.run(call.request(), once, work)
 
     def _ask(
-        self, call: Call, principal: Principal, wanted: Wanted, raw: bytes, services: tuple[str, ...]
-    ) -> Ask:
+        self, call: RawRequest, principal: Principal, wanted: ChatCall, raw: bytes, services: tuple[str, ...]
+    ) -> GatewayRequest:
         wire = self._tongue.wire
-        return Ask(
+        return GatewayRequest(
             account_id=principal.account_id,
             request_id=call.request_id,
             face=wire,
@@ -169,7 +169,7 @@ class Talker:
         )
 
     async def _whole(
-        self, ask: Ask, wanted: Wanted, payer: limits.Payer | None, paid: int | None = None
+        self, ask: GatewayRequest, wanted: ChatCall, payer: limits.Payer | None, paid: int | None = None
     ) -> Whole:
         reply = await self._relay.whole(ask, payer)
         if paid is not None:
@@ -182,7 +182,7 @@ class Talker:
             await wanted.keeper.whole(body, reply.target if reply.answer is None else "")
         return Whole(body, [*headers_of(reply), *self._named(ask)])
 
-    async def _streamed(self, ask: Ask, wanted: Wanted, payer: limits.Payer | None) -> Response:
+    async def _streamed(self, ask: GatewayRequest, wanted: ChatCall, payer: limits.Payer | None) -> Response:
         """Wait a little for the first byte, so that an error has its status; then keep the line alive."""
         opening = asyncio.ensure_future(self._relay.flow(ask, payer))
         try:
@@ -192,15 +192,17 @@ class Talker:
         except asyncio.CancelledError:
             await _abandon(opening)
             raise
-        answer = Streamed(self._source(opening, ask, wanted))
+        answer = EventStreamResponse(self._source(opening, ask, wanted))
         answer.raw_headers += self._named(ask)
         return answer
 
-    def _named(self, ask: Ask) -> list[Header]:
+    def _named(self, ask: GatewayRequest) -> list[Header]:
         """The request's id where the clients of a dialect look for it."""
         return [(b"request-id", ask.request_id.encode())] if self._tongue.wire == "messages" else []
 
-    async def _source(self, opening: asyncio.Future[Flow], ask: Ask, wanted: Wanted) -> AsyncGenerator[bytes]:
+    async def _source(
+        self, opening: asyncio.Future[ResponseStream], ask: GatewayRequest, wanted: ChatCall
+    ) -> AsyncGenerator[bytes]:
         begun = False
         try:
             while not opening.done():
@@ -220,7 +222,9 @@ class Talker:
             if not begun:
                 await _abandon(opening)
 
-    async def _translated(self, flow: Flow, ask: Ask, wanted: Wanted) -> AsyncGenerator[bytes]:
+    async def _translated(
+        self, flow: ResponseStream, ask: GatewayRequest, wanted: ChatCall
+    ) -> AsyncGenerator[bytes]:
         async with (
             contextlib.aclosing(flow.events()) as events,
             contextlib.aclosing(self._tongue.stream(events, wanted, ask.request_id)) as said,
@@ -229,7 +233,7 @@ class Talker:
                 yield block
 
 
-class Streamed(LongResponse):
+class EventStreamResponse(LongResponse):
     """Sends blocks as they come. When the caller leaves, the source is closed at once."""
 
     def __init__(
@@ -272,7 +276,7 @@ async def _watch(receive: Receive, task: asyncio.Task[Any] | None) -> None:
         task.cancel()
 
 
-async def _abandon(opening: asyncio.Future[Flow]) -> None:
+async def _abandon(opening: asyncio.Future[ResponseStream]) -> None:
     """Nobody waits for this any more."""
     if not opening.done():
         opening.cancel()
@@ -290,7 +294,7 @@ def passed_on(headers: Mapping[bytes, bytes]) -> dict[str, str]:
     }
 
 
-def headers_of(reply: Reply) -> list[Header]:
+def headers_of(reply: GatewayReply) -> list[Header]:
     """What an answer says of who gave it, and for how much."""
     headers = [
         (b"x-sixfold-engine", reply.target.encode("ascii", "replace")),

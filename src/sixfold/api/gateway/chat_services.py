@@ -10,15 +10,15 @@ import msgspec
 
 from sixfold import errors
 from sixfold.api.gateway.openai import chat as chats
-from sixfold.api.gateway.openai.errors import Wrong
+from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core import money
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.metering import TOKENS
 from sixfold.core.catalog.models import Model
-from sixfold.core.gateway.chat import Chat
-from sixfold.core.gateway.gateway import Relay
-from sixfold.core.predictions.service import Pipeline
+from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.predictions.service import PredictionService
 
 NAMES = ("chat", "vision")
 _SAID_AS_IT_IS = ("max_tokens", "temperature", "top_p")
@@ -46,7 +46,7 @@ def _named_or_default(values: Mapping[str, Any]) -> str:
     return str(values.get("model") or ("vision" if values.get("image_url") else "default"))
 
 
-def conversation(values: Mapping[str, Any], picture: str = "") -> Chat:
+def conversation(values: Mapping[str, Any], picture: str = "") -> ChatRequest:
     """The same in no dialect; raises `InvalidInput` for messages that are none."""
     with named():
         return chats.from_fields(completion(values, picture))
@@ -57,31 +57,31 @@ def named() -> Generator[None]:
     """What a chat completion calls wrong is an input's fault here."""
     try:
         yield
-    except Wrong as wrong:
+    except InvalidRequest as wrong:
         name = wrong.param.partition("[")[0] or "messages"
         raise errors.InvalidInput.of(name, wrong.message) from wrong
 
 
-def join(relay: Relay, pipeline: Pipeline) -> Callable[[Mapping[str, Any], str], Chat]:
+def join(relay: Gateway, pipeline: PredictionService) -> Callable[[Mapping[str, Any], str], ChatRequest]:
     """Let the pipeline take orders of them; gives what their engine reads its inputs with."""
-    talks = _Talks(relay)
+    talks = _ChatServices(relay)
     pipeline.appraisers[TOKENS], pipeline.admit[TOKENS] = talks.price, talks.admit
     return conversation
 
 
-class _Talks:
+class _ChatServices:
     """What the pipeline asks about such an order."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Gateway) -> None:
         self._relay = relay
 
-    def price(self, _model: Model, values: Mapping[str, Any], *, charged: bool) -> Price:
+    def price(self, _model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
         """What is held: what the answer can cost at most; raises what the relay does for an unknown model."""
         del charged  # nobody talks for nothing but with a model of this machine
         chat = _waiting(values)
         micros = self._relay.most(chat, _named_or_default(values))
         text = f"{money.format_usd(micros)} USD at most, by the tokens"
-        return Price(micros, money.credits_for(micros), text, "units", 1)
+        return PriceRow(micros, money.credits_for(micros), text, "units", 1)
 
     async def admit(self, principal: Principal, values: Mapping[str, Any]) -> None:
         """Count it against a key's tokens a minute: what is asked, and what may be answered."""
@@ -89,7 +89,7 @@ class _Talks:
             await self._relay.admit(principal, _waiting(values))
 
 
-def _waiting(values: Mapping[str, Any]) -> Chat:
+def _waiting(values: Mapping[str, Any]) -> ChatRequest:
     """A conversation that will wait in the queue; raises `TooLarge`."""
     if len(_encode(values.get("messages") or [])) > _MOST_CHARS:
         raise errors.TooLarge(

@@ -16,7 +16,7 @@ from sixfold.api.gateway.openai import (
 from sixfold.core.catalog import trained_models
 from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
-from sixfold.web.openapi import FILE, Document, Node, OperationSpec, Shape, Text
+from sixfold.web.openapi import FILE, Node, OpenApiDocument, OperationSpec, Shape, Text
 
 _STATUSES = (400, 401, 402, 403, 404, 409, 429, 502, 503)
 _ONCE = (openapi.IDEMPOTENCY,)
@@ -36,9 +36,9 @@ _DRAWN: Node = {
 }
 
 
-def document(catalog: Catalog) -> Document:
+def document(catalog: Catalog) -> OpenApiDocument:
     """The whole of it."""
-    return Document(
+    return OpenApiDocument(
         "Sixfold Gateway",
         "1.0.0",
         "Every service by one address, and the dialects of OpenAI and Anthropic on the same key and ledger.",

@@ -12,10 +12,10 @@ from sixfold.core.accounts import charges, rights
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.gateway import request_log
-from sixfold.core.gateway.request_log import Filter
+from sixfold.core.gateway.request_log import CallFilter
 from sixfold.web import queries, responses
-from sixfold.web.routing import Face, Route
-from sixfold.web.services import Services
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
 
 PAGE, MAX_PAGE, MAX_TEXT = 50, 200, 200
 STATES = ("running", "succeeded", "left", "failed")
@@ -54,16 +54,16 @@ class CallSchema(TypedDict):
     response: NotRequired[Any]
 
 
-class Log:
+class RequestLogRoutes:
     """Calls of model servers, as whoever made them may see them."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def page(self, request: Request) -> Response:
         """Some of them."""
         principal = await self._services.doors.bearer(request)
-        wanted = Filter(
+        wanted = CallFilter(
             model=queries.text(request, "model", MAX_TEXT),
             state=queries.word(request, "status", STATES, MAX_TEXT),
             key_id=principal.credential_id or queries.text(request, "key", MAX_TEXT),
@@ -110,10 +110,10 @@ def _shown(row: Row) -> CallSchema:
     return shown
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """`/api/gateway/calls`."""
-    return Face(
+    return ApiGroup(
         "calls",
         responses.coded,
-        (Route("/api/gateway/calls", {"GET": Log(services).page}, access=rights.RUN),),
+        (RouteEntry("/api/gateway/calls", {"GET": RequestLogRoutes(services).page}, access=rights.RUN),),
     )

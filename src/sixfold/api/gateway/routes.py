@@ -13,35 +13,35 @@ from starlette.responses import Response
 from sixfold.api.gateway import request_log, service, training
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
 from sixfold.api.gateway.anthropic import messages
-from sixfold.api.gateway.chat_handler import SERVICES, Door, Talker, passed_on
+from sixfold.api.gateway.chat_handler import SERVICES, CachedKeyAuth, ChatHandler, passed_on
 from sixfold.api.gateway.openai import chat, image_models, item_references, media_jobs, responses
 from sixfold.api.gateway.openai import errors as openai_errors
-from sixfold.api.gateway.openai.audio import Audio
-from sixfold.api.gateway.openai.embeddings import Embeddings
-from sixfold.api.gateway.openai.images import Images
-from sixfold.api.gateway.openai.media_jobs import Maker
-from sixfold.api.gateway.openai.passthrough import Elsewhere
-from sixfold.api.gateway.openai.stored_responses import Keeping, KeptResponses
+from sixfold.api.gateway.openai.audio import AudioRoutes
+from sixfold.api.gateway.openai.embeddings import EmbeddingRoutes
+from sixfold.api.gateway.openai.images import ImageRoutes
+from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
+from sixfold.api.gateway.openai.passthrough import UpstreamPassthrough
+from sixfold.api.gateway.openai.stored_responses import ResponseStorage, StoredResponseRoutes
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
-from sixfold.core.gateway.gateway import Relay
-from sixfold.core.gateway.ports import Ask
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
 from sixfold.web import bodies, calls
 from sixfold.web import responses as web_responses
-from sixfold.web.raw_asgi import Answer, Call, Plain
-from sixfold.web.routing import Face, Route
-from sixfold.web.services import Services
+from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
 
 _KINDS = {*SERVICES, *media_jobs.OURS}  # services under which any name of a model server can be asked for
 _CREATED = 1_763_683_200  # models have no age here
 
 
-class Models:
+class ModelRoutes:
     """`/v1/models`: every name that a key can ask for, in both dialects at once."""
 
-    def __init__(self, services: Services, door: Door, images: Sequence[str]) -> None:
+    def __init__(self, services: WebServices, door: CachedKeyAuth, images: Sequence[str]) -> None:
         self._services = services
         self._door = door
         self._relay = services.relay
@@ -122,24 +122,24 @@ def _row(name: str, owner: str) -> ModelSchema:
     }
 
 
-class Talk:
+class ChatRoutes:
     """The faces that take a conversation."""
 
-    def __init__(self, services: Services, door: Door, relay: Relay) -> None:
+    def __init__(self, services: WebServices, door: CachedKeyAuth, relay: Gateway) -> None:
         self._door = door
         self._relay = relay
-        self._keeping = Keeping(services.responses, services.settings.inline_body_bytes)
-        self._chat = Talker(services, relay, chat.TONGUE)
-        self._responses = Talker(services, relay, responses.TONGUE)
-        self._messages = Talker(services, relay, messages.TONGUE)
+        self._keeping = ResponseStorage(services.responses, services.settings.inline_body_bytes)
+        self._chat = ChatHandler(services, relay, chat.TONGUE)
+        self._responses = ChatHandler(services, relay, responses.TONGUE)
+        self._messages = ChatHandler(services, relay, messages.TONGUE)
 
-    async def chat(self, call: Call) -> Response | Answer:
+    async def chat(self, call: RawRequest) -> Response | RawResponse:
         """A chat completion."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
         return await self._chat.answer(call, principal, await bodies.parsed(chat.wanted, raw), raw)
 
-    async def responses(self, call: Call) -> Response | Answer:
+    async def responses(self, call: RawRequest) -> Response | RawResponse:
         """A response."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
@@ -149,7 +149,7 @@ class Talk:
             wanted, raw = await self._keeping.continued(principal.tenant, wanted, raw)
         return await self._responses.answer(call, principal, wanted, raw)
 
-    async def messages(self, call: Call) -> Response | Answer:
+    async def messages(self, call: RawRequest) -> Response | RawResponse:
         """A message."""
         principal = await self._door.admit(call.headers)
         raw = await call.body()
@@ -160,7 +160,7 @@ class Talk:
         principal = await self._door.enter(request)
         raw = await request.body()
         wanted = await bodies.parsed(functools.partial(messages.wanted, counting=True), raw)
-        ask = Ask(
+        ask = GatewayRequest(
             account_id=principal.account_id,
             request_id=calls.request_id(request),
             face="messages",
@@ -178,43 +178,45 @@ class Talk:
         return web_responses.json(counted, headers={"request-id": ask.request_id})
 
 
-def faces(services: Services) -> tuple[Face, ...]:
+def faces(services: WebServices) -> tuple[ApiGroup, ...]:
     """The part of Area B that talks with models."""
-    relay, door = services.relay, Door(services)
+    relay, door = services.relay, CachedKeyAuth(services)
     drawing = image_models.names(services.catalog)
-    talk, models = Talk(services, door, relay), Models(services, door, drawing)
+    talk, models = ChatRoutes(services, door, relay), ModelRoutes(services, door, drawing)
     body = services.settings.inline_body_bytes
-    maker = Maker(services, door)
-    elsewhere = Elsewhere(relay, drawing)
-    images, audio = Images(services, maker, elsewhere), Audio(maker, elsewhere)
-    kept = KeptResponses(door, services.responses, body)
-    openai = Face(
+    maker = MediaJobRunner(services, door)
+    elsewhere = UpstreamPassthrough(relay, drawing)
+    images, audio = ImageRoutes(services, maker, elsewhere), AudioRoutes(maker, elsewhere)
+    kept = StoredResponseRoutes(door, services.responses, body)
+    openai = ApiGroup(
         "openai",
         openai_errors.dialect,
         (
-            Route("/v1/models", {"GET": models.page}, access=rights.RUN),
-            Route("/v1/models/{model:path}", {"GET": models.show}, access=rights.RUN),
-            Route("/v1/chat/completions", {"POST": Plain(talk.chat)}, body, access=rights.RUN),
-            Route("/v1/responses", {"POST": Plain(talk.responses)}, body, access=rights.RUN),
-            Route(
+            RouteEntry("/v1/models", {"GET": models.page}, access=rights.RUN),
+            RouteEntry("/v1/models/{model:path}", {"GET": models.show}, access=rights.RUN),
+            RouteEntry("/v1/chat/completions", {"POST": RawHandler(talk.chat)}, body, access=rights.RUN),
+            RouteEntry("/v1/responses", {"POST": RawHandler(talk.responses)}, body, access=rights.RUN),
+            RouteEntry(
                 "/v1/responses/{response_id}", {"GET": kept.show, "DELETE": kept.forget}, access=rights.RUN
             ),
-            Route("/v1/responses/{response_id}/input_items", {"GET": kept.inputs}, access=rights.RUN),
-            Route("/v1/responses/{response_id}/cancel", {"POST": kept.cancel}, access=rights.RUN),
-            Route("/v1/embeddings", {"POST": Embeddings(maker, elsewhere).make}, body, access=rights.RUN),
-            Route("/v1/images/generations", {"POST": images.generate}, body, access=rights.RUN),
-            Route("/v1/images/edits", {"POST": images.edit}, body, access=rights.RUN),
-            Route("/v1/audio/speech", {"POST": audio.speak}, body, access=rights.RUN),
-            Route("/v1/audio/transcriptions", {"POST": audio.transcribe}, body, access=rights.RUN),
+            RouteEntry("/v1/responses/{response_id}/input_items", {"GET": kept.inputs}, access=rights.RUN),
+            RouteEntry("/v1/responses/{response_id}/cancel", {"POST": kept.cancel}, access=rights.RUN),
+            RouteEntry(
+                "/v1/embeddings", {"POST": EmbeddingRoutes(maker, elsewhere).make}, body, access=rights.RUN
+            ),
+            RouteEntry("/v1/images/generations", {"POST": images.generate}, body, access=rights.RUN),
+            RouteEntry("/v1/images/edits", {"POST": images.edit}, body, access=rights.RUN),
+            RouteEntry("/v1/audio/speech", {"POST": audio.speak}, body, access=rights.RUN),
+            RouteEntry("/v1/audio/transcriptions", {"POST": audio.transcribe}, body, access=rights.RUN),
         ),
         prefixes=("/v1/",),
     )
-    anthropic = Face(
+    anthropic = ApiGroup(
         "anthropic",
         anthropic_errors.dialect,
         (
-            Route("/v1/messages", {"POST": Plain(talk.messages)}, body, access=rights.RUN),
-            Route("/v1/messages/count_tokens", {"POST": talk.count}, body, access=rights.RUN),
+            RouteEntry("/v1/messages", {"POST": RawHandler(talk.messages)}, body, access=rights.RUN),
+            RouteEntry("/v1/messages/count_tokens", {"POST": talk.count}, body, access=rights.RUN),
         ),
         prefixes=("/v1/messages",),
     )

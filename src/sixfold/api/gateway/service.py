@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway import chat_services
-from sixfold.api.gateway.chat_handler import Talker
+from sixfold.api.gateway.chat_handler import ChatHandler
 from sixfold.api.gateway.openai import chat
-from sixfold.api.gateway.services_list import Catalogue
+from sixfold.api.gateway.services_list import ServiceList
 from sixfold.core import money
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
@@ -23,19 +23,19 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import now
-from sixfold.core.gateway.gateway import Reply
+from sixfold.core.gateway.gateway import GatewayReply
 from sixfold.core.money import Usd
 from sixfold.core.predictions import outputs, receipt
 from sixfold.core.predictions import repository as work
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from sixfold.web import bodies, calls, predictions, responses
-from sixfold.web.idempotency import Once
+from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import OtherOutputs
 from sixfold.web.raw_asgi import call_of
-from sixfold.web.routing import Face, Route
-from sixfold.web.services import Services
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
 
 _OWN = frozenset({"service", "async", "stream"})  # what is said of the call, not to the service
 _encode = msgspec.json.Encoder().encode
@@ -71,13 +71,13 @@ class AcceptedServiceSchema(TypedDict):
     created_at: str
 
 
-class Service:
+class ServiceRoutes:
     """Runs whichever service is named."""
 
-    def __init__(self, services: Services, catalogue: Catalogue) -> None:
+    def __init__(self, services: WebServices, catalogue: ServiceList) -> None:
         self._services = services
         self._catalogue = catalogue
-        self._talker = Talker(services, services.relay, chat.TONGUE)
+        self._talker = ChatHandler(services, services.relay, chat.TONGUE)
 
     async def run(self, request: Request) -> Response:
         """Its answer; 202 with `async`, a stream with `stream`."""
@@ -102,7 +102,9 @@ class Service:
             order = await self._order(request, principal, name, given, idempotency_id)
             return await self._made(name, order, later=later)
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), make)
+        return await self._services.repeats.run(
+            request, IdempotentRequest(principal.replays, raw, responses.coded), make
+        )
 
     # -- what is made ------------------------------------------------------------------------------
 
@@ -113,13 +115,13 @@ class Service:
         name: str,
         given: dict[str, Any],
         idempotency_id: str | None,
-    ) -> Order:
+    ) -> PredictionRequest:
         if not self._catalogue.knows(name) and not name.startswith("space:"):
             try:
                 await self._services.pipeline.own.find(name, principal.account_id)
             except errors.NotFound:
                 raise _unknown(name) from None
-        return Order(
+        return PredictionRequest(
             principal=principal,
             model=name,
             inputs=given,
@@ -128,7 +130,7 @@ class Service:
             idempotency_id=idempotency_id,
         )
 
-    async def _made(self, name: str, order: Order, *, later: bool) -> Response:
+    async def _made(self, name: str, order: PredictionRequest, *, later: bool) -> Response:
         pipeline = self._services.pipeline
         try:
             prediction = await pipeline.submit(order)
@@ -140,11 +142,11 @@ class Service:
             prediction = await pipeline.wait(prediction, self._services.settings.inline_seconds)
         if not prediction.is_terminal:
             return responses.json(begun(name, prediction), 202)
-        if prediction.state is State.CANCELED:
+        if prediction.state is PredictionState.CANCELED:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == work.UNUSABLE:
             raise errors.InvalidInput.of(self._blamed(name, prediction), prediction.error or "cannot be used")
-        if prediction.state is not State.SUCCEEDED:
+        if prediction.state is not PredictionState.SUCCEEDED:
             raise errors.EngineFailed(prediction.error or "")
         return responses.json(self._told(name, prediction), headers=responses.result_headers(prediction))
 
@@ -184,7 +186,7 @@ class Service:
 
     async def _said(
         self, principal: Principal, request_id: str, name: str, asked: dict[str, Any], key: str | None
-    ) -> Reply:
+    ) -> GatewayReply:
         """The reply; one that was paid under the same Idempotency-Key, and never heard, is not paid again."""
         relay = self._services.relay
         with chat_services.named():
@@ -276,18 +278,18 @@ def begun(name: str, prediction: Prediction) -> AcceptedServiceSchema:
     }
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """The one address, and the list of what it can be asked for."""
-    catalogue = Catalogue(services)
-    service = Service(services, catalogue)
-    return Face(
+    catalogue = ServiceList(services)
+    service = ServiceRoutes(services, catalogue)
+    return ApiGroup(
         "gateway",
         responses.coded,
         (
-            Route(
+            RouteEntry(
                 "/api/service", {"POST": service.run}, services.settings.inline_body_bytes, access=rights.RUN
             ),
-            Route("/api/services", {"GET": catalogue.page}, access=rights.PUBLIC),
+            RouteEntry("/api/services", {"GET": catalogue.page}, access=rights.PUBLIC),
         ),
     )
 

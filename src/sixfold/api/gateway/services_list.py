@@ -15,7 +15,7 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
 from sixfold.web import auth, queries, responses
 from sixfold.web.descriptors import InputSchema, descriptor
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 DEFAULT = "ra2"
 MODELS = (
@@ -63,10 +63,10 @@ class ServicesSchema(TypedDict):
     next_cursor: NotRequired[str | None]
 
 
-class Catalogue:
+class ServiceList:
     """Every service, with its inputs, its price and whether it can be had now."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     def knows(self, name: str) -> bool:

@@ -9,17 +9,17 @@ from sixfold import errors
 from sixfold.api.gateway.service import begun
 from sixfold.core.accounts import rights
 from sixfold.core.catalog import trained_models
-from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.web import bodies, calls, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.routing import Face, Route
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
 
 
-class Training:
+class TrainingRoutes:
     """Begins trainings; what became of one is the service `custom:<name>` of its account."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def begin(self, request: Request) -> Response:
@@ -29,7 +29,7 @@ class Training:
         given = await bodies.parsed(bodies.parse_object, raw)
 
         async def make(idempotency_id: str | None) -> Response:
-            order = Order(
+            order = PredictionRequest(
                 principal=principal,
                 model=trained_models.MODEL,
                 inputs=given,
@@ -44,9 +44,11 @@ class Training:
                 raise
             return responses.json(begun(trained_models.MODEL, prediction), 202)
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), make)
+        return await self._services.repeats.run(
+            request, IdempotentRequest(principal.replays, raw, responses.coded), make
+        )
 
-    async def _look_at_pictures(self, order: Order) -> None:
+    async def _look_at_pictures(self, order: PredictionRequest) -> None:
         """Where nothing can learn, too, what is wrong with pictures goes first; raises `InvalidInput`.
 
         Nothing is fetched for that: it is about those that came along or lie here.
@@ -61,11 +63,11 @@ class Training:
         await media.resolve_all(order.principal.tenant, near)
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """The one address."""
     body = services.settings.inline_body_bytes
-    return Face(
+    return ApiGroup(
         "training",
         responses.coded,
-        (Route("/api/training", {"POST": Training(services).begin}, body, access=rights.RUN),),
+        (RouteEntry("/api/training", {"POST": TrainingRoutes(services).begin}, body, access=rights.RUN),),
     )

@@ -12,8 +12,8 @@ from sixfold import errors
 from sixfold.api.hosting import models_list
 from sixfold.core.accounts.keys import Principal
 from sixfold.web import bodies, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.services import WebServices
 
 KIND = "model"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
@@ -26,10 +26,10 @@ _IMAGE = re.compile(
 )
 
 
-class ImageImport:
+class ContainerImageRoutes:
     """Reads images and keeps them as models."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def post(self, request: Request) -> Response:
@@ -40,7 +40,7 @@ class ImageImport:
         async def made(_idempotency_id: str | None) -> Response:
             return await self._learned(principal, bodies.parse_object(raw))
 
-        once = Once(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.coded)
         return await self._services.repeats.run(request, once, made)
 
     async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:

@@ -13,16 +13,16 @@ from sixfold import errors
 from sixfold.api.hosting import schemas
 from sixfold.core.accounts import rights
 from sixfold.core.catalog import hardware
-from sixfold.core.catalog.custom_models import OwnModel
+from sixfold.core.catalog.custom_models import CustomModel
 from sixfold.core.catalog.hardware import Hardware
 from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template, Templates
 from sixfold.core.media import mounts
 from sixfold.web import auth, calls, predictions, queries, responses
 from sixfold.web.descriptors import InputSchema, descriptor
-from sixfold.web.routing import Handler, Route
-from sixfold.web.services import Services
-from sixfold.web.static_json import Encoded
+from sixfold.web.routing import Handler, RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.static_json import StaticJson
 
 _DEFAULT_IDLE_SECONDS = 120
 _SPACE_PORT = 7860
@@ -187,7 +187,7 @@ def template(facts: Template, model: Model, idle_seconds: float | None = None) -
     return shown
 
 
-def own_template(own: OwnModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
+def own_template(own: CustomModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
     """An account's own model as a template; what its document says under `template` stands over the rest."""
     hire = templates.hire(own.name, own.model.hardware)
     facts = Template(
@@ -212,18 +212,18 @@ def _plain(seconds: float) -> float | int:
 # -- the routes ------------------------------------------------------------------------------------
 
 
-class Catalogue:
+class HostedModelList:
     """Tells what can be run, and on what. The built-in part is encoded once."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._idle_seconds = services.settings.idle_seconds
         shown = {each["name"]: each for each in self._built_in()}
         kinds = [hardware_entry(kind) for kind in services.templates.hardware.kinds()]
         self._templates = list(shown.values())
-        self._each = {name: Encoded(each) for name, each in shown.items()}
-        self._list = Encoded({"templates": self._templates})
-        self._hardware = Encoded({"hardware": kinds})
+        self._each = {name: StaticJson(each) for name, each in shown.items()}
+        self._list = StaticJson({"templates": self._templates})
+        self._hardware = StaticJson({"hardware": kinds})
         idle = _DEFAULT_IDLE_SECONDS if self._idle_seconds is None else _plain(self._idle_seconds)
         configuration: ConfigurationSchema = {
             "success": True,
@@ -234,7 +234,7 @@ class Catalogue:
             "templates": self._templates,
             **_PATHS,
         }
-        self._config = Encoded(configuration)
+        self._config = StaticJson(configuration)
 
     def _built_in(self) -> Iterator[TemplateSchema]:
         for facts in self._services.templates:
@@ -271,7 +271,7 @@ class Catalogue:
         own = await self._services.pipeline.own.find(name, account_id)
         return responses.json(self._own(own), 200, {"Cache-Control": "private, no-cache"})
 
-    def _own(self, own: OwnModel) -> TemplateSchema:
+    def _own(self, own: CustomModel) -> TemplateSchema:
         return own_template(own, self._services.templates, self._idle_seconds)
 
     async def _account(self, request: Request) -> str | None:
@@ -282,21 +282,21 @@ class Catalogue:
         return principal.account_id if principal.has(rights.Rights.RUN) else None
 
 
-def routes(services: Services, learn: Handler) -> tuple[Route, ...]:
+def routes(services: WebServices, learn: Handler) -> tuple[RouteEntry, ...]:
     """What is open to all, and how a template is added by its image."""
-    catalogue = Catalogue(services)
+    catalogue = HostedModelList(services)
     return (
-        Route(
+        RouteEntry(
             "/api/containers/config",
             {"GET": catalogue.config, "HEAD": catalogue.config},
             access=rights.PUBLIC,
         ),
-        Route(
+        RouteEntry(
             "/api/containers/templates",
             {"GET": catalogue.templates, "POST": learn},
             services.settings.json_body_bytes,
             access={"GET": rights.PUBLIC, "POST": rights.OPERATE},
         ),
-        Route("/api/containers/templates/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
-        Route("/api/containers/hardware", {"GET": catalogue.hardware}, access=rights.PUBLIC),
+        RouteEntry("/api/containers/templates/{name}", {"GET": catalogue.one}, access=rights.PUBLIC),
+        RouteEntry("/api/containers/hardware", {"GET": catalogue.hardware}, access=rights.PUBLIC),
     )

@@ -8,7 +8,7 @@ from sixfold.api.hosting import schemas
 from sixfold.api.hosting.models_list import ConfigurationSchema, HardwareSchema, TemplateSchema
 from sixfold.api.hosting.sessions import schemas as sessions_schemas
 from sixfold.web import openapi, predictions
-from sixfold.web.openapi import Document, Node, OperationSpec
+from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec
 from sixfold.web.predictions import PredictionSchema
 
 _TEXT: Node = {"type": "string"}
@@ -31,9 +31,9 @@ _IMAGE: Node = {
 _ONCE = (openapi.IDEMPOTENCY,)
 
 
-def document() -> Document:
+def document() -> OpenApiDocument:
     """The whole of it."""
-    return Document(
+    return OpenApiDocument(
         "Sixfold Container Hosting",
         "1.0.0",
         "Templates on hardware by the hour. Failed, canceled and expired work is never charged.",

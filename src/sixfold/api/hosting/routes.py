@@ -21,26 +21,26 @@ from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Filter
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.states import PredictionState
 from sixfold.web import bodies, calls, queries, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.predictions import Teller
-from sixfold.web.routing import Face, Route
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.predictions import PredictionSerializer
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
 
 Work = Callable[[Prediction, schemas.RunRequest], Awaitable[Response]]
 _PAGE, _MAX_PAGE = 50, 200
 _MAX_FILTER = 100
-_STATES = tuple(str(state) for state in State if state is not State.CANCELING)
+_STATES = tuple(str(state) for state in PredictionState if state is not PredictionState.CANCELING)
 
 
-class Predictions:
+class PredictionRoutes:
     """Runs models and tells how their predictions stand."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._teller = Teller(services)
+        self._teller = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
         """Run a model; waits for its end as long as is asked."""
@@ -53,7 +53,7 @@ class Predictions:
     async def _once(self, request: Request, work: Work) -> Response:
         principal = await self._enter(request)
         raw = await request.body()
-        once = Once(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.coded)
 
         async def accepted(idempotency_id: str | None) -> Response:
             body = await bodies.parsed(bodies.parse_object, raw)
@@ -91,7 +91,7 @@ class Predictions:
     async def page(self, request: Request) -> Response:
         """The account's predictions, newest first."""
         principal = await self._enter(request)
-        wanted = Filter(
+        wanted = PredictionFilter(
             model=queries.text(request, "model", _MAX_FILTER),
             state=queries.word(request, "status", _STATES, _MAX_FILTER),
         )
@@ -120,7 +120,7 @@ class Predictions:
             raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
         self._services.admission.event_stream(request, prediction.account_id)
         seen = streaming.last_id(request.headers.get("last-event-id"))
-        stream = streaming.Stream(self._services, prediction, self._teller.told, seen)
+        stream = streaming.EventStream(self._services, prediction, self._teller.told, seen)
         return StreamingResponse(stream.frames(), 200, streaming.HEADERS, "text/event-stream")
 
     # -- what all of them need ---------------------------------------------------------------------
@@ -137,31 +137,35 @@ class Predictions:
         return responses.json(await self._teller.told(prediction), status, headers)
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """Templates, predictions, sessions."""
-    predictions = Predictions(services)
+    predictions = PredictionRoutes(services)
     services.outbox.tellers["hosting"] = webhooks.teller(services)
     cancel = {"POST": predictions.cancel, "PUT": predictions.cancel}
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
-    return Face(
+    return ApiGroup(
         "hosting",
         responses.coded,
         (
-            *models_list.routes(services, container_images.ImageImport(services).post),
-            Route("/api/containers/run", {"POST": predictions.run}, large, access=rights.RUN),
-            Route(
+            *models_list.routes(services, container_images.ContainerImageRoutes(services).post),
+            RouteEntry("/api/containers/run", {"POST": predictions.run}, large, access=rights.RUN),
+            RouteEntry(
                 "/api/containers/{model_id}/queue/join", {"POST": predictions.join}, large, access=rights.RUN
             ),
-            Route("/api/containers/{model_id}/quote", {"POST": predictions.quote}, large, access=rights.RUN),
-            Route("/api/containers/predictions", {"GET": predictions.page}, access=rights.RUN),
-            Route(
+            RouteEntry(
+                "/api/containers/{model_id}/quote", {"POST": predictions.quote}, large, access=rights.RUN
+            ),
+            RouteEntry("/api/containers/predictions", {"GET": predictions.page}, access=rights.RUN),
+            RouteEntry(
                 "/api/containers/predictions/{prediction_id}",
                 {"GET": predictions.show, "DELETE": predictions.cancel},
                 small,
                 access=rights.RUN,
             ),
-            Route("/api/containers/predictions/{prediction_id}/cancel", cancel, small, access=rights.RUN),
-            Route(
+            RouteEntry(
+                "/api/containers/predictions/{prediction_id}/cancel", cancel, small, access=rights.RUN
+            ),
+            RouteEntry(
                 "/api/containers/predictions/{prediction_id}/events",
                 {"GET": predictions.events},
                 access=rights.RUN,

@@ -12,13 +12,13 @@ from sixfold.api.hosting.schemas import RunRequest
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.models import Model
 from sixfold.core.media import mounts
-from sixfold.core.predictions.requests import Order, Quote
+from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 from sixfold.web import calls
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RunOptions:
     """What a request comes to: its model, its hardware (None where its price is its own), its variant."""
 
     model: Model
@@ -26,37 +26,37 @@ class Terms:
     variant: str | None
 
 
-async def terms(services: Services, principal: Principal, wanted: RunRequest) -> Terms:
+async def terms(services: WebServices, principal: Principal, wanted: RunRequest) -> RunOptions:
     """What a run comes to; raises `NotFound` or `InvalidInput`."""
     model = await services.pipeline.find(wanted.model, principal.account_id)
     if wanted.model in services.templates:
         template = services.templates[wanted.model]
         hire = services.templates.hire(wanted.model, wanted.hardware)
-        return Terms(model, hire.hardware, template.variant(wanted.variant))
+        return RunOptions(model, hire.hardware, template.variant(wanted.variant))
     if wanted.variant is not None:
         raise errors.InvalidInput.of("variant", f"{wanted.model} has no variants", "extra_forbidden")
     if wanted.hardware is not None and wanted.model in services.catalog:
         raise errors.InvalidInput.of(
             "hardware", f"{wanted.model} has a price of its own and takes no hardware", "extra_forbidden"
         )
-    return Terms(model, wanted.hardware, None)
+    return RunOptions(model, wanted.hardware, None)
 
 
-def quote(services: Services, found: Terms, wanted: RunRequest) -> Quote:
+def quote(services: WebServices, found: RunOptions, wanted: RunRequest) -> PriceQuote:
     """What it would cost; raises `InvalidInput` or `EngineUnavailable`."""
     stored = mounts.named(found.model, wanted.mounts, wanted.inputs)
     return services.pipeline.quote(found.model, wanted.inputs, hardware=found.hardware, stored=stored)
 
 
 async def order(
-    services: Services,
+    services: WebServices,
     request: Request,
     principal: Principal,
     wanted: RunRequest,
     *,
     face: str = "hosting",
     idempotency_id: str | None = None,
-) -> Order:
+) -> PredictionRequest:
     """The order; raises what `terms` and `quote` raise."""
     services.outbox.look(wanted.webhook)
     found = await terms(services, principal, wanted)
@@ -66,7 +66,7 @@ async def order(
         services.media, principal.tenant, found.model, wanted.mounts, wanted.inputs
     )
     extras: dict[str, Any] = {} if found.variant is None else {"variant": found.variant}
-    return Order(
+    return PredictionRequest(
         principal=principal,
         model=wanted.model,
         inputs=wanted.inputs,

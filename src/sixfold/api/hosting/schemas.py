@@ -14,7 +14,7 @@ from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.clock import HOUR_US, SECOND_US
 from sixfold.core.media import mounts
 from sixfold.core.predictions.models import Prediction, Webhook
-from sixfold.core.predictions.requests import Quote
+from sixfold.core.predictions.requests import PriceQuote
 from sixfold.net import urls
 from sixfold.web import predictions
 from sixfold.web.predictions import Status
@@ -133,7 +133,7 @@ def joined(record: Prediction, position: int) -> JoinedSchema:
     }
 
 
-def quote(quoted: Quote, run_seconds: float, eta_seconds: float, *, cold: bool) -> QuoteSchema:
+def quote(quoted: PriceQuote, run_seconds: float, eta_seconds: float, *, cold: bool) -> QuoteSchema:
     """What a run would cost, what would be held for it, and when it would be done."""
     price, listed = quoted.price, quoted.price.list_micros
     expected = price.micros

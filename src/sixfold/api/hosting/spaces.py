@@ -16,17 +16,17 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog import gradio_spaces
 from sixfold.core.catalog.gradio_spaces import SpaceId
 from sixfold.web import bodies, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _NONE_HERE = 'No container can be started here: install Docker or Podman, or send `"run": "remote"`'
 
 
-class SpaceImport:
+class SpaceImportRoutes:
     """Reads spaces and keeps them as models."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def post(self, request: Request) -> Response:
@@ -37,7 +37,7 @@ class SpaceImport:
         async def made(_idempotency_id: str | None) -> Response:
             return await self._imported(principal, bodies.parse_object(raw))
 
-        once = Once(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.coded)
         return await self._services.repeats.run(request, once, made)
 
     async def _imported(self, principal: Principal, body: dict[str, Any]) -> Response:
@@ -102,8 +102,8 @@ def _text(body: dict[str, Any], name: str) -> str:
     return value or ""
 
 
-def routes(services: Services) -> tuple[Route, ...]:
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """The one route."""
-    importing = SpaceImport(services)
+    importing = SpaceImportRoutes(services)
     size = services.settings.json_body_bytes
-    return (Route("/api/containers/spaces/import", {"POST": importing.post}, size, access=rights.RUN),)
+    return (RouteEntry("/api/containers/spaces/import", {"POST": importing.post}, size, access=rights.RUN),)

@@ -10,12 +10,12 @@ import msgspec
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import steady_clock
-from sixfold.core.predictions.event_history import History, has_seen_end, is_end
+from sixfold.core.predictions.event_history import EventHistory, has_seen_end, is_end
 from sixfold.core.predictions.event_history import number as event_number
-from sixfold.core.predictions.events import Event, Logged, Moved, Progressed
+from sixfold.core.predictions.events import Event, LogEvent, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.node_events import NodeMoved
-from sixfold.web.services import Services
+from sixfold.core.predictions.node_events import NodeStateChanged
+from sixfold.web.services import WebServices
 
 _KEEP_ALIVE_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
@@ -34,10 +34,10 @@ def last_id(header: str | None) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_ID_DIGITS else 0
 
 
-class Stream:
+class EventStream:
     """The events of one prediction for one client: those after the event that it saw last, then new ones."""
 
-    def __init__(self, services: Services, prediction: Prediction, tell: Tell, seen: int) -> None:
+    def __init__(self, services: WebServices, prediction: Prediction, tell: Tell, seen: int) -> None:
         self._pipeline = services.pipeline
         self._histories = services.histories
         self._prediction = prediction
@@ -81,17 +81,17 @@ class Stream:
             return [await self._present(history)]
         return [await self._frame(number, event) for number, event in missed]
 
-    async def _present(self, history: History | None) -> bytes:
+    async def _present(self, history: EventHistory | None) -> bytes:
         """The prediction as it is, numbered below every event that follows."""
         current = await self._pipeline.get(self._prediction.id, Tenant.of(self._prediction))
         last = history.last if history is not None else 0
         end = current.is_terminal
         if last > self._seen and (last % 2 == 1) == end:
-            return await self._frame(last, Moved(current))
+            return await self._frame(last, StateChanged(current))
         moment = current.completed_at or steady_clock()() - _MARGIN_US
         after = max(self._seen, last) if end else self._seen
         return await self._frame(
-            event_number(moment, current.created_at, after=after, end=end), Moved(current)
+            event_number(moment, current.created_at, after=after, end=end), StateChanged(current)
         )
 
     async def _late_end(self) -> list[bytes]:
@@ -106,13 +106,13 @@ class Stream:
         self._seen = number
         self._ended = self._ended or is_end(event)
         match event:
-            case Moved():
+            case StateChanged():
                 name, data = b"status", await self._tell(event.prediction)
-            case Progressed():
+            case ProgressEvent():
                 name, data = b"progress", {"progress": event.fraction}
-            case Logged():
+            case LogEvent():
                 name, data = b"log", {"line": event.line}
-            case NodeMoved():
+            case NodeStateChanged():
                 name, data = b"node", event.record
             case _:
                 assert_never(event)

@@ -8,16 +8,16 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.webhooks import Tell
 from sixfold.web import predictions
-from sixfold.web.predictions import Standing
-from sixfold.web.services import Services
+from sixfold.web.predictions import PredictionStatus
+from sixfold.web.services import WebServices
 
 
-def teller(services: Services) -> Tell:
+def teller(services: WebServices) -> Tell:
     """Area E's words."""
 
     def tell(prediction: Prediction, event: str, moment: int) -> dict[str, Any]:
         reached = services.pipeline.bus.progress(prediction.id) if prediction.is_terminal else 0.0
-        data = predictions.prediction(prediction, services.media_url, Standing(reached))
+        data = predictions.prediction(prediction, services.media_url, PredictionStatus(reached))
         return {"type": f"prediction.{event}", "timestamp": rfc3339(moment), "data": data}
 
     return tell

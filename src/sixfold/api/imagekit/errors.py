@@ -34,7 +34,7 @@ class DetailSchema(TypedDict):
     detail: str
 
 
-class Invalid(SixfoldError):
+class InvalidImageRequest(SixfoldError):
     """The request is not valid."""
 
     status = _UNPROCESSABLE
@@ -51,9 +51,9 @@ def item(part: Part, problem: Problem) -> ValidationErrorSchema:
     return {"loc": loc, "msg": problem.message, "type": problem.kind}
 
 
-def of_inputs(part: Part, error: InvalidInput) -> Invalid:
+def of_inputs(part: Part, error: InvalidInput) -> InvalidImageRequest:
     """What the inputs' check found, as found in a part of the request."""
-    return Invalid([item(part, problem) for problem in error.problems])
+    return InvalidImageRequest([item(part, problem) for problem in error.problems])
 
 
 def answer(error: SixfoldError, _request_id: str) -> Response:
@@ -61,6 +61,6 @@ def answer(error: SixfoldError, _request_id: str) -> Response:
     if isinstance(error, InvalidInput):
         error = of_inputs("body", error)
     body: HTTPValidationErrorSchema | DetailSchema = (
-        {"detail": error.items} if isinstance(error, Invalid) else {"detail": error.message}
+        {"detail": error.items} if isinstance(error, InvalidImageRequest) else {"detail": error.message}
     )
     return responses.json(body, error.status, responses.error_headers(error))

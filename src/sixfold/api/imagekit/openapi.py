@@ -6,7 +6,7 @@ from sixfold.api.imagekit import errors, routes
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
-from sixfold.web.openapi import Document, Node, OperationSpec, Shape
+from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec, Shape
 
 _PATH: Node = {
     "type": "string",
@@ -17,7 +17,7 @@ _PATH: Node = {
 }
 
 
-def document(catalog: Catalog) -> Document:
+def document(catalog: Catalog) -> OpenApiDocument:
     """The six paths."""
     images, klein = _query(catalog, routes.PICTURE), _query(catalog, routes.KLEIN)
     save = openapi.query("save_path", _PATH, required=True)
@@ -45,7 +45,9 @@ def document(catalog: Catalog) -> Document:
         ),
     }
     about = "Generates images from a prompt and transfers styles."
-    return Document("Sixfold Image Utility Service", routes.VERSION, about, operations, errors.DetailSchema)
+    return OpenApiDocument(
+        "Sixfold Image Utility Service", routes.VERSION, about, operations, errors.DetailSchema
+    )
 
 
 def _inputs(catalog: Catalog, model: str) -> list[Descriptor]:

@@ -20,17 +20,17 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.media import save_paths, upload_paths
 from sixfold.core.media.ports import BlobStore, OutputFile
-from sixfold.core.media.save_paths import Place
+from sixfold.core.media.save_paths import SaveTarget
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from sixfold.errors import Problem
 from sixfold.web import accept, calls, responses
-from sixfold.web.idempotency import Once
+from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.responses import Url
-from sixfold.web.routing import Face, Handler, Route
-from sixfold.web.services import Services
+from sixfold.web.routing import ApiGroup, Handler, RouteEntry
+from sixfold.web.services import WebServices
 
 VERSION = "0.1.0"
 PICTURE, KLEIN, STYLE = "create_image", "create_image_klein", "style-transfer"
@@ -60,7 +60,7 @@ class StyledImageSchema(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ImageKitRequest:
     """One request that was checked."""
 
     principal: Principal
@@ -71,10 +71,10 @@ class _Asked:
     upload_path: str | None = None  # the key of the object that the picture becomes
 
 
-class ImageKit:
+class ImageKitRoutes:
     """Makes pictures and waits for them."""
 
-    def __init__(self, services: Services, start_page: Handler) -> None:
+    def __init__(self, services: WebServices, start_page: Handler) -> None:
         self._services = services
         self._start_page = start_page
 
@@ -96,7 +96,7 @@ class ImageKit:
         principal = await self._services.doors.image_kit(request)
         inputs = schemas.picture(request, self._services.catalog[PICTURE])
         inputs["format"] = _format(request)
-        asked = _Asked(principal, PICTURE, inputs, calls.request_id(request))
+        asked = _ImageKitRequest(principal, PICTURE, inputs, calls.request_id(request))
         return await self._bytes(await self._made("query", asked))
 
     def uploader(self, model: str) -> Handler:
@@ -107,7 +107,7 @@ class ImageKit:
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
             key = save_paths.key(place.path) or ""
             await self._require_free(key)
-            asked = _Asked(principal, model, inputs, calls.request_id(request), upload_path=key)
+            asked = _ImageKitRequest(principal, model, inputs, calls.request_id(request), upload_path=key)
             prediction = await self._made("query", asked)
             return await self._put(prediction, place, key, request.query_params["save_path"])
 
@@ -123,10 +123,10 @@ class ImageKit:
         owner = principal.replays
         if principal.keyless:  # strangers share the tenant where the service is open to all
             owner = f"{owner}/{self._services.origins.network(request)}"
-        once = Once(owner, wants + await request.body(), dialect.answer)
+        once = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
 
         async def work(idempotency_id: str | None) -> Response:
-            asked = _Asked(principal, STYLE, inputs, calls.request_id(request), idempotency_id)
+            asked = _ImageKitRequest(principal, STYLE, inputs, calls.request_id(request), idempotency_id)
             prediction = await self._made("body", asked)
             return await self._bytes(prediction) if wants_bytes else self._told(prediction)
 
@@ -134,9 +134,9 @@ class ImageKit:
 
     # -- the road --------------------------------------------------------------------------------
 
-    async def _made(self, part: dialect.Part, asked: _Asked) -> Prediction:
+    async def _made(self, part: dialect.Part, asked: _ImageKitRequest) -> Prediction:
         """The finished prediction; raises what its failure is called here. An unfinished one is canceled."""
-        order = Order(
+        order = PredictionRequest(
             principal=asked.principal,
             model=asked.model,
             inputs=asked.inputs,
@@ -161,8 +161,10 @@ class ImageKit:
             raise errors.ShuttingDown if pipeline.draining else errors.EngineFailed
         if prediction.error_kind == predictions.UNUSABLE:
             name = next(iter(prediction.task.files), "")
-            raise dialect.Invalid([dialect.item(part, Problem(name, f"{name}: {prediction.error}"))])
-        if prediction.state is not State.SUCCEEDED:
+            raise dialect.InvalidImageRequest(
+                [dialect.item(part, Problem(name, f"{name}: {prediction.error}"))]
+            )
+        if prediction.state is not PredictionState.SUCCEEDED:
             raise errors.EngineFailed
         return prediction
 
@@ -202,7 +204,7 @@ class ImageKit:
         if is_folder:
             raise errors.Conflict("save_path is a folder already. Choose another path")
 
-    async def _put(self, prediction: Prediction, place: Place, key: str, save_path: str) -> Response:
+    async def _put(self, prediction: Prediction, place: SaveTarget, key: str, save_path: str) -> Response:
         file, data = await self._read(prediction)
         try:
             await self._services.uploads.put(key, data, content_type=file.content_type)
@@ -239,21 +241,23 @@ def _format(request: Request) -> str:
     return FORMATS[kind or "image/webp"]
 
 
-def face(services: Services, start_page: Handler) -> Face:
+def face(services: WebServices, start_page: Handler) -> ApiGroup:
     """Area C; `start_page` is what browsers get at its root."""
-    kit = ImageKit(services, start_page)
-    return Face(
+    kit = ImageKitRoutes(services, start_page)
+    return ApiGroup(
         "imagekit",
         dialect.answer,
         (
-            Route("/", {"GET": kit.root, "HEAD": kit.root}, access=rights.PUBLIC),
-            Route("/health", {"GET": kit.health, "HEAD": kit.health}, access=rights.PUBLIC),
-            Route("/create_image", {"GET": kit.picture}, safe=False, access=rights.RUN),
-            Route("/create_and_upload_image", {"GET": kit.uploader(PICTURE)}, safe=False, access=rights.RUN),
-            Route(
+            RouteEntry("/", {"GET": kit.root, "HEAD": kit.root}, access=rights.PUBLIC),
+            RouteEntry("/health", {"GET": kit.health, "HEAD": kit.health}, access=rights.PUBLIC),
+            RouteEntry("/create_image", {"GET": kit.picture}, safe=False, access=rights.RUN),
+            RouteEntry(
+                "/create_and_upload_image", {"GET": kit.uploader(PICTURE)}, safe=False, access=rights.RUN
+            ),
+            RouteEntry(
                 "/create_and_upload_image_klein", {"GET": kit.uploader(KLEIN)}, safe=False, access=rights.RUN
             ),
-            Route(
+            RouteEntry(
                 "/api/style-transfer",
                 {"POST": kit.style},
                 services.settings.inline_body_bytes,

@@ -7,11 +7,11 @@ from typing import Any
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.api.imagekit.errors import Invalid, Part, ValidationErrorSchema, item, of_inputs
+from sixfold.api.imagekit.errors import InvalidImageRequest, Part, ValidationErrorSchema, item, of_inputs
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.models import Model
 from sixfold.core.media import save_paths
-from sixfold.core.media.save_paths import Place
+from sixfold.core.media.save_paths import SaveTarget
 from sixfold.errors import Problem
 from sixfold.web import bodies
 
@@ -20,20 +20,20 @@ _STYLE = ("source_image_url", "style_prompt", "quality", "seed")
 
 
 def picture(request: Request, model: Model) -> dict[str, Any]:
-    """The inputs in a query string; raises `Invalid`."""
+    """The inputs in a query string; raises `InvalidImageRequest`."""
     given: dict[str, Any] = {
         name: request.query_params[name] for name in _PICTURE if name in request.query_params
     }
     return _checked("query", model, bodies.from_text(model.inputs, given))
 
 
-def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[str, Any], Place]:
-    """The inputs in a query string and where their picture goes; raises `Invalid` with every problem."""
+def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[str, Any], SaveTarget]:
+    """The inputs in a query string and where their picture goes; raises `InvalidImageRequest` with every problem."""
     problems: list[ValidationErrorSchema] = []
     inputs: dict[str, Any] = {}
     try:
         inputs = picture(request, model)
-    except Invalid as error:
+    except InvalidImageRequest as error:
         problems += error.items
     try:
         place = save_paths.place(principal, _save_path(request))
@@ -42,7 +42,7 @@ def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[s
     else:
         if not problems:
             return {**inputs, "format": place.format}, place
-    raise Invalid(problems)
+    raise InvalidImageRequest(problems)
 
 
 def _save_path(request: Request) -> str:
@@ -53,13 +53,13 @@ def _save_path(request: Request) -> str:
 
 
 async def style(request: Request, model: Model) -> dict[str, Any]:
-    """The inputs in a JSON body; raises `Invalid`."""
+    """The inputs in a JSON body; raises `InvalidImageRequest`."""
     try:
         given = await bodies.parsed(bodies.parse_json, await request.body())
     except errors.BadRequest as error:
-        raise Invalid([item("body", Problem("", error.message, "json_invalid"))]) from error
+        raise InvalidImageRequest([item("body", Problem("", error.message, "json_invalid"))]) from error
     if not isinstance(given, dict):
-        raise Invalid([item("body", Problem("", "The body must be a JSON object", "model_type"))])
+        raise InvalidImageRequest([item("body", Problem("", "The body must be a JSON object", "model_type"))])
     return _checked("body", model, {name: given[name] for name in _STYLE if name in given})
 
 

@@ -10,19 +10,19 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.web import auth, bodies, credentials
-from sixfold.web.auth import Doors
-from sixfold.web.bodies import Fields
+from sixfold.web.auth import Authenticator
+from sixfold.web.bodies import BodyFields
 
 
-class Entered(NamedTuple):
+class AuthenticatedBody(NamedTuple):
     """A request with a good key: its body as received, and the fields of it without the key."""
 
     principal: Principal
-    fields: Fields
+    fields: BodyFields
     body: bytes
 
 
-async def enter(request: Request, doors: Doors) -> Entered:
+async def enter(request: Request, doors: Authenticator) -> AuthenticatedBody:
     """Authenticate a request, then decode its body.
 
     Raises `Unauthenticated`, `Forbidden`, `BadRequest` and `TooLarge`. Nothing but the key is decoded before
@@ -38,10 +38,10 @@ async def enter(request: Request, doors: Doors) -> Entered:
         principal = await doors.key(api_key)
     fields = await bodies.fields(request)
     fields.values.pop("api_key", None)
-    return Entered(principal, fields, await request.body())
+    return AuthenticatedBody(principal, fields, await request.body())
 
 
-async def _known(doors: Doors, token: str | None) -> Principal | None:
+async def _known(doors: Authenticator, token: str | None) -> Principal | None:
     if token is None:
         return None
     try:
@@ -50,7 +50,7 @@ async def _known(doors: Doors, token: str | None) -> Principal | None:
         return None
 
 
-async def _by_body(request: Request, doors: Doors, token: str | None) -> Principal:
+async def _by_body(request: Request, doors: Authenticator, token: str | None) -> Principal:
     try:
         api_key = await _key(request)
     except errors.BadRequest as error:

@@ -16,7 +16,7 @@ Presenter = Callable[[Prediction, tuple[str, ...]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class MediaEndpoint:
     """One model's paths, its result (from the prediction and its files' URLs), and its failure.
 
     `job` tells the result of a job where it differs from what a waiting call gets; `sentences` are what is
@@ -45,15 +45,15 @@ class Endpoint:
         return error if own is None else BadRequest(own)
 
 
-def _film(name: str, summary: str, present: Presenter) -> Endpoint:
-    return Endpoint((f"/api/{name}",), name, summary, present, VideoFailed, video_serializers.FAILED)
+def _film(name: str, summary: str, present: Presenter) -> MediaEndpoint:
+    return MediaEndpoint((f"/api/{name}",), name, summary, present, VideoFailed, video_serializers.FAILED)
 
 
 def _picture(
     summary: str, present: Presenter, model: str, *more: str, noun: str = "Image generation"
-) -> Endpoint:
+) -> MediaEndpoint:
     failed = f"{noun} failed. Please try again."
-    return Endpoint((f"/api/{model}", *more), model, summary, present, EngineFailed, failed)
+    return MediaEndpoint((f"/api/{model}", *more), model, summary, present, EngineFailed, failed)
 
 
 ENDPOINTS = (
@@ -72,7 +72,7 @@ ENDPOINTS = (
         "/alt/api/remove-background",
         noun="Background removal",
     ),
-    Endpoint(
+    MediaEndpoint(
         ("/api/video-a",),
         "video-a",
         "A picture that moves as the prompt says",
@@ -94,7 +94,7 @@ ENDPOINTS = (
         "A film by the service that fits, chosen from prompt, picture and load",
         video_serializers.chosen,
     ),
-    Endpoint(
+    MediaEndpoint(
         ("/api/remove-background-video", "/alt/api/remove-background-video"),
         "remove-background-video",
         "The subject of a film, on nothing",
@@ -102,7 +102,7 @@ ENDPOINTS = (
         VideoFailed,
         video_serializers.FAILED,
     ),
-    Endpoint(
+    MediaEndpoint(
         ("/api/video-editor/render",),
         "render",
         "A timeline's project as a film",

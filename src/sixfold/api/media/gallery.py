@@ -24,14 +24,14 @@ from sixfold.core.gallery import characters, posts
 from sixfold.core.gallery.characters import Character
 from sixfold.core.gallery.gallery import Gallery
 from sixfold.core.gallery.posts import Post
-from sixfold.core.media.media import MEDIA_PATH, Source
+from sixfold.core.media.media import MEDIA_PATH, MediaSource
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import responses
-from sixfold.web.bodies import Fields
-from sixfold.web.idempotency import Once
+from sixfold.web.bodies import BodyFields
+from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.responses import Url
-from sixfold.web.routing import Handler, Route
-from sixfold.web.services import Services
+from sixfold.web.routing import Handler, RouteEntry
+from sixfold.web.services import WebServices
 
 CHARACTER = (
     Descriptor("name", "string", "What it is called", required=True, max_chars=80),
@@ -91,10 +91,10 @@ class PostSchema(TypedDict):
     created_at: str
 
 
-class Counter:
+class GalleryRoutes:
     """Where characters and posts are handed in, and shown."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._gallery = Gallery(services.database, services.media)
 
@@ -105,7 +105,7 @@ class Counter:
         async def create(request: Request) -> Response:
             principal, given, raw = await media_auth.enter(request, self._services.doors)
             principal.permit(service)
-            once = Once(principal.replays, raw, dialect.answer)
+            once = IdempotentRequest(principal.replays, raw, dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return responses.json(await publish(principal, given))
@@ -116,10 +116,10 @@ class Counter:
 
     # -- publishing ------------------------------------------------------------------------------
 
-    async def _character(self, principal: Principal, given: Fields) -> NewCharacterSchema:
+    async def _character(self, principal: Principal, given: BodyFields) -> NewCharacterSchema:
         values = inputs.check(CHARACTER, given.values)
         avatar = await self._file(principal.tenant, given, "avatar", _IMAGES)
-        draft = characters.Draft(
+        draft = characters.CharacterDraft(
             principal.account_id, values["name"], values["description"], values["greeting"], None
         )
         made = await self._gallery.add_character(draft, avatar)
@@ -130,13 +130,13 @@ class Counter:
             "uploaded_via_api": True,
         }
 
-    async def _post(self, principal: Principal, given: Fields) -> NewPostSchema:
+    async def _post(self, principal: Principal, given: BodyFields) -> NewPostSchema:
         values = inputs.check(POST, given.values)
         tags = _tags(given.values.get("tags"))
         media = await self._file(principal.tenant, given, "media", _MEDIA)
         if media is None:
             raise _refused("media", "media: give media_url, media_bytes or a file")
-        draft = posts.Draft(principal.account_id, values["text"], "", media.content_type, tags)
+        draft = posts.PostDraft(principal.account_id, values["text"], "", media.content_type, tags)
         made = await self._gallery.add_post(draft, media)
         return {
             "id": made.id,
@@ -146,7 +146,9 @@ class Counter:
             "uploaded_via_api": True,
         }
 
-    async def _file(self, tenant: Tenant, given: Fields, name: str, allowed: frozenset[str]) -> Source | None:
+    async def _file(
+        self, tenant: Tenant, given: BodyFields, name: str, allowed: frozenset[str]
+    ) -> MediaSource | None:
         """What came as `<name>_url`, `<name>_bytes` or a form's file: stored, and of an allowed type."""
         by_url, by_bytes, uploaded = f"{name}_url", f"{name}_bytes", given.files.get(name)
         ways = [way for way in (by_url, by_bytes) if given.values.get(way) not in (None, "")]
@@ -169,7 +171,7 @@ class Counter:
                 raise
             raise _refused(at, f"{at}: {error.message}") from error
 
-    async def _typed(self, source: Source, at: str, allowed: frozenset[str]) -> Source:
+    async def _typed(self, source: MediaSource, at: str, allowed: frozenset[str]) -> MediaSource:
         """The same source under the type that its first bytes show; raises `InvalidInput` for others."""
         head = b""
         async for piece in self._services.blobs.stream(source.blob, 0, media_types.HEAD_BYTES):
@@ -178,7 +180,7 @@ class Counter:
         if kind not in allowed:
             films = "" if allowed is _IMAGES else ", or an MP4, WebM or MOV film"
             raise _refused(at, f"{at}: send a PNG, JPEG, WebP, GIF, AVIF or BMP picture{films}")
-        typed = Source(source.blob, kind, source.size)
+        typed = MediaSource(source.blob, kind, source.size)
         if kind in _IMAGES:
             await self._services.media.check_image(typed)
             return typed
@@ -272,13 +274,13 @@ def _part(request: Request) -> tuple[int, str | None]:
     return int(text), cursor
 
 
-def routes(services: Services) -> tuple[Route, ...]:
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """The gallery's routes."""
-    counter = Counter(services)
+    counter = GalleryRoutes(services)
     limit = services.settings.inline_body_bytes
     return (
-        Route("/api/create-ai", {"POST": counter.publisher("create-ai")}, limit, access=rights.RUN),
-        Route("/api/create-post", {"POST": counter.publisher("create-post")}, limit, access=rights.RUN),
-        Route("/api/characters", {"GET": counter.characters}, access=rights.PUBLIC),
-        Route("/api/posts", {"GET": counter.posts}, access=rights.PUBLIC),
+        RouteEntry("/api/create-ai", {"POST": counter.publisher("create-ai")}, limit, access=rights.RUN),
+        RouteEntry("/api/create-post", {"POST": counter.publisher("create-post")}, limit, access=rights.RUN),
+        RouteEntry("/api/characters", {"GET": counter.characters}, access=rights.PUBLIC),
+        RouteEntry("/api/posts", {"GET": counter.posts}, access=rights.PUBLIC),
     )

@@ -10,16 +10,16 @@ from sixfold.core.accounts import rights
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.web import calls, responses
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 
-class Jobs:
+class JobRoutes:
     """Tells how jobs stand, and cancels them."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def status(self, request: Request) -> Response:
@@ -38,21 +38,21 @@ class Jobs:
         body = serializers.job(prediction, self._services.pipeline.bus.progress(prediction.id))
         endpoint = endpoints.BY_MODEL.get(prediction.model)
         headers: dict[str, str] = {"Cache-Control": "no-store"}
-        if prediction.state is State.SUCCEEDED and endpoint is not None:
+        if prediction.state is PredictionState.SUCCEEDED and endpoint is not None:
             body["result"] = endpoint.result(prediction, self._services.media_url, job=True)
             headers |= responses.result_headers(prediction)
-        elif prediction.state in {State.FAILED, State.EXPIRED}:
+        elif prediction.state in {PredictionState.FAILED, PredictionState.EXPIRED}:
             told = endpoint is None or prediction.error_kind == predictions.UNUSABLE
             body["error"] = (prediction.error or "") if told or endpoint is None else endpoint.failure_text
         return responses.json(body, headers=headers)
 
 
-def routes(services: Services) -> tuple[Route, ...]:
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """The one path of jobs."""
-    jobs = Jobs(services)
+    jobs = JobRoutes(services)
     handlers = {"GET": jobs.status, "POST": jobs.status, "DELETE": jobs.cancel}
     return (
-        Route(
+        RouteEntry(
             "/api/media/status/{job_id}", handlers, services.settings.json_body_bytes, access=rights.PUBLIC
         ),
     )

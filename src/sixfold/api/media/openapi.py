@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, get_type_hints
 
 from sixfold.api.media import errors, gallery_openapi, serializers
-from sixfold.api.media.endpoints import ENDPOINTS, Endpoint
+from sixfold.api.media.endpoints import ENDPOINTS, MediaEndpoint
 from sixfold.core.catalog.models import Catalog
 from sixfold.web import openapi
-from sixfold.web.openapi import Document, Node, OperationSpec
+from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec
 
 KEY: Node = {"type": "string", "description": "The key; a bearer header is as good"}
 _MODE: Node = {
@@ -18,7 +18,7 @@ _MODE: Node = {
 }
 
 
-def document(catalog: Catalog) -> Document:
+def document(catalog: Catalog) -> OpenApiDocument:
     """Images, videos, their jobs, and the gallery."""
     making = {f"POST {path}": _making(each, catalog, path) for each in ENDPOINTS for path in each.paths}
     status = openapi.answer("How the job stands", serializers.JobSchema)
@@ -29,7 +29,7 @@ def document(catalog: Catalog) -> Document:
         )
         for method, summary in summaries.items()
     }
-    return Document(
+    return OpenApiDocument(
         "Sixfold Media API",
         "1.0.0",
         "Pictures by a key in the body. A failed request is never charged.",
@@ -38,7 +38,7 @@ def document(catalog: Catalog) -> Document:
     )
 
 
-def _making(endpoint: Endpoint, catalog: Catalog, path: str) -> OperationSpec:
+def _making(endpoint: MediaEndpoint, catalog: Catalog, path: str) -> OperationSpec:
     result: Any = get_type_hints(endpoint.present)["return"]
     responses = {202: openapi.answer("Queued", serializers.QueuedJobSchema)}
     if not endpoint.queued:

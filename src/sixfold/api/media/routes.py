@@ -11,35 +11,35 @@ from sixfold import errors
 from sixfold.api.media import auth as media_auth
 from sixfold.api.media import endpoints, gallery, jobs, serializers
 from sixfold.api.media import errors as dialect
-from sixfold.api.media.endpoints import Endpoint
+from sixfold.api.media.endpoints import MediaEndpoint
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from sixfold.web import bodies, calls, responses
-from sixfold.web.bodies import Fields
-from sixfold.web.idempotency import Once
-from sixfold.web.routing import Face, Handler, Route
-from sixfold.web.services import Services
+from sixfold.web.bodies import BodyFields
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import ApiGroup, Handler, RouteEntry
+from sixfold.web.services import WebServices
 
 POLLING = "polling"
 _MODES = ("", "inline", POLLING)
 
 
-class Media:
+class MediaRoutes:
     """Makes what the table lists."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
-    def maker(self, endpoint: Endpoint) -> Handler:
+    def maker(self, endpoint: MediaEndpoint) -> Handler:
         """The handler of one endpoint."""
 
         async def make(request: Request) -> Response:
             principal, given, raw = await media_auth.enter(request, self._services.doors)
-            once = Once(principal.replays, raw, dialect.answer)
+            once = IdempotentRequest(principal.replays, raw, dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
                 try:
@@ -52,14 +52,14 @@ class Media:
         return make
 
     async def _make(
-        self, request: Request, endpoint: Endpoint, asked: tuple[Principal, Fields, str | None]
+        self, request: Request, endpoint: MediaEndpoint, asked: tuple[Principal, BodyFields, str | None]
     ) -> Response:
         principal, given, idempotency_id = asked
         inputs = given.values
         if given.is_form:
             inputs = bodies.from_text(self._services.catalog[endpoint.model].inputs, inputs)
         mode = _mode(inputs.pop("response_mode", None))
-        order = Order(
+        order = PredictionRequest(
             principal=principal,
             model=endpoint.model,
             inputs=inputs,
@@ -76,13 +76,13 @@ class Media:
                 return self._ended(endpoint, prediction)
         return responses.json(serializers.queued(prediction), 202)
 
-    def _ended(self, endpoint: Endpoint, prediction: Prediction) -> Response:
-        if prediction.state is State.CANCELED:
+    def _ended(self, endpoint: MediaEndpoint, prediction: Prediction) -> Response:
+        if prediction.state is PredictionState.CANCELED:
             raise errors.Conflict("The request was canceled")
         if prediction.error_kind == predictions.UNUSABLE:
             name = next(iter(prediction.task.files), "")
             raise errors.InvalidInput([errors.Problem(name, f"{name}: {prediction.error}", dialect.UNUSABLE)])
-        if prediction.state is not State.SUCCEEDED:
+        if prediction.state is not PredictionState.SUCCEEDED:
             raise endpoint.failure(endpoint.failure_text)
         result = endpoint.result(prediction, self._services.media_url)
         return responses.json(result, headers=responses.result_headers(prediction))
@@ -97,16 +97,16 @@ def _mode(value: Any) -> str:
     return value
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """Area A."""
-    media = Media(services)
+    media = MediaRoutes(services)
     limit = services.settings.json_body_bytes
     makers = tuple(
-        Route(path, {"POST": media.maker(endpoint)}, limit, access=rights.RUN)
+        RouteEntry(path, {"POST": media.maker(endpoint)}, limit, access=rights.RUN)
         for endpoint in endpoints.ENDPOINTS
         for path in endpoint.paths
     )
-    return Face(
+    return ApiGroup(
         "media",
         dialect.answer,
         (*makers, *gallery.routes(services), *jobs.routes(services)),

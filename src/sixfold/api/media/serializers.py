@@ -12,16 +12,16 @@ from sixfold.core.accounts.prices import ListPriceSchema, list_price_field
 from sixfold.core.money import Usd
 from sixfold.core.predictions import receipt
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.web.responses import Url
 
 JobStatus = Literal["in_progress", "completed", "failed", "canceled"]
 IN_PROGRESS: Literal["in_progress"] = "in_progress"
-_STATUS: dict[State, JobStatus] = {
-    State.SUCCEEDED: "completed",
-    State.FAILED: "failed",
-    State.EXPIRED: "failed",
-    State.CANCELED: "canceled",
+_STATUS: dict[PredictionState, JobStatus] = {
+    PredictionState.SUCCEEDED: "completed",
+    PredictionState.FAILED: "failed",
+    PredictionState.EXPIRED: "failed",
+    PredictionState.CANCELED: "canceled",
 }
 
 
@@ -196,7 +196,7 @@ def status_url(prediction: Prediction) -> str:
 
 def job(prediction: Prediction, progress: float) -> JobSchema:
     """A job as it stands, without its result or error."""
-    done = prediction.state is State.SUCCEEDED
+    done = prediction.state is PredictionState.SUCCEEDED
     return {
         "job_id": cast("str", prediction.job_id),
         "status": _STATUS.get(prediction.state, IN_PROGRESS),

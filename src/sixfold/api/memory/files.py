@@ -14,8 +14,8 @@ from sixfold import errors
 from sixfold.api.memory.keys import caller_of
 from sixfold.core.memory.models import Caller
 from sixfold.web import responses, uploads
-from sixfold.web.idempotency import Once
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.services import WebServices
 
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
 
@@ -36,10 +36,10 @@ class ImportedSchema(TypedDict):
     errors: list[ImportProblemSchema]
 
 
-class Files:
+class MemoryFileRoutes:
     """Takes archives of pages in, and gives one out."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._folder = services.settings.data_dir / "tmp"
 
@@ -49,7 +49,7 @@ class Files:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
-            once = Once(caller.replays, received.digest, responses.coded)
+            once = IdempotentRequest(caller.replays, received.digest, responses.coded)
             return await self._services.repeats.run(request, once, lambda _: self._import(caller, path))
         except OSError as error:
             raise errors.StoreFailed from error

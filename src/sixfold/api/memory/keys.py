@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.requests import Request
 
 from sixfold.core.memory.models import Caller
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 
-async def caller_of(services: Services, request: Request) -> Caller:
+async def caller_of(services: WebServices, request: Request) -> Caller:
     """The caller that a request's bearer header names."""
     return Caller.of(await services.doors.bearer(request))

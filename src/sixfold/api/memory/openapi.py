@@ -6,7 +6,7 @@ from sixfold.api.memory import files, requests
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.operation_schema import Operation
 from sixfold.web import openapi
-from sixfold.web.openapi import Document, Node, OperationSpec, Shape
+from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec, Shape
 
 _IF_MATCH: Node = {
     "name": "If-Match",
@@ -49,9 +49,9 @@ def _write(summary: str, body: Operation, responses: dict[int, Node], *parameter
     return OperationSpec(summary, responses, _WRITING, body.schema(), (_IF_MATCH, *parameters))
 
 
-def document() -> Document:
+def document() -> OpenApiDocument:
     """Pages, links, timelines, search, files."""
-    return Document(
+    return OpenApiDocument(
         "Sixfold Memory",
         "1.0.0",
         "A durable memory for agents and people: markdown pages with links, timelines and versions.",

@@ -11,8 +11,8 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core.memory import limits, operations
-from sixfold.core.memory.commands import Terms
-from sixfold.core.memory.operation_schema import Field, Operation
+from sixfold.core.memory.commands import WriteTerms
+from sixfold.core.memory.operation_schema import Operation, OperationField
 from sixfold.web import bodies
 
 _TAG = re.compile(r'(?:W/)?"?(?P<version>\d{1,15})"?', re.ASCII)
@@ -26,7 +26,7 @@ async def nothing(_caller: Any, _given: Any) -> dict[str, Any]:
     return {}
 
 
-def fields(*wanted: Field) -> Operation:
+def fields(*wanted: OperationField) -> Operation:
     """Some fields together, to be read and described as one."""
     return Operation("", "", wanted, writes=False, handler=nothing)
 
@@ -47,7 +47,7 @@ SEARCH = fields(*operations.SEARCH)
 LIST = fields(*operations.LIST)
 PATCH = fields(
     *(field for field in operations.EDIT if field.name not in {"slug", "to"}),
-    Field("slug", "string", "rename: the new slug", max_chars=limits.LONG_SLUG),
+    OperationField("slug", "string", "rename: the new slug", max_chars=limits.LONG_SLUG),
 )
 VERSIONS = fields(
     *(field for field in operations.HISTORY if field.name != "slug"),
@@ -56,9 +56,9 @@ RESTORE = fields(*(field for field in operations.RESTORE if field.name != "slug"
 PARTS = fields(AS_OF, LIMIT, CURSOR)
 COUNTS = fields(LIMIT, CURSOR)
 LINK = fields(
-    Field("to", "string", "The slug that it leads to", required=True, max_chars=limits.LONG_SLUG),
+    OperationField("to", "string", "The slug that it leads to", required=True, max_chars=limits.LONG_SLUG),
     *(field for field in operations.LINK if field.name in {"type", "context", "if_version"}),
-    Field(
+    OperationField(
         "action",
         "string",
         "add, or judge an inferred one",
@@ -76,7 +76,7 @@ ENTRY = fields(
     )
 )
 TAGS = fields(
-    Field("tags", "strings", "Tags", required=True),
+    OperationField("tags", "strings", "Tags", required=True),
     *(field for field in operations.TAG if field.name == "if_version"),
 )
 
@@ -93,7 +93,7 @@ def from_query(operation: Operation, request: Request) -> dict[str, Any]:
     return operation.read(given)
 
 
-def _typed(field: Field, values: list[str]) -> Any:
+def _typed(field: OperationField, values: list[str]) -> Any:
     if field.kind == "strings":
         return [part for value in values for part in value.split(",") if part.strip()]
     text = values[-1]
@@ -118,7 +118,7 @@ async def from_either(operation: Operation, request: Request) -> dict[str, Any]:
     return operation.read(await bodies.parsed(bodies.parse_object, raw))
 
 
-def terms(request: Request, given: Mapping[str, Any] | None = None) -> Terms:
+def terms(request: Request, given: Mapping[str, Any] | None = None) -> WriteTerms:
     """On which terms a change is wanted: `If-Match`, `If-None-Match: *`, or `if_version` of the body."""
     wanted = given or {}
     version = wanted.get("if_version")
@@ -126,9 +126,9 @@ def terms(request: Request, given: Mapping[str, Any] | None = None) -> Terms:
     header = request.headers.get("if-match")
     overwrite = bool(wanted.get("overwrite"))
     if header is None:
-        return Terms(version, overwrite, only_new)
+        return WriteTerms(version, overwrite, only_new)
     if header.strip() == "*":
-        return Terms(version, overwrite, only_new, must_exist=True)
+        return WriteTerms(version, overwrite, only_new, must_exist=True)
     tags = [tag.strip() for tag in header.split(",")]
     if not all(_ANY_TAG.fullmatch(tag) for tag in tags):
         raise errors.BadRequest('If-Match must be a version in quotes, as in "3", or *')
@@ -138,7 +138,7 @@ def terms(request: Request, given: Mapping[str, Any] | None = None) -> Terms:
     named = versions[0] if versions else 0  # a tag that is none of ours matches no version
     if version is not None and version != named:
         raise errors.BadRequest("If-Match and if_version name two versions")
-    return Terms(named, overwrite, only_new)
+    return WriteTerms(named, overwrite, only_new)
 
 
 def moment(request: Request) -> int | None:

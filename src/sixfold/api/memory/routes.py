@@ -12,31 +12,31 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.memory import requests
-from sixfold.api.memory.files import Files
+from sixfold.api.memory.files import MemoryFileRoutes
 from sixfold.api.memory.keys import caller_of
 from sixfold.core.accounts import rights
 from sixfold.core.memory import limits, operations, slugs
 from sixfold.core.memory import serializers as memory_serializers
-from sixfold.core.memory.commands import Saved, Tagging
+from sixfold.core.memory.commands import SavedPage, TagChange
 from sixfold.core.memory.import_export import files as import_export_files
-from sixfold.core.memory.links import Route as Walking
-from sixfold.core.memory.models import Caller, Entry, Link
-from sixfold.core.memory.page_edits import Wanted
-from sixfold.core.memory.queries import View
+from sixfold.core.memory.links import LinkPath as Walking
+from sixfold.core.memory.models import Caller, Link, TimelineEntry
+from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.queries import PageGraphView
 from sixfold.web import accept, bodies, calls, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.routing import Face, Route
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
 
 Work = Callable[[Request, Caller], Awaitable[Response]]
 MARKDOWN = "text/markdown"
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
-class Pages:
+class PageRoutes:
     """Answers what is asked of pages."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._memory = services.memory
         self._base = services.settings.base_url
@@ -54,7 +54,7 @@ class Pages:
 
         async def handle(request: Request) -> Response:
             caller = await caller_of(self._services, request)
-            once = Once(caller.replays, await request.body(), responses.coded)
+            once = IdempotentRequest(caller.replays, await request.body(), responses.coded)
             return await self._services.repeats.run(request, once, lambda _: work(request, caller))
 
         return handle
@@ -100,7 +100,7 @@ class Pages:
         slug = slugs.normalize(_slug(request))
         if bodies.media_type(request) == MARKDOWN:
             given: dict[str, Any] = {}
-            wanted = Wanted(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
+            wanted = PageWrite(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
             given = await requests.from_body(requests.PAGE, request)
             wanted = operations.wanted_page({**given, "slug": slug})
@@ -125,7 +125,7 @@ class Pages:
         page = await self._memory.delete(caller, _slug(request), requests.terms(request))
         return responses.json({"slug": page.slug, "deleted": True, "version": page.version})
 
-    async def _written(self, caller: Caller, saved: Saved) -> Response:
+    async def _written(self, caller: Caller, saved: SavedPage) -> Response:
         view = await self._memory.surrounded(caller, saved.page)
         headers = _NO_STORE | {"ETag": f'"{saved.page.version}"'}
         status = 201 if saved.created else 200
@@ -133,7 +133,7 @@ class Pages:
             headers["Location"] = f"/api/pages/{quote(saved.page.slug)}"
         return responses.json(memory_serializers.page(view, self._base), status, headers)
 
-    def _page(self, request: Request, view: View) -> Response:
+    def _page(self, request: Request, view: PageGraphView) -> Response:
         headers = _NO_STORE | {"ETag": f'"{view.page.version}"'}
         shown = memory_serializers.page(view, self._base)
         if not view.moved:
@@ -222,7 +222,7 @@ class Pages:
     async def note(self, request: Request, caller: Caller) -> Response:
         """One more entry."""
         given = await requests.from_body(requests.ENTRY, request)
-        entry = Entry(given["date"], given["summary"], given["detail"] or "", given["source"] or "")
+        entry = TimelineEntry(given["date"], given["summary"], given["detail"] or "", given["source"] or "")
         page = await self._memory.note(caller, _slug(request), entry, requests.terms(request, given))
         found = await self._memory.timeline(caller, page.slug, limits.PAGE_SIZE)
         return _part(
@@ -237,15 +237,15 @@ class Pages:
     async def tag(self, request: Request, caller: Caller) -> Response:
         """Tags added."""
         given = await requests.from_body(requests.TAGS, request)
-        return await self._tagged(request, caller, given, Tagging(add=given["tags"]))
+        return await self._tagged(request, caller, given, TagChange(add=given["tags"]))
 
     async def untag(self, request: Request, caller: Caller) -> Response:
         """Tags taken off."""
         given = await requests.from_either(requests.TAGS, request)
-        return await self._tagged(request, caller, given, Tagging(remove=given["tags"]))
+        return await self._tagged(request, caller, given, TagChange(remove=given["tags"]))
 
     async def _tagged(
-        self, request: Request, caller: Caller, given: dict[str, Any], change: Tagging
+        self, request: Request, caller: Caller, given: dict[str, Any], change: TagChange
     ) -> Response:
         terms = requests.terms(request, given)
         saved = await self._memory.tag(caller, _slug(request), change, terms)
@@ -290,7 +290,7 @@ def _slug(request: Request) -> str:
     return calls.path_value(request, "slug")
 
 
-def _location(request: Request, view: View) -> str:
+def _location(request: Request, view: PageGraphView) -> str:
     query = request.url.query
     return f"/api/pages/{quote(view.page.slug)}" + (f"?{query}" if query else "")
 
@@ -302,35 +302,35 @@ def _text(raw: bytes) -> str:
         raise errors.BadRequest("The body is no text in UTF-8") from error
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """Everything of the memory but its tools and its pages for people."""
-    pages, files = Pages(services), Files(services)
+    pages, files = PageRoutes(services), MemoryFileRoutes(services)
     small, large = services.settings.json_body_bytes, services.settings.memory_page_bytes * 2
     read, once = pages.reading, pages.once
     counts = tuple(
-        Route(f"/api/{noun}", {"GET": read(pages.counted(noun))}, access=rights.MEMORY_READ)
+        RouteEntry(f"/api/{noun}", {"GET": read(pages.counted(noun))}, access=rights.MEMORY_READ)
         for noun in _COUNTED
     )
-    return Face(
+    return ApiGroup(
         "memory",
         responses.coded,
         (
-            Route("/api/search", {"POST": read(pages.search)}, small, access=rights.MEMORY_READ),
-            Route(
+            RouteEntry("/api/search", {"POST": read(pages.search)}, small, access=rights.MEMORY_READ),
+            RouteEntry(
                 "/api/pages",
                 {"GET": read(pages.list), "POST": once(pages.create)},
                 large,
                 access=_ACCESS,
             ),
-            Route(
+            RouteEntry(
                 "/api/import",
                 {"POST": files.take_in},
                 services.settings.upload_body_bytes,
                 access=rights.MEMORY_WRITE,
             ),
-            Route("/api/export", {"GET": files.take_out}, access=rights.MEMORY_READ),
+            RouteEntry("/api/export", {"GET": files.take_out}, access=rights.MEMORY_READ),
             *counts,
-            Route(
+            RouteEntry(
                 "/api/pages/{slug:path}",
                 {
                     "GET": read(pages.show),
@@ -341,27 +341,29 @@ def face(services: Services) -> Face:
                 large,
                 access=_ACCESS,
             ),
-            Route(
+            RouteEntry(
                 "/api/versions/{slug:path}",
                 {"GET": read(pages.versions), "POST": once(pages.restore)},
                 small,
                 access=_ACCESS,
             ),
-            Route(
+            RouteEntry(
                 "/api/links/{slug:path}",
                 {"GET": read(pages.links), "POST": once(pages.link), "DELETE": read(pages.unlink)},
                 small,
                 access=_ACCESS,
             ),
-            Route("/api/backlinks/{slug:path}", {"GET": read(pages.backlinks)}, access=rights.MEMORY_READ),
-            Route("/api/traverse/{slug:path}", {"GET": read(pages.traverse)}, access=rights.MEMORY_READ),
-            Route(
+            RouteEntry(
+                "/api/backlinks/{slug:path}", {"GET": read(pages.backlinks)}, access=rights.MEMORY_READ
+            ),
+            RouteEntry("/api/traverse/{slug:path}", {"GET": read(pages.traverse)}, access=rights.MEMORY_READ),
+            RouteEntry(
                 "/api/timeline/{slug:path}",
                 {"GET": read(pages.timeline), "POST": once(pages.note)},
                 small,
                 access=_ACCESS,
             ),
-            Route(
+            RouteEntry(
                 "/api/tags/{slug:path}",
                 {"GET": read(pages.tags), "POST": once(pages.tag), "DELETE": read(pages.untag)},
                 small,

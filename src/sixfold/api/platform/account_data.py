@@ -9,14 +9,14 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from sixfold.api.platform.accounts import Accounts
+from sixfold.api.platform.accounts import AccountRoutes
 from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import accounts, rights
 from sixfold.core.clock import rfc3339
 from sixfold.web import bodies, responses
 from sixfold.web.attempts import Attempts
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _FIVE_MINUTES = 300.0
 _EXPORTS = 10
@@ -29,10 +29,10 @@ class ClosedAccountSchema(TypedDict):
     erased_at: str
 
 
-class Belongings:
+class AccountDataRoutes:
     """Gives an account's owner what is his, and lets him go."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
@@ -55,7 +55,7 @@ class Belongings:
         return responses.json(left, 202)
 
 
-def archive(services: Services, account_id: str) -> Response:
+def archive(services: WebServices, account_id: str) -> Response:
     """An account's zip as a download."""
     name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
     return StreamingResponse(
@@ -65,17 +65,17 @@ def archive(services: Services, account_id: str) -> Response:
     )
 
 
-def routes(services: Services) -> tuple[Route, ...]:
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """The account, its ledger, all that it has, and its end."""
-    own, account = Belongings(services), Accounts(services)
+    own, account = AccountDataRoutes(services), AccountRoutes(services)
     small = services.settings.json_body_bytes
     return (
-        Route(
+        RouteEntry(
             "/api/account",
             {"GET": account.show, "DELETE": own.close},
             small,
             access={"GET": rights.ACCOUNT_READ, "DELETE": rights.ACCOUNT_MANAGE},
         ),
-        Route("/api/account/ledger", {"GET": account.entries}, access=rights.ACCOUNT_READ),
-        Route("/api/account/export", {"GET": own.take_out}, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/api/account/ledger", {"GET": account.entries}, access=rights.ACCOUNT_READ),
+        RouteEntry("/api/account/export", {"GET": own.take_out}, access=rights.ACCOUNT_MANAGE),
     )

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import accounts, ledger_queries, rights
 from sixfold.web import responses
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 MAX_PAGE, PAGE = 200, 50
 _NO_STORE = {"Cache-Control": "no-store"}
@@ -30,10 +30,10 @@ class AccountSchema(TypedDict):
     webhook_secret: str | None
 
 
-class Accounts:
+class AccountRoutes:
     """Answers an account's questions about itself."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def show(self, request: Request) -> Response:

@@ -11,7 +11,7 @@ from sixfold import __version__, errors
 from sixfold.core.catalog import availability
 from sixfold.core.catalog.availability import ReportSchema
 from sixfold.web import responses
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _FLAGS = {"true": True, "false": False}
 
@@ -23,10 +23,10 @@ class EnginesSchema(ReportSchema):
     warnings: Sequence[str]
 
 
-class Engines:
+class EngineRoutes:
     """Reports what the server itself uses when it chooses an engine."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def show(self, request: Request) -> Response:

@@ -9,13 +9,13 @@ from sixfold import errors
 from sixfold.core.database import one
 from sixfold.web import responses
 from sixfold.web.metrics import CONTENT_TYPE, Metrics
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 
-class Health:
+class HealthRoutes:
     """For orchestrators and Prometheus."""
 
-    def __init__(self, services: Services, metrics: Metrics) -> None:
+    def __init__(self, services: WebServices, metrics: Metrics) -> None:
         self._services = services
         self._metrics = metrics
 

@@ -18,7 +18,7 @@ from sixfold.core.media.media import digest_of
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance.formats import media_types
 from sixfold.web import auth, calls, files
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _MAX_NAME = 128
 _TAG_CHARS = 32
@@ -27,10 +27,10 @@ _NO_FILE = "There is no such file"
 _LINKED = ("image/", "video/", "audio/")  # nothing in these runs, wherever they are served from
 
 
-class MediaFiles:
+class MediaFileRoutes:
     """Serves stored files; whoever has the URL has the file."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def named(self, request: Request) -> Response:
@@ -49,7 +49,7 @@ class MediaFiles:
             if link is not None:
                 return self._elsewhere(link)
         return await files.answer(
-            request, files.Shown(store, found.blob, found.size, kind, tag, files.FOREVER)
+            request, files.FileResponseInfo(store, found.blob, found.size, kind, tag, files.FOREVER)
         )
 
     def _elsewhere(self, link: str) -> Response:
@@ -69,7 +69,7 @@ class MediaFiles:
             raise errors.NotFound(_NO_FILE)
         kind = media_types.sniff(head)
         tag = stored.tag or f"{stored.modified_at:x}-{stored.size:x}"
-        return await files.answer(request, files.Shown(store, key, stored.size, kind, tag, cache))
+        return await files.answer(request, files.FileResponseInfo(store, key, stored.size, kind, tag, cache))
 
     async def _key(self, request: Request, path: str) -> tuple[str, str]:
         """The key of an uploaded file, and how long its response may be cached; raises `NotFound`.

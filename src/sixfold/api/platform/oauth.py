@@ -17,8 +17,8 @@ from sixfold import errors
 from sixfold.core.accounts import oauth, rights
 from sixfold.web import bodies, responses
 from sixfold.web.attempts import Attempts
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 RESOURCE = "/.well-known/oauth-protected-resource"
 SERVER = "/.well-known/oauth-authorization-server"
@@ -28,10 +28,10 @@ _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 _OPEN = {"Access-Control-Allow-Origin": "*", "Cache-Control": "max-age=3600"}
 
 
-class OAuth:
+class OAuthRoutes:
     """The endpoints that programs call; they carry no cookie, so that any origin may."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._base = services.settings.base_url
         self._registering = Attempts(20, _FIVE_MINUTES, time.monotonic)
@@ -80,7 +80,7 @@ class OAuth:
             wanted = cast("list[object]", uris) if isinstance(uris, list) else []
             text = name if isinstance(name, str) else ""
             client = await self._services.database.write(oauth.register(text, wanted))
-        except oauth.Refused as refused:
+        except oauth.OAuthError as refused:
             return _refused(refused)
         document = {
             "client_id": client.id,
@@ -98,7 +98,7 @@ class OAuth:
         try:
             form = await _form(request)
             tokens = await self._tokens(form)
-        except oauth.Refused as refused:
+        except oauth.OAuthError as refused:
             self._failing.spend(self._services.origins.network(request))
             return _refused(refused)
         return responses.json(tokens.plain(), 200, _NO_STORE)
@@ -112,56 +112,58 @@ class OAuth:
             case "refresh_token":
                 work = oauth.refresh(form.get("refresh_token", ""), client_id)
             case _:
-                raise oauth.Refused(
+                raise oauth.OAuthError(
                     "unsupported_grant_type", "grant_type must be authorization_code or refresh_token"
                 )
         try:
             tokens = await self._services.database.write(work)
         except errors.Conflict as error:
-            raise oauth.Refused("invalid_grant", error.message) from error
+            raise oauth.OAuthError("invalid_grant", error.message) from error
         if tokens is None:
-            raise oauth.Refused("invalid_grant", "This code or token is unknown, used, too old or another's")
+            raise oauth.OAuthError(
+                "invalid_grant", "This code or token is unknown, used, too old or another's"
+            )
         return tokens
 
     async def revoke(self, request: Request) -> Response:
         """End a grant (RFC 7009)."""
         try:
             form = await _form(request)
-        except oauth.Refused as refused:
+        except oauth.OAuthError as refused:
             return _refused(refused)
         await self._services.database.write(oauth.revoke(form.get("token", "")))
         return Response(status_code=200, headers=_NO_STORE)
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form, each once; raises `Refused`."""
+    """The fields of a form, each once; raises `OAuthError`."""
     if bodies.media_type(request) != "application/x-www-form-urlencoded":
-        raise oauth.Refused("invalid_request", "This takes a form (application/x-www-form-urlencoded)")
+        raise oauth.OAuthError("invalid_request", "This takes a form (application/x-www-form-urlencoded)")
     try:
         text = (await request.body()).decode("utf-8")
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=20, errors="strict")
     except ValueError as error:
-        raise oauth.Refused("invalid_request", "The form cannot be read") from error
+        raise oauth.OAuthError("invalid_request", "The form cannot be read") from error
     form = dict(pairs)
     if len(form) != len(pairs):
-        raise oauth.Refused("invalid_request", "A field of the form is there twice")
+        raise oauth.OAuthError("invalid_request", "A field of the form is there twice")
     return form
 
 
-def _refused(refused: oauth.Refused) -> Response:
+def _refused(refused: oauth.OAuthError) -> Response:
     body: dict[str, Any] = {"error": refused.code, "error_description": str(refused)}
     return responses.json(body, 401 if refused.code == "invalid_client" else 400, _NO_STORE)
 
 
-def routes(services: Services) -> tuple[Route, ...]:
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """The endpoints; the places of the two documents are fixed by RFC 9728 and RFC 8414."""
-    door = OAuth(services)
+    door = OAuthRoutes(services)
     return (
-        Route(RESOURCE, {"GET": door.resource}, access=rights.PUBLIC),
-        Route(f"{RESOURCE}/mcp", {"GET": door.resource}, access=rights.PUBLIC),
-        Route(SERVER, {"GET": door.server}, access=rights.PUBLIC),
-        Route(f"{SERVER}/mcp", {"GET": door.server}, access=rights.PUBLIC),
-        Route("/oauth/register", {"POST": door.register}, _BODY_BYTES, access=rights.PUBLIC),
-        Route("/oauth/token", {"POST": door.token}, _BODY_BYTES, access=rights.PUBLIC),
-        Route("/oauth/revoke", {"POST": door.revoke}, _BODY_BYTES, access=rights.PUBLIC),
+        RouteEntry(RESOURCE, {"GET": door.resource}, access=rights.PUBLIC),
+        RouteEntry(f"{RESOURCE}/mcp", {"GET": door.resource}, access=rights.PUBLIC),
+        RouteEntry(SERVER, {"GET": door.server}, access=rights.PUBLIC),
+        RouteEntry(f"{SERVER}/mcp", {"GET": door.server}, access=rights.PUBLIC),
+        RouteEntry("/oauth/register", {"POST": door.register}, _BODY_BYTES, access=rights.PUBLIC),
+        RouteEntry("/oauth/token", {"POST": door.token}, _BODY_BYTES, access=rights.PUBLIC),
+        RouteEntry("/oauth/revoke", {"POST": door.revoke}, _BODY_BYTES, access=rights.PUBLIC),
     )

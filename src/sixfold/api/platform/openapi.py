@@ -7,7 +7,7 @@ from typing import Literal
 from sixfold.api.platform import account_data, accounts, engines, uploads
 from sixfold.core.accounts.ledger_queries import LedgerEntrySchema
 from sixfold.web import openapi
-from sixfold.web.openapi import Document, Node, OperationSpec
+from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec
 from sixfold.web.responses import ErrorSchema
 
 _STATUS = openapi.shape("Status", status=Literal["ok"])
@@ -15,9 +15,9 @@ _CHECKOUT = openapi.shape("Checkout", checkout_url=str)
 _RECEIVED = openapi.shape("Received", received=bool)
 
 
-def document() -> Document:
+def document() -> OpenApiDocument:
     """Uploads, files, the account, health."""
-    return Document(
+    return OpenApiDocument(
         "Sixfold Platform",
         "1.0.0",
         "What all APIs share: uploads, media files, the account, health.",

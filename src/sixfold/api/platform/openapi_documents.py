@@ -11,15 +11,15 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.web import calls
-from sixfold.web.openapi import Documents
+from sixfold.web.openapi import OpenApiDocuments
 
 _SUFFIX = ".json"
 
 
-class Reference:
+class OpenApiRoutes:
     """Serves each OpenAPI document by its name; a thread makes it when it is first requested."""
 
-    def __init__(self, documents: Documents, server_url: str) -> None:
+    def __init__(self, documents: OpenApiDocuments, server_url: str) -> None:
         self._documents = documents
         self._server_url = server_url
         self._lock = asyncio.Lock()

@@ -9,17 +9,17 @@ from starlette.responses import Response
 
 from sixfold.core.accounts import payments, rights
 from sixfold.web import bodies, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _MESSAGE_BYTES = 1 << 20
 
 
-class Payments:
+class PaymentRoutes:
     """Sends people to where they pay, and believes only what is signed."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def checkout(self, request: Request) -> Response:
@@ -32,7 +32,9 @@ class Payments:
             url = await self._services.checkout.top_up(principal.account_id, principal.email, micros)
             return responses.json({"checkout_url": url})
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), work)
+        return await self._services.repeats.run(
+            request, IdempotentRequest(principal.replays, raw, responses.coded), work
+        )
 
     async def plan(self, request: Request) -> Response:
         """Where a memory plan is paid by card."""
@@ -44,7 +46,9 @@ class Payments:
             url = await self._services.checkout.subscribe(principal.account_id, principal.email, plan)
             return responses.json({"checkout_url": url})
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), work)
+        return await self._services.repeats.run(
+            request, IdempotentRequest(principal.replays, raw, responses.coded), work
+        )
 
     async def deposit(self, request: Request) -> Response:
         """The account's own address for tokens."""
@@ -62,12 +66,12 @@ class Payments:
         return responses.json({"received": True})
 
 
-def routes(services: Services) -> tuple[Route, ...]:
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """The account's ways to pay, and the processor's way in."""
-    pay, small = Payments(services), services.settings.json_body_bytes
+    pay, small = PaymentRoutes(services), services.settings.json_body_bytes
     return (
-        Route("/api/account/checkout", {"POST": pay.checkout}, small, access=rights.ACCOUNT_MANAGE),
-        Route("/api/account/plan", {"POST": pay.plan}, small, access=rights.ACCOUNT_MANAGE),
-        Route("/api/account/deposits", {"POST": pay.deposit}, small, access=rights.ACCOUNT_MANAGE),
-        Route("/api/webhooks/stripe", {"POST": pay.told}, _MESSAGE_BYTES, access=rights.PUBLIC),
+        RouteEntry("/api/account/checkout", {"POST": pay.checkout}, small, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/api/account/plan", {"POST": pay.plan}, small, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/api/account/deposits", {"POST": pay.deposit}, small, access=rights.ACCOUNT_MANAGE),
+        RouteEntry("/api/webhooks/stripe", {"POST": pay.told}, _MESSAGE_BYTES, access=rights.PUBLIC),
     )

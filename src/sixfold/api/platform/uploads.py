@@ -15,10 +15,10 @@ from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.web import responses, uploads
-from sixfold.web.idempotency import Once
+from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.responses import Url
-from sixfold.web.services import Services
-from sixfold.web.uploads import Received
+from sixfold.web.services import WebServices
+from sixfold.web.uploads import ReceivedUpload
 
 
 class UploadSchema(TypedDict):
@@ -31,10 +31,10 @@ class UploadSchema(TypedDict):
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class Uploads:
+class UploadRoutes:
     """Takes uploads in."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._folder = services.settings.data_dir / "tmp"
 
@@ -44,7 +44,7 @@ class Uploads:
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
-            once = Once(principal.replays, received.digest, responses.coded)
+            once = IdempotentRequest(principal.replays, received.digest, responses.coded)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return await self._keep(principal, received)
@@ -59,7 +59,7 @@ class Uploads:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._folder / f"upload-{secrets.token_hex(16)}"
 
-    async def _keep(self, principal: Principal, received: Received) -> Response:
+    async def _keep(self, principal: Principal, received: ReceivedUpload) -> Response:
         media = self._services.media
         upload = await media.upload(principal.tenant, received.path, received.content_type)
         shown: UploadSchema = {

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.workflows.workflows_list import KIND, Catalogue
+from sixfold.api.workflows.workflows_list import KIND, WorkflowList
 from sixfold.core import json_limits
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.clock import rfc3339
@@ -20,14 +20,14 @@ from sixfold.core.database import now
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.workflows import diff, image_metadata, input_inference, models, workflows
 from sixfold.core.workflows.documents import mapping
-from sixfold.core.workflows.editor_format.to_api import Converted
+from sixfold.core.workflows.editor_format.to_api import ConvertedGraph
 from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Graph
-from sixfold.core.workflows.validate import Verdict
-from sixfold.core.workflows.workflows import PREFIX, Space
+from sixfold.core.workflows.validate import ValidationResult
+from sixfold.core.workflows.workflows import PREFIX, Workflow
 from sixfold.web import bodies, calls, multipart, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.services import WebServices
 
 _MOST_NAME = 80
 _OUTPUTS = {"IMAGE": "image", "AUDIO": "audio", "VIDEO": "video"}
@@ -36,7 +36,7 @@ _parse_graph = functools.partial(bodies.parse_object, limits=json_limits.GRAPH)
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class ImportedDocument:
     """What a request brings: a workflow's document, its bytes as they came, and a name."""
 
     document: Mapping[str, Any]
@@ -45,10 +45,10 @@ class Brought:
     name: str
 
 
-class Importing:
+class WorkflowImportRoutes:
     """Takes graphs in, and says what is wrong with them."""
 
-    def __init__(self, services: Services, catalogue: Catalogue) -> None:
+    def __init__(self, services: WebServices, catalogue: WorkflowList) -> None:
         self._services = services
         self._workshop = services.workshop
         self._catalogue = catalogue
@@ -65,9 +65,11 @@ class Importing:
             await asyncio.sleep(0)
             return responses.json({**self._catalogue.record(space), "success": True}, 201)
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, responses.coded), work)
+        return await self._services.repeats.run(
+            request, IdempotentRequest(principal.replays, raw, responses.coded), work
+        )
 
-    async def bring(self, account_id: str, content: bytes, name: str) -> Space:
+    async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
         """Import the workflow that a file is or carries, as an account's own; raises `BadRequest`."""
         return await self._import(account_id, await _of_file(content, name, self._workshop.limits))
 
@@ -110,7 +112,7 @@ class Importing:
     async def _enter(self, request: Request) -> Principal:
         return await self._services.doors.bearer(request)
 
-    async def _estimate(self, verdict: Verdict, account_id: str) -> dict[str, Any] | None:
+    async def _estimate(self, verdict: ValidationResult, account_id: str) -> dict[str, Any] | None:
         if not verdict.valid:
             return None
         try:
@@ -119,7 +121,7 @@ class Importing:
         except errors.SixfoldError as error:
             return {"price_usd": None, "vram_gb": None, "orders": [], "unavailable": error.message}
 
-    async def _import(self, account_id: str, brought: Brought) -> Space:
+    async def _import(self, account_id: str, brought: ImportedDocument) -> Workflow:
         converted = await self._workshop.convert(brought.document)
         if not converted.graph:
             raise errors.BadRequest("The workflow has no nodes that run")
@@ -139,7 +141,7 @@ class Importing:
         await self._services.pipeline.own.put(account_id, KIND, space.model, document)
         return space
 
-    async def _space(self, account_id: str, brought: Brought, converted: Converted) -> Space:
+    async def _space(self, account_id: str, brought: ImportedDocument, converted: ConvertedGraph) -> Workflow:
         await self._workshop.look(converted.graph)
         registry, graph = self._workshop.classes, converted.graph
         verdict = await self._workshop.verdict(graph)
@@ -148,7 +150,7 @@ class Importing:
         found = models.named(graph, registry, converted.models)
         await asyncio.sleep(0)
         kind = self._kind(graph)
-        return Space(
+        return Workflow(
             slug=await self._free(account_id, workflows.slug_of(brought.name) or "workflow"),
             name=brought.name,
             description=f"Imported: {len(graph)} node{'s' * (len(graph) != 1)}",
@@ -164,7 +166,7 @@ class Importing:
             custom_nodes=tuple(f"/object_info/{each}" for each in self._custom(graph)),
         )
 
-    async def _verification(self, verdict: Verdict) -> dict[str, Any]:
+    async def _verification(self, verdict: ValidationResult) -> dict[str, Any]:
         if not verdict.valid:
             return {
                 **workflows.unverified(),
@@ -203,7 +205,7 @@ class Importing:
         return next(each for each in numbered if each not in taken)
 
 
-def _file(each: models.ModelFile) -> dict[str, Any]:
+def _file(each: models.ModelFileRef) -> dict[str, Any]:
     return {
         "file": each.file,
         "kind": each.kind,
@@ -221,7 +223,7 @@ def _document(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return document
 
 
-async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought:
+async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> ImportedDocument:
     """A multipart `file`, `{"workflow","name"?}`, or the file itself; raises `BadRequest`."""
     name, file = request.query_params.get("name", ""), raw
     if bodies.media_type(request) == "multipart/form-data":
@@ -235,15 +237,15 @@ async def _brought(request: Request, raw: bytes, limits: GraphLimits) -> Brought
             if not isinstance(given, str):
                 raise errors.InvalidInput.of("name", "name must be a string")
             content = await asyncio.to_thread(responses.encode, document)
-            return Brought(document, content, "application/json", _name(given))
+            return ImportedDocument(document, content, "application/json", _name(given))
     return await _of_file(file, name, limits)
 
 
-async def _of_file(file: bytes, name: str, limits: GraphLimits) -> Brought:
+async def _of_file(file: bytes, name: str, limits: GraphLimits) -> ImportedDocument:
     kind = media_types.find(file)
     # Inflating a text chunk releases the interpreter.
     document = await asyncio.to_thread(image_metadata.read, file, limits)
-    return Brought(document, file, kind.media_type if kind else "application/json", _name(name))
+    return ImportedDocument(document, file, kind.media_type if kind else "application/json", _name(name))
 
 
 async def _form(request: Request, name: str) -> tuple[str, bytes]:

@@ -10,32 +10,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.workflows.workflows_list import Catalogue
+from sixfold.api.workflows.workflows_list import WorkflowList
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.media.media import Source
+from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions.models import Webhook
-from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.nodes import Registry
-from sixfold.core.workflows.workflows import Space
+from sixfold.core.workflows.workflows import Workflow
 from sixfold.net import urls
 from sixfold.web import bodies, calls, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.predictions import Teller
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.predictions import PredictionSerializer
+from sixfold.web.services import WebServices
 
 _WAIT, _MAX_WAIT = 60.0, 600.0
 _BATCH_INPUTS = 500  # looked at between two turns of the event loop
 
 
-class Running:
+class WorkflowRunRoutes:
     """Runs spaces."""
 
-    def __init__(self, services: Services, catalogue: Catalogue) -> None:
+    def __init__(self, services: WebServices, catalogue: WorkflowList) -> None:
         self._services = services
         self._catalogue = catalogue
-        self._teller = Teller(services)
+        self._teller = PredictionSerializer(services)
 
     async def run(self, request: Request) -> Response:
         """Run a space; waits for its end as long as is asked."""
@@ -45,7 +45,7 @@ class Running:
         async def accepted(idempotency_id: str | None) -> Response:
             return await self._run(request, principal, raw, idempotency_id)
 
-        once = Once(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.coded)
         return await self._services.repeats.run(request, once, accepted)
 
     async def _run(
@@ -60,7 +60,7 @@ class Running:
         await self._services.workshop.look(space.graph, principal.account_id)
         await pipeline.prepare(model, given, charged=True)
         quote = pipeline.quote(model, given)  # before any file is fetched
-        order = Order(
+        order = PredictionRequest(
             principal=principal,
             model=space.model,
             inputs=given,
@@ -77,9 +77,11 @@ class Running:
         status = 200 if prediction.is_terminal else 202
         return responses.json(await self._teller.told(prediction), status, headers)
 
-    async def _sources(self, tenant: Tenant, space: Space, values: Mapping[str, Any]) -> dict[str, Source]:
+    async def _sources(
+        self, tenant: Tenant, space: Workflow, values: Mapping[str, Any]
+    ) -> dict[str, MediaSource]:
         """The files that inputs name; raises `InvalidInput` with every one that is not there."""
-        found: dict[str, Source] = {}
+        found: dict[str, MediaSource] = {}
         problems: list[errors.Problem] = []
         registry = self._services.workshop.classes
         for at, each in enumerate(space.inputs or (), 1):
@@ -98,7 +100,7 @@ class Running:
         return found
 
 
-def upload(space: Space, each: ApiInput, registry: Registry) -> str:
+def upload(space: Workflow, each: ApiInput, registry: Registry) -> str:
     """The kind of file that an input names; empty for one that names none."""
     spec = registry.get(str(space.graph[each.node_id]["class_type"]))
     given = spec.by_name.get(each.field) if spec is not None else None

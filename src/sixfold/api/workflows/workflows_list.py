@@ -11,21 +11,21 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.catalog.custom_models import OwnModel
+from sixfold.core.catalog.custom_models import CustomModel
 from sixfold.core.workflows import workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.svg import layout, thumbnail
-from sixfold.core.workflows.workflows import PREFIX, Space
+from sixfold.core.workflows.workflows import PREFIX, Workflow
 from sixfold.web import auth, calls, queries, responses
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 KIND = "workflow"  # of the own models that imported graphs are
 
 
-class Catalogue:
+class WorkflowList:
     """Finds spaces, lists them, and hands out their bytes and pictures."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._built_in = services.workshop.spaces
         self._base = services.settings.base_url
@@ -38,7 +38,7 @@ class Catalogue:
         more = {} if principal is None else {"next_cursor": following}
         return responses.json({"spaces": rows, "success": True, **more}, headers=_FRESH)
 
-    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Space], str | None]:
+    async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """The page that is asked for, without stored bytes: first the built-in spaces, then an account's."""
         found = [] if queries.cursor(request) else list(self._built_in.values())
         if account_id is None:
@@ -65,15 +65,15 @@ class Catalogue:
         drawn = self.drawn(space)
         return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
-    def drawn(self, space: Space) -> str:
+    def drawn(self, space: Workflow) -> str:
         """A graph in SVG."""
         return layout.draw(space.graph, self._services.workshop.classes, space.name)
 
-    def sketched(self, space: Space) -> str:
+    def sketched(self, space: Workflow) -> str:
         """A graph in little, in SVG without a style of its own."""
         return thumbnail.sketch(space.graph, self._services.workshop.classes)
 
-    def record(self, space: Space) -> dict[str, Any]:
+    def record(self, space: Workflow) -> dict[str, Any]:
         """A space as the interface has it, with addresses that lead here."""
         told = space.record
         if told["customNodes"]:
@@ -84,7 +84,7 @@ class Catalogue:
     def _here(self, path: str) -> str:
         return self._base + path if path.startswith("/") else path
 
-    async def find(self, slug: str, account_id: str | None) -> Space:
+    async def find(self, slug: str, account_id: str | None) -> Workflow:
         """A built-in space, or one of an account's; raises `NotFound`."""
         if slug in self._built_in:
             return self._built_in[slug]
@@ -95,7 +95,7 @@ class Catalogue:
         except errors.NotFound:
             raise errors.NotFound(f"There is no space {slug[:100]}") from None
 
-    async def _asked(self, request: Request) -> Space:
+    async def _asked(self, request: Request) -> Workflow:
         principal = await self._known(request)
         slug = calls.path_value(request, "slug")
         return await self.find(slug, principal.account_id if principal is not None else None)
@@ -106,19 +106,19 @@ class Catalogue:
         principal = await self._services.doors.bearer(request)
         return principal if principal.has(rights.Rights.RUN) else None
 
-    async def _of(self, own: OwnModel) -> Space:
+    async def _of(self, own: CustomModel) -> Workflow:
         file = await self._services.media.find(str(mapping(own.document.get("space"))["media"]))
         content = await self._services.blobs.get(file.blob)
         return replace(_space(own), content=content, content_type=file.content_type)
 
 
-def _space(own: OwnModel) -> Space:
+def _space(own: CustomModel) -> Workflow:
     """An own model as the space that it was imported as, without the bytes that are stored."""
     facts = mapping(own.document.get("space"))
     row = mapping(mapping(own.document["models"]).get(own.name))
     fixed = mapping(row.get("fixed"))
     inputs = workflows.api_inputs(fixed.get("api_inputs", ()))
-    return Space(
+    return Workflow(
         slug=own.name.removeprefix(PREFIX),
         name=str(row["title"]),
         description=str(row["description"]),

@@ -17,11 +17,11 @@ from typing import IO, Any, cast
 from urllib.parse import quote, unquote, urlencode
 
 from sixfold.cli import file_lock
-from sixfold.cli.client import Answer, Client, Document
+from sixfold.cli.client import CliResponse, Document, ServerClient
 from sixfold.cli.sync import engine as sync_engine
-from sixfold.cli.sync.engine import Sync
-from sixfold.cli.sync.state import Clash, Listed, Refusal, RemoteFile
-from sixfold.cli.terminal import Counted, Paint, Refused, Waiting, put_json
+from sixfold.cli.sync.engine import FolderSync
+from sixfold.cli.sync.state import RemoteFile, RemoteListing, SyncConflict, SyncRefusal
+from sixfold.cli.terminal import CommandError, CountedProgress, Spinner, TerminalStyle, put_json
 
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
@@ -41,7 +41,7 @@ _VERBS = {
 
 def search(arguments: argparse.Namespace) -> int:
     """`memory search WORD…`."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     wanted = {
         "query": " ".join(arguments.query),
         "limit": arguments.limit,
@@ -55,7 +55,7 @@ def search(arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json(found)
         return 0
-    paint = Paint()
+    paint = TerminalStyle()
     for hit in found["results"]:
         paint.line(f"  {paint.bold(hit['slug'])}  {hit['title']}  {paint.dim(format(hit['score'], '.3f'))}")
         if hit["snippet"]:
@@ -69,7 +69,7 @@ def search(arguments: argparse.Namespace) -> int:
 
 def read(arguments: argparse.Namespace) -> int:
     """`memory read SLUG`."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     query = f"?{urlencode({'as_of': arguments.as_of})}" if arguments.as_of else ""
     path = f"/api/pages/{quote(arguments.slug)}{query}"
     if arguments.json:
@@ -77,7 +77,7 @@ def read(arguments: argparse.Namespace) -> int:
         return 0
     answer = client.ask("GET", path, headers={"Accept": "text/markdown"})
     if answer.status >= 400:
-        raise Refused(client.reason(answer, path))
+        raise CommandError(client.reason(answer, path))
     sys.stdout.buffer.write(answer.data)
     if sys.stdout.isatty() and not answer.data.endswith(b"\n"):
         sys.stdout.write("\n")
@@ -86,7 +86,7 @@ def read(arguments: argparse.Namespace) -> int:
 
 def write(arguments: argparse.Namespace) -> int:
     """`memory write SLUG [FILE]`."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     document = {
         "slug": arguments.slug,
         "body": _text(arguments.file),
@@ -102,7 +102,7 @@ def write(arguments: argparse.Namespace) -> int:
 
 def edit(arguments: argparse.Namespace) -> int:
     """`memory edit SLUG --append TEXT` and its like."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     change = {**_edit(arguments), "if_version": arguments.if_version}
     return _show(_sent(client, "PATCH", f"/api/pages/{quote(arguments.slug)}", change), arguments)
 
@@ -127,13 +127,13 @@ def _edit(arguments: argparse.Namespace) -> Document:
     if arguments.rename is not None:
         asked.append({"operation": "rename", "slug": arguments.rename})
     if len(asked) != 1:
-        raise Refused("Say one change, as in --append TEXT or --find OLD --replace NEW")
+        raise CommandError("Say one change, as in --append TEXT or --find OLD --replace NEW")
     return asked[0]
 
 
 def tag(arguments: argparse.Namespace) -> int:
     """`memory tag SLUG TAG… --remove TAG`."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     path = f"/api/tags/{quote(arguments.slug)}"
     found = client.get(path) if not arguments.tags and not arguments.remove else {}
     seen = arguments.if_version
@@ -145,13 +145,13 @@ def tag(arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json(found)
     else:
-        Paint().line(f"  {' '.join(found['tags']) or 'no tags'}")
+        TerminalStyle().line(f"  {' '.join(found['tags']) or 'no tags'}")
     return 0
 
 
 def link(arguments: argparse.Namespace) -> int:
     """`memory link SLUG [TO]`."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     path = f"/api/links/{quote(arguments.slug)}"
     end = {"to": arguments.to, "type": arguments.type, "if_version": arguments.if_version}
     if arguments.to is None:
@@ -163,7 +163,7 @@ def link(arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json(found)
         return 0
-    paint = Paint()
+    paint = TerminalStyle()
     rows = [(f"{row['type']} →", row["to"], _state(row), row["context"]) for row in found["links"]]
     rows += [
         (f"← {row['type']}", row["from"], _state(row), row["context"]) for row in found.get("backlinks", [])
@@ -187,9 +187,9 @@ def _state(row: Document) -> str:
 
 def list_pages(arguments: argparse.Namespace) -> int:
     """`memory list [PREFIX]`."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     if arguments.limit < 1:
-        raise Refused("--limit must be at least 1")
+        raise CommandError("--limit must be at least 1")
     wanted = {name: getattr(arguments, name) for name in ("prefix", "tag", "type", "collection")}
     rows: list[Document] = []
     for page in _pages(client, {name: value for name, value in wanted.items() if value}):
@@ -199,7 +199,7 @@ def list_pages(arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json({"pages": rows})
         return 0
-    paint = Paint()
+    paint = TerminalStyle()
     if rows:
         shown = [(row["slug"], row["type"], row["updated_at"][:16], row["title"]) for row in rows]
         paint.table(("page", "type", "changed", "title"), shown)
@@ -208,7 +208,7 @@ def list_pages(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _pages(client: Client, wanted: Document) -> Iterator[Document]:
+def _pages(client: ServerClient, wanted: Document) -> Iterator[Document]:
     cursor = ""
     while cursor is not None:
         query = urlencode({**wanted, "limit": _PAGE, "cursor": cursor})
@@ -219,16 +219,16 @@ def _pages(client: Client, wanted: Document) -> Iterator[Document]:
 
 def import_files(arguments: argparse.Namespace) -> int:
     """`memory import FILE|DIR`; 1 when a file could not be taken."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     source = Path(arguments.source)
-    with _archive(source) as (file, size), Waiting("import", size) as waiting:
+    with _archive(source) as (file, size), Spinner("import", size) as waiting:
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-        body = cast("IO[bytes]", Counted(file, waiting))
+        body = cast("IO[bytes]", CountedProgress(file, waiting))
         report = _taken(client, client.ask("POST", "/api/import", body, headers), "/api/import")
     if arguments.json:
         put_json(report)
     else:
-        paint = Paint()
+        paint = TerminalStyle()
         paint.line(f"  {report['created']} created, {report['updated']} updated, {report['skipped']} skipped")
         for row in report["errors"]:
             paint.line(f"  {row['path']} {row['error']}")
@@ -262,11 +262,11 @@ def _link(name: str) -> zipfile.ZipInfo:
 
 def export(arguments: argparse.Namespace) -> int:
     """`memory export FILE`."""
-    size = Client.of(arguments).download("/api/export", Path(arguments.file))
+    size = ServerClient.of(arguments).download("/api/export", Path(arguments.file))
     if arguments.json:
         put_json({"file": arguments.file, "bytes": size})
     else:
-        Paint().line(f"  {arguments.file}  {size} bytes")
+        TerminalStyle().line(f"  {arguments.file}  {size} bytes")
     return 0
 
 
@@ -275,16 +275,16 @@ def export(arguments: argparse.Namespace) -> int:
 
 def sync(arguments: argparse.Namespace) -> int:
     """`memory sync DIR [--watch]`; 1 when a file was not taken."""
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     folder = Path(arguments.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    paint = Paint(sys.stderr if arguments.json else sys.stdout)
+    paint = TerminalStyle(sys.stderr if arguments.json else sys.stdout)
 
     def tell(verb: str, what: str) -> None:
         paint.line(f"  {_VERBS[verb]} {what}")
 
     with _alone(folder):
-        work = Sync(folder, Memory(client), client.origin, None if arguments.json else tell)
+        work = FolderSync(folder, MemoryCommands(client), client.origin, None if arguments.json else tell)
         done = work.run()
         if arguments.json:
             put_json(done.plain())
@@ -296,7 +296,7 @@ def sync(arguments: argparse.Namespace) -> int:
             began = time.monotonic()
             try:
                 done = work.run()
-            except Refused as refused:  # the server is away for a while, which is said once
+            except CommandError as refused:  # the server is away for a while, which is said once
                 if refusal != str(refused):
                     refusal = str(refused)
                     paint.line(f"  {refusal}")
@@ -314,19 +314,19 @@ def _alone(folder: Path) -> Iterator[None]:
     own.mkdir(mode=0o700, exist_ok=True)
     with (own / "lock").open("w") as file:
         if not file_lock.take(file.fileno()):
-            raise Refused(f"Another sync of {folder} runs")
+            raise CommandError(f"Another sync of {folder} runs")
         yield
 
 
-class Memory:
+class MemoryCommands:
     """A server's memory, as a sync sees it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ServerClient) -> None:
         self._client = client
 
-    def listed(self) -> dict[str, Listed]:
+    def listed(self) -> dict[str, RemoteListing]:
         """Every page by its slug."""
-        return {page["slug"]: Listed(page["version"], page["id"]) for page in _pages(self._client, {})}
+        return {page["slug"]: RemoteListing(page["version"], page["id"]) for page in _pages(self._client, {})}
 
     def fetch(self, slug: str) -> RemoteFile | None:
         """A page as a file."""
@@ -350,7 +350,7 @@ class Memory:
         """Delete a page."""
         answer = self._ask("DELETE", slug, None, {"If-Match": f'"{version}"'})
         if answer.status == 404:
-            raise Clash
+            raise SyncConflict
 
     def rename(self, slug: str, to: str, version: int, path: str) -> int:
         """Give a page another slug."""
@@ -358,18 +358,18 @@ class Memory:
         guard = {"If-Match": f'"{version}"'}
         answer = self._ask("PATCH", slug, change, {**_JSON, **guard, **_origin(path)})
         if answer.status == 404:
-            raise Clash
+            raise SyncConflict
         return _version(answer)
 
-    def _ask(self, method: str, slug: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+    def _ask(self, method: str, slug: str, body: bytes | None, headers: dict[str, str]) -> CliResponse:
         path = f"/api/pages/{quote(slug)}"
         answer = self._client.ask(method, path, body, headers)
         if answer.status in {409, 412}:
-            raise Clash
+            raise SyncConflict
         if answer.status >= 500 or answer.status in {402, 429}:
-            raise Refused(self._client.reason(answer, path))
+            raise CommandError(self._client.reason(answer, path))
         if answer.status >= 400 and answer.status != 404:
-            raise Refusal(self._client.reason(answer, path))
+            raise SyncRefusal(self._client.reason(answer, path))
         return answer
 
 
@@ -378,7 +378,7 @@ def _origin(path: str) -> dict[str, str]:
     return {"X-Sixfold-Path": quote(path)}
 
 
-def _version(answer: Answer) -> int:
+def _version(answer: CliResponse) -> int:
     return int(answer.headers["etag"].strip('W/"'))
 
 
@@ -391,23 +391,23 @@ def _text(file: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise Refused(f"{'Standard input' if file == '-' else file} is no text in UTF-8") from None
+        raise CommandError(f"{'Standard input' if file == '-' else file} is no text in UTF-8") from None
 
 
 def _inline(text: str) -> str:
     return _text("-") if text == "-" else text
 
 
-def _sent(client: Client, method: str, path: str, document: Document) -> Document:
+def _sent(client: ServerClient, method: str, path: str, document: Document) -> Document:
     body = json.dumps(document).encode()
     return _taken(client, client.ask(method, path, body, _JSON), path)
 
 
-def _taken(client: Client, answer: Answer, path: str) -> Document:
-    """The document of an answer; raises `Refused` for one that is an error."""
+def _taken(client: ServerClient, answer: CliResponse, path: str) -> Document:
+    """The document of an answer; raises `CommandError` for one that is an error."""
     document: Any = answer.document
     if answer.status >= 400 or not isinstance(document, dict):
-        raise Refused(client.reason(answer, path))
+        raise CommandError(client.reason(answer, path))
     return document
 
 
@@ -415,5 +415,5 @@ def _show(page: Document, arguments: argparse.Namespace) -> int:
     if arguments.json:
         put_json(page)
     else:
-        Paint().line(f"  {page['slug']}  version {page['version']}  {page['title']}")
+        TerminalStyle().line(f"  {page['slug']}  version {page['version']}  {page['title']}")
     return 0

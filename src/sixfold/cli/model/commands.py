@@ -13,13 +13,13 @@ from typing import Any
 from sixfold.app import catalog as app_catalog
 from sixfold.app import storage
 from sixfold.cli import database_access
-from sixfold.cli.client import Client
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.client import ServerClient
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.accounts import accounts
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.engines.python_models import files, watcher
-from sixfold.engines.python_models.visibility import Rules
-from sixfold.engines.python_models.watcher import Described
+from sixfold.engines.python_models.visibility import VisibilityRules
+from sixfold.engines.python_models.watcher import DescribedModel
 from sixfold.settings import Settings
 
 _IMAGE_SECONDS = 3900  # an image may have to be fetched, and its model to be loaded
@@ -38,18 +38,18 @@ def add(arguments: argparse.Namespace) -> None:
     elif source.exists():
         kind = "folder" if source.is_dir() else source.suffix.lower()
         meant = _ELSEWHERE.get(kind, "`model add` takes FILE.py, or the name of an image")
-        raise Refused(f"{source.name} is no Python file: {meant}")
+        raise CommandError(f"{source.name} is no Python file: {meant}")
     else:
         _add_image(arguments)
 
 
 def _add_file(arguments: argparse.Namespace, source: Path) -> None:
     configured = database_access.settings_of(arguments)
-    rules = Rules(sandbox=configured.sandbox)
+    rules = VisibilityRules(sandbox=configured.sandbox)
     vouched = {"sha256": hashlib.sha256(source.read_bytes()).hexdigest()}
     found = watcher.look(source.absolute(), watcher.environment(), rules, vouched)
     if found.fault:
-        raise Refused(f"{source.name} is no model: {found.fault}")
+        raise CommandError(f"{source.name} is no model: {found.fault}")
     name = _name(arguments.name, found)
     if arguments.hardware:
         app_catalog.templates().hire(name, arguments.hardware)
@@ -67,7 +67,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
 
 
 def _add_image(arguments: argparse.Namespace) -> None:
-    client = Client.of(arguments)
+    client = ServerClient.of(arguments)
     client.patience_seconds = _IMAGE_SECONDS
     given = {"image": arguments.source, "name": arguments.name, "hardware": arguments.hardware}
     order = {name: value for name, value in given.items() if value}
@@ -80,7 +80,7 @@ def list_(arguments: argparse.Namespace) -> None:
     configured = database_access.settings_of(arguments)
     folder = configured.data_dir / "models"
     known = watcher.added(folder)
-    rules = Rules(configured.on_loopback and not configured.public_url, configured.sandbox)
+    rules = VisibilityRules(configured.on_loopback and not configured.public_url, configured.sandbox)
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
         chosen = known.get(path.name, {})
@@ -95,7 +95,7 @@ def list_(arguments: argparse.Namespace) -> None:
     if arguments.json:
         put_json({"models": rows})
         return
-    paint = Paint()
+    paint = TerminalStyle()
     paint.rows([(row["file"] or row["image"], _in_words(row)) for row in rows])
 
 
@@ -111,7 +111,7 @@ def remove(arguments: argparse.Namespace) -> None:
         if known.pop(target.name, None) is not None:
             _write(folder, known)
     elif not any(row["name"] == arguments.name for row in _kept(configured)):
-        raise Refused(f"There is no model {arguments.name}, neither in {folder} nor as an image")
+        raise CommandError(f"There is no model {arguments.name}, neither in {folder} nor as an image")
     else:
         database_access.write(configured, _forget(arguments.name))
     if arguments.json:
@@ -176,16 +176,16 @@ def of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
 # -- in words ----------------------------------------------------------------------------------------
 
 
-def _name(wanted: str | None, found: Described) -> str:
+def _name(wanted: str | None, found: DescribedModel) -> str:
     name = str(wanted or found.facts["name"])
     if not files.NAME.fullmatch(name):
-        raise Refused(f"{name!r} is no name for a model: use a to z, digits and -")
+        raise CommandError(f"{name!r} is no name for a model: use a to z, digits and -")
     if name in app_catalog.models_document()["models"]:
-        raise Refused(f"{name} is a built-in name")
+        raise CommandError(f"{name} is a built-in name")
     return name
 
 
-def _told(found: Described, name: str) -> dict[str, Any]:
+def _told(found: DescribedModel, name: str) -> dict[str, Any]:
     facts = found.facts
     return {
         "name": name,
@@ -202,7 +202,7 @@ def tell(told: Mapping[str, Any], *, as_json: bool) -> None:
         put_json(told)
         return
     takes = ", ".join(f"{name} ({row['type']})" for name, row in told["inputs"].items()) or "nothing"
-    paint = Paint()
+    paint = TerminalStyle()
     paint.rows([("model", paint.bold(told["name"])), ("takes", takes), ("gives", told["output_kind"])])
 
 

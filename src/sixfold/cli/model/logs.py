@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import quote
 
 from sixfold import settings
-from sixfold.cli.client import TERMINAL, Client, Document
-from sixfold.cli.terminal import Paint, Refused, put_json
+from sixfold.cli.client import TERMINAL, Document, ServerClient
+from sixfold.cli.terminal import CommandError, TerminalStyle, put_json
 from sixfold.core.humanize import duration
 
 _MOST = 200
@@ -25,25 +25,27 @@ _FILE = "file:"
 def logs(arguments: argparse.Namespace) -> None:
     """`model logs`: the last runs, oldest first; with `--follow` then each line as it is printed."""
     if not 1 <= arguments.limit <= _MOST:
-        raise Refused(f"--limit must be from 1 to {_MOST}")
-    log = _Log(Client.of(arguments), arguments.name, settings.load(data_dir=arguments.data_dir).data_dir)
+        raise CommandError(f"--limit must be from 1 to {_MOST}")
+    log = _LogFile(
+        ServerClient.of(arguments), arguments.name, settings.load(data_dir=arguments.data_dir).data_dir
+    )
     if not arguments.follow:
         _show(log, arguments)
         return
-    teller = _Lines(log) if arguments.json else _Words(log)
+    teller = _LogLines(log) if arguments.json else _LogText(log)
     teller.fault(log.fault())
     for run in log.follow(arguments.limit, teller):
         teller.ended(run)
 
 
-def _show(log: _Log, arguments: argparse.Namespace) -> None:
+def _show(log: _LogFile, arguments: argparse.Namespace) -> None:
     fault, runs = log.fault(), log.runs(arguments.limit)
     if not runs and not fault:
         log.must_be()
     if arguments.json:
         put_json({"model": log.name, "fault": fault or None, "runs": [_run(run) for run in runs]})
         return
-    words = _Words(log)
+    words = _LogText(log)
     for run in runs:
         words.began(run)
         for line in _printed(run):
@@ -54,17 +56,17 @@ def _show(log: _Log, arguments: argparse.Namespace) -> None:
         words.paint.line(f"  {log.name} has not run yet: `sixfold run {log.name}`")
 
 
-class _Log:
+class _LogFile:
     """What the server and the folder of models know of one model."""
 
-    def __init__(self, client: Client, name: str, data_dir: Path) -> None:
+    def __init__(self, client: ServerClient, name: str, data_dir: Path) -> None:
         self.name = name
         self.client = client
         self._folder = data_dir / "models"
         self._file = ""
 
     def must_be(self) -> None:
-        """Raises `Refused` where there is no such model."""
+        """Raises `CommandError` where there is no such model."""
         self.client.get(f"/api/containers/templates/{quote(self.name, safe='')}")
 
     def fault(self) -> str:
@@ -89,7 +91,7 @@ class _Log:
         path = f"/api/containers/predictions?model={quote(self.name, safe='')}&limit={limit}"
         return list(reversed(self.client.get(path)["predictions"]))
 
-    def follow(self, limit: int, teller: _Lines | _Words) -> Iterator[Document]:
+    def follow(self, limit: int, teller: _LogLines | _LogText) -> Iterator[Document]:
         """Each run once it has ended, its lines told on the way; one after the other, for ever."""
         told: set[str] = set()
         while True:
@@ -102,7 +104,7 @@ class _Log:
             time.sleep(_LOOK_SECONDS)
             teller.fault(self.fault())
 
-    def _to_its_end(self, run: Document, teller: _Lines | _Words) -> Document:
+    def _to_its_end(self, run: Document, teller: _LogLines | _LogText) -> Document:
         heard = 0
         while run["status"] not in TERMINAL:
             for event in self.client.events(str(run["id"])):
@@ -115,11 +117,11 @@ class _Log:
         return run
 
 
-class _Words:
+class _LogText:
     """For people: a line for each run, then what it printed, then its error."""
 
-    def __init__(self, log: _Log) -> None:
-        self.paint = Paint()
+    def __init__(self, log: _LogFile) -> None:
+        self.paint = TerminalStyle()
         self._name = log.name
         self._fault = ""
 
@@ -147,10 +149,10 @@ class _Words:
             self.paint.line(f"{self._name}: {fault or 'the file is right again'}")
 
 
-class _Lines:
+class _LogLines:
     """For programs: a JSON object a line, of a run that has ended or of what is wrong with the file."""
 
-    def __init__(self, log: _Log) -> None:
+    def __init__(self, log: _LogFile) -> None:
         self._name = log.name
         self._fault = ""
 

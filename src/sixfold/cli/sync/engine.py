@@ -20,7 +20,16 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from sixfold.cli.sync.state import Clash, Done, Known, Listed, Local, Refusal, Remote, RemoteFile
+from sixfold.cli.sync.state import (
+    LocalSide,
+    RemoteFile,
+    RemoteListing,
+    RemoteSide,
+    SyncConflict,
+    SyncedFile,
+    SyncRefusal,
+    SyncResult,
+)
 from sixfold.core.memory import merge
 from sixfold.core.memory.import_export import paths
 from sixfold.core.memory.import_export.archives import is_page
@@ -31,25 +40,25 @@ CONFLICT = ".conflict-"
 _SAVE_EVERY = 50
 
 
-class Sync:
+class FolderSync:
     """One folder and one memory. `server` tells which: a state of another server's is not used."""
 
     def __init__(
-        self, folder: Path, remote: Remote, server: str, watch: Callable[[str, str], None] | None = None
+        self, folder: Path, remote: RemoteSide, server: str, watch: Callable[[str, str], None] | None = None
     ) -> None:
         self._folder = folder
         self._remote = remote
         self._server = server
         self._tell = watch or (lambda _verb, _what: None)
         self._outliner: str | None = None
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, SyncedFile] = {}
         self._unsaved = 0
         self._told: list[str] = []
-        self.done = Done()
+        self.done = SyncResult()
 
-    def run(self) -> Done:
+    def run(self) -> SyncResult:
         """Bring both sides together once; gives what that took."""
-        self._told, self.done = self.done.problems, Done()
+        self._told, self.done = self.done.problems, SyncResult()
         self._load()
         here = self._scan()
         there = self._remote.listed()
@@ -66,11 +75,11 @@ class Sync:
             self._save()
         return self.done
 
-    def news(self) -> Done:
+    def news(self) -> SyncResult:
         """What the last run has done, without the problems that the one before it has told."""
         return replace(self.done, problems=[said for said in self.done.problems if said not in self._told])
 
-    def _learn(self, there: dict[str, Listed]) -> None:
+    def _learn(self, there: dict[str, RemoteListing]) -> None:
         """Note the ids of pages that are as they were known."""
         for slug, known in self._known.items():
             page = there.get(slug)
@@ -79,7 +88,7 @@ class Sync:
 
     # -- one page --------------------------------------------------------------------------------
 
-    def _bring_together(self, slug: str, file: Local | None, version: int | None) -> None:
+    def _bring_together(self, slug: str, file: LocalSide | None, version: int | None) -> None:
         known = self._known.get(slug)
         digest = file.digest if file is not None else None
         changed_here = digest != (known.digest if known is not None else None)
@@ -88,20 +97,20 @@ class Sync:
             if changed_here and not changed_there:
                 try:
                     self._send(slug, file, known)
-                except Clash:
+                except SyncConflict:
                     self._both(slug, file)
             elif changed_here:
                 self._both(slug, file)
             elif changed_there:
                 self._receive(slug, file)
-        except Clash:
+        except SyncConflict:
             return  # it changed again in this moment: the next sync meets it
-        except Refusal as refusal:
+        except SyncRefusal as refusal:
             self._problem(f"{file.path if file is not None else slug}: {refusal}")
         except OSError as error:
             self._problem(f"{file.path if file is not None else slug}: {error.strerror or error}")
 
-    def _send(self, slug: str, file: Local | None, known: Known | None) -> None:
+    def _send(self, slug: str, file: LocalSide | None, known: SyncedFile | None) -> None:
         """Only the folder has changed."""
         if file is None:
             if known is not None:
@@ -113,7 +122,7 @@ class Sync:
         self._agree(slug, file, version)
         self._note("sent", slug)
 
-    def _receive(self, slug: str, file: Local | None) -> None:
+    def _receive(self, slug: str, file: LocalSide | None) -> None:
         """Only the memory has changed."""
         found = self._remote.fetch(slug)
         if found is None:
@@ -128,7 +137,7 @@ class Sync:
         self._put(slug, file, found)
         self._note("received", slug)
 
-    def _both(self, slug: str, file: Local | None) -> None:
+    def _both(self, slug: str, file: LocalSide | None) -> None:
         """Both have changed, or one did while the other was being written."""
         found = self._remote.fetch(slug)
         if found is None and file is None:
@@ -139,7 +148,7 @@ class Sync:
         elif file is not None and found is None:
             try:
                 version = self._remote.store(slug, file.data, None, file.path)
-            except Clash:
+            except SyncConflict:
                 return  # it came back in this moment: the next sync meets it
             self._agree(slug, file, version)
             self._note("sent", slug)
@@ -149,7 +158,7 @@ class Sync:
                 return
             self._reconcile(slug, file, found)
 
-    def _reconcile(self, slug: str, file: Local, found: RemoteFile) -> None:
+    def _reconcile(self, slug: str, file: LocalSide, found: RemoteFile) -> None:
         """Two texts of one page: merged where the changes do not touch, else both kept."""
         text = self._merged(slug, file.data, found.data)
         if text is not None:
@@ -175,7 +184,7 @@ class Sync:
 
     # -- renames ---------------------------------------------------------------------------------
 
-    def _follow_pages(self, here: dict[str, Local], there: dict[str, Listed]) -> None:
+    def _follow_pages(self, here: dict[str, LocalSide], there: dict[str, RemoteListing]) -> None:
         """A page that has another slug now takes its file along, with whatever was written into it since."""
         now = {page.id: slug for slug, page in there.items() if page.id}
         for old, known in sorted(self._known.items()):
@@ -186,7 +195,7 @@ class Sync:
             try:
                 found = self._remote.fetch(slug)
                 file = self._move(here[at], slug, found.path if found is not None else "")
-            except (Refusal, OSError):
+            except (SyncRefusal, OSError):
                 continue
             if file is not None:
                 del here[at]
@@ -194,12 +203,14 @@ class Sync:
                 self._known[slug] = replace(self._known.pop(old), path=file.path)
                 self._note("renamed", f"{old} → {slug}")
 
-    def _stray(self, known: Known, here: dict[str, Local], there: dict[str, Listed]) -> str | None:
+    def _stray(
+        self, known: SyncedFile, here: dict[str, LocalSide], there: dict[str, RemoteListing]
+    ) -> str | None:
         """Where a file went that was moved, too, and is otherwise the same."""
         new = (slug for slug in sorted(here) if slug not in self._known and slug not in there)
         return next((slug for slug in new if here[slug].digest == known.digest), None)
 
-    def _follow_files(self, here: dict[str, Local], there: dict[str, Listed]) -> None:
+    def _follow_files(self, here: dict[str, LocalSide], there: dict[str, RemoteListing]) -> None:
         """A file that was moved, and is otherwise the same, is a page with another slug, whatever it says."""
         gone = {
             known.digest: slug
@@ -213,7 +224,7 @@ class Sync:
             page, known = there[old], self._known[old]
             try:
                 version = self._remote.rename(old, slug, page.version, file.path)
-            except (Clash, Refusal):
+            except (SyncConflict, SyncRefusal):
                 continue
             del there[old]
             there[slug] = replace(page, version=version)
@@ -222,7 +233,7 @@ class Sync:
                 self._agree(slug, file, version)
             self._note("renamed", f"{old} → {slug}")
 
-    def _move(self, file: Local, slug: str, origin: str) -> Local | None:
+    def _move(self, file: LocalSide, slug: str, origin: str) -> LocalSide | None:
         """Give a file the path of another slug; None where it has gone, or something lies there already."""
         path = self._path_for(slug, origin)
         target, aside = self._target(slug, path), self._own(f"old-{file.digest[:16]}")
@@ -240,9 +251,9 @@ class Sync:
 
     # -- the folder ------------------------------------------------------------------------------
 
-    def _scan(self) -> dict[str, Local]:
+    def _scan(self) -> dict[str, LocalSide]:
         """Every page of the folder by its slug."""
-        found: dict[str, Local] = {}
+        found: dict[str, LocalSide] = {}
         settings = itertools.chain(
             self._folder.glob(paths.SETTINGS), sorted(self._folder.glob(f"*/{paths.SETTINGS}"))
         )
@@ -261,30 +272,30 @@ class Sync:
                     found[slug] = file
         return found
 
-    def _look(self, path: str, known: Known | None) -> Local | None:
+    def _look(self, path: str, known: SyncedFile | None) -> LocalSide | None:
         """A file, read unless it surely says what it said."""
         try:
             stat = (self._folder / path).stat()
         except FileNotFoundError:
             return None
         if known is not None and known.stands(stat):
-            return Local(path, known.digest, b"", stat.st_mtime_ns, stat.st_size)
+            return LocalSide(path, known.digest, b"", stat.st_mtime_ns, stat.st_size)
         seen = time.time_ns()
         file = self._read(path)
         if file is not None and known is not None and file.digest == known.digest:
             known.mtime_ns, known.size, known.seen_ns = file.mtime_ns, file.size, seen
         return file
 
-    def _read(self, path: str) -> Local | None:
+    def _read(self, path: str) -> LocalSide | None:
         """A file as it is now; None when it has just gone."""
         try:
             data = (self._folder / path).read_bytes()
             stat = (self._folder / path).stat()
         except FileNotFoundError:
             return None
-        return Local(path, _digest(data), data, stat.st_mtime_ns, stat.st_size)
+        return LocalSide(path, _digest(data), data, stat.st_mtime_ns, stat.st_size)
 
-    def _put(self, slug: str, file: Local | None, found: RemoteFile) -> None:
+    def _put(self, slug: str, file: LocalSide | None, found: RemoteFile) -> None:
         """Make the file say what the page says, unless somebody has changed it in this moment."""
         path = file.path if file is not None else self._path_for(slug, found.path)
         target = self._target(slug, path)
@@ -302,13 +313,13 @@ class Sync:
             self._agree(slug, written, found.version)
 
     def _target(self, slug: str, path: str) -> Path:
-        """The place of a page's file, with its folder; raises `Refusal` where none can be."""
+        """The place of a page's file, with its folder; raises `SyncRefusal` where none can be."""
         target = self._folder / path
         if not self._fits(path, slug):
-            raise Refusal("a file of this name would not be taken for the page")
+            raise SyncRefusal("a file of this name would not be taken for the page")
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.parent.resolve().is_relative_to(self._folder.resolve()):
-            raise Refusal("its folder leads out of this one")
+            raise SyncRefusal("its folder leads out of this one")
         return target
 
     def _path_for(self, slug: str, origin: str) -> str:
@@ -321,7 +332,7 @@ class Sync:
         """Whether a file there would be taken for the page."""
         return _is_pages(path) and paths.slug(path, self._outliner) == slug
 
-    def _take_away(self, file: Local) -> bool:
+    def _take_away(self, file: LocalSide) -> bool:
         """Remove a file that still says what was read; one that was changed meanwhile stays. Says whether."""
         source = self._folder / file.path
         aside = self._own(f"old-{file.digest[:16]}")
@@ -341,10 +352,10 @@ class Sync:
             os.link(aside, self._folder / path)
         except FileExistsError:
             data = aside.read_bytes()
-            self._keep_aside(Local(path, _digest(data), data, 0, 0))
+            self._keep_aside(LocalSide(path, _digest(data), data, 0, 0))
         aside.unlink()
 
-    def _keep_aside(self, file: Local) -> str:
+    def _keep_aside(self, file: LocalSide) -> str:
         """A copy of a file beside it, named by its content; gives its path."""
         path = f"{_stem(file.path)}{CONFLICT}{file.digest[:8]}.md"
         fresh = self._write_aside(file.data)
@@ -372,7 +383,7 @@ class Sync:
         try:
             document: Any = json.loads(self._own(STATE).read_text("utf-8"))
             rows = document["pages"] if document["server"] == self._server else {}
-            self._known = {slug: Known(**row) for slug, row in rows.items()}
+            self._known = {slug: SyncedFile(**row) for slug, row in rows.items()}
         except FileNotFoundError:
             self._known = {}
         except (ValueError, TypeError, KeyError):  # a state that cannot be read: everything is compared anew
@@ -391,10 +402,10 @@ class Sync:
         for new in self._own("").glob("new-*"):
             new.unlink()
 
-    def _saved(self) -> dict[str, Known]:
+    def _saved(self) -> dict[str, SyncedFile]:
         try:
             rows = json.loads(self._own(STATE).read_text("utf-8"))["pages"]
-            return {slug: Known(**row) for slug, row in rows.items()}
+            return {slug: SyncedFile(**row) for slug, row in rows.items()}
         except (OSError, ValueError, TypeError, KeyError):
             return {}
 
@@ -408,10 +419,10 @@ class Sync:
         fresh.replace(self._own(STATE))
         self._unsaved = 0
 
-    def _agree(self, slug: str, file: Local, version: int) -> None:
+    def _agree(self, slug: str, file: LocalSide, version: int) -> None:
         page_id = self._known[slug].id if slug in self._known else ""
         times = (file.mtime_ns, file.size, time.time_ns())
-        self._known[slug] = Known(file.path, version, file.digest, *times, page_id)
+        self._known[slug] = SyncedFile(file.path, version, file.digest, *times, page_id)
         self._changed()
 
     def _forget(self, slug: str) -> None:

@@ -9,16 +9,16 @@ from typing import Protocol
 SETTLED_NS = 2_000_000_000  # a file changed so shortly before it was read may change unseen
 
 
-class Clash(Exception):
+class SyncConflict(Exception):
     """The page is no longer at the version that was named, or is there when it should be new."""
 
 
-class Refusal(Exception):
+class SyncRefusal(Exception):
     """The memory does not take this file; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RemoteListing:
     """A page of the memory's list: its version, and the id that it keeps under whatever slug."""
 
     version: int
@@ -34,10 +34,10 @@ class RemoteFile:
     path: str = ""
 
 
-class Remote(Protocol):
+class RemoteSide(Protocol):
     """The memory, as a sync sees it."""
 
-    def listed(self) -> dict[str, Listed]:
+    def listed(self) -> dict[str, RemoteListing]:
         """Every page by its slug."""
         ...
 
@@ -52,21 +52,21 @@ class Remote(Protocol):
     def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
         """Write the page of the file `path` at `version` (None: not there yet); gives the new one.
 
-        Raises `Clash`, `Refusal`.
+        Raises `SyncConflict`, `SyncRefusal`.
         """
         ...
 
     def remove(self, slug: str, version: int) -> None:
-        """Delete a page that is at `version`. Raises `Clash`."""
+        """Delete a page that is at `version`. Raises `SyncConflict`."""
         ...
 
     def rename(self, slug: str, to: str, version: int, path: str) -> int:
-        """Give a page that is at `version` the slug of a file; gives the new version. Raises `Clash`."""
+        """Give a page that is at `version` the slug of a file; gives the new version. Raises `SyncConflict`."""
         ...
 
 
 @dataclass(slots=True)
-class Known:
+class SyncedFile:
     """What was the same on both sides: the file's path and content, the page's version."""
 
     path: str
@@ -77,7 +77,7 @@ class Known:
     seen_ns: int = 0
     id: str = ""  # of the page; "" until a list has told it
 
-    def is_page(self, page: Listed) -> bool:
+    def is_page(self, page: RemoteListing) -> bool:
         """Whether a page of the memory is the one that was known."""
         return page.id == self.id if self.id else page.version == self.version
 
@@ -88,7 +88,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class Done:
+class SyncResult:
     """What a sync has done, as slugs and paths."""
 
     sent: list[str] = field(default_factory=list[str])
@@ -109,7 +109,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalSide:
     """A file of the folder as it was just found; `data` is not read where it surely is as it was."""
 
     path: str

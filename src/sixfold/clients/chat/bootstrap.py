@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sixfold import errors
 from sixfold.clients.chat.llama import building as llama
-from sixfold.clients.chat.servers import PROBE_SECONDS, Servers, ServerStatus
+from sixfold.clients.chat.servers import PROBE_SECONDS, ModelServers, ServerStatus
 from sixfold.clients.chat.transport import open_transport
 from sixfold.clients.hosts import ProbeHosts
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.catalog.engine_selection import Standing
+from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.database import Database
 from sixfold.core.gateway import policy as policies
-from sixfold.core.gateway.attempts import Attempts
+from sixfold.core.gateway.attempts import FailoverClient
 from sixfold.core.gateway.capabilities import CHAT, VISION
-from sixfold.core.gateway.gateway import Relay
-from sixfold.core.gateway.health import Health
-from sixfold.core.gateway.media_inlining import Fetch, Showing
-from sixfold.core.gateway.policy import Policy
-from sixfold.core.gateway.routing import Router
-from sixfold.core.gateway.stored_responses import Shelf
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.health import HealthTracker
+from sixfold.core.gateway.media_inlining import Fetch, MediaInliner
+from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.core.gateway.routing import ModelRouter
+from sixfold.core.gateway.stored_responses import ResponseStore
 from sixfold.core.gateway.usage import PriceBook
-from sixfold.core.media.media import Media
+from sixfold.core.media.media import MediaService
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
 
@@ -43,14 +43,14 @@ _LOOK_SECONDS, _SWEEP_SECONDS = 15.0, 60.0
 _FIRST_LOOK_SECONDS = 0.3  # that a start waits to know what is there; slower servers are known a little later
 
 
-class Relaying:
+class GatewayRuntime:
     """The relay and what runs beside it."""
 
     def __init__(
         self,
-        relay: Relay,
-        open_servers: Callable[[Policy], Servers],
-        shelf: Shelf,
+        relay: Gateway,
+        open_servers: Callable[[GatewayPolicy], ModelServers],
+        shelf: ResponseStore,
         tracing: Tracing | None,
     ) -> None:
         self.relay = relay
@@ -83,7 +83,7 @@ class Relaying:
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.close)
 
-    async def reconfigure(self, policy: Policy, prices: PriceBook) -> None:
+    async def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
         """Put another policy and other prices in force; servers are looked for before they replace others."""
         before = {row.name: row for row in self.relay.policy.upstreams}
         after = {row.name: row for row in policy.upstreams}
@@ -98,11 +98,11 @@ class Relaying:
         self.relay.reconfigure(policy, prices)
         self.shelf.reconfigure(policy)
 
-    def standing(self) -> Standing:
+    def standing(self) -> EngineStatus:
         """Whether a chat model can be asked."""
         return _standing(self.relay.router, CHAT)
 
-    def vision_standing(self) -> Standing:
+    def vision_standing(self) -> EngineStatus:
         """Whether a chat model that accepts images can be asked."""
         return _standing(self.relay.router, VISION)
 
@@ -131,7 +131,7 @@ class Relaying:
                 await self.shelf.sweep()
 
 
-def build(settings: Settings, database: Database, media: Media) -> Relaying:
+def build(settings: Settings, database: Database, media: MediaService) -> GatewayRuntime:
     """The relay of these settings; raises `InvalidSetting`."""
     table: Mapping[str, Any] = settings.tables.get("gateway", {})
     try:
@@ -141,13 +141,13 @@ def build(settings: Settings, database: Database, media: Media) -> Relaying:
         open_servers = _opener(settings, policy, tracing)
     except ValueError as error:
         raise InvalidSetting(str(error)) from error
-    health = Health(time.monotonic)
-    router = Router(tuple, policy.aliases, health)
+    health = HealthTracker(time.monotonic)
+    router = ModelRouter(tuple, policy.aliases, health)
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
-    attempts = Attempts(policy, health, Showing(_fetched(media)))
-    relay = Relay(database, router, attempts, prices, policy, limiter)
+    attempts = FailoverClient(policy, health, MediaInliner(_fetched(media)))
+    relay = Gateway(database, router, attempts, prices, policy, limiter)
     relay.watch = tracing.settled if tracing is not None else None
-    return Relaying(relay, open_servers, Shelf(database, policy), tracing)
+    return GatewayRuntime(relay, open_servers, ResponseStore(database, policy), tracing)
 
 
 def price_book(settings: Settings) -> PriceBook:
@@ -161,7 +161,7 @@ def price_book(settings: Settings) -> PriceBook:
 
 async def look(
     settings: Settings, seconds: float = PROBE_SECONDS
-) -> tuple[Mapping[str, Standing], tuple[ServerStatus, ...]]:
+) -> tuple[Mapping[str, EngineStatus], tuple[ServerStatus, ...]]:
     """Look for model servers once, each for at most `seconds`; raises `InvalidSetting`.
 
     Returns how the engines of language models would stand on a server of these settings, and what was found.
@@ -174,24 +174,24 @@ async def look(
     servers.probe_seconds = seconds
     try:
         await servers.look()
-        router = Router(servers, policy.aliases, Health(time.monotonic))
+        router = ModelRouter(servers, policy.aliases, HealthTracker(time.monotonic))
         standings = {"relay": _standing(router, CHAT), "relay-vision": _standing(router, VISION)}
         return standings, servers.statuses()
     finally:
         await servers.aclose()
 
 
-def _standing(router: Router, name: str) -> Standing:
+def _standing(router: ModelRouter, name: str) -> EngineStatus:
     count = len(router.upstreams())
     if not count:
-        return Standing(False, "no model server is known")
+        return EngineStatus(False, "no model server is known")
     if not router.available(name):
         lacking = "a chat model that accepts images" if name == VISION else "a chat model"
-        return Standing(False, f"no model server has {lacking}")
-    return Standing(True, f"{count} model server{'s' if count > 1 else ''}")
+        return EngineStatus(False, f"no model server has {lacking}")
+    return EngineStatus(True, f"{count} model server{'s' if count > 1 else ''}")
 
 
-def _fetched(media: Media) -> Fetch:
+def _fetched(media: MediaService) -> Fetch:
     async def fetched(tenant: Tenant, name: str, kind: str, address: str) -> tuple[str, bytes]:
         source = await media.resolve(tenant, Descriptor(name, cast("Any", kind)), address)
         return source.content_type, await media.blobs.get(source.blob)
@@ -211,17 +211,19 @@ def _tracing(endpoint: str) -> Tracing | None:
     return opened
 
 
-def _servers(settings: Settings, policy: Policy, tracing: Tracing | None) -> Servers:
+def _servers(settings: Settings, policy: GatewayPolicy, tracing: Tracing | None) -> ModelServers:
     return _opener(settings, policy, tracing)(policy)
 
 
-def _opener(settings: Settings, policy: Policy, tracing: Tracing | None) -> Callable[[Policy], Servers]:
+def _opener(
+    settings: Settings, policy: GatewayPolicy, tracing: Tracing | None
+) -> Callable[[GatewayPolicy], ModelServers]:
     """What opens the servers of a policy; all that it opens share connections and loaded models."""
     transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
     if tracing is not None:
         transport = tracing.way(transport)
     own = llama.build(policy.upstreams, settings.data_dir / "weights", transport)
-    return lambda current: Servers(
+    return lambda current: ModelServers(
         [row for row in current.upstreams if row.kind != llama.KIND],
         transport,
         lambda name: provider_key(settings, name),

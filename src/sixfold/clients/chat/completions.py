@@ -16,25 +16,25 @@ from sixfold.clients.chat import sse
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     THOUGHTS,
-    Answer,
-    Argument,
-    Call,
-    Calling,
-    Chat,
-    Ended,
+    ChatMessage,
+    ChatRequest,
+    ChatResponse,
     Event,
-    Message,
-    Outcome,
+    ImagePart,
+    MessageEnd,
     Part,
-    Picture,
-    Said,
+    ReasoningDelta,
+    ReasoningPart,
     Stop,
-    Text,
-    Thinking,
-    Thought,
+    TextDelta,
+    TextPart,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolResult,
 )
-from sixfold.core.gateway.ports import Objection
-from sixfold.core.gateway.usage import NOTHING, Usage, tokens
+from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, tokens
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -53,31 +53,31 @@ _LONGEST_USER = 64
 _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 
 
-class _Details(msgspec.Struct):
+class _CompletionsDetails(msgspec.Struct):
     cached_tokens: Any = None
     audio_tokens: Any = None
     image_tokens: Any = None
     reasoning_tokens: Any = None
 
 
-class _Usage(msgspec.Struct):
+class _CompletionsUsage(msgspec.Struct):
     """What was used, as far as it is told in numbers."""
 
     prompt_tokens: Any = None
     completion_tokens: Any = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
+    prompt_tokens_details: _CompletionsDetails | None = None
+    completion_tokens_details: _CompletionsDetails | None = None
 
-    def read(self) -> Usage | None:
+    def read(self) -> TokenUsage | None:
         """None where it tells nothing that can be."""
         count_in, count_out = tokens(self.prompt_tokens), tokens(self.completion_tokens)
         if count_in is None or count_out is None:
             return None
         inputs, outputs = (
-            self.prompt_tokens_details or _Details(),
-            self.completion_tokens_details or _Details(),
+            self.prompt_tokens_details or _CompletionsDetails(),
+            self.completion_tokens_details or _CompletionsDetails(),
         )
-        return Usage(
+        return TokenUsage(
             input=count_in,
             output=count_out,
             cached=tokens(inputs.cached_tokens) or 0,
@@ -105,7 +105,7 @@ class _ToolCall(msgspec.Struct):
     function: _Function | None = None
 
 
-class _Said(msgspec.Struct):
+class _MessageText(msgspec.Struct):
     """A message, or a part of one."""
 
     content: Any = None
@@ -137,42 +137,42 @@ class _Said(msgspec.Struct):
         return len(self.text) + len(self.thought) + asked
 
 
-class _Choice(msgspec.Struct):
-    message: _Said | None = None
-    delta: _Said | None = None
+class _CompletionChoice(msgspec.Struct):
+    message: _MessageText | None = None
+    delta: _MessageText | None = None
     finish_reason: str | None = None
 
 
-class _Document(msgspec.Struct):
+class _CompletionsDocument(msgspec.Struct):
     id: str | None = None
     model: str | None = None
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    choices: list[_CompletionChoice] | None = None
+    usage: _CompletionsUsage | None = None
     error: Any = None
 
 
-class _Counted(msgspec.Struct):
+class _TokenCounts(msgspec.Struct):
     choices: list[msgspec.Raw] | None = None
-    usage: _Usage | None = None
+    usage: _CompletionsUsage | None = None
 
 
-_read = msgspec.json.Decoder(_Document).decode
-_count = msgspec.json.Decoder(_Counted).decode
+_read = msgspec.json.Decoder(_CompletionsDocument).decode
+_count = msgspec.json.Decoder(_TokenCounts).decode
 
 
-def objection(body: bytes) -> Objection:
+def objection(body: bytes) -> UpstreamRejection:
     """What an error object of any of these servers says; never more than a few lines."""
     try:
         document = _any(body)
     except (msgspec.MsgspecError, UnicodeError):
-        return Objection(_REFUSED)
+        return UpstreamRejection(_REFUSED)
     found: Any = (
         cast("dict[str, Any]", document).get("error", document) if isinstance(document, dict) else document
     )
     fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {"message": found}
     message = str(fields.get("message") or fields.get("detail") or _REFUSED)[:2000]
     too_long = fields.get("code") == "context_length_exceeded" or _TOO_LONG.search(message) is not None
-    return Objection(message, str(fields.get("param") or ""), too_long)
+    return UpstreamRejection(message, str(fields.get("param") or ""), too_long)
 
 
 class Completions:
@@ -196,7 +196,7 @@ class Completions:
             )
         return _encode(fields)
 
-    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """A conversation as a request."""
         fields: dict[str, Any] = {"model": model, "messages": _messages(chat)}
         if stream:
@@ -228,7 +228,7 @@ class Completions:
         }
         return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
 
-    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+    def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         """What an answer used, and how many characters it has."""
         told = _told(body)
         if told is not None:
@@ -236,49 +236,49 @@ class Completions:
         choices = _document(body).choices or ()
         return None, sum(choice.message.chars for choice in choices if choice.message is not None)
 
-    def read(self, body: bytes, chat: Chat) -> Answer:
+    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """An answer in no dialect."""
         found = _document(body)
-        choice = found.choices[0] if found.choices else _Choice()
-        message = choice.message or _Said()
-        parts: list[Text | Call | Thought] = (
-            [Thought(message.thought, message.field)] if message.thought else []
+        choice = found.choices[0] if found.choices else _CompletionChoice()
+        message = choice.message or _MessageText()
+        parts: list[TextPart | ToolCall | ReasoningPart] = (
+            [ReasoningPart(message.thought, message.field)] if message.thought else []
         )
         if message.text:
-            parts.append(Text(message.text))
+            parts.append(TextPart(message.text))
         for call in message.tool_calls or []:
             function = call.function or _Function()
-            parts.append(Call(call.id or "", function.name or "", function.said or "{}"))
+            parts.append(ToolCall(call.id or "", function.name or "", function.said or "{}"))
         stop = _stopped(_STOPS.get(choice.finish_reason or "stop", "end"), called=bool(message.tool_calls))
         usage = found.usage.read() if found.usage is not None else None
-        return Answer(found.id or "", found.model or "", tuple(parts), stop, usage or NOTHING)
+        return ChatResponse(found.id or "", found.model or "", tuple(parts), stop, usage or NOTHING)
 
-    def refusal(self, body: bytes) -> Objection:
+    def refusal(self, body: bytes) -> UpstreamRejection:
         """What an error says."""
         return objection(body)
 
-    def scan(self) -> Listening:
+    def scan(self) -> CompletionsParser:
         """For a stream that is passed on."""
-        return Listening()
+        return CompletionsParser()
 
-    def listen(self, chat: Chat) -> Listening:
+    def listen(self, chat: ChatRequest) -> CompletionsParser:
         """For a stream that is translated."""
-        return Listening()
+        return CompletionsParser()
 
 
 _TRUE = msgspec.Raw(b"true")
 
 
-class Listening:
+class CompletionsParser:
     """Reads `data:` lines of chat completion chunks."""
 
     def __init__(self) -> None:
-        self.usage: Usage | None = None
+        self.usage: TokenUsage | None = None
         self.chars = 0
         self.complete = False
         self.error = ""
         self._stop: Stop = "end"
-        self._cutter = sse.Cutter()
+        self._cutter = sse.EventSplitter()
         self._calls: dict[int, tuple[int, str]] = {}  # the number and the id of the last call of each index
         self._begun = 0
         self._thought = ""  # the field of a thought that goes on
@@ -310,11 +310,11 @@ class Listening:
                 said += self._said(found.choices[0].delta)
         return said
 
-    def end(self) -> Ended:
+    def end(self) -> MessageEnd:
         """How it ended."""
-        return Ended(_stopped(self._stop, called=bool(self._calls)), self.usage or NOTHING)
+        return MessageEnd(_stopped(self._stop, called=bool(self._calls)), self.usage or NOTHING)
 
-    def _take(self, data: bytes) -> _Document | None:
+    def _take(self, data: bytes) -> _CompletionsDocument | None:
         try:
             found = _read(data)
         except (msgspec.MsgspecError, UnicodeError):
@@ -331,16 +331,16 @@ class Listening:
                 self._stop = _STOPS.get(choice.finish_reason, "end")
         return found
 
-    def _said(self, delta: _Said) -> list[Event]:
+    def _said(self, delta: _MessageText) -> list[Event]:
         said: list[Event] = []
         if delta.thought:
             self._thought = delta.field
-            said.append(Thinking(delta.thought))
+            said.append(ReasoningDelta(delta.thought))
         elif self._thought and (delta.text or delta.tool_calls):
-            said.append(Thinking("", self._thought))
+            said.append(ReasoningDelta("", self._thought))
             self._thought = ""
         if delta.text:
-            said.append(Said(delta.text))
+            said.append(TextDelta(delta.text))
         for call in delta.tool_calls or ():
             function = call.function or _Function()
             index = call.index or 0
@@ -350,9 +350,9 @@ class Listening:
                 self._begun += 1
                 number, call_id = self._begun - 1, call.id or f"call_{index}"
                 self._calls[index] = number, call_id
-                said.append(Calling(number, call_id, function.name or ""))
+                said.append(ToolCallStart(number, call_id, function.name or ""))
             if function.said:
-                said.append(Argument(number, function.said))
+                said.append(ToolCallDelta(number, function.said))
         return said
 
 
@@ -370,7 +370,7 @@ def _without_usage(events: bytes) -> bytes:
     return b"\n".join(kept).lstrip(b"\n")
 
 
-def _told(body: bytes) -> Usage | None:
+def _told(body: bytes) -> TokenUsage | None:
     """What an answer says that it used, without a look at what it says."""
     try:
         found = _count(body)
@@ -379,7 +379,7 @@ def _told(body: bytes) -> Usage | None:
     return found.usage.read() if found.usage is not None and found.choices else None
 
 
-def _document(body: bytes) -> _Document:
+def _document(body: bytes) -> _CompletionsDocument:
     try:
         found = _read(body)
     except (msgspec.MsgspecError, UnicodeError) as error:
@@ -394,7 +394,7 @@ def _stopped(stop: Stop, *, called: bool) -> Stop:
     return "tool" if called and stop == "end" else stop
 
 
-def _format(chat: Chat) -> dict[str, Any] | None:
+def _format(chat: ChatRequest) -> dict[str, Any] | None:
     if chat.shape is None:
         return None
     if chat.shape.schema is None:
@@ -403,19 +403,19 @@ def _format(chat: Chat) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def _messages(chat: Chat) -> list[dict[str, Any]]:
+def _messages(chat: ChatRequest) -> list[dict[str, Any]]:
     said: list[dict[str, Any]] = [{"role": "system", "content": chat.system}] if chat.system else []
     for message in _merged(chat.messages):
         said += _outcomes(message)
-        rest = [part for part in message.parts if not isinstance(part, Outcome | Thought)]
+        rest = [part for part in message.parts if not isinstance(part, ToolResult | ReasoningPart)]
         if rest:
             said.append({**_thoughts(message), **_turn(message.role, rest)})
     return said
 
 
-def _merged(messages: Sequence[Message]) -> list[Message]:
+def _merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """What the model said in a row is one turn, and so are its tools' results: nothing may stand between."""
-    turns: list[Message] = []
+    turns: list[ChatMessage] = []
     for message in messages:
         before = turns[-1] if turns else None
         if (
@@ -423,33 +423,33 @@ def _merged(messages: Sequence[Message]) -> list[Message]:
             and before.role == message.role
             and (message.role == "assistant" or (_is_outcomes(before) and _is_outcomes(message)))
         ):
-            turns[-1] = Message(message.role, before.parts + message.parts)
+            turns[-1] = ChatMessage(message.role, before.parts + message.parts)
         else:
             turns.append(message)
     return turns
 
 
-def _is_outcomes(message: Message) -> bool:
-    return all(isinstance(part, Outcome) for part in message.parts)
+def _is_outcomes(message: ChatMessage) -> bool:
+    return all(isinstance(part, ToolResult) for part in message.parts)
 
 
-def _outcomes(message: Message) -> list[dict[str, Any]]:
+def _outcomes(message: ChatMessage) -> list[dict[str, Any]]:
     """Tools' results are messages of their own; pictures among them follow as the caller's."""
     told: list[dict[str, Any]] = []
     pictures: list[Part] = []
     for part in message.parts:
-        if isinstance(part, Outcome):
-            text = "\n".join(inner.text for inner in part.parts if isinstance(inner, Text))
+        if isinstance(part, ToolResult):
+            text = "\n".join(inner.text for inner in part.parts if isinstance(inner, TextPart))
             told.append({"role": "tool", "tool_call_id": part.call_id, "content": text})
-            pictures += [inner for inner in part.parts if isinstance(inner, Picture)]
+            pictures += [inner for inner in part.parts if isinstance(inner, ImagePart)]
     return [*told, _turn("user", pictures)] if pictures else told
 
 
-def _thoughts(message: Message) -> dict[str, str]:
+def _thoughts(message: ChatMessage) -> dict[str, str]:
     """What this kind of server had thought, as some insist on in a loop of tools."""
     told: dict[str, str] = {}
     for part in message.parts:
-        if isinstance(part, Thought) and part.field:
+        if isinstance(part, ReasoningPart) and part.field:
             told[part.field] = told.get(part.field, "") + part.text
     return told
 
@@ -463,22 +463,22 @@ def _user(name: str) -> str | None:
 
 def _turn(role: str, parts: Sequence[Part]) -> dict[str, Any]:
     turn: dict[str, Any] = {"role": role}
-    calls = [part for part in parts if isinstance(part, Call)]
+    calls = [part for part in parts if isinstance(part, ToolCall)]
     if calls:
         turn["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in calls
         ]
-    if any(isinstance(part, Picture) for part in parts):
-        turn["content"] = [_content(part) for part in parts if isinstance(part, Text | Picture)]
+    if any(isinstance(part, ImagePart) for part in parts):
+        turn["content"] = [_content(part) for part in parts if isinstance(part, TextPart | ImagePart)]
     else:
-        texts = [part.text for part in parts if isinstance(part, Text)]
+        texts = [part.text for part in parts if isinstance(part, TextPart)]
         turn["content"] = "".join(texts) if texts or not calls else None
     return turn
 
 
-def _content(part: Text | Picture) -> dict[str, Any]:
-    if isinstance(part, Text):
+def _content(part: TextPart | ImagePart) -> dict[str, Any]:
+    if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     url = part.url or f"data:{part.media_type};base64,{part.data}"
     return {"type": "image_url", "image_url": {"url": url}}

@@ -27,7 +27,7 @@ from sixfold.core.gateway.capabilities import (
     ServedModel,
     by_name,
 )
-from sixfold.core.gateway.ports import Broken, Stream
+from sixfold.core.gateway.ports import UpstreamFailure, UpstreamStream
 
 MAX_BYTES = 4 * 2**20  # of one answer; what a server tells of one model may include its licence and template
 MAX_MODELS = 1000
@@ -76,7 +76,7 @@ class _StudioList(msgspec.Struct):
     models: list[_Row]
 
 
-class _Tag(msgspec.Struct):
+class _OllamaTag(msgspec.Struct):
     name: Any = None
     model: Any = None
     digest: Any = None
@@ -86,14 +86,14 @@ class _Tag(msgspec.Struct):
 
 
 class _Tags(msgspec.Struct):
-    models: list[_Tag]
+    models: list[_OllamaTag]
 
 
-class _Running(msgspec.Struct):
-    running: list[_Tag]
+class _LoadedModels(msgspec.Struct):
+    running: list[_OllamaTag]
 
 
-class _Shown(msgspec.Struct):
+class _ModelDetails(msgspec.Struct):
     capabilities: Any = None
 
 
@@ -107,7 +107,7 @@ class _ModelInfo(msgspec.Struct):
 
 
 class ModelQueries:
-    """Small requests to one server; raises `Broken` where it does not answer, or at too great length."""
+    """Small requests to one server; raises `UpstreamFailure` where it does not answer, or at too great length."""
 
     def __init__(self, transport: Transport, base_url: str, headers: Mapping[str, str]) -> None:
         self._transport = transport
@@ -132,22 +132,22 @@ class ModelQueries:
         return await _decoded(answer, kind, limit)
 
 
-async def read_limited(answer: Stream, limit: int = MAX_BYTES) -> bytes:
-    """Read a whole answer and close it; raises `Broken` for one above the limit."""
+async def read_limited(answer: UpstreamStream, limit: int = MAX_BYTES) -> bytes:
+    """Read a whole answer and close it; raises `UpstreamFailure` for one above the limit."""
     parts: list[bytes] = []
     size = 0
     try:
         while block := await answer.read():
             size += len(block)
             if size > limit:
-                raise Broken(f"gave an answer of more than {limit} bytes")
+                raise UpstreamFailure(f"gave an answer of more than {limit} bytes")
             parts.append(block)
     finally:
         await answer.aclose()
     return b"".join(parts)
 
 
-async def _decoded(answer: Stream, kind: type[T], limit: int = MAX_BYTES) -> T | None:
+async def _decoded(answer: UpstreamStream, kind: type[T], limit: int = MAX_BYTES) -> T | None:
     body = await read_limited(answer, limit)
     if answer.status != 200:
         return None
@@ -177,7 +177,7 @@ def _within(value: Any, field: str) -> Any:
 
 async def _optional(asked: Awaitable[T | None]) -> T | None:
     """An answer that only adds to what is known, or None where it does not come soon."""
-    with contextlib.suppress(Broken, TimeoutError):
+    with contextlib.suppress(UpstreamFailure, TimeoutError):
         async with asyncio.timeout(_MORE_SECONDS):
             return await asked
     return None
@@ -237,7 +237,7 @@ async def _sglang(queries: ModelQueries) -> Models | None:
 
 
 async def _llamaswap(queries: ModelQueries) -> Models | None:
-    models, running = await asyncio.gather(_plain(queries), _optional(queries.get("/running", _Running)))
+    models, running = await asyncio.gather(_plain(queries), _optional(queries.get("/running", _LoadedModels)))
     rows = [] if running is None else running.running
     loaded = {_name(row.model) for row in rows if row.state in (None, "ready")}
     return models and tuple(replace(model, loaded=model.name in loaded) for model in models)
@@ -312,9 +312,9 @@ class _Ollama:
             for key in new:
                 # Counts as failed until it is answered, as the time limit may end it.
                 self._failed[key] = time.monotonic() + _FAILED_SECONDS
-                with contextlib.suppress(Broken):
+                with contextlib.suppress(UpstreamFailure):
                     body = {"model": unknown[key]}
-                    shown = await queries.post("/api/show", body, _Shown, _SHOW_BYTES)
+                    shown = await queries.post("/api/show", body, _ModelDetails, _SHOW_BYTES)
                     if shown is not None:
                         self._shown[key] = _capabilities(shown.capabilities)
                         del self._failed[key]
@@ -334,7 +334,7 @@ def _of_ollama(name: str, able: frozenset[str] | None, loaded: bool) -> ServedMo
     return by_name(name, loaded=loaded) if able is None else ServedModel(name, able, loaded, stated=True)
 
 
-def _key(name: str, row: _Tag) -> str:
+def _key(name: str, row: _OllamaTag) -> str:
     return row.digest if isinstance(row.digest, str) and 0 < len(row.digest) <= _MAX_NAME else name
 
 

@@ -12,9 +12,9 @@ import msgspec
 
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.completions import objection
-from sixfold.core.gateway.chat import Answer, Chat, Event
-from sixfold.core.gateway.ports import Objection
-from sixfold.core.gateway.usage import Units, Usage, tokens
+from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
+from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.usage import TokenUsage, Units, tokens
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -23,37 +23,37 @@ _EVENTS = (b"data:", b"event:", b":")
 _LONGEST = 30 * 24 * 3600.0  # seconds of any recording
 
 
-class _Details(msgspec.Struct):
+class _MediaDetails(msgspec.Struct):
     text_tokens: Any = None
     image_tokens: Any = None
     audio_tokens: Any = None
     cached_tokens: Any = None
 
 
-class _Usage(msgspec.Struct):
+class _MediaUsage(msgspec.Struct):
     """The counts of all four; sound calls its details by another name."""
 
     input_tokens: Any = 0
     output_tokens: Any = 0
     prompt_tokens: Any = 0
     seconds: Any = None
-    input_tokens_details: _Details | None = None
-    input_token_details: _Details | None = None
-    output_tokens_details: _Details | None = None
+    input_tokens_details: _MediaDetails | None = None
+    input_token_details: _MediaDetails | None = None
+    output_tokens_details: _MediaDetails | None = None
 
 
-class _Answer(msgspec.Struct):
+class _MediaReply(msgspec.Struct):
     data: list[msgspec.Raw] | None = None
-    usage: _Usage | None = None
+    usage: _MediaUsage | None = None
     duration: Any = None
     type: str = ""
     error: Any = None
 
 
-_read = msgspec.json.Decoder(_Answer).decode
+_read = msgspec.json.Decoder(_MediaReply).decode
 
 
-class Making:
+class MediaGeneration:
     """One of these protocols; `listed` ones answer with a list of what was made."""
 
     def __init__(self, name: str, path: str, *, listed: bool = False, gives: str = "") -> None:
@@ -71,7 +71,7 @@ class Making:
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
-    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+    def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         """The usage that an answer reports; raises `ValueError` for a malformed answer."""
         if not body:
             raise ValueError("no answer")
@@ -85,20 +85,20 @@ class Making:
             raise ValueError("an answer without what was made")
         return self.told(found), len(body)
 
-    def told(self, found: _Answer) -> Usage | None:
+    def told(self, found: _MediaReply) -> TokenUsage | None:
         """What an answer or an event says that was used, as far as it does."""
         milliseconds = _milliseconds(found.duration if found.usage is None else found.usage.seconds)
         images = len(found.data or ()) if self._gives == "image" else 0
         counted = Units(images, milliseconds) if images or milliseconds else None
-        used = found.usage or _Usage()
+        used = found.usage or _MediaUsage()
         count_in, count_out = tokens(used.input_tokens or used.prompt_tokens), tokens(used.output_tokens)
         count_in, count_out = count_in or 0, count_out or 0
         if not count_in and not count_out:
-            return Usage(reported=False, units=counted) if counted is not None else None
-        inputs = used.input_tokens_details or used.input_token_details or _Details()
-        said = tokens((used.output_tokens_details or _Details()).text_tokens) or 0
+            return TokenUsage(reported=False, units=counted) if counted is not None else None
+        inputs = used.input_tokens_details or used.input_token_details or _MediaDetails()
+        said = tokens((used.output_tokens_details or _MediaDetails()).text_tokens) or 0
         drawn = count_out - said if self._gives == "image" else 0
-        return Usage(
+        return TokenUsage(
             input=count_in,
             output=count_out,
             cached=tokens(inputs.cached_tokens) or 0,
@@ -108,23 +108,23 @@ class Making:
             units=Units(images, milliseconds, image_out=drawn) if counted or drawn else None,
         )
 
-    def refusal(self, body: bytes) -> Objection:
+    def refusal(self, body: bytes) -> UpstreamRejection:
         """What an error says."""
         return objection(body)
 
-    def scan(self) -> Scanning:
+    def scan(self) -> MediaUsageScanner:
         """For a stream that is passed on."""
-        return Scanning(self)
+        return MediaUsageScanner(self)
 
-    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """Never: a conversation is not asked for by these."""
         raise NotImplementedError
 
-    def read(self, body: bytes, chat: Chat) -> Answer:
+    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """Never, as above."""
         raise NotImplementedError
 
-    def listen(self, chat: Chat) -> Scanning:
+    def listen(self, chat: ChatRequest) -> MediaUsageScanner:
         """Never, as above."""
         raise NotImplementedError
 
@@ -138,28 +138,28 @@ def _milliseconds(seconds: Any) -> int:
 
 
 MAKING = (
-    Making("embeddings", "/embeddings", listed=True),
-    Making("images", "/images/generations", listed=True, gives="image"),
-    Making("edits", "/images/edits", listed=True, gives="image"),
-    Making("speech", "/audio/speech", gives="sound"),
-    Making("transcriptions", "/audio/transcriptions"),
+    MediaGeneration("embeddings", "/embeddings", listed=True),
+    MediaGeneration("images", "/images/generations", listed=True, gives="image"),
+    MediaGeneration("edits", "/images/edits", listed=True, gives="image"),
+    MediaGeneration("speech", "/audio/speech", gives="sound"),
+    MediaGeneration("transcriptions", "/audio/transcriptions"),
 )
 
 
-class Scanning:
+class MediaUsageScanner:
     """Passes bytes as they come; events are read for what they used, sound is not read at all.
 
     `chars` counts what was delivered: bytes of sound, or events.
     """
 
-    def __init__(self, wire: Making) -> None:
-        self.usage: Usage | None = None
+    def __init__(self, wire: MediaGeneration) -> None:
+        self.usage: TokenUsage | None = None
         self.chars = 0
         self.complete = True  # where it breaks off, its transport says so
         self.error = ""
         self._wire = wire
         self._told: bool | None = None
-        self._cutter = sse.Cutter()
+        self._cutter = sse.EventSplitter()
 
     def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Sound as it comes; of events whole ones."""

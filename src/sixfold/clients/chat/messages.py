@@ -17,26 +17,26 @@ from sixfold.clients.chat.completions import objection
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
     THOUGHTS,
-    Answer,
-    Argument,
-    Call,
-    Calling,
-    Chat,
-    Ended,
+    ChatMessage,
+    ChatRequest,
+    ChatResponse,
     Event,
-    Message,
-    Outcome,
+    ImagePart,
+    MessageEnd,
     Part,
-    Picture,
-    Said,
-    Shape,
+    ReasoningDelta,
+    ReasoningPart,
+    ResponseFormat,
     Stop,
-    Text,
-    Thinking,
-    Thought,
+    TextDelta,
+    TextPart,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolResult,
 )
-from sixfold.core.gateway.ports import Objection
-from sixfold.core.gateway.usage import NOTHING, Usage, tokens
+from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, tokens
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -56,23 +56,23 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-class _Creation(msgspec.Struct):
+class _CacheCreation(msgspec.Struct):
     ephemeral_1h_input_tokens: Any = None
 
 
-class _Usage(msgspec.Struct):
+class _MessagesUsage(msgspec.Struct):
     input_tokens: Any = None
     output_tokens: Any = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
-    cache_creation: _Creation | None = None
+    cache_creation: _CacheCreation | None = None
 
-    def read(self) -> Usage:
+    def read(self) -> TokenUsage:
         cached = tokens(self.cache_read_input_tokens) or 0
         written = tokens(self.cache_creation_input_tokens) or 0
-        creation = self.cache_creation or _Creation()
+        creation = self.cache_creation or _CacheCreation()
         long = tokens(creation.ephemeral_1h_input_tokens) or 0
-        return Usage(
+        return TokenUsage(
             input=(tokens(self.input_tokens) or 0) + cached + written,
             output=tokens(self.output_tokens) or 0,
             cached=cached,
@@ -80,15 +80,15 @@ class _Usage(msgspec.Struct):
             cache_write_long=long,
         )
 
-    def over(self, before: _Usage | None) -> _Usage:
+    def over(self, before: _MessagesUsage | None) -> _MessagesUsage:
         """The newer numbers where they are told, else the older: the end of a stream need not repeat all."""
         if before is None:
             return self
         pairs = {name: (getattr(self, name), getattr(before, name)) for name in self.__struct_fields__}
-        return _Usage(**{name: old if new is None else new for name, (new, old) in pairs.items()})
+        return _MessagesUsage(**{name: old if new is None else new for name, (new, old) in pairs.items()})
 
 
-class _Block(msgspec.Struct):
+class _ContentBlock(msgspec.Struct):
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -105,12 +105,12 @@ class _Block(msgspec.Struct):
         return self.type == "thinking" and (self.signature or "") in _FOREIGN
 
 
-class _Turn(msgspec.Struct):
+class _MessageTurn(msgspec.Struct):
     role: str
-    content: list[_Block] | str
+    content: list[_ContentBlock] | str
 
     @property
-    def blocks(self) -> list[_Block]:
+    def blocks(self) -> list[_ContentBlock]:
         return [] if isinstance(self.content, str) else self.content
 
     @property
@@ -118,22 +118,22 @@ class _Turn(msgspec.Struct):
         return {block.type for block in self.blocks}
 
 
-class _Document(msgspec.Struct):
+class _MessagesDocument(msgspec.Struct):
     type: str = ""
     id: str | None = None
     model: str | None = None
-    content: list[_Block] | None = None
+    content: list[_ContentBlock] | None = None
     stop_reason: str | None = None
-    usage: _Usage | None = None
+    usage: _MessagesUsage | None = None
     index: int = 0
     message: Any = None
-    content_block: _Block | None = None
-    delta: _Block | None = None
+    content_block: _ContentBlock | None = None
+    delta: _ContentBlock | None = None
     error: Any = None
 
 
-_read = msgspec.json.Decoder(_Document).decode
-_turns_of = msgspec.json.Decoder(list[_Turn]).decode
+_read = msgspec.json.Decoder(_MessagesDocument).decode
+_turns_of = msgspec.json.Decoder(list[_MessageTurn]).decode
 
 
 class Messages:
@@ -150,7 +150,7 @@ class Messages:
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
-    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """A conversation as a request."""
         effort = chat.effort if not _shaped(chat) and _sealed(chat.messages) else ""
         thinking = anthropic_models.thinking(model, effort)
@@ -177,18 +177,18 @@ class Messages:
         }
         return _encode({**fields, **{name: value for name, value in given.items() if value is not None}})
 
-    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+    def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         """What an answer used, and how many characters it has."""
         found = _document(body)
         chars = sum(len(block.text or block.thinking or bytes(block.input)) for block in found.content or ())
         return found.usage.read() if found.usage is not None else None, chars
 
-    def read(self, body: bytes, chat: Chat) -> Answer:
+    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """An answer in no dialect."""
         found, shaped = _document(body), _shaped(chat)
         parts = (_part(block, shaped=shaped) for block in found.content or ())
         stop = _STOPS.get(found.stop_reason or "end_turn", "end")
-        return Answer(
+        return ChatResponse(
             found.id or "",
             found.model or "",
             tuple(part for part in parts if part is not None),
@@ -196,34 +196,34 @@ class Messages:
             found.usage.read() if found.usage is not None else NOTHING,
         )
 
-    def refusal(self, body: bytes) -> Objection:
+    def refusal(self, body: bytes) -> UpstreamRejection:
         """What an error says."""
         return objection(body)
 
-    def scan(self) -> Listening:
+    def scan(self) -> MessagesParser:
         """For a stream that is passed on."""
-        return Listening(shaped=False)
+        return MessagesParser(shaped=False)
 
-    def listen(self, chat: Chat) -> Listening:
+    def listen(self, chat: ChatRequest) -> MessagesParser:
         """For a stream that is translated."""
-        return Listening(shaped=_shaped(chat))
+        return MessagesParser(shaped=_shaped(chat))
 
 
-class Listening:
+class MessagesParser:
     """Reads the events of a message."""
 
     def __init__(self, *, shaped: bool) -> None:
         self.chars = 0
         self.complete = False
         self.error = ""
-        self._told: _Usage | None = None
+        self._told: _MessagesUsage | None = None
         self._stop: Stop = "end"
         self._shaped = shaped
-        self._cutter = sse.Cutter()
+        self._cutter = sse.EventSplitter()
         self._calls: dict[int, int] = {}
 
     @property
-    def usage(self) -> Usage | None:
+    def usage(self) -> TokenUsage | None:
         """What was told so far."""
         return self._told.read() if self._told is not None else None
 
@@ -247,17 +247,19 @@ class Listening:
                 and not self._shaped
             ):
                 number = self._calls.setdefault(found.index, len(self._calls))
-                said.append(Calling(number, found.content_block.id or "", found.content_block.name or ""))
+                said.append(
+                    ToolCallStart(number, found.content_block.id or "", found.content_block.name or "")
+                )
             if found.type == "content_block_delta" and found.delta is not None:
                 said += self._said(found.index, found.delta)
         return said
 
-    def end(self) -> Ended:
+    def end(self) -> MessageEnd:
         """How it ended."""
         stop = "end" if self._shaped and self._stop == "tool" else self._stop
-        return Ended(stop, self.usage or NOTHING)
+        return MessageEnd(stop, self.usage or NOTHING)
 
-    def _take(self, data: bytes) -> _Document | None:
+    def _take(self, data: bytes) -> _MessagesDocument | None:
         try:
             found = _read(data)
         except (msgspec.MsgspecError, UnicodeError):
@@ -268,7 +270,7 @@ class Listening:
             self.complete = True
         elif found.type == "message_start" and isinstance(found.message, dict):
             usage = cast("dict[str, Any]", found.message).get("usage")
-            self._told = msgspec.convert(usage, _Usage) if isinstance(usage, dict) else None
+            self._told = msgspec.convert(usage, _MessagesUsage) if isinstance(usage, dict) else None
         if found.usage is not None:
             self._told = found.usage.over(self._told)
         if found.delta is not None:
@@ -277,18 +279,20 @@ class Listening:
             self._stop = _STOPS.get(delta.stop_reason, "end") if delta.stop_reason else self._stop
         return found
 
-    def _said(self, index: int, delta: _Block) -> list[Event]:
+    def _said(self, index: int, delta: _ContentBlock) -> list[Event]:
         if delta.text:
-            return [Said(delta.text)]
+            return [TextDelta(delta.text)]
         if delta.thinking or delta.signature:
-            return [Thinking(delta.thinking or "", delta.signature or "")]
+            return [ReasoningDelta(delta.thinking or "", delta.signature or "")]
         if delta.partial_json:
             number = self._calls.get(index, 0)
-            return [Said(delta.partial_json) if self._shaped else Argument(number, delta.partial_json)]
+            return [
+                TextDelta(delta.partial_json) if self._shaped else ToolCallDelta(number, delta.partial_json)
+            ]
         return []
 
 
-def _document(body: bytes) -> _Document:
+def _document(body: bytes) -> _MessagesDocument:
     try:
         found = _read(body)
     except (msgspec.MsgspecError, UnicodeError) as error:
@@ -298,16 +302,16 @@ def _document(body: bytes) -> _Document:
     return found
 
 
-def _part(block: _Block, *, shaped: bool) -> Text | Call | Thought | None:
+def _part(block: _ContentBlock, *, shaped: bool) -> TextPart | ToolCall | ReasoningPart | None:
     """A block of an answer in no dialect; `shaped` is whether its tool's input is the answer."""
     match block.type:
         case "text" if block.text:
-            return Text(block.text)
+            return TextPart(block.text)
         case "thinking":
-            return Thought(block.thinking or "", block.signature or "")
+            return ReasoningPart(block.thinking or "", block.signature or "")
         case "tool_use":
             arguments = (bytes(block.input) or b"{}").decode()
-            return Text(arguments) if shaped else Call(block.id or "", block.name or "", arguments)
+            return TextPart(arguments) if shaped else ToolCall(block.id or "", block.name or "", arguments)
         case _:
             return None
 
@@ -323,7 +327,7 @@ def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
         return  # the server says what is wrong
     if not any(block.foreign for turn in turns for block in turn.blocks):
         return
-    kept: list[tuple[_Turn, dict[str, msgspec.Raw]]] = []
+    kept: list[tuple[_MessageTurn, dict[str, msgspec.Raw]]] = []
     for turn, row in zip(turns, rows, strict=True):
         if not any(block.foreign for block in turn.blocks):
             kept.append((turn, row))
@@ -332,13 +336,13 @@ def _leave_foreign(fields: dict[str, msgspec.Raw]) -> None:
         own = [(block, raw) for block, raw in pairs if not block.foreign]
         if own:
             content = msgspec.Raw(_encode([raw for _, raw in own]))
-            kept.append((_Turn(turn.role, [block for block, _ in own]), {**row, "content": content}))
+            kept.append((_MessageTurn(turn.role, [block for block, _ in own]), {**row, "content": content}))
     fields["messages"] = msgspec.Raw(_encode([row for _, row in kept]))
     if not _thoughtful([turn for turn, _ in kept]):
         fields.pop("thinking", None)
 
 
-def _thoughtful(turns: Sequence[_Turn]) -> bool:
+def _thoughtful(turns: Sequence[_MessageTurn]) -> bool:
     """What `_sealed` asks, of a request that is passed on."""
     types: set[str] = set()
     for turn in reversed(turns):
@@ -349,24 +353,24 @@ def _thoughtful(turns: Sequence[_Turn]) -> bool:
     return "tool_use" not in types or bool(types & {"thinking", "redacted_thinking"})
 
 
-def _sealed(messages: Sequence[Message]) -> bool:
+def _sealed(messages: Sequence[ChatMessage]) -> bool:
     """Whether thinking may go on: a turn that waits for its tools needs the sealed thought it began with."""
     turn: list[Part] = []
     for message in reversed(messages):
         if message.role == "assistant":
             turn += message.parts
-        elif turn or not any(isinstance(part, Outcome) for part in message.parts):
+        elif turn or not any(isinstance(part, ToolResult) for part in message.parts):
             break
-    calls = any(isinstance(part, Call) for part in turn)
-    return not calls or any(isinstance(part, Thought) and part.seal and not part.field for part in turn)
+    calls = any(isinstance(part, ToolCall) for part in turn)
+    return not calls or any(isinstance(part, ReasoningPart) and part.seal and not part.field for part in turn)
 
 
-def _shaped(chat: Chat) -> bool:
+def _shaped(chat: ChatRequest) -> bool:
     """Whether the JSON that is asked for comes as the input of a tool."""
     return chat.shape is not None and not chat.tools
 
 
-def _order(shape: Shape) -> str:
+def _order(shape: ResponseFormat) -> str:
     """What a model that has tools of its own is told of the JSON that is asked for."""
     told = "Answer with one JSON object and nothing else."
     return (
@@ -374,7 +378,7 @@ def _order(shape: Shape) -> str:
     )
 
 
-def _tools(chat: Chat) -> dict[str, Any]:
+def _tools(chat: ChatRequest) -> dict[str, Any]:
     if _shaped(chat) and chat.shape is not None:
         schema = chat.shape.schema or {"type": "object", "additionalProperties": True}
         tool = {"name": _SHAPE, "description": "Give the whole answer as this JSON.", "input_schema": schema}
@@ -398,7 +402,7 @@ def _tools(chat: Chat) -> dict[str, Any]:
     return {"tools": tools, "tool_choice": choice}
 
 
-def _turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def _turns(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     """Turns that alternate: neighbours of one role are one turn."""
     turns: list[dict[str, Any]] = []
     for message in messages:
@@ -414,22 +418,22 @@ def _turns(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _block(part: Part) -> dict[str, Any] | None:
     match part:
-        case Text():
+        case TextPart():
             return {"type": "text", "text": part.text} if part.text else None
-        case Picture():
+        case ImagePart():
             return {"type": "image", "source": _source(part)}
-        case Call():
+        case ToolCall():
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": _arguments(part.arguments)}
-        case Outcome():
+        case ToolResult():
             content = [block for inner in part.parts if (block := _block(inner)) is not None]
             told: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
             return {**told, "is_error": True} if part.failed else told
-        case Thought():
+        case ReasoningPart():
             sealed = {"type": "thinking", "thinking": part.text, "signature": part.seal}
             return sealed if part.seal and not part.field else None
 
 
-def _source(picture: Picture) -> dict[str, str]:
+def _source(picture: ImagePart) -> dict[str, str]:
     if picture.data:
         return {"type": "base64", "media_type": picture.media_type, "data": picture.data}
     return {"type": "url", "url": picture.url}

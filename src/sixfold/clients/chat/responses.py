@@ -12,29 +12,32 @@ import msgspec
 
 from sixfold.clients.chat import sse
 from sixfold.clients.chat.completions import objection
-from sixfold.core.gateway.chat import Answer, Chat, Event
-from sixfold.core.gateway.ports import Objection
-from sixfold.core.gateway.usage import Usage, tokens
+from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
+from sixfold.core.gateway.ports import UpstreamRejection
+from sixfold.core.gateway.usage import TokenUsage, tokens
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ENDS = frozenset({"response.completed", "response.incomplete"})
 
 
-class _Details(msgspec.Struct):
+class _ResponsesDetails(msgspec.Struct):
     cached_tokens: Any = None
     reasoning_tokens: Any = None
 
 
-class _Usage(msgspec.Struct):
+class _ResponsesUsage(msgspec.Struct):
     input_tokens: Any = 0
     output_tokens: Any = 0
-    input_tokens_details: _Details | None = None
-    output_tokens_details: _Details | None = None
+    input_tokens_details: _ResponsesDetails | None = None
+    output_tokens_details: _ResponsesDetails | None = None
 
-    def read(self) -> Usage:
-        inputs, outputs = self.input_tokens_details or _Details(), self.output_tokens_details or _Details()
-        return Usage(
+    def read(self) -> TokenUsage:
+        inputs, outputs = (
+            self.input_tokens_details or _ResponsesDetails(),
+            self.output_tokens_details or _ResponsesDetails(),
+        )
+        return TokenUsage(
             input=tokens(self.input_tokens) or 0,
             output=tokens(self.output_tokens) or 0,
             cached=tokens(inputs.cached_tokens) or 0,
@@ -44,22 +47,22 @@ class _Usage(msgspec.Struct):
 
 class _Response(msgspec.Struct):
     object: str = ""
-    usage: _Usage | None = None
+    usage: _ResponsesUsage | None = None
     output: list[msgspec.Raw] | None = None
     error: Any = None
 
 
-class _Event(msgspec.Struct):
+class _StreamEvent(msgspec.Struct):
     type: str = ""
     delta: Any = None
     response: _Response | None = None
 
 
 _read = msgspec.json.Decoder(_Response).decode
-_event = msgspec.json.Decoder(_Event).decode
+_event = msgspec.json.Decoder(_StreamEvent).decode
 
 
-class Responses:
+class ResponsesProtocol:
     """`POST /responses`."""
 
     name = "responses"
@@ -71,15 +74,15 @@ class Responses:
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
-    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """Never: other dialects are asked for by chat completions."""
         raise NotImplementedError
 
-    def read(self, body: bytes, chat: Chat) -> Answer:
+    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """Never, as above."""
         raise NotImplementedError
 
-    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+    def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         """What an answer used, and how many characters it has."""
         try:
             found = _read(body)
@@ -91,28 +94,28 @@ class Responses:
             map(len, map(bytes, found.output))
         )
 
-    def refusal(self, body: bytes) -> Objection:
+    def refusal(self, body: bytes) -> UpstreamRejection:
         """What an error says."""
         return objection(body)
 
-    def scan(self) -> Listening:
+    def scan(self) -> ResponsesParser:
         """For a stream that is passed on."""
-        return Listening()
+        return ResponsesParser()
 
-    def listen(self, chat: Chat) -> Listening:
+    def listen(self, chat: ChatRequest) -> ResponsesParser:
         """Never, as above."""
         raise NotImplementedError
 
 
-class Listening:
+class ResponsesParser:
     """Reads the events of a response."""
 
     def __init__(self) -> None:
-        self.usage: Usage | None = None
+        self.usage: TokenUsage | None = None
         self.chars = 0
         self.complete = False
         self.error = ""
-        self._cutter = sse.Cutter()
+        self._cutter = sse.EventSplitter()
 
     def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Whole events."""

@@ -16,18 +16,18 @@ from sixfold.clients.chat import listing
 from sixfold.clients.chat.completions import Completions
 from sixfold.clients.chat.media_protocols import MAKING
 from sixfold.clients.chat.messages import Messages
-from sixfold.clients.chat.responses import Responses
+from sixfold.clients.chat.responses import ResponsesProtocol
 from sixfold.clients.chat.transport import Transport
 from sixfold.clients.hosts import CONTAINER_HOST, LOOPBACK, ProbeHosts
 from sixfold.clients.local_servers import LocalServer
 from sixfold.core.gateway.capabilities import ServedModel
 from sixfold.core.gateway.policy import LOCAL_KINDS, UpstreamRow
-from sixfold.core.gateway.ports import Broken, Stream, Upstream, Wire
+from sixfold.core.gateway.ports import Upstream, UpstreamFailure, UpstreamStream, WireProtocol
 
-_WIRES: Mapping[str, Wire] = {
+_WIRES: Mapping[str, WireProtocol] = {
     "chat": Completions(),
     "messages": Messages(),
-    "responses": Responses(),
+    "responses": ResponsesProtocol(),
     **{wire.name: wire for wire in MAKING},
 }
 _OPENAIS = Completions("max_completion_tokens")  # whose thinking models refuse the older name
@@ -46,7 +46,7 @@ _BUSY_SECONDS = 120.0  # for which a server that was there and answers nothing c
 _PROBE_BYTES = 2**20  # llama.cpp's properties hold a chat template
 
 
-class Server:
+class ModelServer:
     """One model server. `key` is asked for each time: an operator may set it while the server runs."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Server:
         """Whether it was there when it was last looked for, and a provider's key is set."""
         return self.there and (self._open or bool(self._key()))
 
-    def wire(self, asked: str) -> Wire:
+    def wire(self, asked: str) -> WireProtocol:
         """The caller's own protocol where it speaks that."""
         return _WIRES[asked] if asked in self._own else self._main
 
@@ -104,7 +104,7 @@ class Server:
         if not self.ready or (self._row.models and self._row.kind not in LOCAL_KINDS):
             return
         queries = listing.ModelQueries(self._transport, self.base_url, self._headers())
-        with contextlib.suppress(Broken, TimeoutError):
+        with contextlib.suppress(UpstreamFailure, TimeoutError):
             async with asyncio.timeout(_LIST_SECONDS):
                 found = await self._list(queries)
             if found is not None:
@@ -115,9 +115,9 @@ class Server:
         self._listed = tuple(model.name for model in self._models)
 
     def open(
-        self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
-    ) -> Coroutine[Any, Any, Stream]:
-        """POST a body; raises `Broken`."""
+        self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
+    ) -> Coroutine[Any, Any, UpstreamStream]:
+        """POST a body; raises `UpstreamFailure`."""
         ours = self._headers()
         if wire.name in _HEADED:
             ours = {**ours, **headers}
@@ -154,7 +154,7 @@ def _stands_near(host: str) -> bool:
         return "." not in host or host.endswith(_NEAR)
 
 
-class Own(Upstream, Protocol):
+class OwnAddresses(Upstream, Protocol):
     """A model server that is part of this one, as models of files are."""
 
     async def aclose(self) -> None:
@@ -192,7 +192,7 @@ class _Probe:
         name = kind.kind if host == LOOPBACK else f"{kind.kind}@{host}"
         self.url = kind.url_on(host)
         row = UpstreamRow(name, kind.kind, f"{self.url}/v1")
-        self.server = Server(row, transport, str, discovered=True)
+        self.server = ModelServer(row, transport, str, discovered=True)
         self.server.there = False
         self.slow = False
         self._transport = transport
@@ -216,12 +216,12 @@ class _Probe:
         try:
             answer = await self._transport.get(self.url + self.kind.path, {})
             body = await listing.read_limited(answer, _PROBE_BYTES)
-        except Broken:
+        except UpstreamFailure:
             return False
         return answer.status == 200 and self.kind.answers_with(body)
 
 
-class Servers:
+class ModelServers:
     """All of them: those that were configured, this server's own, providers, and those that were found."""
 
     def __init__(
@@ -232,21 +232,21 @@ class Servers:
         *,
         hosts: ProbeHosts,
         own_ports: frozenset[int] = frozenset(),
-        own: Sequence[Own] = (),
+        own: Sequence[OwnAddresses] = (),
     ) -> None:
         self._transport = transport
         self.probe_seconds = PROBE_SECONDS
         self._own = own
         self._hosts = hosts
         configured = tuple(rows)
-        first = [Server(row, transport, _given(row, key)) for row in configured]
+        first = [ModelServer(row, transport, _given(row, key)) for row in configured]
         names = {row.name for row in configured}
         bases = {_address(server.base_url) for server in first}
         self._servers: list[Upstream] = [*first, *own]
         for kind in ("openai", "anthropic"):
             if kind not in names and _address(_BASES[kind]) not in bases:
                 row = UpstreamRow(kind, kind)
-                self._servers.append(Server(row, transport, _given(row, key)))
+                self._servers.append(ModelServer(row, transport, _given(row, key)))
         every = [_Probe(kind, host, transport) for host in hosts.names for kind in local_servers.CHAT]
         self._probes = [
             probe
@@ -306,8 +306,8 @@ class Servers:
 
 
 def _status(server: Upstream, titles: Mapping[str, str], slow: Container[str]) -> ServerStatus:
-    url = server.base_url.removesuffix("/v1") if isinstance(server, Server) else ""
-    kind = server.kind if isinstance(server, Server) else "gguf"
+    url = server.base_url.removesuffix("/v1") if isinstance(server, ModelServer) else ""
+    kind = server.kind if isinstance(server, ModelServer) else "gguf"
     return ServerStatus(
         server.name,
         url,
@@ -327,10 +327,10 @@ def _given(row: UpstreamRow, key: Callable[[str], str]) -> Callable[[], str]:
         return lambda: row.api_key
     if row.base_url and row.base_url != _BASES.get(row.kind):
         return str
-    return _Fresh(lambda: key(f"{row.kind}_api_key")) if row.kind not in LOCAL_KINDS else str
+    return _FreshProbe(lambda: key(f"{row.kind}_api_key")) if row.kind not in LOCAL_KINDS else str
 
 
-class _Fresh:
+class _FreshProbe:
     """A key that is looked up again after a second: each look asks the disk."""
 
     def __init__(self, look: Callable[[], str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 _MOST = 8 * 2**20
 
 
-class Cutter:
+class EventSplitter:
     """Gives the whole events of a stream, and keeps the beginning of the next."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from sixfold import __version__
-from sixfold.core.gateway.ports import Stream
+from sixfold.core.gateway.ports import UpstreamStream
 
 MAX_ANSWER = 64 * 2**20
 USER_AGENT = f"Sixfold/{__version__}"
@@ -26,11 +26,11 @@ class Transport(Protocol):
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
-    ) -> Coroutine[Any, Any, Stream]:
+    ) -> Coroutine[Any, Any, UpstreamStream]:
         """POST `body`; raises `Broken`. Of a stream nothing is waited for but its head."""
         ...
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Stream:
+    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
         """GET; raises `Broken`."""
         ...
 
@@ -39,7 +39,7 @@ class Transport(Protocol):
         ...
 
 
-class ByScheme:
+class SchemeTransport:
     """Plain HTTP by the one, everything else by the other."""
 
     def __init__(self, plain: Transport, other: Transport) -> None:
@@ -48,11 +48,11 @@ class ByScheme:
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
-    ) -> Coroutine[Any, Any, Stream]:
+    ) -> Coroutine[Any, Any, UpstreamStream]:
         """POST `body`."""
         return self._for(url).post(url, headers, body, stream=stream)
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Stream:
+    async def get(self, url: str, headers: Mapping[str, str]) -> UpstreamStream:
         """GET."""
         return await self._for(url).get(url, headers)
 
@@ -68,7 +68,7 @@ class ByScheme:
 def open_transport(connect_seconds: float, quiet_seconds: float) -> Transport:
     """The way to any server."""
     plain = open_client(connect_seconds, quiet_seconds, (PLAIN,))
-    return ByScheme(plain, open_client(connect_seconds, quiet_seconds))
+    return SchemeTransport(plain, open_client(connect_seconds, quiet_seconds))
 
 
 def open_client(

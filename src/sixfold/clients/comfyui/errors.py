@@ -18,15 +18,15 @@ class ComfyError(EngineError):
     """ComfyUI, or the way to it, did not do its part; the text is one sentence for the user."""
 
 
-class Unreachable(ComfyError):
+class ComfyUnreachable(ComfyError):
     """No answer came, or the connection broke."""
 
 
-class Slow(Unreachable):
+class ComfyTimeout(ComfyUnreachable):
     """It is there, and did not answer in time."""
 
 
-class Refused(ComfyError):
+class ComfyRefused(ComfyError):
     """ComfyUI did not accept the prompt. `unknown_value`: it lacks a file or choice that was named."""
 
     def __init__(self, message: str, *, unknown_value: bool = False) -> None:
@@ -34,7 +34,7 @@ class Refused(ComfyError):
         self.unknown_value = unknown_value
 
 
-class NodeFailed(ComfyError):
+class ComfyNodeFailed(ComfyError):
     """A node raised: `class_type` says which kind, `memory` that there was too little of it.
 
     `text` is why, without its name.
@@ -49,7 +49,7 @@ class NodeFailed(ComfyError):
         self.memory = memory
 
 
-class Interrupted(ComfyError):
+class ComfyInterrupted(ComfyError):
     """Somebody else stopped the run on the ComfyUI server."""
 
 
@@ -69,16 +69,16 @@ def plain(text: str) -> str:
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"
 
 
-def node_failed(data: Mapping[str, Any]) -> NodeFailed:
+def node_failed(data: Mapping[str, Any]) -> ComfyNodeFailed:
     node_id, class_type = str(data.get("node_id") or ""), str(data.get("node_type") or "a node")
     text = plain(str(data.get("exception_message") or ""))
     if "OutOfMemory" in str(data.get("exception_type")) or "out of memory" in text.lower():
         short = "a smaller picture, or fewer at once, may fit."
-        return NodeFailed(short, node_id, class_type, memory=True)
-    return NodeFailed(f"{text.rstrip('.')}.", node_id, class_type)
+        return ComfyNodeFailed(short, node_id, class_type, memory=True)
+    return ComfyNodeFailed(f"{text.rstrip('.')}.", node_id, class_type)
 
 
-def refusal(said: Any) -> Refused:
+def refusal(said: Any) -> ComfyRefused:
     """One sentence of what ComfyUI found wrong: the first problem, and how many there are besides."""
     said = said if isinstance(said, dict) else {}
     nodes = said.get("node_errors")
@@ -90,10 +90,10 @@ def refusal(said: Any) -> Refused:
     if not problems:
         error = said.get("error")
         reason = str(error.get("message") or "") if isinstance(error, dict) else str(error or "")
-        return Refused(f"ComfyUI refused the graph: {plain(reason).rstrip('.')}.")
+        return ComfyRefused(f"ComfyUI refused the graph: {plain(reason).rstrip('.')}.")
     more = f"; and {len(problems) - 1} more" if len(problems) > 1 else ""
     unknown = any(problem.get("type") == "value_not_in_list" for _, problem in problems)
-    return Refused(f"ComfyUI refused the graph: {_problem(*problems[0])}{more}.", unknown_value=unknown)
+    return ComfyRefused(f"ComfyUI refused the graph: {_problem(*problems[0])}{more}.", unknown_value=unknown)
 
 
 def _problem(class_type: str, problem: Mapping[str, Any]) -> str:

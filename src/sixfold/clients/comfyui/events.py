@@ -14,14 +14,14 @@ from sixfold.clients.comfyui import errors as comfyui_errors
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class NodeStarted:
     """A node is being run."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class NodeProgress:
     """A node has done `done` of its `of` steps."""
 
     node: str
@@ -30,7 +30,7 @@ class Stepped:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class NodeFinished:
     """An output node has given something, for instance `{"images": [...]}`."""
 
     node: str
@@ -38,25 +38,25 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Reused:
+class NodesCached:
     """These nodes' results were kept from an earlier run."""
 
     nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Previewed:
+class PreviewImage:
     """A picture on the way: its JPEG or PNG bytes."""
 
     data: bytes
 
 
-Event = Started | Stepped | Finished | Reused | Previewed
+Event = NodeStarted | NodeProgress | NodeFinished | NodesCached | PreviewImage
 Watch = Callable[[Event], None]
 
 
 @dataclass(slots=True)
-class Run:
+class ComfyRun:
     """One prompt on its way, told by what is heard of it."""
 
     watch: Watch
@@ -78,7 +78,7 @@ class Run:
         if isinstance(message, bytes):
             # Event type (1: preview), then the picture's type; both four bytes.
             if message[:4] == b"\0\0\0\1":
-                self.watch(Previewed(message[8:]))
+                self.watch(PreviewImage(message[8:]))
             return
         try:
             said: Any = await decoding.decoded(message.encode())
@@ -100,7 +100,7 @@ class Run:
 
     def executing(self, data: Mapping[str, Any]) -> None:
         if data.get("node") is not None:
-            self.watch(Started(str(data["node"])))
+            self.watch(NodeStarted(str(data["node"])))
         elif "prompt_id" in data:  # no node: the end, and its history is written
             self.end()
 
@@ -119,10 +119,10 @@ class Run:
         output = data.get("output")
         if isinstance(output, dict):
             self.outputs[str(data.get("node"))] = output
-            self.watch(Finished(str(data.get("node")), output))
+            self.watch(NodeFinished(str(data.get("node")), output))
 
     def cached(self, data: Mapping[str, Any]) -> None:
-        self.watch(Reused(tuple(str(node) for node in data.get("nodes") or ())))
+        self.watch(NodesCached(tuple(str(node) for node in data.get("nodes") or ())))
 
     def failed(self, data: Mapping[str, Any]) -> None:
         self.over = True
@@ -130,7 +130,7 @@ class Run:
 
     def interrupted(self, _data: Mapping[str, Any]) -> None:
         self.over = True
-        raise comfyui_errors.Interrupted("The run was interrupted on the ComfyUI server.")
+        raise comfyui_errors.ComfyInterrupted("The run was interrupted on the ComfyUI server.")
 
     def end(self, _data: Mapping[str, Any] | None = None) -> None:
         self.ended = True
@@ -148,19 +148,19 @@ class Run:
         self.outputs.update(entry.get("outputs") or {})
 
 
-def _stepped(node: Any, state: Mapping[str, Any]) -> Stepped:
+def _stepped(node: Any, state: Mapping[str, Any]) -> NodeProgress:
     with comfyui_errors.understood():
-        return Stepped(str(node), float(state.get("value") or 0), float(state.get("max") or 1))
+        return NodeProgress(str(node), float(state.get("value") or 0), float(state.get("max") or 1))
 
 
-_HEARD: dict[str, Callable[[Run, Mapping[str, Any]], None]] = {
-    "status": Run.status,
-    "executing": Run.executing,
-    "progress": Run.progress,
-    "progress_state": Run.progress_state,
-    "executed": Run.executed,
-    "execution_cached": Run.cached,
-    "execution_error": Run.failed,
-    "execution_interrupted": Run.interrupted,
-    "execution_success": Run.end,
+_HEARD: dict[str, Callable[[ComfyRun, Mapping[str, Any]], None]] = {
+    "status": ComfyRun.status,
+    "executing": ComfyRun.executing,
+    "progress": ComfyRun.progress,
+    "progress_state": ComfyRun.progress_state,
+    "executed": ComfyRun.executed,
+    "execution_cached": ComfyRun.cached,
+    "execution_error": ComfyRun.failed,
+    "execution_interrupted": ComfyRun.interrupted,
+    "execution_success": ComfyRun.end,
 }

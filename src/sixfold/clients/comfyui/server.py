@@ -23,8 +23,8 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from sixfold.clients.comfyui import decoding
 from sixfold.clients.comfyui import errors as comfyui_errors
-from sixfold.clients.comfyui.errors import ComfyError, Unreachable
-from sixfold.clients.comfyui.events import Run, Watch
+from sixfold.clients.comfyui.errors import ComfyError, ComfyUnreachable
+from sixfold.clients.comfyui.events import ComfyRun, Watch
 from sixfold.core.humanize import seconds_text
 
 HOP = {"X-Sixfold-Hop": "1"}
@@ -36,7 +36,7 @@ _WITHDRAWALS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ComfyLimits:
     """What a ComfyUI server may cost in seconds and bytes."""
 
     connect_seconds: float = 3.0
@@ -48,11 +48,11 @@ class Limits:
     message_bytes: int = 16 * 2**20
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ComfyLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class ComfyFile:
     """A file on the server, as outputs and uploads name it."""
 
     filename: str
@@ -67,7 +67,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class ComfyStats:
     """A server's version and first device; memory in bytes."""
 
     version: str
@@ -76,10 +76,10 @@ class Stats:
     memory_free_bytes: int
 
 
-class Server:
+class ComfyServer:
     """One ComfyUI server at `url`; holds nothing between calls but the client that it was given."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, client: httpx.AsyncClient, url: str, limits: ComfyLimits = DEFAULT_LIMITS) -> None:
         scheme, separator, rest = url.rstrip("/").partition("://")
         if scheme not in {"http", "https"} or not separator or not rest:
             raise ComfyError("SIXFOLD_COMFYUI_URL must begin with http:// or https://.")
@@ -108,7 +108,7 @@ class Server:
         found = await _decoded(body) if status == 200 else {}
         return found if isinstance(found, dict) else {}
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> ComfyStats:
         """Version and memory; raises `ComfyError` where something else than ComfyUI answers."""
         status, body = await self._exchange("GET", "/system_stats")
         if status == 403:  # what a Sixfold says to another, or to itself
@@ -119,7 +119,7 @@ class Server:
             raise ComfyError("What answers at this address is not ComfyUI.")
         with comfyui_errors.understood():
             first: dict[str, Any] = (said.get("devices") or [{}])[0]
-            return Stats(
+            return ComfyStats(
                 str(system["comfyui_version"]).removeprefix("v"),
                 str(first.get("name", "")).split(" : ")[0],
                 int(first.get("vram_total") or 0),
@@ -128,7 +128,7 @@ class Server:
 
     # -- files -----------------------------------------------------------------------------------
 
-    async def upload(self, name: str, data: bytes, content_type: str, folder: str = "temp") -> File:
+    async def upload(self, name: str, data: bytes, content_type: str, folder: str = "temp") -> ComfyFile:
         """Put a picture there under `name`, over what was there; `temp` is emptied when ComfyUI starts."""
         said = await self._object(
             "/upload/image",
@@ -137,9 +137,9 @@ class Server:
         )
         if not isinstance(said.get("name"), str):
             raise ComfyError("ComfyUI did not take the picture.")
-        return File(said["name"], str(said.get("subfolder") or ""), str(said.get("type") or "input"))
+        return ComfyFile(said["name"], str(said.get("subfolder") or ""), str(said.get("type") or "input"))
 
-    async def view(self, file: File, target: BinaryIO, max_bytes: int) -> str:
+    async def view(self, file: ComfyFile, target: BinaryIO, max_bytes: int) -> str:
         """Write a file of the server into `target`; gives its content type. Raises past `max_bytes`."""
         query = {"filename": file.filename, "subfolder": file.subfolder, "type": file.type}
         with _as_sentences(self._limits):
@@ -160,7 +160,7 @@ class Server:
 
         `watch` is told of every step; what it raises ends the run here and there, as cancelation does.
         """
-        run = Run(watch, frozenset(wanted))
+        run = ComfyRun(watch, frozenset(wanted))
         try:
             run.socket = await self._open(run)
             await self._submit(run, graph)
@@ -173,7 +173,7 @@ class Server:
                 await self._withdraw(run)
         return run.outputs
 
-    async def _open(self, run: Run) -> ClientConnection | None:
+    async def _open(self, run: ComfyRun) -> ClientConnection | None:
         if run.tries >= _SOCKET_TRIES:
             return None
         run.tries += 1
@@ -194,7 +194,7 @@ class Server:
             return None
         return socket
 
-    async def _submit(self, run: Run, graph: Graph) -> None:
+    async def _submit(self, run: ComfyRun, graph: Graph) -> None:
         run.submitted = True
         body = {"prompt": graph, "client_id": run.client_id, "prompt_id": run.prompt_id}
         status, answer = await self._exchange("POST", "/prompt", json=body)
@@ -208,7 +208,7 @@ class Server:
             raise ComfyError(f"ComfyUI did not take the prompt ({status}).")
         run.prompt_id = str(said["prompt_id"])  # older servers choose their own
 
-    async def _follow(self, run: Run) -> None:
+    async def _follow(self, run: ComfyRun) -> None:
         """Hear the run to its end; where nothing is heard, look."""
         pauses = _pauses()
         while not run.over:
@@ -229,16 +229,16 @@ class Server:
                 if run.ended and not run.over:
                     await self._look(run)
 
-    async def _look(self, run: Run) -> None:
+    async def _look(self, run: ComfyRun) -> None:
         """Ask the history and the queue; a run that neither knows twice in a row is lost."""
         try:
             entry = (await self._object(f"/history/{run.prompt_id}")).get(run.prompt_id)
             running, pending = ((), ()) if entry is not None else await self._ours(run)
-        except Unreachable:
+        except ComfyUnreachable:
             now = asyncio.get_running_loop().time()
             run.unanswered_since = run.unanswered_since or now
             if now - run.unanswered_since >= self._limits.gone_seconds:
-                raise Unreachable("ComfyUI stopped answering in the middle of the run.") from None
+                raise ComfyUnreachable("ComfyUI stopped answering in the middle of the run.") from None
             return
         run.unanswered_since = None
         if entry is not None:
@@ -250,7 +250,7 @@ class Server:
             run.over = True
             raise ComfyError("ComfyUI no longer knows this run: it was restarted, or its queue was cleared.")
 
-    async def _withdraw(self, run: Run) -> None:
+    async def _withdraw(self, run: ComfyRun) -> None:
         """Take the run back there: out of the queue, or interrupted; nobody else's."""
         with contextlib.suppress(ComfyError, TimeoutError):
             async with asyncio.timeout(self._limits.withdraw_seconds):
@@ -266,7 +266,7 @@ class Server:
                         return
                     await asyncio.sleep(0.02)
 
-    async def _ours(self, run: Run) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def _ours(self, run: ComfyRun) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The ids of this run that are running, and that wait; found by the client's id as well, since
         a call that was cut off may have left a prompt whose id was never learnt."""
         queue = await self._object("/queue")
@@ -293,7 +293,7 @@ class Server:
         return said
 
     async def _exchange(self, method: str, path: str, **request: Any) -> tuple[int, bytes]:
-        pieces = _Pieces()
+        pieces = _UploadParts()
         with _as_sentences(self._limits):
             async with self._client.stream(
                 method, self.url + path, headers=_HEADERS, timeout=self._timeout, **request
@@ -302,7 +302,7 @@ class Server:
                 return response.status_code, b"".join(pieces.kept)
 
 
-class _Pieces:
+class _UploadParts:
     """A file that only remembers."""
 
     def __init__(self) -> None:
@@ -312,7 +312,7 @@ class _Pieces:
         self.kept.append(piece)
 
 
-async def _copied(response: httpx.Response, target: BinaryIO | _Pieces, max_bytes: int) -> None:
+async def _copied(response: httpx.Response, target: BinaryIO | _UploadParts, max_bytes: int) -> None:
     size = 0
     async for piece in response.aiter_bytes():
         size += len(piece)
@@ -322,17 +322,17 @@ async def _copied(response: httpx.Response, target: BinaryIO | _Pieces, max_byte
 
 
 @contextlib.contextmanager
-def _as_sentences(limits: Limits) -> Iterator[None]:
+def _as_sentences(limits: ComfyLimits) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise Unreachable("ComfyUI cannot be reached.") from error
+        raise ComfyUnreachable("ComfyUI cannot be reached.") from error
     except httpx.TimeoutException as error:
-        raise comfyui_errors.Slow(
+        raise comfyui_errors.ComfyTimeout(
             f"ComfyUI did not answer within {seconds_text(limits.answer_seconds)}."
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise Unreachable("The connection to ComfyUI broke.") from error
+        raise ComfyUnreachable("The connection to ComfyUI broke.") from error
 
 
 async def _decoded(body: bytes) -> Any:

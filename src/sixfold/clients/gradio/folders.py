@@ -23,7 +23,7 @@ _SKIPPED = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules"})
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class SpaceFolder:
     """One application: the file that starts it, the words for pip, and whether it says how it is built."""
 
     path: Path
@@ -67,7 +67,7 @@ def _plain(about: tarfile.TarInfo) -> tarfile.TarInfo:
     return about
 
 
-def read(path: Path) -> Folder:
+def read(path: Path) -> SpaceFolder:
     """What a folder holds; raises `BadRequest` for what is no such application."""
     facts = _front_matter(path / _README)
     sdk = str(facts.get("sdk") or "gradio")
@@ -83,7 +83,7 @@ def read(path: Path) -> Folder:
     exact = f"=={version}" if _VERSION.fullmatch(version) else ""
     needed = [f"gradio{exact}"] if facts.get("sdk") == "gradio" else []
     needed += ["-r", _REQUIREMENTS] if (path / _REQUIREMENTS).is_file() else []
-    return Folder(path, app, tuple(needed), built, str(facts.get("title") or path.name)[:200])
+    return SpaceFolder(path, app, tuple(needed), built, str(facts.get("title") or path.name)[:200])
 
 
 def files(path: Path) -> Iterator[Path]:

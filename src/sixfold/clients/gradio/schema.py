@@ -43,7 +43,7 @@ _ARGUMENTS = Limit(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FunctionArgument:
     """One argument of the function as the engine fills it: an input's name ("" for a state), and its kind.
 
     `values` are what its choices stand for.
@@ -56,19 +56,19 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class SpaceFunction:
     """One function of an application, as a model."""
 
     api_name: str
     index: int
     inputs: Mapping[str, Mapping[str, Any]]
-    places: tuple[Place, ...]
+    places: tuple[FunctionArgument, ...]
     output: int  # which of what it gives is the output
     output_kind: str
     returns: tuple[str, ...]  # a name for each of what it gives; "" for what is no output
 
 
-def best(config: Mapping[str, Any], info: Mapping[str, Any]) -> Function:
+def best(config: Mapping[str, Any], info: Mapping[str, Any]) -> SpaceFunction:
     """The public function that makes media, and of those the one that takes most; raises `BadRequest`."""
     protocol = config.get("protocol")
     if "components" not in config or "dependencies" not in config:
@@ -85,7 +85,7 @@ def best(config: Mapping[str, Any], info: Mapping[str, Any]) -> Function:
     )
 
 
-class _Components:
+class _ComponentTable:
     """The components of an application by their numbers; counts each use by a function.
 
     A function of 200 bytes can name one component of a thousand choices a hundred times.
@@ -117,8 +117,8 @@ class _Components:
         return self._typed[key]
 
 
-def _functions(config: Mapping[str, Any], info: Mapping[str, Any]) -> Iterator[Function | None]:
-    components = _Components(config)
+def _functions(config: Mapping[str, Any], info: Mapping[str, Any]) -> Iterator[SpaceFunction | None]:
+    components = _ComponentTable(config)
     named = _object(info.get("named_endpoints"))
     for index, each in enumerate(_objects(config.get("dependencies"))):
         api_name = each.get("api_name")
@@ -145,16 +145,16 @@ def _function(
     index: int,
     dependency: Mapping[str, Any],
     described: Mapping[str, Any],
-    components: _Components,
-) -> Function | None:
+    components: _ComponentTable,
+) -> SpaceFunction | None:
     asked = components.named(dependency.get("inputs"))
     parameters = iter(_object(each) for each in _list(described.get("parameters")))
     choices = 0
     inputs: dict[str, dict[str, Any]] = {}
-    places: list[Place] = []
+    places: list[FunctionArgument] = []
     for component in asked:
         if _hidden(component):
-            places.append(Place("", "state"))
+            places.append(FunctionArgument("", "state"))
             continue
         parameter = next(parameters, None)
         if parameter is None or len(inputs) >= _MAX_INPUTS:
@@ -167,7 +167,7 @@ def _function(
         inputs[place.name] = facts
     given = components.named(dependency.get("outputs"))
     output, kind = _output(given)
-    return Function(api_name, index, inputs, tuple(places), output, kind, _returns(given, described))
+    return SpaceFunction(api_name, index, inputs, tuple(places), output, kind, _returns(given, described))
 
 
 def _hidden(component: Mapping[str, Any]) -> bool:
@@ -177,9 +177,9 @@ def _hidden(component: Mapping[str, Any]) -> bool:
 def _input(
     parameter: Mapping[str, Any],
     component: Mapping[str, Any],
-    components: _Components,
+    components: _ComponentTable,
     taken: Mapping[str, Any],
-) -> tuple[Place, dict[str, Any]]:
+) -> tuple[FunctionArgument, dict[str, Any]]:
     name = str(parameter.get("parameter_name") or "")
     if not _NAME.fullmatch(name) or name in taken:
         name = f"param_{len(taken)}"
@@ -194,7 +194,7 @@ def _input(
     shown = _shown_default(facts, default, values) if has_default and kind != "media" else None
     if shown is not None:
         facts["default"] = shown
-    return Place(name, kind, None if kind == "media" else default, values), facts
+    return FunctionArgument(name, kind, None if kind == "media" else default, values), facts
 
 
 def _typed(kind: str, props: Mapping[str, Any]) -> _Typed:

@@ -33,7 +33,7 @@ class SpaceError(EngineError):
         self.status = status
 
 
-class Server:
+class GradioServer:
     """A Gradio application at `base`, asked with `token` where there is one; redirects are not followed."""
 
     def __init__(self, client: httpx.AsyncClient, base: str, token: str = "", prefix: str = "") -> None:

@@ -12,11 +12,11 @@ import httpx
 
 from sixfold import errors
 from sixfold.clients.gradio import schema as gradio_schema
-from sixfold.clients.gradio.schema import Function
-from sixfold.clients.gradio.server import Server, SpaceError
-from sixfold.core.catalog.gradio_spaces import RUNTIME, Imported, SpaceId
+from sixfold.clients.gradio.schema import SpaceFunction
+from sixfold.clients.gradio.server import GradioServer, SpaceError
+from sixfold.core.catalog.gradio_spaces import RUNTIME, ImportedSpace, SpaceId
 from sixfold.core.catalog.metering import CONTAINER_TIME
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.settings import Settings
 from sixfold.store.secrets import provider_key
 
@@ -31,17 +31,17 @@ class GradioSpaces:
     guard, with his token only where the space is private and he himself imports it.
     """
 
-    def __init__(self, clients: Clients, hub: str, endpoint: str, token: Callable[[], str]) -> None:
+    def __init__(self, clients: HttpClients, hub: str, endpoint: str, token: Callable[[], str]) -> None:
         self._clients = clients
         self._hub = hub.rstrip("/")
         self._endpoint = endpoint
         self._token = token
 
-    async def read(self, space: SpaceId, *, hardware: str | None, private: bool) -> Imported:
+    async def read(self, space: SpaceId, *, hardware: str | None, private: bool) -> ImportedSpace:
         """The space as a model."""
         base, trusted, token = await self._place(space, private)
         client = self._clients.upstream if trusted else self._clients.guarded
-        server = Server(client, base, self._token() if token else "")
+        server = GradioServer(client, base, self._token() if token else "")
         try:
             config, info = await server.describe()
         except SpaceError as error:
@@ -60,7 +60,7 @@ class GradioSpaces:
             "options": {**place, **arguments(function)},
         }
         title = str(config.get("title") or space.name)[:200]
-        return Imported(space, document(space, self.home(space), title, function, engine, hardware))
+        return ImportedSpace(space, document(space, self.home(space), title, function, engine, hardware))
 
     def home(self, space: SpaceId) -> str:
         """Its page at the hub."""
@@ -105,13 +105,13 @@ class GradioSpaces:
         return found
 
 
-def build(settings: Settings, clients: Clients) -> GradioSpaces:
+def build(settings: Settings, clients: HttpClients) -> GradioSpaces:
     """The reader of spaces for a server with these settings."""
     token = functools.partial(provider_key, settings, "hf_token")
     return GradioSpaces(clients, settings.hub_url, settings.space_endpoint, token)
 
 
-def arguments(function: Function) -> dict[str, Any]:
+def arguments(function: SpaceFunction) -> dict[str, Any]:
     """What of an engine's options says how a function is called."""
     places = [
         {"name": each.name, "kind": each.kind, "default": each.default, "values": each.values}
@@ -130,7 +130,7 @@ def document(
     space: SpaceId,
     home: str,
     title: str,
-    function: Function,
+    function: SpaceFunction,
     engine: Mapping[str, Any],
     hardware: str | None,
 ) -> dict[str, Any]:

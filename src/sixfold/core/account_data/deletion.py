@@ -113,7 +113,7 @@ def erase(account_id: str) -> Transaction[bool]:
     return True
 
 
-class Leaving:
+class AccountDeletion:
     """Erases the accounts whose time has come; `cancel`, `hang_up` and `end_plan` end what they still have.
 
     `end_plan` raises `EngineFailed` or `NotConfigured` where it cannot.

@@ -34,7 +34,7 @@ from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.database import Database, Row, Transaction, many, now
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.memory.import_export import files as import_export_files
-from sixfold.core.memory.import_export.archive_stream import Sink
+from sixfold.core.memory.import_export.archive_stream import ArchiveSink
 from sixfold.core.memory.models import Caller
 
 _ROWS = 200  # of the ledger in one read
@@ -65,11 +65,11 @@ missing.txt        files that the store no longer had, if there were any
 """
 
 
-class Pack:
+class AccountExport:
     """A zip whose bytes are taken away as they come."""
 
     def __init__(self, moment: int) -> None:
-        self._sink = Sink()
+        self._sink = ArchiveSink()
         self._date = datetime.fromtimestamp(moment / SECOND_US, UTC).timetuple()[:6]
         self._zip = zipfile.ZipFile(cast("IO[bytes]", self._sink), "w", zipfile.ZIP_DEFLATED)
 
@@ -97,7 +97,7 @@ class Pack:
 async def take_out(database: Database, blobs: BlobStore, account_id: str) -> AsyncIterator[bytes]:
     """The zip, in pieces; that it was taken is noted first."""
     await database.write(audit_log.note(account_id, "account.export"))
-    pack = Pack(await database.read(now()))
+    pack = AccountExport(await database.read(now()))
     account = await database.read(_account(account_id))
     await asyncio.to_thread(pack.put, "README.txt", _README.encode())
     await asyncio.to_thread(pack.put, "account.json", _json(account, indent=2))
@@ -115,7 +115,7 @@ async def take_out(database: Database, blobs: BlobStore, account_id: str) -> Asy
     yield pack.taken()
 
 
-async def _ledger(database: Database, account_id: str, pack: Pack) -> AsyncIterator[bytes]:
+async def _ledger(database: Database, account_id: str, pack: AccountExport) -> AsyncIterator[bytes]:
     """The journal, newest first, as everywhere."""
     cursor: str | None = ""
     with closing(pack.member("ledger.jsonl")) as file:
@@ -128,7 +128,7 @@ async def _ledger(database: Database, account_id: str, pack: Pack) -> AsyncItera
 
 
 async def _table(
-    database: Database, account_id: str, pack: Pack, name: str, query: str
+    database: Database, account_id: str, pack: AccountExport, name: str, query: str
 ) -> AsyncIterator[bytes]:
     with closing(pack.member(f"{name}.jsonl")) as file:
         async for rows in _batches(database, account_id, query):
@@ -142,7 +142,9 @@ def _write_lines(file: IO[bytes], rows: Iterable[Row]) -> None:
         file.write(_json(_shown(row)) + b"\n")
 
 
-async def _files(database: Database, blobs: BlobStore, account_id: str, pack: Pack) -> AsyncIterator[bytes]:
+async def _files(
+    database: Database, blobs: BlobStore, account_id: str, pack: AccountExport
+) -> AsyncIterator[bytes]:
     missing: list[str] = []
     async for rows in _batches(database, account_id, "mine_media"):
         for row in rows:
@@ -158,8 +160,8 @@ async def _files(database: Database, blobs: BlobStore, account_id: str, pack: Pa
         await asyncio.to_thread(pack.put, "missing.txt", "\n".join([*missing, ""]).encode())
 
 
-async def _pages(database: Database, account_id: str, pack: Pack) -> AsyncIterator[bytes]:
-    caller, paths, after = Caller(account_id, ""), import_export_files.Paths(), ""
+async def _pages(database: Database, account_id: str, pack: AccountExport) -> AsyncIterator[bytes]:
+    caller, paths, after = Caller(account_id, ""), import_export_files.ImportPaths(), ""
     while batch := await database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
         await asyncio.to_thread(_write_pages, pack, paths, batch)
@@ -167,7 +169,9 @@ async def _pages(database: Database, account_id: str, pack: Pack) -> AsyncIterat
 
 
 def _write_pages(
-    pack: Pack, paths: import_export_files.Paths, batch: Sequence[import_export_files.ExportedPage]
+    pack: AccountExport,
+    paths: import_export_files.ImportPaths,
+    batch: Sequence[import_export_files.ExportedPage],
 ) -> None:
     for exported in batch:
         pack.put(f"memory/{paths.of(exported.page)}", exported.text().encode())

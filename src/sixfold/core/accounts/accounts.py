@@ -82,7 +82,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
     if not made:
         raise errors.Conflict(f"There is an account {address} already")
     if credit:
-        entry = ledger.Entry("credit", f"Opening credit of {money.format_usd(credit)} USD")
+        entry = ledger.LedgerEntry("credit", f"Opening credit of {money.format_usd(credit)} USD")
         yield from ledger.deposit(account_id, credit, entry)
     yield from audit_log.note(account_id, "account.create", address)
     return (yield from by_id(account_id))
@@ -95,7 +95,7 @@ def credit(email: str, amount: int) -> Transaction[Account]:
         raise errors.BadRequest(f"{account.email} has less than {money.format_usd(-amount)} USD available")
     if amount == 0:
         raise errors.BadRequest("A credit needs an amount other than 0")
-    yield from ledger.deposit(account.id, amount, ledger.Entry("credit", "Credit by the operator"))
+    yield from ledger.deposit(account.id, amount, ledger.LedgerEntry("credit", "Credit by the operator"))
     yield from audit_log.note(account.id, "account.credit", money.format_usd(amount))
     return (yield from by_id(account.id))
 

@@ -11,7 +11,7 @@ _LAST = "~"  # sorts behind every id
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class AuditPage:
     """Some lines, newest first, and where the next page starts."""
 
     lines: tuple[Row, ...]
@@ -24,9 +24,9 @@ def note(account_id: str, action: str, detail: str = "") -> Transaction[None]:
     yield Query("audit_insert", line)
 
 
-def page(account_id: str, limit: int, cursor: str | None) -> Transaction[Page]:
+def page(account_id: str, limit: int, cursor: str | None) -> Transaction[AuditPage]:
     """An account's lines; `cursor` is what the page before gave."""
     wanted = {"account_id": account_id, "before": cursor or _LAST, "limit": limit + 1}
     rows = yield Query("audit_page", wanted)
     lines = tuple(rows[:limit])
-    return Page(lines, str(lines[-1]["id"]) if len(rows) > limit else None)
+    return AuditPage(lines, str(lines[-1]["id"]) if len(rows) > limit else None)

@@ -23,19 +23,19 @@ NOT_KEPT = frozenset({400, 401, 402, 429, 503})
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedRequest:
     """This request is the first with its key, or its first one's server died: run it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RequestInProgress:
     """The first request with this key still runs on `boot`."""
 
     boot: str
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredReply:
     """The answer that the first request got."""
 
     status: int
@@ -43,7 +43,7 @@ class Kept:
     body: bytes
 
 
-Verdict = Claimed | Running | Kept
+Verdict = ClaimedRequest | RequestInProgress | StoredReply
 
 
 def scope_id(account_id: str, method: str, path: str, key: str) -> str:
@@ -56,27 +56,27 @@ def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[Verdict]:
     """Claim a key, or tell what became of it; raises `IdempotencyMismatch` for another body."""
     made = yield Query("idempotency_insert", {"id": scope, "body_hash": body_hash, "boot": boot})
     if made:
-        return Claimed()
+        return ClaimedRequest()
     row = yield from one("idempotency_get", id=scope)
     if row is None:  # swept between the two: the next try claims it
-        return Running(boot)
+        return RequestInProgress(boot)
     if bytes(row["body_hash"]) != body_hash:
         raise errors.IdempotencyMismatch
     if row["status"] is not None:
         return _kept(row)
     if row["boot"] == boot:
-        return Running(boot)
+        return RequestInProgress(boot)
     adopted = yield Query("idempotency_adopt", {"id": scope, "boot": boot, "old_boot": row["boot"]})
-    return Claimed() if adopted else Running(str(row["boot"]))
+    return ClaimedRequest() if adopted else RequestInProgress(str(row["boot"]))
 
 
-def look(scope: str) -> Transaction[Kept | None]:
+def look(scope: str) -> Transaction[StoredReply | None]:
     """The answer, once there is one."""
     row = yield from one("idempotency_get", id=scope)
     return _kept(row) if row is not None and row["status"] is not None else None
 
 
-def finish(scope: str, answer: Kept) -> Transaction[None]:
+def finish(scope: str, answer: StoredReply) -> Transaction[None]:
     """Keep the answer for 24 hours, or free the key when answers of its status are not kept."""
     if answer.status in NOT_KEPT:
         yield Query("idempotency_forget", {"id": scope})
@@ -105,7 +105,7 @@ def sweep(now: int) -> Transaction[int]:
     return len(gone)
 
 
-def _kept(row: Row) -> Kept:
-    return Kept(
+def _kept(row: Row) -> StoredReply:
+    return StoredReply(
         int(row["status"]), msgspec.json.decode(row["headers"], type=dict[str, str]), bytes(row["body"])
     )

@@ -18,11 +18,11 @@ WORLD = "world"
 REVENUE = "revenue"
 
 
-class LedgerFault(Exception):
+class LedgerError(Exception):
     """The ledger was asked for something that may never happen; the transaction is rolled back."""
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """Why money moved: what a person reads beside the amount, and the lines that add up to it, as JSON."""
 
     kind: str
@@ -39,7 +39,7 @@ def hold(
     A `payer` is the key whose budgets it counts against (`BudgetExceeded`), `about` what a crash has to know.
     """
     if amount <= 0:
-        raise LedgerFault("a hold needs a positive amount")
+        raise LedgerError("a hold needs a positive amount")
     if payer is not None:
         yield from limits.spend(payer, amount)
     rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
@@ -50,14 +50,14 @@ def hold(
     yield Query("hold_insert", {**named, "amount": amount})
 
 
-def capture(hold_id: str, amount: int, entry: Entry) -> Transaction[None]:
+def capture(hold_id: str, amount: int, entry: LedgerEntry) -> Transaction[None]:
     """Charge `amount` of a pending hold and give the rest back; capturing 0 releases it."""
     if amount == 0:
         yield from release(hold_id)
         return
     ended = yield Query("hold_end", {"id": hold_id, "state": "captured", "captured": amount})
     if not ended:
-        raise LedgerFault(f"hold {hold_id} is not pending, or holds less than is to be captured")
+        raise LedgerError(f"hold {hold_id} is not pending, or holds less than is to be captured")
     account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": amount})
     yield Query("ledger_post", {"account_id": REVENUE, "amount": amount})
@@ -69,7 +69,7 @@ def release(hold_id: str) -> Transaction[None]:
     """Give a pending hold back, whole."""
     ended = yield Query("hold_end", {"id": hold_id, "state": "released", "captured": 0})
     if not ended:
-        raise LedgerFault(f"hold {hold_id} is not pending")
+        raise LedgerError(f"hold {hold_id} is not pending")
     account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
     yield from uncount(ended[0], held)
@@ -82,25 +82,30 @@ def uncount(hold_row: Row, amount: int) -> Transaction[None]:
 
 
 def deposit(
-    account_id: str, amount: int, entry: Entry, transfer_id: str | None = None, *, below_zero: bool = False
+    account_id: str,
+    amount: int,
+    entry: LedgerEntry,
+    transfer_id: str | None = None,
+    *,
+    below_zero: bool = False,
 ) -> Transaction[None]:
     """Credit an account; a negative amount takes money back, with `below_zero` more than is there."""
     if amount == 0:
-        raise LedgerFault("a deposit needs an amount")
+        raise LedgerError("a deposit needs an amount")
     source, target = (WORLD, account_id) if amount > 0 else (account_id, WORLD)
     size = abs(amount)
     if below_zero and amount < 0:
         yield Query("account_let_below_zero", {"id": account_id, "amount": size})
     yield Query("ledger_post", {"account_id": source, "amount": -size})
     if not (yield Query("ledger_post", {"account_id": target, "amount": size})):
-        raise LedgerFault(f"there is no account {target}")
+        raise LedgerError(f"there is no account {target}")
     if amount > 0:
         yield Query("account_is_above_zero", {"id": account_id})
     yield transfer(transfer_id or ids.new("txn"), (source, target), size, entry, None)
 
 
 def transfer(
-    transfer_id: str, sides: tuple[str, str], amount: int, entry: Entry, hold_id: str | None
+    transfer_id: str, sides: tuple[str, str], amount: int, entry: LedgerEntry, hold_id: str | None
 ) -> Query:
     """One line of the journal."""
     moved = {"id": transfer_id, "debit": sides[0], "credit": sides[1], "amount": amount, "hold_id": hold_id}

@@ -17,7 +17,7 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Query, Transaction, Value, now
 
 
-class Wanted(NamedTuple):
+class HoldRequest(NamedTuple):
     """A hold that is asked for beside others."""
 
     account_id: str
@@ -27,7 +27,7 @@ class Wanted(NamedTuple):
     about: str | None = None
 
 
-class Charge(NamedTuple):
+class Capture(NamedTuple):
     """What is to be captured of a hold, beside others; an `amount` of 0 releases it.
 
     `key_id` is whose budgets it counts against, `held_at` (epoch µs) when it was made.
@@ -37,29 +37,29 @@ class Charge(NamedTuple):
     hold_id: str
     held: int
     amount: int
-    entry: ledger.Entry
+    entry: ledger.LedgerEntry
     key_id: str | None = None
     held_at: int = 0
 
 
-class Purchase(NamedTuple):
+class DirectCharge(NamedTuple):
     """What is to be charged beside others though it was never held: `amount` of at most `most`."""
 
     account_id: str
     hold_id: str
     most: int
     amount: int
-    entry: ledger.Entry
+    entry: ledger.LedgerEntry
     payer: Payer | None = None
 
 
-def hold_all(wanted: Sequence[Wanted]) -> Transaction[int]:
+def hold_all(wanted: Sequence[HoldRequest]) -> Transaction[int]:
     """Set every amount aside or none: raises what `hold` raises where all of them do not fit together.
 
     Gives the moment of it.
     """
     if any(each.amount <= 0 for each in wanted):
-        raise ledger.LedgerFault("a hold needs a positive amount")
+        raise ledger.LedgerError("a hold needs a positive amount")
     of_account, of_key = _sums(wanted)
     yield Query("hold_insert", {}, [_hold_row(each) for each in wanted])
     for payer, amount in of_key.items():
@@ -70,7 +70,7 @@ def hold_all(wanted: Sequence[Wanted]) -> Transaction[int]:
     return (yield from now())
 
 
-def _sums(asked: Iterable[Wanted | Purchase]) -> tuple[Counter[str], Counter[Payer]]:
+def _sums(asked: Iterable[HoldRequest | DirectCharge]) -> tuple[Counter[str], Counter[Payer]]:
     """What is asked of each account, and of each key's budgets."""
     of_account, of_key = Counter[str](), Counter[Payer]()
     for each in asked:
@@ -80,7 +80,7 @@ def _sums(asked: Iterable[Wanted | Purchase]) -> tuple[Counter[str], Counter[Pay
     return of_account, of_key
 
 
-def _hold_row(wanted: Wanted) -> dict[str, Value]:
+def _hold_row(wanted: HoldRequest) -> dict[str, Value]:
     key_id = wanted.payer.key_id if wanted.payer is not None else None
     return {
         "id": wanted.hold_id,
@@ -91,12 +91,12 @@ def _hold_row(wanted: Wanted) -> dict[str, Value]:
     }
 
 
-def capture_all(charges: Sequence[Charge]) -> Transaction[None]:
-    """End many pending holds, all of them or none; raises `LedgerFault` as `capture` does."""
+def capture_all(charges: Sequence[Capture]) -> Transaction[None]:
+    """End many pending holds, all of them or none; raises `LedgerError` as `capture` does."""
     rows = [_charge_row(charge) for charge in charges]
     told = yield Query("hold_end_each", {}, rows)
     if told[0]["changed"] != len(charges) or any(charge.amount > charge.held for charge in charges):
-        raise ledger.LedgerFault(
+        raise ledger.LedgerError(
             "a hold is not pending, or holds another amount or less than is to be captured"
         )
     held, paid, unspent = Counter[str](), Counter[str](), Counter[tuple[str, int]]()
@@ -116,13 +116,13 @@ def capture_all(charges: Sequence[Charge]) -> Transaction[None]:
             yield from limits.give_back(key_id, day * DAY_US, amount)
 
 
-def charge_all(purchases: Sequence[Purchase]) -> Transaction[None]:
+def charge_all(purchases: Sequence[DirectCharge]) -> Transaction[None]:
     """Charge all of them or none, each by a hold that ends as it is made; raises what `hold_all` raises.
 
     What has to fit is what each costs, not what it might have cost.
     """
     if any(not 0 < each.amount <= each.most for each in purchases):
-        raise ledger.LedgerFault("a charge needs a positive amount, and no more than was foreseen")
+        raise ledger.LedgerError("a charge needs a positive amount, and no more than was foreseen")
     of_account, of_key = _sums(purchases)
     for payer, amount in of_key.items():
         yield from limits.spend(payer, amount)
@@ -135,14 +135,14 @@ def charge_all(purchases: Sequence[Purchase]) -> Transaction[None]:
     yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": of_account.total()})
 
 
-def _purchase_row(purchase: Purchase) -> dict[str, Value]:
+def _purchase_row(purchase: DirectCharge) -> dict[str, Value]:
     """A hold that was captured as it was made, and what the journal says of it."""
     key_id = purchase.payer.key_id if purchase.payer is not None else None
-    held = Charge(purchase.account_id, purchase.hold_id, purchase.most, purchase.amount, purchase.entry)
+    held = Capture(purchase.account_id, purchase.hold_id, purchase.most, purchase.amount, purchase.entry)
     return {**_charge_row(held), "key_id": key_id}
 
 
-def _charge_row(charge: Charge) -> dict[str, Value]:
+def _charge_row(charge: Capture) -> dict[str, Value]:
     """What ends a hold, and what the journal says of it."""
     kind, description, request_id, itemized = charge.entry
     return {

@@ -16,14 +16,14 @@ _END_OF_TIME = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class LedgerPage:
     """Some entries of an account, newest first, and where the next page starts."""
 
     entries: tuple[Row, ...]
     next_cursor: str | None
 
 
-def page(account_id: str, limit: int, cursor: str | None) -> Transaction[Page]:
+def page(account_id: str, limit: int, cursor: str | None) -> Transaction[LedgerPage]:
     """An account's journal; `cursor` is what the page before gave. Raises `BadRequest` on another text."""
     before_at, before_id = _parse_cursor(cursor)
     rows = yield Query(
@@ -32,7 +32,7 @@ def page(account_id: str, limit: int, cursor: str | None) -> Transaction[Page]:
     )
     entries = tuple(rows[:limit])
     more = len(rows) > limit
-    return Page(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if more else None)
+    return LedgerPage(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if more else None)
 
 
 class LedgerEntrySchema(TypedDict):

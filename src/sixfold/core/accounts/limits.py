@@ -107,7 +107,7 @@ def _until_next(epoch_us: int, word: str) -> int:
     return max(1, math.ceil((following - moment).total_seconds()))
 
 
-class Rates(Protocol):
+class RateLimits(Protocol):
     """So many a minute for each key, all at once or spread out."""
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
@@ -119,7 +119,7 @@ class Rates(Protocol):
         ...
 
 
-def rates(database: Database, kind: str, *, shared: bool) -> Rates:
+def rates(database: Database, kind: str, *, shared: bool) -> RateLimits:
     """The rates of one kind: of this server, or of all that share its database."""
     return SharedRates(database, kind) if shared else OwnRates(time.monotonic, kind)
 
@@ -180,7 +180,7 @@ def sweep() -> Transaction[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class _RateShare:
     """What something costs of a key's minute, and how far ahead it may be used, in µs."""
 
     per_minute: int
@@ -195,9 +195,9 @@ class _Share:
 
 
 @functools.lru_cache(maxsize=1024)
-def _share(per_minute: int, amount: int, kind: str) -> _Share:
+def _share(per_minute: int, amount: int, kind: str) -> _RateShare:
     step = _step(per_minute)
-    share = _Share(per_minute, step * min(amount, max(per_minute, 1)), _MINUTE_US + step // 2, kind)
+    share = _RateShare(per_minute, step * min(amount, max(per_minute, 1)), _MINUTE_US + step // 2, kind)
     if per_minute <= 0:
         raise share.refusal(0)
     return share
@@ -207,7 +207,7 @@ def _step(per_minute: int) -> int:
     return _MINUTE_US // max(per_minute, 1)
 
 
-def _spend(key: str, kind: str, share: _Share) -> Transaction[None]:
+def _spend(key: str, kind: str, share: _RateShare) -> Transaction[None]:
     named = {"key_id": key, "kind": kind}
     if not (yield Query("key_rate_spend", {**named, "cost": share.cost, "most": share.most})):
         row = yield from one("key_rate_ahead", **named)

@@ -18,7 +18,7 @@ FRESH_US = keys.FRESH_MINUTES * MINUTE_US
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class LoginSession:
     """How somebody came in, and with which browser."""
 
     way: str
@@ -33,7 +33,7 @@ class SignedIn:
     principal: Principal
 
 
-_BY_LINK = Visit("link")
+_BY_LINK = LoginSession("link")
 
 
 def new_link(account_id: str, now: int) -> Transaction[str]:
@@ -43,7 +43,7 @@ def new_link(account_id: str, now: int) -> Transaction[str]:
     return token
 
 
-def take_link(token: str, now: int, visit: Visit = _BY_LINK) -> Transaction[str]:
+def take_link(token: str, now: int, visit: LoginSession = _BY_LINK) -> Transaction[str]:
     """Use a link up and begin a session; gives the session's token. Raises `Unauthenticated`."""
     rows = yield Query("signin_take", {"token_hash": keys.hash_of(token)})
     if not rows:
@@ -51,7 +51,7 @@ def take_link(token: str, now: int, visit: Visit = _BY_LINK) -> Transaction[str]
     return (yield from new_session(str(rows[0]["account_id"]), now, visit))
 
 
-def new_session(account_id: str, now: int, visit: Visit) -> Transaction[str]:
+def new_session(account_id: str, now: int, visit: LoginSession) -> Transaction[str]:
     """Begin a browser session; gives its token."""
     token = ids.secret("sess")
     yield _insert(token, account_id, "session", now + SESSION_LIFE_US, visit)
@@ -108,7 +108,7 @@ def sweep() -> Transaction[int]:
     return len((yield Query("signin_sweep", {})))
 
 
-def _insert(token: str, account_id: str, kind: str, expires_at: int, visit: Visit) -> Query:
+def _insert(token: str, account_id: str, kind: str, expires_at: int, visit: LoginSession) -> Query:
     return Query(
         "signin_insert",
         {

@@ -36,7 +36,7 @@ _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 
 
-class Refused(Exception):
+class OAuthError(Exception):
     """A request that OAuth answers with a code of its own; the text is for whoever wrote the program."""
 
     def __init__(self, code: str, description: str) -> None:
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class OAuthClient:
     """A program that registered itself."""
 
     id: str
@@ -55,10 +55,10 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AuthorizationRequest:
     """What a program asks a person for, checked."""
 
-    client: Client
+    client: OAuthClient
     redirect_uri: str
     scopes: tuple[str, ...]
     challenge: str
@@ -87,13 +87,13 @@ class Tokens:
 # -- programs --------------------------------------------------------------------------------------
 
 
-def register(name: str, redirect_uris: Sequence[object]) -> Transaction[Client]:
-    """A new program; raises `Refused` for addresses to which no answer may go."""
+def register(name: str, redirect_uris: Sequence[object]) -> Transaction[OAuthClient]:
+    """A new program; raises `OAuthError` for addresses to which no answer may go."""
     if not 0 < len(redirect_uris) <= _MAX_URIS:
-        raise Refused("invalid_redirect_uri", f"redirect_uris must hold 1 to {_MAX_URIS} addresses")
+        raise OAuthError("invalid_redirect_uri", f"redirect_uris must hold 1 to {_MAX_URIS} addresses")
     uris = tuple(_redirect(uri) for uri in redirect_uris)
     shown = " ".join(name.split())[:_MAX_NAME_CHARS] or "A program without a name"
-    client = Client(ids.new("client"), shown, uris, (yield from now()))
+    client = OAuthClient(ids.new("client"), shown, uris, (yield from now()))
     text = msgspec.json.encode(uris).decode()
     yield Query("oauth_client_insert", {"id": client.id, "name": shown, "redirect_uris": text})
     return client
@@ -103,47 +103,51 @@ def _redirect(uri: object) -> str:
     try:
         redirects.parse(uri)
     except ValueError as error:
-        raise Refused("invalid_redirect_uri", str(error)) from error
+        raise OAuthError("invalid_redirect_uri", str(error)) from error
     return str(uri)
 
 
-def client(client_id: str) -> Transaction[Client]:
-    """A program by its id; raises `Refused`."""
+def client(client_id: str) -> Transaction[OAuthClient]:
+    """A program by its id; raises `OAuthError`."""
     row = yield from one("oauth_client", id=client_id)
     if row is None:
-        raise Refused("invalid_client", "There is no such program: register it again")
+        raise OAuthError("invalid_client", "There is no such program: register it again")
     uris = msgspec.json.decode(str(row["redirect_uris"]), type=tuple[str, ...])
-    return Client(row["id"], row["name"], uris, row["created_at"])
+    return OAuthClient(row["id"], row["name"], uris, row["created_at"])
 
 
-def may_return(client: Client, uri: str) -> bool:
+def may_return(client: OAuthClient, uri: str) -> bool:
     """Whether answers may go to `uri`: one that was registered; on this machine whatever its port."""
     return any(redirects.is_same(uri, known) for known in client.redirect_uris)
 
 
-def wish(client: Client, redirect_uri: str, asked: Mapping[str, str], resources: Sequence[str]) -> Wish:
-    """What an authorization request asks for, of a program whose address was checked; raises `Refused`.
+def wish(
+    client: OAuthClient, redirect_uri: str, asked: Mapping[str, str], resources: Sequence[str]
+) -> AuthorizationRequest:
+    """What an authorization request asks for, of a program whose address was checked; raises `OAuthError`.
 
     `resources` are this server's own names: a request for another's is not for this door.
     """
     if asked.get("response_type") != "code":
-        raise Refused("unsupported_response_type", "response_type must be code")
+        raise OAuthError("unsupported_response_type", "response_type must be code")
     if asked.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(
         asked.get("code_challenge", "")
     ):
-        raise Refused("invalid_request", "PKCE is needed: code_challenge with the method S256")
+        raise OAuthError("invalid_request", "PKCE is needed: code_challenge with the method S256")
     if asked.get("resource", "").rstrip("/") not in ("", *resources):
-        raise Refused("invalid_target", "This server is not that resource")
+        raise OAuthError("invalid_target", "This server is not that resource")
     scopes = tuple(dict.fromkeys(asked.get("scope", "").split())) or (DEFAULT_SCOPE,)
     if unknown := [scope for scope in scopes if scope not in SCOPES]:
-        raise Refused("invalid_scope", f"There is no scope {unknown[0][:40]}; {', '.join(SCOPES)} are there")
-    return Wish(client, redirect_uri, scopes, asked["code_challenge"], asked.get("state"))
+        raise OAuthError(
+            "invalid_scope", f"There is no scope {unknown[0][:40]}; {', '.join(SCOPES)} are there"
+        )
+    return AuthorizationRequest(client, redirect_uri, scopes, asked["code_challenge"], asked.get("state"))
 
 
 # -- grants ----------------------------------------------------------------------------------------
 
 
-def grant(account_id: str, wished: Wish) -> Transaction[str]:
+def grant(account_id: str, wished: AuthorizationRequest) -> Transaction[str]:
     """A person said yes; gives the code that the program changes for its tokens."""
     code = ids.secret("code")
     yield Query(

@@ -27,14 +27,14 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class OidcLoginAttempt:
     """Where a browser is sent, and what has to be known when it comes back."""
 
     url: str
     kept: Content
 
 
-class Provider(Protocol):
+class OidcProvider(Protocol):
     """An OpenID provider. Its methods raise `NotConfigured`, `EngineFailed`, or `Unauthenticated`."""
 
     @property
@@ -47,7 +47,7 @@ class Provider(Protocol):
         """Its identifier."""
         ...
 
-    async def begin(self, back: str) -> Beginning:
+    async def begin(self, back: str) -> OidcLoginAttempt:
         """Begin to sign somebody in, who then comes back to the address `back`."""
         ...
 

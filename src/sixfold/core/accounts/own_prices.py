@@ -10,21 +10,21 @@ from sixfold.core import money
 _FIELDS = frozenset({"usd", "request_usd"})
 
 
-class WrongPrice(ValueError):
+class InvalidPrice(ValueError):
     """A row of `[prices]` that cannot be; the text names the row, the field and what would be valid."""
 
 
 def overlaid(rows: Mapping[str, Mapping[str, Any]], own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The bundled rows with an operator's own over them, variant by variant.
 
-    Raises `WrongPrice` with one sentence that names the row, the field and what would be valid.
+    Raises `InvalidPrice` with one sentence that names the row, the field and what would be valid.
     """
     found = {name: dict(row) for name, row in rows.items()}
     for name, row in own.items():
         if name not in found:
-            raise WrongPrice(f"[prices] has no row {name!r}; its rows are {', '.join(found)}")
+            raise InvalidPrice(f"[prices] has no row {name!r}; its rows are {', '.join(found)}")
         if not isinstance(row, dict):
-            raise WrongPrice(f'[prices.{name}] must be a table such as {{ usd = "0.05" }}, not {row!r}')
+            raise InvalidPrice(f'[prices.{name}] must be a table such as {{ usd = "0.05" }}, not {row!r}')
         found[name] |= _own_row(name, found[name], cast("dict[str, Any]", row))
     return found
 
@@ -32,7 +32,7 @@ def overlaid(rows: Mapping[str, Mapping[str, Any]], own: Mapping[str, Any]) -> d
 def _own_row(name: str, bundled: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
     where, before = f"[prices.{name}]", bundled["usd"]
     if unknown := sorted(set(row) - _FIELDS):
-        raise WrongPrice(f"{where} has an unknown field {unknown[0]!r}; usd and request_usd are known")
+        raise InvalidPrice(f"{where} has an unknown field {unknown[0]!r}; usd and request_usd are known")
     checked: dict[str, Any] = {}
     for field, value in row.items():
         if not isinstance(value, dict):
@@ -40,12 +40,12 @@ def _own_row(name: str, bundled: Mapping[str, Any], row: Mapping[str, Any]) -> d
             checked[field] = value
             continue
         if field != "usd" or not isinstance(before, dict):
-            raise WrongPrice(f"{where} {field} must be one amount in USD, not a table")
+            raise InvalidPrice(f"{where} {field} must be one amount in USD, not a table")
         known = cast("dict[str, Any]", before)
         variants = cast("dict[str, Any]", value)
         for variant, amount in variants.items():
             if variant not in known:
-                raise WrongPrice(f"{where} usd has no variant {variant!r}; they are {', '.join(known)}")
+                raise InvalidPrice(f"{where} usd has no variant {variant!r}; they are {', '.join(known)}")
             _check_amount(f"{where} usd.{variant}", amount)
         checked[field] = {**known, **variants}
     return checked
@@ -57,4 +57,4 @@ def _check_amount(where: str, value: Any) -> None:
     except ValueError:
         micros = -1
     if micros < 0:
-        raise WrongPrice(f'{where} must be USD with at most six decimals, such as "0.05", not {value!r}')
+        raise InvalidPrice(f'{where} must be USD with at most six decimals, such as "0.05", not {value!r}')

@@ -14,7 +14,7 @@ _NAME_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RelyingParty:
     """Where passkeys belong: the name that they are bound to, and the one origin that may use them."""
 
     name: str
@@ -22,7 +22,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StoredCredential:
     """A passkey as it is checked; `uses` is what its device counted when it was used last."""
 
     id: str
@@ -56,13 +56,15 @@ def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
     return tuple(rows)
 
 
-def known(credential: bytes) -> Transaction[Known | None]:
+def known(credential: bytes) -> Transaction[StoredCredential | None]:
     """The passkey of a credential's id."""
     row = yield from one("passkey_by_credential", credential=credential)
-    return Known(row["id"], row["account_id"], bytes(row["public_key"]), row["uses"]) if row else None
+    return (
+        StoredCredential(row["id"], row["account_id"], bytes(row["public_key"]), row["uses"]) if row else None
+    )
 
 
-def used(passkey: Known, uses: int) -> Transaction[None]:
+def used(passkey: StoredCredential, uses: int) -> Transaction[None]:
     """Note a use; raises `Unauthenticated` when the counter went back, which says that there is a copy."""
     if not (yield Query("passkey_used", {"id": passkey.id, "uses": uses})):
         raise errors.Unauthenticated("This passkey was used elsewhere meanwhile")

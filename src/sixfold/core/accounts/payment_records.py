@@ -93,7 +93,9 @@ def _settle(payment: str) -> Transaction[None]:
         f"Card payment taken back: {amount} USD" if change > 0 else f"Card payment given again: {amount} USD"
     )
     transfer = f"payment:{payment}:{row['moves']}"
-    yield from ledger.deposit(account_id, -change, ledger.Entry("reversal", text), transfer, below_zero=True)
+    yield from ledger.deposit(
+        account_id, -change, ledger.LedgerEntry("reversal", text), transfer, below_zero=True
+    )
     yield Query("payment_taken_back", {"id": payment, "taken_back": goal})
     yield from audit_log.note(account_id, "account.reversal", money.format_usd(-change))
 

@@ -38,7 +38,7 @@ class Checkout(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
+class PaymentReceived:
     """Credit was paid. `payment` names it for good, however many events tell of it.
 
     `intent` is how refunds and disputes name the same payment.
@@ -51,7 +51,7 @@ class Paid:
     intent: str | None = None
 
 
-Told = Paid | Refunded | Disputed | Subscription
+Told = PaymentReceived | Refunded | Disputed | Subscription
 
 
 def amount(value: object) -> int:
@@ -83,7 +83,7 @@ def _refused(predicate: str) -> errors.InvalidInput:
 def settle(told: Told) -> Transaction[bool]:
     """Apply what a processor tells; False when it was applied before, or is about nobody here."""
     match told:
-        case Paid():
+        case PaymentReceived():
             return (yield from _paid(told))
         case Refunded():
             yield from payment_records.refunded(told)
@@ -101,13 +101,13 @@ def end_plan(account_id: str) -> Transaction[None]:
     yield from payment_records.end_plan(account_id)
 
 
-def _paid(told: Paid) -> Transaction[bool]:
+def _paid(told: PaymentReceived) -> Transaction[bool]:
     if not (yield from _known(told.account_id)):
         return False
     event = {"id": told.payment, "kind": "paid", "account_id": told.account_id}
     if not (yield Query("payment_event_insert", event)):
         return False
-    entry = ledger.Entry("top_up", f"Card payment of {money.format_usd(told.micros)} USD")
+    entry = ledger.LedgerEntry("top_up", f"Card payment of {money.format_usd(told.micros)} USD")
     yield from ledger.deposit(told.account_id, told.micros, entry, f"payment:{told.payment}")
     if told.intent is not None:
         yield from payment_records.paid(told.intent, told.account_id, told.micros)

@@ -19,7 +19,7 @@ _REQUEST = "request"
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class PriceRow:
     """What one request costs at most: micro-dollars, the credits shown for them, and the sum in words.
 
     `meter` says by what it is captured: as it stands, by the time of the run or by the units that the run
@@ -45,7 +45,7 @@ class Price:
         """Decimal text in USD."""
         return money.format_usd(self.micros)
 
-    def waived(self) -> Price:
+    def waived(self) -> PriceRow:
         """The same price reduced to nothing, with the list price kept beside it."""
         if not self.micros:
             return self
@@ -53,7 +53,7 @@ class Price:
         return replace(self, micros=0, credits=0, lines=lines, list_micros=self.micros)
 
 
-FREE = Price(0, 0, "free")
+FREE = PriceRow(0, 0, "free")
 
 
 class ListPriceSchema(TypedDict, total=False):
@@ -77,7 +77,7 @@ class Rate:
     by: str | None
     variants: Mapping[str, int]
 
-    def price(self, quantity: int | float = 1, variant: str | None = None) -> Price:
+    def price(self, quantity: int | float = 1, variant: str | None = None) -> PriceRow:
         """The price of `quantity` units (to the thousandth), rounded up to the micro-dollar."""
         unit = self.variants.get(variant or "", self.unit)
         milli_units = round(quantity * _MILLI)
@@ -89,14 +89,14 @@ class Rate:
             shown = money.credits_for(unit) * -(-milli_units // _MILLI) + money.credits_for(self.request)
         else:
             shown = money.credits_for(micros)
-        return Price(micros, shown, self._in_words(unit), lines=tuple(lines))
+        return PriceRow(micros, shown, self._in_words(unit), lines=tuple(lines))
 
     @property
     def dearest(self) -> str | None:
         """The variant that costs most."""
         return max(self.variants, key=self.variants.__getitem__, default=None)
 
-    def metered(self, quantity: int | float, variant: str | None = None) -> Price:
+    def metered(self, quantity: int | float, variant: str | None = None) -> PriceRow:
         """The same held for `quantity` units, of which only those are captured that the run tells of."""
         if self.request:
             raise ValueError("a rate with a price per request cannot be metered")

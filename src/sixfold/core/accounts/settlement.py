@@ -22,7 +22,7 @@ def require_not_below_zero(account_id: str) -> Transaction[None]:
         raise errors.InsufficientCredits
 
 
-def refund(hold_id: str, entry: ledger.Entry) -> Transaction[int]:
+def refund(hold_id: str, entry: ledger.LedgerEntry) -> Transaction[int]:
     """Give back what was captured of a hold, once; gives the amount, 0 when there is nothing to give."""
     captured = yield from one("transfer_of_hold", hold_id=hold_id)
     if captured is None or (yield from one("transfer_by_id", id=f"refund:{hold_id}")) is not None:

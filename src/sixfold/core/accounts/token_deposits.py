@@ -73,7 +73,7 @@ def settle(chain: str, block: int, transfers: Sequence[Transfer]) -> Transaction
         if not (yield Query("payment_event_insert", told)):
             continue
         amount = money.format_usd(transfer.micros)
-        entry = ledger.Entry("deposit", f"{amount} {transfer.symbol} by {transfer.chain}")
+        entry = ledger.LedgerEntry("deposit", f"{amount} {transfer.symbol} by {transfer.chain}")
         yield from ledger.deposit(account_id, transfer.micros, entry, name)
         yield from audit_log.note(account_id, "account.deposit", entry.description)
         new += 1

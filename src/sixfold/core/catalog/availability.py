@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypedDict
 
 from sixfold import errors
-from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 
@@ -61,7 +61,7 @@ class Resource:
         }
 
 
-class Survey(Protocol):
+class AvailabilitySurvey(Protocol):
     """Reports what a server has found to run engines on."""
 
     async def refresh(self) -> None:
@@ -106,7 +106,7 @@ class ReportSchema(TypedDict):
     models: list[ServedModelSchema]
 
 
-def report(catalog: Catalog, terms: Terms, resources: tuple[Resource, ...]) -> ReportSchema:
+def report(catalog: Catalog, terms: SelectionPolicy, resources: tuple[Resource, ...]) -> ReportSchema:
     """Return the resources, engines and models of an installation as one JSON document."""
     served: dict[str, list[str]] = {}
     for model in catalog.models():
@@ -119,7 +119,7 @@ def report(catalog: Catalog, terms: Terms, resources: tuple[Resource, ...]) -> R
     }
 
 
-def _engine(engine: EngineSpec, models: list[str], terms: Terms) -> EngineSchema:
+def _engine(engine: EngineSpec, models: list[str], terms: SelectionPolicy) -> EngineSchema:
     standing = terms.standing(engine.name)
     return {
         "engine": engine.name,
@@ -133,7 +133,7 @@ def _engine(engine: EngineSpec, models: list[str], terms: Terms) -> EngineSchema
     }
 
 
-def _model(model: Model, terms: Terms) -> ServedModelSchema:
+def _model(model: Model, terms: SelectionPolicy) -> ServedModelSchema:
     """Name the engine that a request without special inputs would get."""
     try:
         engine, quality = model.choose({}, terms)

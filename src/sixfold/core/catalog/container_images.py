@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 
-class Images(Protocol):
+class ImageInspector(Protocol):
     """Starts an image once and asks what it takes and gives."""
 
     async def learn(self, image: str, hardware: str | None, name: str = "") -> Mapping[str, Any]:

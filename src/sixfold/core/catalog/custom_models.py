@@ -20,7 +20,7 @@ from sixfold import errors
 from sixfold.core import json_decoding, pagination
 from sixfold.core.catalog import models as catalogs
 from sixfold.core.catalog import trained_models
-from sixfold.core.catalog.metering import Rates
+from sixfold.core.catalog.metering import RunRates
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value, many, one
 
@@ -34,7 +34,7 @@ _MAX_LARGE = 16 * 2**20  # characters of the large documents that are in memory,
 
 
 @dataclass(frozen=True, slots=True)
-class OwnModel:
+class CustomModel:
     """One version of an account's model. `document` is as it was put, `model` what it says."""
 
     account_id: str
@@ -46,7 +46,7 @@ class OwnModel:
     created_at: int
 
 
-class OwnModels:
+class CustomModels:
     """The models of every account, in the store.
 
     `admit` is told of engines that came with them: the supervisor and the standings learn them there.
@@ -55,13 +55,13 @@ class OwnModels:
     def __init__(self, database: Database, catalog: Catalog) -> None:
         self._database = database
         self._catalog = catalog
-        self._built: dict[_Key, OwnModel] = {}
+        self._built: dict[_Key, CustomModel] = {}
         self._large: OrderedDict[_Key, int] = OrderedDict()  # their sizes, those used last at the end
         self.large_size = 0
         self.admit: Admit = lambda _engines: None
 
     @property
-    def rates(self) -> Rates:
+    def rates(self) -> RunRates:
         """What time on hardware costs, and which hardware there is."""
         return self._catalog.rates
 
@@ -73,7 +73,7 @@ class OwnModels:
                 await self._of(row)
             key = _key(rows[-1])
 
-    async def find(self, name: str, account_id: str) -> OwnModel:
+    async def find(self, name: str, account_id: str) -> CustomModel:
         """An account's model by its name; raises `NotFound`, for another account's too."""
         if name.startswith(trained_models.PREFIX):
             await self._adopt(account_id)
@@ -89,7 +89,7 @@ class OwnModels:
 
     async def page(
         self, account_id: str, kind: str = "", limit: int = PAGE, cursor: str = ""
-    ) -> tuple[tuple[OwnModel, ...], str | None]:
+    ) -> tuple[tuple[CustomModel, ...], str | None]:
         """Models of an account (of one kind, where it is given), by name, and the cursor of the next page.
 
         A page ends after `limit` models or `paging.PAGE_BYTES` of documents.
@@ -97,13 +97,13 @@ class OwnModels:
         if kind in ("", trained_models.KIND) and not cursor:
             await self._adopt(account_id)
         rows, following = await self._database.read(_page(account_id, kind, limit, cursor))
-        found: list[OwnModel] = []
+        found: list[CustomModel] = []
         for row in rows:
             found.append(await self._of(row))
             await asyncio.sleep(0)  # a document is read within milliseconds, and there may be hundreds
         return tuple(found), following
 
-    async def each(self, account_id: str, kind: str = "") -> AsyncIterator[OwnModel]:
+    async def each(self, account_id: str, kind: str = "") -> AsyncIterator[CustomModel]:
         """Every model of an account (of one kind, where it is given), by name, a page at a time."""
         cursor: str | None = ""
         while cursor is not None:
@@ -117,7 +117,7 @@ class OwnModels:
         rows = await self._database.read(many("own_model_names", account_id=account_id, kind=kind))
         return tuple(str(row["name"]) for row in rows)
 
-    async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> OwnModel:
+    async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> CustomModel:
         """A new model, or a new version of one.
 
         Raises `Conflict` for a built-in's name and `BadRequest` beyond an account's number of models;
@@ -144,7 +144,7 @@ class OwnModels:
         catalogs.own(document, self._catalog, name)
         return msgspec.json.encode(document).decode()
 
-    async def _of(self, row: Row) -> OwnModel:
+    async def _of(self, row: Row) -> CustomModel:
         key = _key(row)
         size = len(str(row["document"]))
         if key not in self._built:
@@ -169,10 +169,10 @@ class OwnModels:
             self.large_size -= freed
             del self._built[oldest]
 
-    def _read(self, key: _Key, row: Row) -> OwnModel:
+    def _read(self, key: _Key, row: Row) -> CustomModel:
         document = json_decoding.decode_whole(str(row["document"]))
         model = catalogs.own(_apart(document, key), self._catalog, key[1])
-        return OwnModel(*key, row["kind"], document, model, row["created_at"])
+        return CustomModel(*key, row["kind"], document, model, row["created_at"])
 
 
 def _key(row: Row) -> _Key:

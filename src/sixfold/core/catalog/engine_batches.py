@@ -10,7 +10,7 @@ from sixfold.core.catalog.engines import Canceled, Context, Engine, Result, Task
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BatchJob:
     """One task of a batch, with its own way to the outside."""
 
     task: Task
@@ -24,6 +24,6 @@ class BatchEngine(Engine, Protocol):
         """Tasks whose shapes are equal may run together; one of shape None runs alone."""
         ...
 
-    def run_many(self, jobs: Sequence[Job]) -> Sequence[Result | Exception | Canceled]:
+    def run_many(self, jobs: Sequence[BatchJob]) -> Sequence[Result | Exception | Canceled]:
         """Each job's result or how it ended, in order; a canceled one leaves the others running."""
         ...

@@ -24,12 +24,12 @@ KINDS = ("weights", "comfyui", "provider", "embedded")
 _RESERVED = frozenset({"order", "models"})
 
 
-class WrongChoice(ValueError):
+class InvalidEngineConfig(ValueError):
     """The table `[engines]` cannot be followed; the text names the line and what would be valid."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class EngineStatus:
     """Whether an engine can run here now, and what says so: a folder, an address, what is missing."""
 
     ready: bool
@@ -37,7 +37,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class SelectionPolicy:
     """What an order may be served by.
 
     `previews`: engines of quality preview too. `paid`: providers that take money from the operator.
@@ -47,12 +47,12 @@ class Terms:
 
     previews: bool
     paid: bool = True
-    standing: Callable[[str], Standing] = lambda _name: Standing(True)
+    standing: Callable[[str], EngineStatus] = lambda _name: EngineStatus(True)
     full_only: bool = False
 
 
 def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The catalogue's document with the operator's table `[engines]` over it; raises `WrongChoice`."""
+    """The catalogue's document with the operator's table `[engines]` over it; raises `InvalidEngineConfig`."""
     engines: dict[str, Any] = {name: dict(row) for name, row in document["engines"].items()}
     for name, row in table.items():
         if name not in _RESERVED:
@@ -61,7 +61,7 @@ def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, An
     pins = table.get("models", {})
     for name in pins:
         if name not in document["models"]:
-            raise WrongChoice(f"[engines.models] names {name!r}, which is no model")
+            raise InvalidEngineConfig(f"[engines.models] names {name!r}, which is no model")
     models = {
         name: {**row, "engines": _engines_of(name, row["engines"], engines, order, pins)}
         for name, row in document["models"].items()
@@ -71,11 +71,13 @@ def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, An
 
 def _own(name: str, row: Any, engines: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise WrongChoice(f"[engines] has {name!r}, which is neither `order`, `models` nor an engine's table")
+        raise InvalidEngineConfig(
+            f"[engines] has {name!r}, which is neither `order`, `models` nor an engine's table"
+        )
     options = cast("dict[str, Any]", dict(row))  # pyright: ignore[reportUnknownArgumentType] - TOML's own
     like = str(options.pop("like", name))
     if like not in engines:
-        raise WrongChoice(f"[engines.{name}] needs `like`, one of the engines {', '.join(engines)}")
+        raise InvalidEngineConfig(f"[engines.{name}] needs `like`, one of the engines {', '.join(engines)}")
     base = engines[like]
     return {**base, "options": {**base.get("options", {}), **options}}
 
@@ -85,7 +87,9 @@ def _order(given: Any) -> tuple[str, ...] | None:
         return None
     kinds = cast("list[Any]", given) if isinstance(given, list) else []
     if not kinds or not all(kind in KINDS for kind in kinds):
-        raise WrongChoice(f"[engines] order is a list of {', '.join(KINDS)}; a kind left out does not serve")
+        raise InvalidEngineConfig(
+            f"[engines] order is a list of {', '.join(KINDS)}; a kind left out does not serve"
+        )
     return tuple(kinds)
 
 
@@ -111,7 +115,9 @@ def _pinned(model: str, pin: Any, listed: Sequence[str], engines: Mapping[str, A
     names = cast("list[Any]", pin) if isinstance(pin, list) else [pin]
     for name in names:
         if name not in fit:
-            raise WrongChoice(f"[engines.models] {model} names {name!r}; engines for it are {', '.join(fit)}")
+            raise InvalidEngineConfig(
+                f"[engines.models] {model} names {name!r}; engines for it are {', '.join(fit)}"
+            )
     return [str(name) for name in names]
 
 

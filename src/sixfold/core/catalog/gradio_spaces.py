@@ -37,17 +37,17 @@ class SpaceId:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedSpace:
     """What a space became: a document in the catalogue's shape, its one model under `id.model`."""
 
     id: SpaceId
     document: Mapping[str, Any]
 
 
-class Spaces(Protocol):
+class GradioSpacePort(Protocol):
     """Reads what a served space takes and gives."""
 
-    async def read(self, space: SpaceId, *, hardware: str | None, private: bool) -> Imported:
+    async def read(self, space: SpaceId, *, hardware: str | None, private: bool) -> ImportedSpace:
         """The space as a model. `private`: with the operator's token, for spaces that are not public.
 
         Raises `BadRequest` for what is no space of a known kind, `EngineFailed` where it does not answer.
@@ -73,7 +73,7 @@ def parse(text: str) -> SpaceId:
     return SpaceId(named[1], named[2])
 
 
-class SpacesHere(Protocol):
+class LocalSpaces(Protocol):
     """Runs spaces on this machine, shut in, to learn what they take; their runs are workers like others."""
 
     @property
@@ -81,7 +81,7 @@ class SpacesHere(Protocol):
         """Whether a container can be started."""
         ...
 
-    async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> Imported:
+    async def bring(self, space: SpaceId, *, run: str, folder: str, hardware: str | None) -> ImportedSpace:
         """A space as a model that runs here; `run` is one of `WAYS`, or empty for what can be done.
 
         `folder` names one of the operator's, empty for a space of the hub. Raises `EngineUnavailable` where

@@ -92,7 +92,7 @@ class Descriptor:
         return "string" if self.type in LIST_TYPES | {"artifact"} else self.type
 
 
-class _Refused(Exception):
+class _InputRefused(Exception):
     """A value breaks its descriptor: the predicate that completes `<name> …`, and its kind."""
 
     def __init__(self, predicate: str, kind: str) -> None:
@@ -115,7 +115,7 @@ def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict
                 _fill(descriptor, checked)
             else:
                 checked[descriptor.name] = _CHECKS[descriptor.type](descriptor, value)
-        except _Refused as refused:
+        except _InputRefused as refused:
             problems.append(Problem(descriptor.name, f"{descriptor.name} {refused}", refused.kind))
     problems += _unmet(descriptors, checked, {problem.input for problem in problems})
     if problems:
@@ -172,21 +172,21 @@ def _fill(descriptor: Descriptor, checked: dict[str, Any]) -> None:
     if descriptor.default is not None:
         checked[descriptor.name] = descriptor.default
     elif descriptor.required:
-        raise _Refused("is required", "missing")
+        raise _InputRefused("is required", "missing")
 
 
 def _string(descriptor: Descriptor, value: Any) -> str:
     if descriptor.choices and value not in descriptor.choices:
         kind = "enum" if isinstance(value, str) else "string_type"
-        raise _Refused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", kind)
+        raise _InputRefused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", kind)
     if not isinstance(value, str):
-        raise _Refused("must be a string", "string_type")
+        raise _InputRefused("must be a string", "string_type")
     if descriptor.max_chars is not None and len(value) > descriptor.max_chars:
-        raise _Refused(f"must be at most {descriptor.max_chars} characters", "string_too_long")
+        raise _InputRefused(f"must be at most {descriptor.max_chars} characters", "string_too_long")
     if descriptor.pattern and not re.fullmatch(descriptor.pattern, value):
-        raise _Refused(f"must {_shape(descriptor)}{_got(value)}", "string_pattern")
+        raise _InputRefused(f"must {_shape(descriptor)}{_got(value)}", "string_pattern")
     if not value.isascii() and _SURROGATE.search(value):
-        raise _Refused("must be valid Unicode", "string_unicode")
+        raise _InputRefused("must be valid Unicode", "string_unicode")
     return value
 
 
@@ -202,21 +202,21 @@ def _integer(descriptor: Descriptor, value: Any) -> int:
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int):
         if descriptor.choices:
-            raise _Refused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "int_type")
-        raise _Refused(f"must be a whole number{_limits(descriptor, ' of')}", "int_type")
+            raise _InputRefused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "int_type")
+        raise _InputRefused(f"must be a whole number{_limits(descriptor, ' of')}", "int_type")
     if descriptor.snap:
         number = round(number / descriptor.snap) * descriptor.snap if abs(number) < 2**53 else number
     if descriptor.choices and str(number) not in descriptor.choices:
-        raise _Refused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "enum")
+        raise _InputRefused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "enum")
     _in_range(descriptor, number)
     return number
 
 
 def _number(descriptor: Descriptor, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _Refused(f"must be a number{_limits(descriptor, ' of')}", "float_type")
+        raise _InputRefused(f"must be a number{_limits(descriptor, ' of')}", "float_type")
     if isinstance(value, float) and not math.isfinite(value):
-        raise _Refused("must be finite", "finite_number")
+        raise _InputRefused("must be finite", "finite_number")
     _in_range(descriptor, value)
     return value
 
@@ -224,9 +224,9 @@ def _number(descriptor: Descriptor, value: Any) -> float:
 def _in_range(descriptor: Descriptor, value: float) -> None:
     low, high = descriptor.min, descriptor.max
     if (low is not None and value < low) or (high is not None and value > high):
-        raise _Refused(f"must be{_limits(descriptor)}{_got(value)}", "out_of_range")
+        raise _InputRefused(f"must be{_limits(descriptor)}{_got(value)}", "out_of_range")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:  # nothing on the way to an engine holds more
-        raise _Refused(f"must be from {-(2**63)} to {2**63 - 1}", "out_of_range")
+        raise _InputRefused(f"must be from {-(2**63)} to {2**63 - 1}", "out_of_range")
 
 
 def _limits(descriptor: Descriptor, of: str = "") -> str:
@@ -253,15 +253,15 @@ def _plain(bound: float) -> str:
 
 def _boolean(_descriptor: Descriptor, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _Refused("must be true or false", "bool_type")
+        raise _InputRefused("must be true or false", "bool_type")
     return value
 
 
 def _media(_descriptor: Descriptor, value: Any) -> str:
     if not isinstance(value, str):
-        raise _Refused("must be a URL or an upload", "url_type")
+        raise _InputRefused("must be a URL or an upload", "url_type")
     if len(value) > _MAX_URL_CHARS:
-        raise _Refused("is too long", "url_too_long")
+        raise _InputRefused("is too long", "url_too_long")
     return value.strip()
 
 
@@ -271,10 +271,12 @@ def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
     if isinstance(value, str):
         given = [part.strip() for part in value.split(",", descriptor.max_items or _MAX_PARTS)]
     if not isinstance(given, list):
-        raise _Refused("must be a list of sizes", "list_type")
+        raise _InputRefused("must be a list of sizes", "list_type")
     items = cast("list[object]", given)
     if not 0 < len(items) <= (descriptor.max_items or len(items)):
-        raise _Refused(f"must be 1 to {descriptor.max_items} sizes", "too_long" if items else "too_short")
+        raise _InputRefused(
+            f"must be 1 to {descriptor.max_items} sizes", "too_long" if items else "too_short"
+        )
     return [_size(descriptor, item) for item in items]
 
 
@@ -286,7 +288,7 @@ def _size(descriptor: Descriptor, item: object) -> str:
         known = cast("Mapping[str, object]", item)
         sides = [known.get("width"), known.get("height")]
     if len(sides) != 2:
-        raise _Refused('must hold sizes as "WxH" or as width and height', "size_type")
+        raise _InputRefused('must hold sizes as "WxH" or as width and height', "size_type")
     width, height = (_integer(descriptor, side) for side in sides)
     return f"{width}x{height}"
 
@@ -298,9 +300,9 @@ def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
         try:
             found = _decoded(value)
         except _INVALID_JSON as error:
-            raise _Refused("must be an object", "object_type") from error
+            raise _InputRefused("must be an object", "object_type") from error
     if not isinstance(found, Mapping):
-        raise _Refused("must be an object", "object_type")
+        raise _InputRefused("must be an object", "object_type")
     return cast("Mapping[str, Any]", found)
 
 
@@ -311,7 +313,7 @@ def _texts(descriptor: Descriptor, value: Any) -> list[str]:
         given = _listed(value) or _lines(descriptor, value)
     items = _items(descriptor, given, "texts")
     if not all(isinstance(item, str) for item in items):
-        raise _Refused("must hold texts only", "string_type")
+        raise _InputRefused("must hold texts only", "string_type")
     return [_string(descriptor, item) for item in items]
 
 
@@ -322,7 +324,7 @@ def _images(descriptor: Descriptor, value: Any) -> list[str]:
         given = _listed(value) or _parts(descriptor, value, None, "pictures")
     found = [_media(descriptor, item) for item in _items(descriptor, given, "pictures")]
     if not all(found):
-        raise _Refused("must hold a URL or an upload for each picture", "url_type")
+        raise _InputRefused("must hold a URL or an upload for each picture", "url_type")
     return found
 
 
@@ -337,7 +339,7 @@ def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
 def _held(descriptor: Descriptor, item: object) -> float:
     """One number of a list."""
     if isinstance(item, bool) or not isinstance(item, int | float):
-        raise _Refused("must hold numbers only", "float_type")
+        raise _InputRefused("must hold numbers only", "float_type")
     return _number(descriptor, item)
 
 
@@ -354,7 +356,7 @@ def _point(descriptor: Descriptor, item: object) -> Any:
         known = cast("Mapping[str, object]", item)
         moment = known.get("t")
         if isinstance(moment, bool) or not isinstance(moment, str | int | float):
-            raise _Refused("must hold a time t, a text or a number, beside each y", "series_type")
+            raise _InputRefused("must hold a time t, a text or a number, beside each y", "series_type")
         return {"t": moment, "y": _measure(descriptor, known.get("y"))}
     return _measure(descriptor, item)
 
@@ -369,7 +371,7 @@ def _turns(descriptor: Descriptor, value: Any) -> str:
         return ""
     rows = _listed(value) if isinstance(value, str) else value
     if not isinstance(rows, list) or not all(map(_is_turn, cast("list[object]", rows))):
-        raise _Refused("must be a JSON array of items with role and text", "turns_type")
+        raise _InputRefused("must be a JSON array of items with role and text", "turns_type")
     return _string(descriptor, value if isinstance(value, str) else json.dumps(rows, ensure_ascii=False))
 
 
@@ -386,18 +388,18 @@ def _messages(descriptor: Descriptor, value: Any) -> list[object] | None:
         return None
     rows = _items(descriptor, _listed(value) if isinstance(value, str) else value, "messages")
     if not all(isinstance(row, Mapping) for row in rows):
-        raise _Refused("must be a list of messages", "list_type")
+        raise _InputRefused("must be a list of messages", "list_type")
     return rows
 
 
 def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
     if not isinstance(value, list):
-        raise _Refused(f"must be a list of {what}", "list_type")
+        raise _InputRefused(f"must be a list of {what}", "list_type")
     items = cast("list[object]", value)
     if not items:
-        raise _Refused(f"must hold at least one of its {what}", "too_short")
+        raise _InputRefused(f"must hold at least one of its {what}", "too_short")
     if descriptor.max_items is not None and len(items) > descriptor.max_items:
-        raise _Refused(f"must be at most {descriptor.max_items} {what}", "too_long")
+        raise _InputRefused(f"must be at most {descriptor.max_items} {what}", "too_long")
     return items
 
 
@@ -406,7 +408,7 @@ def _parts(descriptor: Descriptor, text: str, separator: str | None, what: str) 
     most = descriptor.max_items or _MAX_PARTS
     parts = text.split(separator, most)
     if len(parts) > most:
-        raise _Refused(f"must be at most {most} {what}", "too_long")
+        raise _InputRefused(f"must be at most {most} {what}", "too_long")
     return parts
 
 
@@ -415,7 +417,7 @@ def _lines(descriptor: Descriptor, text: str) -> list[str]:
     most = descriptor.max_items or _MAX_PARTS
     lines = [found[0].rstrip() for found in itertools.islice(_LINE.finditer(text), most + 1)]
     if len(lines) > most:
-        raise _Refused(f"must be at most {most} texts", "too_long")
+        raise _InputRefused(f"must be at most {most} texts", "too_long")
     return lines
 
 

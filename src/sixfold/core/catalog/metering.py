@@ -10,7 +10,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import CostBreakdown, LineItem
-from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.clock import HOUR_US
 from sixfold.core.database import Rows
 
@@ -25,24 +25,24 @@ def run_time(us: int, hour_micros: int) -> LineItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Hire:
+class HardwareRate:
     """The hardware that a run is paid for: its id, and its price in micro-dollars an hour."""
 
     hardware: str
     hour_micros: int
 
-    def price(self, limit_seconds: float) -> Price:
+    def price(self, limit_seconds: float) -> PriceRow:
         """What is held for a run that may take `limit_seconds`."""
         line = run_time(round(limit_seconds * 1_000_000), self.hour_micros)
         micros = charges.total((line,))
         text = f"{money.format_usd(self.hour_micros)} USD per hour"
-        return Price(micros, money.credits_for(micros), text, "time", self.hour_micros, (line,))
+        return PriceRow(micros, money.credits_for(micros), text, "time", self.hour_micros, (line,))
 
 
-class Rates(Protocol):
+class RunRates(Protocol):
     """Which hardware a model runs on, and what an hour of it costs."""
 
-    def hire(self, model: str, hardware: str | None) -> Hire:
+    def hire(self, model: str, hardware: str | None) -> HardwareRate:
         """The hire of `model` on `hardware`, or on its own where None; raises `InvalidInput`."""
         ...
 
@@ -50,17 +50,17 @@ class Rates(Protocol):
 class FlatRates:
     """The same hardware for every model; for tests, and for servers without a catalogue of hardware."""
 
-    def __init__(self, hire: Hire, own: Mapping[str, Hire] | None = None) -> None:
+    def __init__(self, hire: HardwareRate, own: Mapping[str, HardwareRate] | None = None) -> None:
         self._hire = hire
         self._own = own or {}
 
-    def hire(self, model: str, hardware: str | None) -> Hire:
+    def hire(self, model: str, hardware: str | None) -> HardwareRate:
         """Its own hire where it has one."""
         return self._own.get(model, self._hire)
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class RunCharge:
     """What is captured, in micro-dollars, the credits shown for it, and the lines that add up to it.
 
     `list_micros` is the list price where less is charged.
@@ -72,13 +72,13 @@ class Charge:
     list_micros: int | None = None
 
     @classmethod
-    def of(cls, lines: Iterable[LineItem], held: int) -> Charge:
+    def of(cls, lines: Iterable[LineItem], held: int) -> RunCharge:
         """Charge the sum of lines, but no more than was held."""
         breakdown = charges.of(lines, held)
         return cls(breakdown.amount, money.credits_for(breakdown.amount), breakdown)
 
     @classmethod
-    def of_children(cls, rows: Rows) -> Charge:
+    def of_children(cls, rows: Rows) -> RunCharge:
         """Charge what children cost, by rows of `prediction_children_costs`."""
         ran = [row for row in rows if row["runs"]]
         paid = charges.grouped((row["model"], row["cost"], row["runs"]) for row in ran)
@@ -92,13 +92,13 @@ class Charge:
         return replace(charged, list_micros=min(listed, rows[0]["parent_list_price"]))
 
 
-class Appraiser(Protocol):
+class PriceEstimator(Protocol):
     """What is held for a model whose price no table has; raises what `Pipeline.quote` does.
 
     `model` is a `catalog.Model`, which this module is too low to know.
     """
 
-    def __call__(self, model: Any, values: Mapping[str, Any], /, *, charged: bool) -> Price:
+    def __call__(self, model: Any, values: Mapping[str, Any], /, *, charged: bool) -> PriceRow:
         """The price for checked inputs."""
         ...
 
@@ -115,7 +115,7 @@ async def prepare_nothing(_model: Any, _given: Mapping[str, Any], *, charged: bo
     """Where every quote is quick."""
 
 
-def unpriced(model: Any, _values: Mapping[str, Any], *, charged: bool) -> Price:
+def unpriced(model: Any, _values: Mapping[str, Any], *, charged: bool) -> PriceRow:
     """Where nothing knows what a model would cost."""
     del charged
     raise errors.EngineUnavailable(f"Nothing here knows what {model.name} would cost.")

@@ -13,10 +13,10 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts.own_prices import WrongPrice
-from sixfold.core.accounts.prices import FREE, Price, PriceTable
+from sixfold.core.accounts.own_prices import InvalidPrice
+from sixfold.core.accounts.prices import FREE, PriceRow, PriceTable
 from sixfold.core.catalog import engine_selection, inputs, metering, timeline
-from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import Quality, TaskRecord
 from sixfold.core.catalog.inputs import Descriptor
 
@@ -175,7 +175,7 @@ class Model:
             for name, value in values.items()
         }
 
-    def is_waived(self, prices: PriceTable, terms: Terms) -> bool:
+    def is_waived(self, prices: PriceTable, terms: SelectionPolicy) -> bool:
         """Whether a usual request for this model is free, since own hardware serves it."""
         if not prices.own_hardware_free:
             return False
@@ -217,7 +217,7 @@ class Model:
         return int(width), int(height)
 
     def choose(
-        self, values: Mapping[str, Any], terms: Terms, stored: Collection[str] = ()
+        self, values: Mapping[str, Any], terms: SelectionPolicy, stored: Collection[str] = ()
     ) -> tuple[EngineSpec, Quality]:
         """Return the first engine that may serve these inputs, and its quality.
 
@@ -254,12 +254,12 @@ class Model:
         media = () if self.price == metering.CHILDREN else (*self.media_inputs, *self.picture_lists)
         return tuple(inputs.astray([each for each in media if each.name not in stored], values))
 
-    def unlock(self, terms: Terms) -> str:
+    def unlock(self, terms: SelectionPolicy) -> str:
         """What would let an engine serve that cannot now, as one sentence; empty when all can."""
         return _unlock(self.engines, terms, self.served_by)
 
 
-def _unlock(engines: Sequence[EngineSpec], terms: Terms, served_by: str) -> str:
+def _unlock(engines: Sequence[EngineSpec], terms: SelectionPolicy, served_by: str) -> str:
     missing = [one.unlock for one in engines if not terms.standing(one.name).ready]
     return engine_selection.sentence([*missing, served_by])
 
@@ -275,12 +275,12 @@ class Catalog:
     """All models by name; raises `NotFound` for another name."""
 
     def __init__(
-        self, models: Mapping[str, Model], prices: PriceTable, rates: metering.Rates | None = None
+        self, models: Mapping[str, Model], prices: PriceTable, rates: metering.RunRates | None = None
     ) -> None:
         self._models = dict(models)
         self._prices = self.checked(prices)
         self._engines = {engine.name: engine for model in self._models.values() for engine in model.engines}
-        self.rates = rates or metering.FlatRates(metering.Hire("cpu", 0))
+        self.rates = rates or metering.FlatRates(metering.HardwareRate("cpu", 0))
 
     def __getitem__(self, name: str) -> Model:
         try:
@@ -291,7 +291,9 @@ class Catalog:
     def __contains__(self, name: object) -> bool:
         return name in self._models
 
-    def check_runs(self, model: Model, engine: EngineSpec, values: Mapping[str, Any], terms: Terms) -> None:
+    def check_runs(
+        self, model: Model, engine: EngineSpec, values: Mapping[str, Any], terms: SelectionPolicy
+    ) -> None:
         """Raise `EngineUnavailable` where a run that the engine orders for these inputs has no engine."""
         terms = replace(terms, paid=model.price == metering.CHILDREN, full_only=False)
         for name, run in engine.runs.items():
@@ -325,14 +327,14 @@ class Catalog:
         return _quoted.get() or self._prices
 
     def reprice(self, prices: PriceTable) -> None:
-        """Put another table in force for what is quoted from now on; raises `WrongPrice`."""
+        """Put another table in force for what is quoted from now on; raises `InvalidPrice`."""
         self._prices = self.checked(prices)
 
     def checked(self, prices: PriceTable) -> PriceTable:
-        """A table that every model can be priced by; raises `WrongPrice` where one cannot."""
+        """A table that every model can be priced by; raises `InvalidPrice` where one cannot."""
         for model in self._models.values():
             if model.metered and model.price in prices and prices[model.price].request:
-                raise WrongPrice(
+                raise InvalidPrice(
                     f"[prices.{model.price}] request_usd must be 0: {model.name} is charged by what was used"
                 )
         return prices
@@ -350,14 +352,14 @@ class Catalog:
         """Whether there is such a price row."""
         return name in self.prices or name == metering.CONTAINER_TIME or name in _IN_WORDS
 
-    def price(self, model: Model, values: Mapping[str, Any]) -> Price:
+    def price(self, model: Model, values: Mapping[str, Any]) -> PriceRow:
         """What a run with these checked inputs costs."""
         rate = self.prices[model.price]
         quantity = _count(values[model.quantity]) if model.quantity else model.most
         variant = str(values[rate.by]) if rate.by and rate.by in values else None
         return rate.metered(quantity, variant) if model.metered else rate.price(quantity, variant)
 
-    def price_at_most(self, model: Model, values: Mapping[str, Any], unknown: frozenset[str]) -> Price:
+    def price_at_most(self, model: Model, values: Mapping[str, Any], unknown: frozenset[str]) -> PriceRow:
         """What a run costs at most of which some inputs are unknown; the others are checked."""
         if model.price not in self.prices:
             return FREE  # its hold does not depend on them
@@ -387,7 +389,7 @@ def build(
     document: Mapping[str, Any],
     prices: PriceTable,
     full_texts: Mapping[str, tuple[str, ...]],
-    rates: metering.Rates | None = None,
+    rates: metering.RunRates | None = None,
 ) -> Catalog:
     """The catalogue of what the files in `data/models` say.
 

@@ -10,7 +10,7 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.catalog import hardware as kinds
 from sixfold.core.catalog.hardware import Shelf
-from sixfold.core.catalog.metering import Hire
+from sixfold.core.catalog.metering import HardwareRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Templates:
         template = self._templates.get(model)
         return None if template is None else template.idle_seconds
 
-    def hire(self, model: str, hardware: str | None) -> Hire:
+    def hire(self, model: str, hardware: str | None) -> HardwareRate:
         """What an hour of `model` costs: on its own hardware as its template says, elsewhere by the hardware.
 
         Raises `InvalidInput` for unknown hardware, and for less memory than the template needs. What is paid
@@ -88,13 +88,13 @@ class Templates:
         own = kinds.DEFAULT if template is None else template.hardware
         kind = self.hardware[hardware or own]
         if template is None:
-            return Hire(kind.id, kind.hour_micros)
+            return HardwareRate(kind.id, kind.hour_micros)
         if kind.id == own:
-            return Hire(own, template.hour_micros)
+            return HardwareRate(own, template.hour_micros)
         if kind.vram_gb < (template.min_vram_gb or 0):
             sentence = f"{model} needs {template.min_vram_gb} GB of memory; {kind.id} has {kind.vram_gb} GB"
             raise errors.InvalidInput([errors.Problem("hardware", sentence, "out_of_range")])
-        return Hire(kind.id, kind.hour_micros)
+        return HardwareRate(kind.id, kind.hour_micros)
 
 
 def _template(name: str, row: Mapping[str, Any]) -> Template:

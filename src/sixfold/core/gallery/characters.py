@@ -11,7 +11,7 @@ from anyascii import anyascii
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, one
-from sixfold.core.gallery.pagination import LAST_ID, Page, page
+from sixfold.core.gallery.pagination import LAST_ID, GalleryPage, page
 
 MOST = 10_000
 _URL_NAME_CHARS = 48
@@ -19,7 +19,7 @@ _TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CharacterDraft:
     """A character that is to be made; `avatar` names a stored file."""
 
     account_id: str
@@ -48,7 +48,7 @@ class Character:
         return cls(**{name: row[name] for name in cls.__slots__})
 
 
-def create(draft: Draft) -> Transaction[Character]:
+def create(draft: CharacterDraft) -> Transaction[Character]:
     """A new character; raises `Forbidden` over an account's limit."""
     counted = yield from one("gallery_character_count", account_id=draft.account_id)
     if counted is not None and counted["total"] >= MOST:
@@ -69,7 +69,7 @@ def create(draft: Draft) -> Transaction[Character]:
     return Character.of(rows[0])
 
 
-def listed(limit: int, cursor: str | None) -> Transaction[Page[Character]]:
+def listed(limit: int, cursor: str | None) -> Transaction[GalleryPage[Character]]:
     """Everybody's characters, newest first."""
     rows = yield Query("gallery_characters", {"before": cursor or LAST_ID, "limit": limit + 1})
     return page([Character.of(row) for row in rows], limit)

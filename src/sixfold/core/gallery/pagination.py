@@ -9,24 +9,24 @@ from typing import Generic, Protocol, TypeVar
 LAST_ID = "~"  # sorts after every id
 
 
-class _Named(Protocol):
+class _NamedRow(Protocol):
     @property
     def id(self) -> str: ...
 
 
 T = TypeVar("T")
-N = TypeVar("N", bound=_Named)
+N = TypeVar("N", bound=_NamedRow)
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class GalleryPage(Generic[T]):
     """Some rows, and the cursor of those that follow."""
 
     rows: tuple[T, ...]
     next_cursor: str | None
 
 
-def page(found: Sequence[N], limit: int) -> Page[N]:
+def page(found: Sequence[N], limit: int) -> GalleryPage[N]:
     """The first `limit` of one more than that."""
     rows = tuple(found[:limit])
-    return Page(rows, rows[-1].id if len(found) > limit else None)
+    return GalleryPage(rows, rows[-1].id if len(found) > limit else None)

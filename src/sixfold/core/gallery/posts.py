@@ -9,14 +9,14 @@ from typing import Any
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, one
-from sixfold.core.gallery.pagination import LAST_ID, Page, page
+from sixfold.core.gallery.pagination import LAST_ID, GalleryPage, page
 
 MOST = 10_000
 MAX_TAGS, MAX_TAG_CHARS = 20, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PostDraft:
     """A post that is to be made; `media` names a stored file."""
 
     account_id: str
@@ -46,7 +46,7 @@ class Post:
         return cls(**values)
 
 
-def create(draft: Draft) -> Transaction[Post]:
+def create(draft: PostDraft) -> Transaction[Post]:
     """A new post; raises `Forbidden` over an account's limit."""
     counted = yield from one("gallery_post_count", account_id=draft.account_id)
     if counted is not None and counted["total"] >= MOST:
@@ -68,7 +68,7 @@ def create(draft: Draft) -> Transaction[Post]:
     return made
 
 
-def listed(limit: int, cursor: str | None, tag: str) -> Transaction[Page[Post]]:
+def listed(limit: int, cursor: str | None, tag: str) -> Transaction[GalleryPage[Post]]:
     """Everybody's posts, newest first; with a tag, those that carry it."""
     name = "gallery_posts_tagged" if tag else "gallery_posts"
     given: dict[str, str | int] = {"before": cursor or LAST_ID, "limit": limit + 1}

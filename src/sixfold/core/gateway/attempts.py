@@ -13,15 +13,15 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from sixfold import errors
-from sixfold.core.gateway.chat import Chat
+from sixfold.core.gateway.chat import ChatRequest
 from sixfold.core.gateway.deadlines import Deadlines
-from sixfold.core.gateway.health import Health
-from sixfold.core.gateway.media_inlining import Showing
-from sixfold.core.gateway.policy import Policy
-from sixfold.core.gateway.ports import Ask, Broken, Stream, Wire
-from sixfold.core.gateway.request_log import Call
-from sixfold.core.gateway.routing import Target
-from sixfold.core.gateway.usage import Rates, Usage
+from sixfold.core.gateway.health import HealthTracker
+from sixfold.core.gateway.media_inlining import MediaInliner
+from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.core.gateway.ports import GatewayRequest, UpstreamFailure, UpstreamStream, WireProtocol
+from sixfold.core.gateway.request_log import CallRecord
+from sixfold.core.gateway.routing import RouteTarget
+from sixfold.core.gateway.usage import TokenRates, TokenUsage
 
 _LOG = logging.getLogger("sixfold.relay")
 LOOP_BYTES = 256 * 1024  # a larger request is read and written in a thread
@@ -31,35 +31,35 @@ _REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 52
 _LONGEST_PAUSE, _DAY = 2.0, 86400.0
 _SHOWN = frozenset({"chat", "messages", "responses"})  # protocols of conversations
 
-Told = tuple[Usage | None, int]  # what a whole answer says that it used, and its characters
-Take = Callable[[Stream, Wire], Awaitable[tuple[bytes, Told]]]
+Told = tuple[TokenUsage | None, int]  # what a whole answer says that it used, and its characters
+Take = Callable[[UpstreamStream, WireProtocol], Awaitable[tuple[bytes, Told]]]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RoutePlan(msgspec.Struct, frozen=True):
     """What a request may be asked of, at which price, and what is held for it."""
 
-    targets: tuple[tuple[Target, Rates], ...]
+    targets: tuple[tuple[RouteTarget, TokenRates], ...]
     input_tokens: int
     held: int
 
 
-class Asked(msgspec.Struct):
+class ActiveCall(msgspec.Struct):
     """A request under way."""
 
-    ask: Ask
-    plan: Plan
-    call: Call
+    ask: GatewayRequest
+    plan: RoutePlan
+    call: CallRecord
     began: float
-    chat: Chat | None = None
+    chat: ChatRequest | None = None
 
-    def conversation(self) -> Chat:
+    def conversation(self) -> ChatRequest:
         """The request in no dialect, read once."""
         if self.chat is None:
             self.chat = self.ask.parse()
         return self.chat
 
 
-def _written(asked: Asked, target: Target, wire: Wire) -> bytes:
+def _written(asked: ActiveCall, target: RouteTarget, wire: WireProtocol) -> bytes:
     """What a server is sent."""
     ask = asked.ask
     if wire.name == ask.wire:
@@ -67,19 +67,19 @@ def _written(asked: Asked, target: Target, wire: Wire) -> bytes:
     return wire.ask(asked.conversation(), target.model, stream=ask.stream)
 
 
-class Opened(msgspec.Struct, frozen=True):
+class UpstreamResponse(msgspec.Struct, frozen=True):
     """An answer that has begun well."""
 
-    target: Target
-    rates: Rates
-    wire: Wire
-    stream: Stream
+    target: RouteTarget
+    rates: TokenRates
+    wire: WireProtocol
+    stream: UpstreamStream
     first: bytes
     told: Told = (None, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CallFailure:
     """An attempt that led to nothing: what to tell if it was the last, whether to ask again."""
 
     error: errors.SixfoldError
@@ -88,29 +88,29 @@ class Failure:
     after: float | None = None
 
 
-class Attempts:
+class FailoverClient:
     """Opens answers by the policy: retries, fallbacks, circuits."""
 
-    def __init__(self, policy: Policy, health: Health, showing: Showing) -> None:
+    def __init__(self, policy: GatewayPolicy, health: HealthTracker, showing: MediaInliner) -> None:
         self._policy = policy
         self.health = health
         self._showing = showing
         self._deadlines = Deadlines(policy.timeout_seconds)
 
-    def reconfigure(self, policy: Policy) -> None:
+    def reconfigure(self, policy: GatewayPolicy) -> None:
         """Retry by another policy from now on; its deadlines stay as they were at the start."""
         self._policy = policy
 
-    async def open(self, asked: Asked, take: Take) -> Opened:
+    async def open(self, asked: ActiveCall, take: Take) -> UpstreamResponse:
         """The first answer that begins well, of the servers in turn."""
-        failure: Failure | None = None
+        failure: CallFailure | None = None
         for target, rates in asked.plan.targets:
             for attempt in range(1 + self._policy.retries):
                 if not self.health.allows(target.name) or (attempt and not self.health.may_retry()):
                     break
                 asked.call.attempts += 1
                 got = await self._attempt(asked, target, rates, take)
-                if isinstance(got, Opened):
+                if isinstance(got, UpstreamResponse):
                     return got
                 failure = got
                 if failure.final:
@@ -134,13 +134,15 @@ class Attempts:
         out.retry_after = seconds
         return out
 
-    async def shown(self, ask: Ask, target: Target, wire: Wire, body: bytes) -> bytes:
+    async def shown(self, ask: GatewayRequest, target: RouteTarget, wire: WireProtocol, body: bytes) -> bytes:
         """What a server is sent: one that stands near gets the bytes of what lies at addresses."""
         if target.upstream.near and wire.name in _SHOWN:
             return await self._showing.within(ask.tenant, body)
         return body
 
-    async def _attempt(self, asked: Asked, target: Target, rates: Rates, take: Take) -> Opened | Failure:
+    async def _attempt(
+        self, asked: ActiveCall, target: RouteTarget, rates: TokenRates, take: Take
+    ) -> UpstreamResponse | CallFailure:
         ask, name = asked.ask, target.name
         wire = target.upstream.wire(ask.wire)
         try:
@@ -153,19 +155,21 @@ class Attempts:
             self.health.untried(name)
             raise
         began = time.perf_counter()
-        stream: Stream | None = None
+        stream: UpstreamStream | None = None
         try:
             with self._deadlines.start():
                 stream = await target.upstream.open(wire, wire.path, body, ask.headers, stream=ask.stream)
                 if stream.status >= 300:
                     return await self._understood(stream, wire, name)
                 first, told = await take(stream, wire)
-        except (Broken, TimeoutError) as error:
+        except (UpstreamFailure, TimeoutError) as error:
             if stream is not None:
                 await stream.aclose()
             self.health.failed(name)
             said = str(error) or "did not answer in time"
-            return Failure(errors.EngineFailed(f"The model server {said}"), again=isinstance(error, Broken))
+            return CallFailure(
+                errors.EngineFailed(f"The model server {said}"), again=isinstance(error, UpstreamFailure)
+            )
         except BaseException:
             if stream is not None:
                 await stream.aclose()
@@ -175,9 +179,9 @@ class Attempts:
         self.health.succeeded(name, seconds)
         asked.call.target = name
         asked.call.first_us = int((time.perf_counter() - asked.began) * 1_000_000)
-        return Opened(target, rates, wire, stream, first, told)
+        return UpstreamResponse(target, rates, wire, stream, first, told)
 
-    async def _understood(self, stream: Stream, wire: Wire, name: str) -> Failure:
+    async def _understood(self, stream: UpstreamStream, wire: WireProtocol, name: str) -> CallFailure:
         """What an answer of failure means."""
         status, after = stream.status, until_again(stream.retry_after)
         try:
@@ -186,39 +190,41 @@ class Attempts:
             await stream.aclose()
         if status in REFUSED:
             self.health.untried(name)
-            return Failure(objection.error(status), final=status != 404)
+            return CallFailure(objection.error(status), final=status != 404)
         self.health.failed(name, busy=status == 429)
         if status == 429:
             busy = errors.TooManyRequests("The model server is busy", retry_after=max(1, int(after or 1)))
-            return Failure(busy, again=True, after=after)
+            return CallFailure(busy, again=True, after=after)
         if status in _OURS:
             _LOG.warning("%s does not take this server's key: %d", name, status)
-            return Failure(errors.EngineFailed("The model server does not take this server's key"))
-        return Failure(errors.EngineFailed("The model server failed"), again=status in _REPEATED, after=after)
+            return CallFailure(errors.EngineFailed("The model server does not take this server's key"))
+        return CallFailure(
+            errors.EngineFailed("The model server failed"), again=status in _REPEATED, after=after
+        )
 
 
-async def first_block(stream: Stream, wire: Wire) -> tuple[bytes, Told]:
-    """For a stream: what came first; raises `Broken` where nothing did, or but an error."""
+async def first_block(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, Told]:
+    """For a stream: what came first; raises `UpstreamFailure` where nothing did, or but an error."""
     block = await stream.read()
     if not block:
-        raise Broken("gave an empty answer")
+        raise UpstreamFailure("gave an empty answer")
     if wire.name in _SHOWN and block.lstrip()[:1] in (b"{", b"<"):
-        raise Broken("gave an answer that is no stream")
+        raise UpstreamFailure("gave an answer that is no stream")
     if b'"error"' in block:
         scan = wire.scan()
         scan.pass_on(block, keep_usage=True)
         if scan.error and not scan.chars:
-            raise Broken(scan.error.removeprefix("The model server "))
+            raise UpstreamFailure(scan.error.removeprefix("The model server "))
     return block, (None, 0)
 
 
-async def whole_body(stream: Stream, wire: Wire) -> tuple[bytes, Told]:
-    """For a whole answer; raises `Broken` for what is none."""
+async def whole_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, Told]:
+    """For a whole answer; raises `UpstreamFailure` for what is none."""
     try:
         body = await stream.whole()
         return body, wire.usage(body)
     except ValueError as error:
-        raise Broken("gave an answer that cannot be read") from error
+        raise UpstreamFailure("gave an answer that cannot be read") from error
     finally:
         await stream.aclose()
 

@@ -17,20 +17,20 @@ from typing import NamedTuple
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction
 from sixfold.core.gateway import request_log
-from sixfold.core.gateway.credit_cache import Trust
-from sixfold.core.gateway.request_log import Call, Ending
+from sixfold.core.gateway.credit_cache import CreditCache
+from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.errors import StoreFailed
 
 _MAX_TOGETHER = 256
 _LATER_SECONDS = 0.01  # a beginning that was trusted waits one to two of these for its end
 
 
-class _Slip(NamedTuple):
+class _BillingEntry(NamedTuple):
     """One booking that waits: a beginning, unless there is an `ending`; both where it is `whole`."""
 
-    call: Call
+    call: CallRecord
     payer: Payer | None
-    ending: Ending | None
+    ending: CallOutcome | None
     booked: asyncio.Future[None]
     whole: bool = False
 
@@ -40,21 +40,23 @@ class _Slip(NamedTuple):
         return self.ending is not None and self.call.held > 0
 
 
-class Till:
+class BillingBatcher:
     """Books calls; `holder` is the server whose they are. A `trusting` one lets some beginnings wait."""
 
     def __init__(self, database: Database, *, trusting: bool = False) -> None:
         self.holder = ""
         self._database = database
-        self._trust = Trust(database, self._unwritten) if trusting else None
-        self._waiting: list[_Slip] = []
+        self._trust = CreditCache(database, self._unwritten) if trusting else None
+        self._waiting: list[_BillingEntry] = []
         self._working: asyncio.Task[None] | None = None
-        self._later: dict[str, tuple[Call, Payer | None]] = {}  # that were trusted and are not handed in yet
+        self._later: dict[
+            str, tuple[CallRecord, Payer | None]
+        ] = {}  # that were trusted and are not handed in yet
         self._aged: frozenset[str] = frozenset()  # those of them that were there at the last look
         self._begun: dict[str, asyncio.Future[None]] = {}  # by call: those that were handed in before the end
         self._looking: asyncio.TimerHandle | None = None
 
-    async def begin(self, call: Call, payer: Payer | None) -> None:
+    async def begin(self, call: CallRecord, payer: Payer | None) -> None:
         """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded` and then has written nothing.
 
         Whoever is cancelled while he waits has begun nothing.
@@ -76,7 +78,7 @@ class Till:
             self._take_back(slip)
             raise
 
-    async def stand(self, call: Call) -> None:
+    async def stand(self, call: CallRecord) -> None:
         """Wait until the money of a call that has begun is held; raises what `begin` raises."""
         if call.id in self._later:
             self._begin_now([call])
@@ -84,7 +86,7 @@ class Till:
         if begun is not None:
             await asyncio.shield(begun)
 
-    def end(self, call: Call, ending: Ending) -> asyncio.Future[None]:
+    def end(self, call: CallRecord, ending: CallOutcome) -> asyncio.Future[None]:
         """Book how a call ended, and charge what it cost; done once that is on the disk.
 
         One that was trusted and is refused now raises what `begin` raises, and nothing of it is written.
@@ -107,14 +109,14 @@ class Till:
         while self._working is not None:
             await asyncio.wait({self._working})
 
-    def _trusted(self, account_id: str) -> list[Call]:
+    def _trusted(self, account_id: str) -> list[CallRecord]:
         """An account's calls whose beginning is not handed in yet."""
         return [call for call, _ in self._later.values() if call.account_id == account_id]
 
     def _unwritten(self, account_id: str) -> int:
         return sum(call.held for call in self._trusted(account_id))
 
-    def _begin_later(self, call: Call, payer: Payer | None) -> None:
+    def _begin_later(self, call: CallRecord, payer: Payer | None) -> None:
         self._later[call.id] = call, payer
         if self._looking is None:
             self._look_later()
@@ -129,11 +131,11 @@ class Till:
         if self._later:
             self._look_later()
 
-    def _begin_now(self, calls: Iterable[Call]) -> None:
+    def _begin_now(self, calls: Iterable[CallRecord]) -> None:
         for call in calls:
             self._begun[call.id] = self._hand_in(_slip(*self._later.pop(call.id)))
 
-    def _follow(self, begun: asyncio.Future[None], slip: _Slip) -> None:
+    def _follow(self, begun: asyncio.Future[None], slip: _BillingEntry) -> None:
         """Hand in the ending of a call, unless its beginning was refused."""
         refused = begun.exception()
         if refused is None:
@@ -141,19 +143,19 @@ class Till:
         elif not slip.booked.done():
             slip.booked.set_exception(refused)
 
-    def _hand_in(self, slip: _Slip) -> asyncio.Future[None]:
+    def _hand_in(self, slip: _BillingEntry) -> asyncio.Future[None]:
         self._waiting.append(slip)
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(self._work(), name="till")
         return slip.booked
 
-    def _take_back(self, slip: _Slip) -> None:
+    def _take_back(self, slip: _BillingEntry) -> None:
         """Forget a beginning that still waits; end one that is being booked."""
         for index, waiting in enumerate(self._waiting):
             if waiting.booked is slip.booked:
                 del self._waiting[index]
                 return
-        self._hand_in(_slip(slip.call, None, Ending("failed", error="Nobody waited")))
+        self._hand_in(_slip(slip.call, None, CallOutcome("failed", error="Nobody waited")))
 
     async def _work(self) -> None:
         try:
@@ -164,7 +166,7 @@ class Till:
         finally:
             self._working = None
 
-    async def _together(self, slips: Sequence[_Slip]) -> bool:
+    async def _together(self, slips: Sequence[_BillingEntry]) -> bool:
         """Whether all of them were booked at once, or refused by a store that is out of order."""
         if len(slips) == 1 and not slips[0].whole:
             return False
@@ -175,7 +177,7 @@ class Till:
             _tell(slip, verdict)
         return True
 
-    async def _apart(self, slips: Sequence[_Slip]) -> None:
+    async def _apart(self, slips: Sequence[_BillingEntry]) -> None:
         if len(slips) == 1:
             _tell(slips[0], await self._write(self._single(slips[0]), slips[0].durable))
             return
@@ -183,7 +185,7 @@ class Till:
         for slip, verdict in zip(slips, await asyncio.gather(*writing), strict=True):
             _tell(slip, verdict)
 
-    def _book(self, slips: Sequence[_Slip]) -> Transaction[None]:
+    def _book(self, slips: Sequence[_BillingEntry]) -> Transaction[None]:
         begun = [(slip.call, slip.payer) for slip in slips if slip.ending is None]
         ended = [(slip.call, slip.ending) for slip in slips if slip.ending is not None and not slip.whole]
         whole = [
@@ -191,7 +193,7 @@ class Till:
         ]
         return request_log.book(begun, ended, self.holder, whole)
 
-    def _single(self, slip: _Slip) -> Transaction[None]:
+    def _single(self, slip: _BillingEntry) -> Transaction[None]:
         call, ending = slip.call, slip.ending
         if ending is None:
             return request_log.begin(call, self.holder, slip.payer)
@@ -210,11 +212,13 @@ class Till:
         return None
 
 
-def _slip(call: Call, payer: Payer | None, ending: Ending | None = None, *, whole: bool = False) -> _Slip:
-    return _Slip(call, payer, ending, asyncio.get_running_loop().create_future(), whole)
+def _slip(
+    call: CallRecord, payer: Payer | None, ending: CallOutcome | None = None, *, whole: bool = False
+) -> _BillingEntry:
+    return _BillingEntry(call, payer, ending, asyncio.get_running_loop().create_future(), whole)
 
 
-def _tell(slip: _Slip, verdict: Exception | None) -> None:
+def _tell(slip: _BillingEntry, verdict: Exception | None) -> None:
     if slip.booked.done():
         return
     if verdict is None:

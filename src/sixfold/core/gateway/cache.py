@@ -8,29 +8,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from sixfold.core.gateway.ports import Ask
+from sixfold.core.gateway.ports import GatewayRequest
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[T]):
+class _CacheEntry(Generic[T]):
     value: T
     size: int
     until: float
 
 
-class Cache(Generic[T]):
+class ResponseCache(Generic[T]):
     """In memory, at most `max_bytes`, each for `seconds`; the longest unused goes first."""
 
     def __init__(self, max_bytes: int, seconds: float, clock: Callable[[], float]) -> None:
         self._max_bytes = max_bytes
         self._seconds = seconds
         self._clock = clock
-        self._kept: OrderedDict[bytes, _Kept[T]] = OrderedDict()
+        self._kept: OrderedDict[bytes, _CacheEntry[T]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, ask: Ask) -> T | None:
+    def get(self, ask: GatewayRequest) -> T | None:
         """The answer to a request, if it was given within the time."""
         key = _key(ask)
         found = self._kept.get(key)
@@ -42,14 +42,14 @@ class Cache(Generic[T]):
         self._kept.move_to_end(key)
         return found.value
 
-    def put(self, ask: Ask, value: T, size: int) -> None:
+    def put(self, ask: GatewayRequest, value: T, size: int) -> None:
         """Keep the answer to a request."""
         key = _key(ask)
         if key in self._kept:
             self._drop(key)
         if size > self._max_bytes:
             return
-        self._kept[key] = _Kept(value, size, self._clock() + self._seconds)
+        self._kept[key] = _CacheEntry(value, size, self._clock() + self._seconds)
         self._bytes += size
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
@@ -58,7 +58,7 @@ class Cache(Generic[T]):
         self._bytes -= self._kept.pop(key).size
 
 
-def _key(ask: Ask) -> bytes:
+def _key(ask: GatewayRequest) -> bytes:
     told = "\0".join((ask.account_id, ask.wire, ask.model)).encode()
     said = ask.body or repr(ask.parse()).encode()  # what came over no face is a conversation without bytes
     return hashlib.sha256(told + b"\0" + said).digest()

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sixfold.core.gateway.usage import NOTHING, Usage
+from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]
 _IMAGE_TOKENS = 1500  # what a large picture takes at most of today's servers
@@ -19,14 +19,14 @@ THOUGHTS = ("reasoning_content", "reasoning")  # fields of chat completions; the
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextPart:
     """Some text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImagePart:
     """A picture: base64 of a type, or an address that the server fetches itself."""
 
     url: str = ""
@@ -35,7 +35,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """The model asks for a tool; `arguments` is JSON."""
 
     id: str
@@ -44,16 +44,16 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolResult:
     """What a tool gave."""
 
     call_id: str
-    parts: tuple[Text | Picture, ...]
+    parts: tuple[TextPart | ImagePart, ...]
     failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
+class ReasoningPart:
     """What the model thought aloud; `seal` lets its own server check it later, or know it for its own."""
 
     text: str
@@ -65,11 +65,11 @@ class Thought:
         return self.seal if self.seal in THOUGHTS else ""
 
 
-Part = Text | Picture | Call | Outcome | Thought
+Part = TextPart | ImagePart | ToolCall | ToolResult | ReasoningPart
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChatMessage:
     """One turn."""
 
     role: Literal["user", "assistant"]
@@ -77,7 +77,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ToolSpec:
     """A function that the model may ask for; `schema` is JSON Schema of its arguments."""
 
     name: str
@@ -86,7 +86,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ResponseFormat:
     """The answer shall be JSON: any object, or what `schema` says."""
 
     name: str = "answer"
@@ -95,15 +95,15 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class ChatRequest:
     """One request. `choice` is auto, none, required, or `=name` for one tool."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     system: str = ""
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
     choice: str = "auto"
     parallel: bool | None = None
-    shape: Shape | None = None
+    shape: ResponseFormat | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -113,35 +113,35 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChatResponse:
     """One whole answer."""
 
     id: str
     model: str
-    parts: tuple[Text | Call | Thought, ...]
+    parts: tuple[TextPart | ToolCall | ReasoningPart, ...]
     stop: Stop
-    usage: Usage = NOTHING
+    usage: TokenUsage = NOTHING
 
     @property
     def text(self) -> str:
         """All that was said."""
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[ToolCall, ...]:
         """The tools that were asked for."""
-        return tuple(part for part in self.parts if isinstance(part, Call))
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class TextDelta:
     """More text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Thinking:
+class ReasoningDelta:
     """More of a thought; `seal` comes at its end."""
 
     text: str
@@ -149,7 +149,7 @@ class Thinking:
 
 
 @dataclass(frozen=True, slots=True)
-class Calling:
+class ToolCallStart:
     """The call with this number begins."""
 
     number: int
@@ -158,7 +158,7 @@ class Calling:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class ToolCallDelta:
     """More of a call's arguments."""
 
     number: int
@@ -166,17 +166,17 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class MessageEnd:
     """The answer is whole."""
 
     stop: Stop
-    usage: Usage
+    usage: TokenUsage
 
 
-Event = Said | Thinking | Calling | Argument | Ended
+Event = TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta | MessageEnd
 
 
-def estimate(chat: Chat) -> int:
+def estimate(chat: ChatRequest) -> int:
     """About how many tokens a request has; rather more than fewer."""
     chars, pictures = len(chat.system), 0
     for message in chat.messages:
@@ -192,13 +192,13 @@ def estimate(chat: Chat) -> int:
 
 def _size(part: Part) -> tuple[int, int]:
     match part:
-        case Text() | Thought():
+        case TextPart() | ReasoningPart():
             return len(part.text), 0
-        case Picture():
+        case ImagePart():
             return 0, 1
-        case Call():
+        case ToolCall():
             return len(part.name) + len(part.arguments), 0
-        case Outcome():
+        case ToolResult():
             sizes = [_size(inner) for inner in part.parts]
             return sum(size[0] for size in sizes), sum(size[1] for size in sizes)
 

@@ -23,14 +23,14 @@ _MAX_KNOWN = 1024
 _UNLIMITED = 2**62  # of an account that is never refused for lack of credit
 
 
-class _Share(msgspec.Struct):
+class _CachedCredit(msgspec.Struct):
     """What may still be asked for, in micro-dollars, until a moment of the clock."""
 
     left: int
     until: float
 
 
-class Trust:
+class CreditCache:
     """Shares of accounts and of keys' budgets.
 
     `unwritten` tells what an account was trusted with and is not written yet, `clock` gives seconds that
@@ -43,7 +43,7 @@ class Trust:
         self._database = database
         self._unwritten = unwritten
         self._clock = clock
-        self._shares: dict[Hashable, _Share] = {}
+        self._shares: dict[Hashable, _CachedCredit] = {}
 
     def covers(self, account_id: str, payer: Payer | None, amount: int) -> bool | None:
         """Whether `amount` (micro-dollars) may be asked for now; it is taken off the shares then.
@@ -72,7 +72,7 @@ class Trust:
             await self._share(payer, account_id, limits.unspent(payer))
         return bool(self.covers(account_id, payer, amount))
 
-    def _known(self, name: Hashable) -> _Share | None:
+    def _known(self, name: Hashable) -> _CachedCredit | None:
         share = self._shares.get(name)
         return share if share is not None and self._clock() <= share.until else None
 
@@ -84,7 +84,7 @@ class Trust:
             return
         if len(self._shares) >= _MAX_KNOWN:
             self._shares.clear()
-        self._shares[name] = _Share(found // _PART, self._clock() + _SECONDS)
+        self._shares[name] = _CachedCredit(found // _PART, self._clock() + _SECONDS)
 
 
 def _available(account_id: str) -> Transaction[int]:

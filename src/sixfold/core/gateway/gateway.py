@@ -29,22 +29,22 @@ from sixfold.core.gateway import request_log
 from sixfold.core.gateway.attempts import (
     LOOP_BYTES,
     REFUSED,
-    Asked,
-    Attempts,
-    Opened,
-    Plan,
+    ActiveCall,
+    FailoverClient,
+    RoutePlan,
+    UpstreamResponse,
     first_block,
     whole_body,
 )
-from sixfold.core.gateway.billing import Till
-from sixfold.core.gateway.cache import Cache
-from sixfold.core.gateway.chat import Answer, Chat
-from sixfold.core.gateway.policy import Policy
-from sixfold.core.gateway.ports import Ask, Broken
-from sixfold.core.gateway.request_log import Call, Ending
-from sixfold.core.gateway.response_stream import Flow
-from sixfold.core.gateway.routing import Router, Target
-from sixfold.core.gateway.usage import FREE, PriceBook, Rates, Usage, settled
+from sixfold.core.gateway.billing import BillingBatcher
+from sixfold.core.gateway.cache import ResponseCache
+from sixfold.core.gateway.chat import ChatRequest, ChatResponse
+from sixfold.core.gateway.policy import GatewayPolicy
+from sixfold.core.gateway.ports import GatewayRequest, UpstreamFailure
+from sixfold.core.gateway.request_log import CallOutcome, CallRecord
+from sixfold.core.gateway.response_stream import ResponseStream
+from sixfold.core.gateway.routing import ModelRouter, RouteTarget
+from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, settled
 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _SLICE_BYTES = 256 * 1024
@@ -55,7 +55,7 @@ _KNOWN_SECONDS = 0.25  # that whom a name leads to is believed: a server's news 
 _MAX_KNOWN = 1024
 
 
-class Reply(msgspec.Struct, frozen=True):
+class GatewayReply(msgspec.Struct, frozen=True):
     """A whole answer: `raw` as the server gave it where it speaks the caller's dialect, else `answer`.
 
     `charge` has the lines that add up to `cost`.
@@ -63,17 +63,17 @@ class Reply(msgspec.Struct, frozen=True):
 
     target: str
     model: str
-    usage: Usage
+    usage: TokenUsage
     cost: int
     charge: CostBreakdown
     raw: bytes | None = None
-    answer: Answer | None = None
+    answer: ChatResponse | None = None
     cached: bool = False
     list_price: int | None = None
 
 
 @dataclass
-class Counts:
+class TokenCounts:
     """What Prometheus is told: calls by server and ending, tokens by server and kind, micro-dollars."""
 
     calls: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
@@ -81,33 +81,37 @@ class Counts:
     charged: dict[str, int] = field(default_factory=dict[str, int])
 
 
-class Relay:
+class Gateway:
     """Calls model servers for accounts; one for each running server."""
 
     def __init__(
         self,
         database: Database,
-        router: Router,
-        attempts: Attempts,
+        router: ModelRouter,
+        attempts: FailoverClient,
         prices: PriceBook,
-        policy: Policy,
-        limiter: limits.Rates,
+        policy: GatewayPolicy,
+        limiter: limits.RateLimits,
     ) -> None:
         self.policy = policy
         self.router = router
-        self.counts = Counts()
-        self.watch: Callable[[Call, Ending], None] | None = None  # is told of every call that has ended
-        self._till = Till(database, trusting=True)
+        self.counts = TokenCounts()
+        self.watch: Callable[[CallRecord, CallOutcome], None] | None = (
+            None  # is told of every call that has ended
+        )
+        self._till = BillingBatcher(database, trusting=True)
         self._database = database
         self.health = attempts.health
         self._attempts = attempts
         self._prices = prices
         self._limiter = limiter
-        self._known: dict[tuple[str, str | None], tuple[float, tuple[tuple[Target, Rates], ...]]] = {}
+        self._known: dict[
+            tuple[str, str | None], tuple[float, tuple[tuple[RouteTarget, TokenRates], ...]]
+        ] = {}
         self._suspects: frozenset[str] | None = None  # servers that were gone at the last look
-        self._cache: Cache[Reply] | None = None
+        self._cache: ResponseCache[GatewayReply] | None = None
         if policy.cache:
-            self._cache = Cache(policy.cache_bytes, policy.cache_seconds, time.monotonic)
+            self._cache = ResponseCache(policy.cache_bytes, policy.cache_seconds, time.monotonic)
 
     @property
     def boot(self) -> str:
@@ -118,7 +122,7 @@ class Relay:
     def boot(self, name: str) -> None:
         self._till.holder = name
 
-    def reconfigure(self, policy: Policy, prices: PriceBook) -> None:
+    def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
         """Call by another policy and other prices from now on; calls in flight keep what they were quoted."""
         self.policy, self._prices = policy, prices
         self._attempts.reconfigure(policy)
@@ -126,7 +130,7 @@ class Relay:
 
     # -- what is asked -----------------------------------------------------------------------------
 
-    async def whole(self, ask: Ask, payer: Payer | None = None) -> Reply:
+    async def whole(self, ask: GatewayRequest, payer: Payer | None = None) -> GatewayReply:
         """One answer, once it is whole and paid.
 
         Raises `Forbidden`, `UnknownModel`, `UnpricedModel`, `TooManyRequests`, `InsufficientCredits`,
@@ -143,7 +147,7 @@ class Relay:
         try:
             reply = await self._answered(asked)
         except BaseException as error:
-            await self._settle(asked, Ending("failed", error=_told(error)))
+            await self._settle(asked, CallOutcome("failed", error=_told(error)))
             raise
         await self._settle(asked, _ending("succeeded", reply.usage, reply.charge))
         if self._cache is not None:
@@ -155,7 +159,7 @@ class Relay:
         asked = gateway_idempotency.paid_before(scope, call_id)
         return await self._database.write(asked, durable=False)
 
-    async def flow(self, ask: Ask, payer: Payer | None = None) -> Flow:
+    async def flow(self, ask: GatewayRequest, payer: Payer | None = None) -> ResponseStream:
         """An answer that has begun: its first bytes are there. Raises what `whole` raises."""
         _permit(ask)
         asked = await self._begin(ask, payer)
@@ -163,23 +167,23 @@ class Relay:
             opened = await self._attempts.open(asked, first_block)
             await self._stand(asked, opened)
         except BaseException as error:
-            await self._settle(asked, Ending("failed", error=_told(error)))
+            await self._settle(asked, CallOutcome("failed", error=_told(error)))
             raise
-        return Flow(asked, opened, self.policy.call_seconds, self._end)
+        return ResponseStream(asked, opened, self.policy.call_seconds, self._end)
 
     async def complete(
         self,
         principal: Principal,
         request_id: str,
-        chat: Chat,
+        chat: ChatRequest,
         model: str = "",
         face: str = "service",
         services: tuple[str, ...] = (),
-    ) -> Reply:
+    ) -> GatewayReply:
         """Ask a model and wait for its whole answer: the way in for what is no `/v1` face.
 
-        `chat` is the conversation: `Chat((Message("user", (Text("…"), Picture(url="…"))),), system="…")`, or
-        `Picture(media_type="image/png", data=base64)` where a picture has no address. `model` is a name as in
+        `chat` is the conversation: `ChatRequest((Message("user", (Text("…"), Picture(url="…"))),), system="…")`, or
+        `ImagePart(media_type="image/png", data=base64)` where a picture has no address. `model` is a name as in
         `/v1/models`, or empty for the default. The caller is charged as on `/v1` and sees the call in his
         log under `request_id`, which must be new. Of the reply, `answer.text` is what was said,
         `answer.calls` the tools that were asked for, `cost` the micro-dollars charged, `usage` the tokens,
@@ -189,7 +193,9 @@ class Relay:
         ask = replace(self._plain(principal, request_id, chat, model, face), services=services)
         return await self.whole(ask, limits.payer_of(principal))
 
-    async def prepaid(self, account_id: str, request_id: str, chat: Chat, model: str, held: int = 0) -> Reply:
+    async def prepaid(
+        self, account_id: str, request_id: str, chat: ChatRequest, model: str, held: int = 0
+    ) -> GatewayReply:
         """The same for a run: nothing is charged here, and the call is logged.
 
         Its `cost` is what the run owes for it: no more than the run has `held` for it.
@@ -197,12 +203,12 @@ class Relay:
         ask = self._plain(Principal(account_id, "", ""), request_id, chat, model, "hosting")
         return await self.whole(replace(ask, held=held))
 
-    def most(self, chat: Chat, model: str) -> int:
+    def most(self, chat: ChatRequest, model: str) -> int:
         """What an answer can cost at most, in micro-dollars; raises what `complete` does of its model."""
         ask = self._plain(Principal("", "", ""), "", chat, model, "")
         return self._plan(ask, _estimate(ask)).held
 
-    async def admit(self, principal: Principal, chat: Chat) -> None:
+    async def admit(self, principal: Principal, chat: ChatRequest) -> None:
         """Count what will be asked later against a key's tokens a minute; raises `TooManyRequests`."""
         tpm = principal.scope.tpm
         if tpm is not None and principal.key_id is not None:
@@ -210,14 +216,16 @@ class Relay:
             await self._limiter.spend(principal.key_id, tpm, tokens)
 
     async def converse(
-        self, principal: Principal, request_id: str, chat: Chat, model: str = "", face: str = "service"
-    ) -> Flow:
-        """The same as it comes: `flow.events()` gives `Said`, `Calling`, … as they come, and then `Ended`."""
+        self, principal: Principal, request_id: str, chat: ChatRequest, model: str = "", face: str = "service"
+    ) -> ResponseStream:
+        """The same as it comes: `flow.events()` gives `TextDelta`, `ToolCallStart`, … as they come, and then `MessageEnd`."""
         ask = self._plain(principal, request_id, chat, model, face)
         return await self.flow(replace(ask, stream=True), limits.payer_of(principal))
 
-    def _plain(self, principal: Principal, request_id: str, chat: Chat, model: str, face: str) -> Ask:
-        return Ask(
+    def _plain(
+        self, principal: Principal, request_id: str, chat: ChatRequest, model: str, face: str
+    ) -> GatewayRequest:
+        return GatewayRequest(
             account_id=principal.account_id,
             request_id=request_id,
             face=face,
@@ -233,7 +241,7 @@ class Relay:
             credential_id=principal.credential_id,
         )
 
-    async def count(self, ask: Ask) -> int:
+    async def count(self, ask: GatewayRequest) -> int:
         """How many tokens of input a request has, by its server's count or else an estimate; free."""
         _permit(ask)
         for target in self.router.resolve(ask.model):
@@ -248,7 +256,7 @@ class Relay:
                     )
                     answer = await stream.whole()
                     await stream.aclose()
-            except (Broken, TimeoutError):
+            except (UpstreamFailure, TimeoutError):
                 continue
             if stream.status in REFUSED and stream.status != 404:
                 raise wire.refusal(answer).error(stream.status)
@@ -274,14 +282,14 @@ class Relay:
 
     # -- before a server is asked ------------------------------------------------------------------
 
-    async def _begin(self, ask: Ask, payer: Payer | None) -> Asked:
+    async def _begin(self, ask: GatewayRequest, payer: Payer | None) -> ActiveCall:
         if not 0 <= (ask.max_tokens or 0) <= _MOST_TOKENS:
             raise errors.InvalidInput.of("max_tokens", f"max_tokens must be from 1 to {_MOST_TOKENS}")
         large = len(ask.body) > LOOP_BYTES and ask.most is None
         plan = self._plan(ask, await asyncio.to_thread(_estimate, ask) if large else _estimate(ask))
         if ask.tpm is not None and ask.key_id is not None:
             await self._limiter.spend(ask.key_id, ask.tpm, plan.input_tokens)
-        call = Call(
+        call = CallRecord(
             id=ask.request_id,
             account_id=ask.account_id,
             key_id=ask.key_id,
@@ -295,16 +303,16 @@ class Relay:
             call.request = ask.body[:_KEPT_CHARS].decode("utf-8", "replace")
         if call.held:
             await self._till.begin(call, payer)
-        return Asked(ask, plan, call, time.perf_counter())
+        return ActiveCall(ask, plan, call, time.perf_counter())
 
-    def _plan(self, ask: Ask, estimate: int) -> Plan:
+    def _plan(self, ask: GatewayRequest, estimate: int) -> RoutePlan:
         allowed = self._allowed(ask)
         expected = estimate + ask.recalled if ask.most is None else ask.most.input
-        most = ask.most or Usage(expected, ask.max_tokens or self.policy.max_tokens)
+        most = ask.most or TokenUsage(expected, ask.max_tokens or self.policy.max_tokens)
         held = max([rates.cost(most) for _, rates in allowed]) if ask.held is None else ask.held
-        return Plan(allowed, expected, held)
+        return RoutePlan(allowed, expected, held)
 
-    def _allowed(self, ask: Ask) -> tuple[tuple[Target, Rates], ...]:
+    def _allowed(self, ask: GatewayRequest) -> tuple[tuple[RouteTarget, TokenRates], ...]:
         """Whom a name leads to, each at its price; what was found is true for a moment while all are well."""
         name = ask.model, None if ask.most is None else ask.wire
         moment = time.monotonic()
@@ -328,7 +336,7 @@ class Relay:
             self._known[name] = moment + _KNOWN_SECONDS, allowed
         return allowed
 
-    def _rates(self, target: Target) -> Rates | None:
+    def _rates(self, target: RouteTarget) -> TokenRates | None:
         """A target's price: the operator's, nothing for what runs here, the bundled one; else None."""
         upstream, model = target.upstream, target.model
         if upstream.local:
@@ -337,31 +345,31 @@ class Relay:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    async def _answered(self, asked: Asked) -> Reply:
+    async def _answered(self, asked: ActiveCall) -> GatewayReply:
         opened = await self._attempts.open(asked, whole_body)
         wire, body, (usage, chars) = opened.wire, opened.first, opened.told
         if asked.ask.most is not None:
             usage = settled(usage, asked.ask.most)
         elif usage is None:
-            usage = Usage(asked.plan.input_tokens, chats.tokens_of(chars), reported=False)
+            usage = TokenUsage(asked.plan.input_tokens, chats.tokens_of(chars), reported=False)
         answer = None
         if wire.name != asked.ask.wire:
             try:
                 found = wire.read(body, asked.conversation())
             except ValueError as error:
                 raise errors.EngineFailed("The model server gave an answer that cannot be read") from error
-            answer = Answer(found.id, found.model, found.parts, found.stop, usage)
+            answer = ChatResponse(found.id, found.model, found.parts, found.stop, usage)
         charge = charges.of(opened.rates.lines(usage), asked.plan.held)
         raw = body if answer is None else None
         if self.policy.log_bodies:
             asked.call.response = body[:_KEPT_CHARS].decode("utf-8", "replace")
         listed = opened.rates.list_price(usage)
         target, cost = opened.target, charge.amount
-        return Reply(target.name, target.model, usage, cost, charge, raw, answer, list_price=listed)
+        return GatewayReply(target.name, target.model, usage, cost, charge, raw, answer, list_price=listed)
 
     # -- money -------------------------------------------------------------------------------------
 
-    async def _stand(self, asked: Asked, opened: Opened) -> None:
+    async def _stand(self, asked: ActiveCall, opened: UpstreamResponse) -> None:
         """Nothing of an answer is passed on before its money is held."""
         try:
             await self._till.stand(asked.call)
@@ -369,7 +377,7 @@ class Relay:
             await opened.stream.aclose()
             raise
 
-    async def _settle(self, asked: Asked, ending: Ending) -> None:
+    async def _settle(self, asked: ActiveCall, ending: CallOutcome) -> None:
         """Book how a call ended, whoever still waits; what a broken store keeps from that the sweep does."""
         call, ask = asked.call, asked.ask
         call.total_us = int((time.perf_counter() - asked.began) * 1_000_000)
@@ -379,14 +387,14 @@ class Relay:
                 await self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)
             await booked
         except (errors.InsufficientCredits, errors.BudgetExceeded) as error:  # of a call that was trusted
-            ending = Ending("failed", error=error.message)
+            ending = CallOutcome("failed", error=error.message)
             raise
         finally:
             self._count(call, ending)
             if self.watch is not None:
                 self.watch(call, ending)
 
-    def _count(self, call: Call, ending: Ending) -> None:
+    def _count(self, call: CallRecord, ending: CallOutcome) -> None:
         counts, server = (
             self.counts,
             call.target.partition("/")[0],
@@ -397,24 +405,26 @@ class Relay:
             counts.tokens[server, kind] = counts.tokens.get((server, kind), 0) + tokens
         counts.charged[server] = counts.charged.get(server, 0) + ending.cost
 
-    async def _log_hit(self, ask: Ask, kept: Reply, free: CostBreakdown) -> None:
-        call = Call(
+    async def _log_hit(self, ask: GatewayRequest, kept: GatewayReply, free: CostBreakdown) -> None:
+        call = CallRecord(
             ask.request_id, ask.account_id, ask.key_id, ask.face, ask.model[:200], kept.target, streamed=False
         )
-        ending = Ending("succeeded", kept.usage, counted_by="cache", charge=charges.encode(free))
+        ending = CallOutcome("succeeded", kept.usage, counted_by="cache", charge=charges.encode(free))
         await self._till.end(call, ending)
 
-    async def _end(self, asked: Asked, opened: Opened, usage: Usage | None, state: str, error: str) -> None:
+    async def _end(
+        self, asked: ActiveCall, opened: UpstreamResponse, usage: TokenUsage | None, state: str, error: str
+    ) -> None:
         """End a flow; without usage it failed."""
         if usage is None:
             self.health.failed(opened.target.name)
-            ending = Ending(state, error=error)
+            ending = CallOutcome(state, error=error)
         else:
             ending = _ending(state, usage, charges.of(opened.rates.lines(usage), asked.plan.held))
         await self._settle(asked, ending)
 
 
-def _permit(ask: Ask) -> None:
+def _permit(ask: GatewayRequest) -> None:
     """Raise `Forbidden` where a limit on services covers neither the model nor what it is asked for as.
 
     Raises `InsufficientCredits` for an account below zero, to which free models are closed as well.
@@ -426,12 +436,12 @@ def _permit(ask: Ask) -> None:
         raise errors.Forbidden(f"This key may not use {ask.model[:100]}: it is limited to {shown(allowed)}")
 
 
-def _ending(state: str, usage: Usage, charge: CostBreakdown) -> Ending:
+def _ending(state: str, usage: TokenUsage, charge: CostBreakdown) -> CallOutcome:
     counted_by = "server" if usage.reported else "estimate"
-    return Ending(state, usage, charge.amount, counted_by=counted_by, charge=charges.encode(charge))
+    return CallOutcome(state, usage, charge.amount, counted_by=counted_by, charge=charges.encode(charge))
 
 
-def _estimate(ask: Ask) -> int:
+def _estimate(ask: GatewayRequest) -> int:
     """About how many tokens of input; what is base64 counts as a picture."""
     body = ask.body
     if not body:
@@ -448,7 +458,7 @@ def _estimate(ask: Ask) -> int:
     return chats.tokens_of(size) + 1500 * pictures
 
 
-def _size(ask: Ask, reply: Reply) -> int:
+def _size(ask: GatewayRequest, reply: GatewayReply) -> int:
     """About how many bytes of memory a kept answer takes."""
     said = reply.raw or b"" if reply.answer is None else repr(reply.answer.parts)
     return len(said) + len(ask.body) + 1024

@@ -13,7 +13,7 @@ _RETRY_COST, _RETRY_STORE = 5, 100  # in successes
 
 
 @dataclass(slots=True)
-class Standing:
+class TargetHealth:
     """What is known of one target; `open_until` in the clock's seconds."""
 
     failures: int = 0
@@ -23,20 +23,20 @@ class Standing:
     first_seconds: float = 0.0
 
 
-class Health:
+class HealthTracker:
     """Standings by target. A circuit that was open lets one call through before it closes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: dict[str, Standing] = {}
+        self._known: dict[str, TargetHealth] = {}
         self.out: set[str] = set()  # whose circuit has opened, and who have not answered since
         self._retries = _RETRY_STORE
 
-    def standing(self, target: str) -> Standing:
+    def standing(self, target: str) -> TargetHealth:
         """How a target stands."""
         found = self._known.get(target)
         if found is None:
-            found = self._known[target] = Standing()
+            found = self._known[target] = TargetHealth()
         return found
 
     def allows(self, target: str) -> bool:

@@ -30,7 +30,7 @@ _decode = json_decoding.decode_whole
 _encode = msgspec.json.encode
 
 
-class Showing:
+class MediaInliner:
     """Puts what lies at addresses into requests."""
 
     def __init__(self, fetch: Fetch) -> None:

@@ -43,7 +43,7 @@ class UpstreamRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelAlias:
     """One target of an alias; of weighted ones the first is drawn by weight, the others follow."""
 
     target: str
@@ -51,7 +51,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class GatewayPolicy:
     """How calls are made. `max_tokens` is what is held for where a request names no limit."""
 
     retries: int = 2
@@ -70,10 +70,10 @@ class Policy:
     responses_days: int = 30
     responses_bytes: int = 2**30
     upstreams: tuple[UpstreamRow, ...] = ()
-    aliases: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict[str, tuple[Choice, ...]])
+    aliases: Mapping[str, tuple[ModelAlias, ...]] = field(default_factory=dict[str, tuple[ModelAlias, ...]])
 
 
-def parse(table: Mapping[str, Any]) -> Policy:
+def parse(table: Mapping[str, Any]) -> GatewayPolicy:
     """The policy of a table; raises `ValueError` with one sentence that names what is wrong."""
     values: dict[str, Any] = {}
     for name, value in table.items():
@@ -87,7 +87,9 @@ def parse(table: Mapping[str, Any]) -> Policy:
             raise ValueError(f"[gateway] has an unknown setting {name!r}")
     upstreams = tuple(_upstream(name, row) for name, row in _table(table, "upstreams").items())
     aliases = {name: _choices(name, value) for name, value in _table(table, "aliases").items()}
-    return Policy(**values, upstreams=tuple(row for row in upstreams if row is not None), aliases=aliases)
+    return GatewayPolicy(
+        **values, upstreams=tuple(row for row in upstreams if row is not None), aliases=aliases
+    )
 
 
 def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -137,7 +139,7 @@ def _upstream(name: str, given: Any) -> UpstreamRow | None:
     )
 
 
-def _choices(name: str, value: Any) -> tuple[Choice, ...]:
+def _choices(name: str, value: Any) -> tuple[ModelAlias, ...]:
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
     found = tuple(_choice(name, item) for item in items)
     if not found:
@@ -145,12 +147,12 @@ def _choices(name: str, value: Any) -> tuple[Choice, ...]:
     return found
 
 
-def _choice(name: str, item: Any) -> Choice:
+def _choice(name: str, item: Any) -> ModelAlias:
     if isinstance(item, str) and item:
-        return Choice(item)
+        return ModelAlias(item)
     if isinstance(item, dict):
         row = cast("dict[str, Any]", item)
         weight, target = row.get("weight", 1), row.get("target")
         if isinstance(target, str) and isinstance(weight, int | float) and weight >= 0:
-            return Choice(target, float(weight))
+            return ModelAlias(target, float(weight))
     raise ValueError(f'the alias {name} needs targets such as "NAME/model", or {{ target, weight }}')

@@ -10,15 +10,15 @@ import msgspec
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway.capabilities import ServedModel
-from sixfold.core.gateway.chat import Answer, Chat, Event
-from sixfold.core.gateway.usage import Usage
+from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
+from sixfold.core.gateway.usage import TokenUsage
 
 
-class Broken(Exception):
+class UpstreamFailure(Exception):
     """A server could not be reached, broke off, or said nothing in time; the text says which."""
 
 
-class Objection(NamedTuple):
+class UpstreamRejection(NamedTuple):
     """What a server says is wrong with a request."""
 
     message: str
@@ -31,11 +31,11 @@ class Objection(NamedTuple):
         return kind(self.message, status=status, param=self.param)
 
 
-class Scan(Protocol):
+class UsageScanner(Protocol):
     """Reads a stream as it passes: what it used, how much it said, whether it came to its end."""
 
     @property
-    def usage(self) -> Usage | None:
+    def usage(self) -> TokenUsage | None:
         """What the server said so far."""
         ...
 
@@ -48,7 +48,7 @@ class Scan(Protocol):
         ...
 
 
-class Listener(Scan, Protocol):
+class StreamParser(UsageScanner, Protocol):
     """Reads a stream into events of no dialect."""
 
     def events(self, block: bytes) -> Sequence[Event]:
@@ -60,13 +60,13 @@ class Listener(Scan, Protocol):
         ...
 
 
-class Wire(Protocol):
+class WireProtocol(Protocol):
     """One protocol: how it is asked, what it answers."""
 
     name: str
     path: str
 
-    def ask(self, chat: Chat, model: str, *, stream: bool) -> bytes:
+    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """A conversation as a request."""
         ...
 
@@ -74,39 +74,39 @@ class Wire(Protocol):
         """A request in this very protocol, for the server's own name of the model, asking for usage."""
         ...
 
-    def read(self, body: bytes, chat: Chat) -> Answer:
+    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """An answer; raises `ValueError` for what is none."""
         ...
 
-    def usage(self, body: bytes) -> tuple[Usage | None, int]:
+    def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
         """What an answer used, and how many characters it has; raises `ValueError` for what is none."""
         ...
 
-    def refusal(self, body: bytes) -> Objection:
+    def refusal(self, body: bytes) -> UpstreamRejection:
         """What an answer of failure says."""
         ...
 
-    def scan(self) -> Scan:
+    def scan(self) -> UsageScanner:
         """For a stream that is passed on."""
         ...
 
-    def listen(self, chat: Chat) -> Listener:
+    def listen(self, chat: ChatRequest) -> StreamParser:
         """For a stream that is translated."""
         ...
 
 
-class Stream(Protocol):
+class UpstreamStream(Protocol):
     """An answer that has begun."""
 
     status: int
     retry_after: str
 
     async def read(self) -> bytes:
-        """The next bytes; none at the end. Raises `Broken`."""
+        """The next bytes; none at the end. Raises `UpstreamFailure`."""
         ...
 
     async def whole(self) -> bytes:
-        """All that is left. Raises `Broken`."""
+        """All that is left. Raises `UpstreamFailure`."""
         ...
 
     async def aclose(self) -> None:
@@ -127,7 +127,7 @@ class Upstream(Protocol):
         """Whether it can be asked: its key is there."""
         ...
 
-    def wire(self, asked: str) -> Wire:
+    def wire(self, asked: str) -> WireProtocol:
         """The protocol that it speaks for a request in the protocol `asked`."""
         ...
 
@@ -148,13 +148,13 @@ class Upstream(Protocol):
         ...
 
     def open(
-        self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
-    ) -> Coroutine[Any, Any, Stream]:
-        """POST a body; raises `Broken`."""
+        self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
+    ) -> Coroutine[Any, Any, UpstreamStream]:
+        """POST a body; raises `UpstreamFailure`."""
         ...
 
 
-class Ask(msgspec.Struct, frozen=True):
+class GatewayRequest(msgspec.Struct, frozen=True):
     """What a caller wants: `body` in the protocol `wire`, and how to read it where it must be translated.
 
     `limited_to` are the services of a limited key, one of which has to be the model or among `services`.
@@ -166,10 +166,10 @@ class Ask(msgspec.Struct, frozen=True):
     wire: str
     model: str
     body: bytes
-    parse: Callable[[], Chat]
+    parse: Callable[[], ChatRequest]
     stream: bool = False
     max_tokens: int | None = None
-    most: Usage | None = None  # what it is expected to use, where that is no conversation's
+    most: TokenUsage | None = None  # what it is expected to use, where that is no conversation's
     keep_usage: bool = True
     services: tuple[str, ...] = ()
     limited_to: tuple[str, ...] = ()

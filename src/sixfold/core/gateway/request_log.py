@@ -16,7 +16,7 @@ from sixfold.core import ids
 from sixfold.core.accounts import charges, ledger, ledger_batches
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Row, Transaction, Value, now
-from sixfold.core.gateway.usage import NOTHING, Usage
+from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its hold is given back
 _MAX_WORDS, _MAX_ERROR = 20_000, 300
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 _MADE = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})  # faces that do not talk
 
 
-class Call(msgspec.Struct):
+class CallRecord(msgspec.Struct):
     """One call; `held` in micro-dollars, since `held_at` (epoch µs), `counted` in a key's budgets."""
 
     id: str
@@ -46,42 +46,42 @@ class Call(msgspec.Struct):
     response: str | None = None
 
 
-class Ending(msgspec.Struct, frozen=True):
+class CallOutcome(msgspec.Struct, frozen=True):
     """How a call ended: succeeded, left (by its caller, in the middle) or failed; `cost` in micro-dollars.
 
     `charge` has the lines that add up to it, as JSON.
     """
 
     state: str
-    usage: Usage = NOTHING
+    usage: TokenUsage = NOTHING
     cost: int = 0
     error: str = ""
     counted_by: str = ""
     charge: str = charges.NOTHING
 
 
-def begin(call: Call, holder: str, payer: Payer | None) -> Transaction[None]:
+def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[None]:
     """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded`, and then nothing was written."""
     yield from ledger.hold(call.account_id, call.id, call.held, payer, _about(call, holder))
     call.held_at = yield from now()
 
 
-def finish(call: Call, ending: Ending, holder: str) -> Transaction[None]:
+def finish(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[None]:
     """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
     if (yield Query("relay_finish", _row(call, ending, holder))):
         yield from ledger.capture(call.id, ending.cost, _entry(call, ending))
 
 
-def insert(call: Call, ending: Ending, holder: str) -> Transaction[None]:
+def insert(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[None]:
     """Write a call that was free."""
     yield Query("relay_insert", _row(call, ending, holder))
 
 
 def book(
-    begun: Sequence[tuple[Call, Payer | None]],
-    ended: Sequence[tuple[Call, Ending]],
+    begun: Sequence[tuple[CallRecord, Payer | None]],
+    ended: Sequence[tuple[CallRecord, CallOutcome]],
     holder: str,
-    whole: Sequence[tuple[Call, Payer | None, Ending]] = (),
+    whole: Sequence[tuple[CallRecord, Payer | None, CallOutcome]] = (),
 ) -> Transaction[None]:
     """What `begin`, `finish` and `insert` do, for many calls at once: all of it or nothing.
 
@@ -91,7 +91,7 @@ def book(
     if begun:
         moment = yield from ledger_batches.hold_all(
             [
-                ledger_batches.Wanted(call.account_id, call.id, call.held, payer, _about(call, holder))
+                ledger_batches.HoldRequest(call.account_id, call.id, call.held, payer, _about(call, holder))
                 for call, payer in begun
             ]
         )
@@ -132,7 +132,7 @@ def forget(before: int) -> Transaction[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class CallFilter:
     """Which calls are asked for; an empty text takes all. `text` is looked for anywhere."""
 
     model: str = ""
@@ -142,7 +142,7 @@ class Filter:
 
 
 def page(
-    account_id: str, wanted: Filter, limit: int, cursor: str | None
+    account_id: str, wanted: CallFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
     """An account's calls, newest first, and the next page's cursor; raises `BadRequest` for a bad one."""
     if cursor is not None and not cursor.startswith("req_"):
@@ -164,25 +164,25 @@ def page(
     return found, str(found[-1]["id"]) if len(rows) > limit else None
 
 
-def _charge(call: Call, ending: Ending) -> ledger_batches.Charge:
+def _charge(call: CallRecord, ending: CallOutcome) -> ledger_batches.Capture:
     key_id = call.key_id if call.counted else None
-    return ledger_batches.Charge(
+    return ledger_batches.Capture(
         call.account_id, call.id, call.held, ending.cost, _entry(call, ending), key_id, call.held_at
     )
 
 
-def _purchase(call: Call, payer: Payer | None, ending: Ending) -> ledger_batches.Purchase:
-    return ledger_batches.Purchase(
+def _purchase(call: CallRecord, payer: Payer | None, ending: CallOutcome) -> ledger_batches.DirectCharge:
+    return ledger_batches.DirectCharge(
         call.account_id, call.id, call.held, ending.cost, _entry(call, ending), payer
     )
 
 
-def _entry(call: Call, ending: Ending) -> ledger.Entry:
+def _entry(call: CallRecord, ending: CallOutcome) -> ledger.LedgerEntry:
     kind = "charge" if call.face in _MADE else "chat"
-    return ledger.Entry(kind, f"{call.model} by {call.target}", call.id, ending.charge)
+    return ledger.LedgerEntry(kind, f"{call.model} by {call.target}", call.id, ending.charge)
 
 
-def _about(call: Call, holder: str) -> str:
+def _about(call: CallRecord, holder: str) -> str:
     """What a hold tells of its call, should nobody end it."""
     told = _encode(
         {
@@ -197,7 +197,7 @@ def _about(call: Call, holder: str) -> str:
     return told.decode().replace("\\u0000", "\\ufffd")  # which no database takes within JSON
 
 
-def _row(call: Call, ending: Ending, holder: str) -> dict[str, Value]:
+def _row(call: CallRecord, ending: CallOutcome, holder: str) -> dict[str, Value]:
     """A call that has ended, as the log has it."""
     error, usage = ending.error[:_MAX_ERROR], ending.usage
     words = " ".join(filter(None, (call.id, call.model, call.target, error, call.request, call.response)))

@@ -10,18 +10,18 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.gateway import chat as chats
-from sixfold.core.gateway.attempts import Asked, Opened
+from sixfold.core.gateway.attempts import ActiveCall, UpstreamResponse
 from sixfold.core.gateway.chat import Event
-from sixfold.core.gateway.ports import Broken, Scan
-from sixfold.core.gateway.usage import Usage, settled
+from sixfold.core.gateway.ports import UpstreamFailure, UsageScanner
+from sixfold.core.gateway.usage import TokenUsage, settled
 
-End = Callable[[Asked, Opened, Usage | None, str, str], Awaitable[None]]
+End = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[None]]
 
 
-class Flow:
+class ResponseStream:
     """An answer as it comes. Read it to its end, or close the iterator: that is when its money is booked."""
 
-    def __init__(self, asked: Asked, opened: Opened, call_seconds: float, end: End) -> None:
+    def __init__(self, asked: ActiveCall, opened: UpstreamResponse, call_seconds: float, end: End) -> None:
         self.target = opened.target.name
         self.raw = opened.wire.name == asked.ask.wire
         self._call_seconds = call_seconds
@@ -43,7 +43,7 @@ class Flow:
             if rest and verdict[0] == "succeeded":  # half an event would swallow the error that follows it
                 yield rest
             ending = verdict
-        except Broken as error:
+        except UpstreamFailure as error:
             ending = ("failed", f"The model server {error}")
         finally:
             await self._close(scan, *ending)
@@ -64,8 +64,8 @@ class Flow:
             if ending[0] == "succeeded":
                 usage = _used(self._asked, listener, whole=True)
                 ended = listener.end()
-                yield replace(ended, usage=usage) if isinstance(ended, chats.Ended) else ended
-        except Broken as error:
+                yield replace(ended, usage=usage) if isinstance(ended, chats.MessageEnd) else ended
+        except UpstreamFailure as error:
             ending = ("failed", f"The model server {error}")
         finally:
             await self._close(listener, *ending)
@@ -76,7 +76,7 @@ class Flow:
         """For a flow that nobody will read: its caller left before it began."""
         await self._close(self._opened.wire.scan(), "failed", "Nobody waited")
 
-    async def _close(self, scan: Scan, state: str, error: str) -> None:
+    async def _close(self, scan: UsageScanner, state: str, error: str) -> None:
         await self._opened.stream.aclose()
         usage = None if state == "failed" else _used(self._asked, scan, whole=state == "succeeded")
         await self._end(self._asked, self._opened, usage, state, error)
@@ -87,25 +87,25 @@ class Flow:
         while block:
             yield block
             if time.perf_counter() > last:
-                raise Broken("took too long")
+                raise UpstreamFailure("took too long")
             block = await stream.read()
 
 
-def _verdict(scan: Scan) -> tuple[str, str]:
+def _verdict(scan: UsageScanner) -> tuple[str, str]:
     if scan.error:
         return "failed", scan.error
     return ("succeeded", "") if scan.complete else ("failed", "The model server broke off its answer")
 
 
-def _used(asked: Asked, scan: Scan, *, whole: bool) -> Usage:
+def _used(asked: ActiveCall, scan: UsageScanner, *, whole: bool) -> TokenUsage:
     """What a flow used, as its server says, else as much as was delivered, by estimate."""
     told = scan.usage
     most = asked.ask.most
     if most is not None:  # of what was not delivered at all, only the request is paid
-        return settled(told, most) if whole or scan.chars else Usage(most.input, reported=False)
+        return settled(told, most) if whole or scan.chars else TokenUsage(most.input, reported=False)
     if whole and told is not None:
         return told
     delivered = chats.tokens_of(scan.chars)
     if told is not None and told.input:
         return msgspec.structs.replace(told, output=delivered, reported=False)
-    return Usage(asked.plan.input_tokens, delivered, reported=False)
+    return TokenUsage(asked.plan.input_tokens, delivered, reported=False)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from sixfold import errors
 from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
-from sixfold.core.gateway.health import Health
-from sixfold.core.gateway.policy import Choice
+from sixfold.core.gateway.health import HealthTracker
+from sixfold.core.gateway.policy import ModelAlias
 from sixfold.core.gateway.ports import Upstream
 
 # Names for which a model is chosen by capability; `vision` is the default for conversations with images.
@@ -28,7 +28,7 @@ NO_VISION = (
 _LATEST = ":latest"  # the tag that Ollama adds to a name without one
 
 
-class Target:
+class RouteTarget:
     """One model of one server; its `name` is `NAME/model`."""
 
     __slots__ = ("model", "name", "upstream")
@@ -50,14 +50,14 @@ class Target:
         return self.upstream.wire(wire).name == wire
 
 
-class Router:
+class ModelRouter:
     """Resolves aliases, `NAME/model` and bare model names."""
 
     def __init__(
         self,
         upstreams: Callable[[], Iterable[Upstream]],
-        aliases: Mapping[str, tuple[Choice, ...]],
-        health: Health,
+        aliases: Mapping[str, tuple[ModelAlias, ...]],
+        health: HealthTracker,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._upstreams = upstreams
@@ -66,7 +66,7 @@ class Router:
         self._draw = draw
 
     def reconfigure(
-        self, upstreams: Callable[[], Iterable[Upstream]], aliases: Mapping[str, tuple[Choice, ...]]
+        self, upstreams: Callable[[], Iterable[Upstream]], aliases: Mapping[str, tuple[ModelAlias, ...]]
     ) -> None:
         """Resolve by other servers and aliases from now on."""
         self._upstreams, self._aliases = upstreams, aliases
@@ -75,7 +75,7 @@ class Router:
         """Every server that can be asked."""
         return tuple([upstream for upstream in self._upstreams() if upstream.ready])
 
-    def resolve(self, name: str) -> tuple[Target, ...]:
+    def resolve(self, name: str) -> tuple[RouteTarget, ...]:
         """The targets of a name in the order in which they are tried; raises `UnknownModel`.
 
         Those whose circuit is open come last. Of several servers that have a model local ones
@@ -90,7 +90,7 @@ class Router:
             return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
         return found
 
-    def for_chat(self, name: str) -> tuple[Target, ...]:
+    def for_chat(self, name: str) -> tuple[RouteTarget, ...]:
         """The targets of a name that take conversations; raises `InvalidInput` where none does."""
         found = self.resolve(name)
         able = tuple([target for target in found if _may_chat(target)])
@@ -113,7 +113,7 @@ class Router:
         """Return the full name of an embedding model on a local server, or an empty string."""
         for upstream, model in self._ranked():
             if upstream.local and EMBEDDINGS in model.capabilities:
-                return Target(upstream, model.name.removesuffix(_LATEST)).name
+                return RouteTarget(upstream, model.name.removesuffix(_LATEST)).name
         return ""
 
     def draws(self, name: str) -> bool:
@@ -136,20 +136,20 @@ class Router:
         found |= {name: "sixfold" for name in DEFAULT if name not in found and self.available(name)}
         return tuple(sorted({**several, **found}.items()))
 
-    def _targets(self, name: str) -> tuple[Target, ...]:
+    def _targets(self, name: str) -> tuple[RouteTarget, ...]:
         if name in self._aliases:
             return self._of_alias(self._aliases[name])
         return self._direct(name)
 
-    def _of_alias(self, choices: tuple[Choice, ...]) -> tuple[Target, ...]:
+    def _of_alias(self, choices: tuple[ModelAlias, ...]) -> tuple[RouteTarget, ...]:
         ordered = _weighted(choices, self._draw) if choices[0].weight is not None else choices
         return tuple([target for choice in ordered for target in self._direct(choice.target)])
 
-    def _direct(self, name: str) -> tuple[Target, ...]:
+    def _direct(self, name: str) -> tuple[RouteTarget, ...]:
         prefix, slash, model = name.partition("/")
         if slash and (upstream := self._named(prefix, model)) is not None:
-            return (Target(upstream, model),)
-        found = [Target(upstream, name) for upstream in self.upstreams() if _lists(upstream, name)]
+            return (RouteTarget(upstream, model),)
+        found = [RouteTarget(upstream, name) for upstream in self.upstreams() if _lists(upstream, name)]
         if len(found) < 2:
             return tuple(found)
         # A server of the operator's own costs nothing: a provider is asked where none of those answers.
@@ -172,20 +172,20 @@ class Router:
             next((each for each in able if each.discovered and each.name.startswith(elsewhere)), None),
         )
 
-    def _default(self, name: str) -> tuple[Target, ...]:
+    def _default(self, name: str) -> tuple[RouteTarget, ...]:
         """The targets of the first alias that can serve the name, else the first such model."""
         if name != VISION:
             return self._first(_chats)
         return self._first(_sees) or self._first(_may_see)
 
-    def _first(self, fits: Callable[[Upstream, ServedModel], bool]) -> tuple[Target, ...]:
+    def _first(self, fits: Callable[[Upstream, ServedModel], bool]) -> tuple[RouteTarget, ...]:
         for alias in self._aliases:
             targets = self._targets(alias)
             if found := tuple([each for each in targets if fits(each.upstream, each.described())]):
                 return found
         for upstream, model in self._ranked():
             if fits(upstream, model):
-                return (Target(upstream, model.name),)
+                return (RouteTarget(upstream, model.name),)
         return ()
 
     def _ranked(self) -> list[tuple[Upstream, ServedModel]]:
@@ -231,13 +231,13 @@ def _may_see(upstream: Upstream, model: ServedModel) -> bool:
     return model.vision is None and not upstream.discovered
 
 
-def _may_chat(target: Target) -> bool:
+def _may_chat(target: RouteTarget) -> bool:
     """Whether nothing rules it out: a name alone is no reason to refuse a request."""
     model = target.described()
     return model.chat or not model.stated
 
 
-def _weighted(choices: tuple[Choice, ...], draw: Callable[[], float]) -> tuple[Choice, ...]:
+def _weighted(choices: tuple[ModelAlias, ...], draw: Callable[[], float]) -> tuple[ModelAlias, ...]:
     """One drawn by weight, then the others by weight."""
     weights = [1.0 if choice.weight is None else choice.weight for choice in choices]
     point, first = draw() * sum(weights), 0

@@ -15,13 +15,13 @@ from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
-from sixfold.core.gateway.policy import Policy
+from sixfold.core.gateway.policy import GatewayPolicy
 
 _LINKS = 1000  # of one conversation
 _LOOKS = 64  # at what an account keeps, while it grows by as much as it may keep
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredResponse(msgspec.Struct, frozen=True):
     """One response. `input` is a JSON array, `response` a JSON object, as they were said and told.
 
     `server` is the target that keeps it as well and knows it by the same id, or empty.
@@ -39,7 +39,7 @@ class Kept(msgspec.Struct, frozen=True):
         return len(self.input.encode()) + len(self.response.encode())
 
 
-class Unknown(errors.NotFound):
+class ResponseNotFound(errors.NotFound):
     """This response is not kept here."""
 
     def __init__(self, response_id: str) -> None:
@@ -50,21 +50,21 @@ class Unknown(errors.NotFound):
 class Conversation(msgspec.Struct, frozen=True):
     """A response and those before it, the first at the front; `fault` says why it does not begin with that.
 
-    It is `Unknown`, of one that is gone, or `TooLong`.
+    It is `ResponseNotFound`, of one that is gone, or `TooLong`.
     """
 
-    turns: tuple[Kept, ...]
+    turns: tuple[StoredResponse, ...]
     fault: errors.SixfoldError | None = None
 
 
-def keep(tenant: Tenant, kept: Kept) -> Transaction[None]:
+def keep(tenant: Tenant, kept: StoredResponse) -> Transaction[None]:
     """Write one down."""
     row: dict[str, Value] = msgspec.structs.asdict(kept)
     yield Query("response_keep", {**row, **tenant.row, "size": kept.size})
 
 
 def conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Conversation | None]:
-    """Where a response stands; None for one that nobody keeps, `Unknown` is raised for another tenant's.
+    """Where a response stands; None for one that nobody keeps, `ResponseNotFound` is raised for another tenant's.
 
     It is too long with more than `most` bytes, or a thousand responses.
     """
@@ -77,14 +77,14 @@ def conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Con
     if first["size"] > most or (first["previous"] and len(rows) == _LINKS):
         fault = _too_long()
     elif first["previous"]:
-        fault = Unknown(str(first["previous"]))
+        fault = ResponseNotFound(str(first["previous"]))
     return Conversation(tuple(map(_kept, rows)), fault)
 
 
 def some(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
     """Those of some responses that a tenant keeps; raises `TooLong` for more than `most` bytes of them.
 
-    Raises `Unknown` for another tenant's: a server that knows its items as well must not be asked for them.
+    Raises `ResponseNotFound` for another tenant's: a server that knows its items as well must not be asked for them.
     """
     found: list[str] = []
     for response_id in response_ids:
@@ -100,28 +100,28 @@ def some(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transaction[
 
 
 def _refuse_known(response_id: str) -> Transaction[None]:
-    """Raise `Unknown` where anyone keeps a response of this id."""
+    """Raise `ResponseNotFound` where anyone keeps a response of this id."""
     if (yield from one("response_known", id=response_id)) is not None:
-        raise Unknown(response_id)
+        raise ResponseNotFound(response_id)
 
 
 def _too_long() -> errors.TooLong:
     return errors.TooLong("This conversation is too long to go on: begin one with what matters of it")
 
 
-def _kept(row: Row) -> Kept:
-    return Kept(**{name: row[name] for name in Kept.__struct_fields__})
+def _kept(row: Row) -> StoredResponse:
+    return StoredResponse(**{name: row[name] for name in StoredResponse.__struct_fields__})
 
 
-class Shelf:
+class ResponseStore:
     """Where they are; one for each running server."""
 
-    def __init__(self, database: Database, policy: Policy) -> None:
+    def __init__(self, database: Database, policy: GatewayPolicy) -> None:
         self._database = database
         self._policy = policy
         self._grown: dict[str, int] = {}  # by how many bytes accounts have since they were last looked at
 
-    def reconfigure(self, policy: Policy) -> None:
+    def reconfigure(self, policy: GatewayPolicy) -> None:
         """Keep by another policy from now on."""
         self._policy = policy
 
@@ -129,7 +129,7 @@ class Shelf:
         """Whether a response is kept: as its request says, else as the operator does."""
         return self._policy.responses_bytes > 0 and (self._policy.store_responses if asked is None else asked)
 
-    async def keep(self, tenant: Tenant, kept: Kept) -> None:
+    async def keep(self, tenant: Tenant, kept: StoredResponse) -> None:
         """It is on the disk when this returns."""
         account_id = tenant.account_id
         await self._database.write(keep(tenant, kept))
@@ -145,17 +145,17 @@ class Shelf:
         return await self._database.read(some(tenant, response_ids, most))
 
     async def shown(self, tenant: Tenant, response_id: str) -> str:
-        """A response as it was told; raises `Unknown`."""
+        """A response as it was told; raises `ResponseNotFound`."""
         row = await self._database.read(one("response_shown", **tenant.row, id=response_id))
         if row is None:
-            raise Unknown(response_id)
+            raise ResponseNotFound(response_id)
         return str(row["response"])
 
     async def forget(self, tenant: Tenant, response_id: str) -> None:
-        """Forget one; raises `Unknown`."""
+        """Forget one; raises `ResponseNotFound`."""
         forgetting = many("response_forget", **tenant.row, id=response_id)
         if not await self._database.write(forgetting):
-            raise Unknown(response_id)
+            raise ResponseNotFound(response_id)
 
     async def sweep(self) -> None:
         """Forget what is too old, and what is too much of accounts that have grown."""

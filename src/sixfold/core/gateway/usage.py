@@ -26,7 +26,7 @@ class Units(msgspec.Struct, frozen=True):
     image_out: int = 0
 
 
-class Usage(msgspec.Struct, frozen=True):
+class TokenUsage(msgspec.Struct, frozen=True):
     """Tokens. `input` and `output` count all; the others say how many of them were cached, pictures, sound.
 
     `reported` is False where no server counted and the numbers are an estimate.
@@ -45,7 +45,7 @@ class Usage(msgspec.Struct, frozen=True):
     units: Units | None = None
 
 
-NOTHING = Usage(reported=False)
+NOTHING = TokenUsage(reported=False)
 
 
 def tokens(told: Any) -> int | None:
@@ -54,7 +54,7 @@ def tokens(told: Any) -> int | None:
     return int(told) if number and abs(told) <= _MOST else None
 
 
-def settled(told: Usage | None, expected: Usage) -> Usage:
+def settled(told: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
     """What a call for pictures, sound or vectors used: as its server says, else as was expected of it."""
     if told is None:
         return msgspec.structs.replace(expected, reported=False)
@@ -71,7 +71,7 @@ def _filled(told: Units | None, expected: Units | None) -> Units | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class TokenRates:
     """Micro-dollars per million tokens or characters, per picture, per minute of sound.
 
     What is absent costs what its kind costs. `long_…` holds for all tokens of a request that has more than
@@ -93,17 +93,17 @@ class Rates:
     long_input: int | None = None
     long_output: int | None = None
     long_tokens: int = 0
-    listed: Rates | None = None
+    listed: TokenRates | None = None
 
-    def list_price(self, used: Usage) -> int | None:
+    def list_price(self, used: TokenUsage) -> int | None:
         """What the usage would cost by the list in micro-dollars, where less is asked."""
         return None if self.listed is None else self.listed.cost(used)
 
-    def cost(self, used: Usage) -> int:
+    def cost(self, used: TokenUsage) -> int:
         """Micro-dollars, rounded up."""
         return charges.total(self.lines(used))
 
-    def lines(self, used: Usage) -> tuple[LineItem, ...]:
+    def lines(self, used: TokenUsage) -> tuple[LineItem, ...]:
         """What was used, each kind at its rate; cached, reasoning and other special tokens by themselves."""
         if self.listed is not None:
             return charges.waived(self.listed.lines(used))
@@ -125,7 +125,7 @@ class Rates:
         lines = [LineItem(unit, count, rate, _MILLION) for unit, count, rate in found if count > 0]
         return tuple(lines if used.units is None else lines + self._of_units(used.units))
 
-    def _of_input(self, used: Usage, usual: int) -> tuple[tuple[str, int, int], ...]:
+    def _of_input(self, used: TokenUsage, usual: int) -> tuple[tuple[str, int, int], ...]:
         long = self.cache_write or usual if self.cache_write_long is None else self.cache_write_long
         return (
             ("cached_tokens", used.cached, usual if self.cached_input is None else self.cached_input),
@@ -135,7 +135,7 @@ class Rates:
             ("audio_input_tokens", used.audio_in, usual if self.audio_input is None else self.audio_input),
         )
 
-    def _of_output(self, used: Usage, usual: int) -> tuple[tuple[str, int, int], ...]:
+    def _of_output(self, used: TokenUsage, usual: int) -> tuple[tuple[str, int, int], ...]:
         left = max(0, used.output - used.audio_out)
         drawn = min(left, used.units.image_out if used.units is not None else 0)
         reasoning = min(left - drawn, used.reasoning)
@@ -156,16 +156,16 @@ class Rates:
         return [LineItem(unit, count, rate, per) for unit, count, rate, per in found if count > 0]
 
 
-FREE = Rates(0, 0)
+FREE = TokenRates(0, 0)
 _SUFFIX = "_per_million_usd"
 _ALIASES = {"cached": "cached_input", "cached_output": "output"}
 _APIECE = {"per_image_usd": "per_image", "per_minute_usd": "per_minute"}
-_NAMES = frozenset(field.name for field in fields(Rates)) - {"long_tokens", "listed", *_APIECE.values()}
+_NAMES = frozenset(field.name for field in fields(TokenRates)) - {"long_tokens", "listed", *_APIECE.values()}
 _REMARKS = frozenset({"as_of", "source"})
 _MAX_FOUND = 1024
 
 
-def rates(row: Mapping[str, Any]) -> Rates:
+def rates(row: Mapping[str, Any]) -> TokenRates:
     """A row of the price table (`input_per_million_usd`, …); raises `ValueError` with one sentence."""
     found: dict[str, int] = {}
     for key, value in row.items():
@@ -184,7 +184,7 @@ def rates(row: Mapping[str, Any]) -> Rates:
     if not found.keys() & {"input", "character", *_APIECE.values()}:
         raise ValueError(f"a price needs input{_SUFFIX}")
     amounts: dict[str, Any] = {"input": 0, "output": 0, **found}
-    return Rates(**amounts)
+    return TokenRates(**amounts)
 
 
 def _micros(key: str, value: Any) -> int:
@@ -213,10 +213,10 @@ class PriceBook:
         self._bundled = {name: rates(row) for name, row in bundled.items()}
         self._own = {name: _own_rates(name, row) for name, row in own.items()}
         self._free = own_hardware_free
-        self._waived = {name: Rates(0, 0, listed=row) for name, row in self._own.items()}
-        self._found: dict[tuple[str, str], Rates | None] = {}
+        self._waived = {name: TokenRates(0, 0, listed=row) for name, row in self._own.items()}
+        self._found: dict[tuple[str, str], TokenRates | None] = {}
 
-    def find(self, upstream: str, model: str) -> Rates | None:
+    def find(self, upstream: str, model: str) -> TokenRates | None:
         """The operator's row for `upstream/model` or for the model, else the bundled one of its family."""
         try:
             return self._found[upstream, model]
@@ -228,17 +228,17 @@ class PriceBook:
         self._found[upstream, model] = found
         return found
 
-    def local(self, upstream: str, model: str) -> Rates:
+    def local(self, upstream: str, model: str) -> TokenRates:
         """The rates of a model server of this installation: free but for the operator's own row."""
         rows = self._waived if self._free else self._own
         return rows.get(f"{upstream}/{model}") or rows.get(model) or FREE
 
-    def own(self, upstream: str, model: str) -> Rates | None:
+    def own(self, upstream: str, model: str) -> TokenRates | None:
         """The operator's own row alone."""
         return self._own.get(f"{upstream}/{model}") or self._own.get(model)
 
 
-def _own_rates(name: str, row: Any) -> Rates:
+def _own_rates(name: str, row: Any) -> TokenRates:
     if not isinstance(row, dict):
         raise ValueError(f'[gateway.prices."{name}"] must be a table, not {row!r}')  # noqa: TRY004 - as above
     try:
@@ -247,7 +247,7 @@ def _own_rates(name: str, row: Any) -> Rates:
         raise ValueError(f'[gateway.prices."{name}"] {error}') from error
 
 
-def _family(model: str, known: Mapping[str, Rates]) -> str:
+def _family(model: str, known: Mapping[str, TokenRates]) -> str:
     """The row of a model: its own, or the one that it continues with a date (`…-2025-08-07`, `…-latest`)."""
     bare = model.rpartition("/")[2]
     if bare in known:

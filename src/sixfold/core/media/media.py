@@ -46,7 +46,7 @@ Measure = Callable[[Path, str], float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MediaLimits:
     """What may come in: bytes and pixels of one file, seconds of one fetch, bytes of an account.
 
     Films and sounds have limits of their own: `film_bytes` of one file and of all of a request's together,
@@ -65,7 +65,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MediaSource:
     """A media input that was fetched or found: the blob that holds it, and its length if its header tells."""
 
     blob: str
@@ -75,7 +75,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedFile:
     """One named file."""
 
     name: str
@@ -85,7 +85,7 @@ class Named:
     created_at: int
 
     @classmethod
-    def of(cls, row: Row) -> Named:
+    def of(cls, row: Row) -> NamedFile:
         """The file that a row describes."""
         return cls(row["name"], row["blob"], row["content_type"], row["size"], row["created_at"])
 
@@ -102,7 +102,7 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMedia:
     """A run's files, stored and waiting for the transaction that names them."""
 
     files: tuple[OutputFile, ...]
@@ -139,7 +139,7 @@ def unmeasured(_path: Path, _type: str) -> None:
     """The measure of a server that looks into no film."""
 
 
-class Media:
+class MediaService:
     """Named files in the store.
 
     `probe` reads an image's header; `measure` that of a film or a sound: its seconds, or None where it says
@@ -152,7 +152,7 @@ class Media:
         blobs: BlobStore,
         fetcher: FetcherPort,
         probe: Probe,
-        limits: Limits,
+        limits: MediaLimits,
         measure: Measure = unmeasured,
     ) -> None:
         self._database = database
@@ -171,7 +171,7 @@ class Media:
 
     # -- what comes in ---------------------------------------------------------------------------
 
-    async def resolve(self, tenant: Tenant, descriptor: Descriptor, text: str) -> Source:
+    async def resolve(self, tenant: Tenant, descriptor: Descriptor, text: str) -> MediaSource:
         """The bytes behind a media input, stored: our own media, an upload's id, a `data:` URI or a URL.
 
         Raises `InvalidInput` with one sentence that names the input.
@@ -184,12 +184,12 @@ class Media:
 
     async def resolve_all(
         self, tenant: Tenant, wanted: Mapping[str, tuple[Descriptor, str]]
-    ) -> dict[str, Source]:
+    ) -> dict[str, MediaSource]:
         """The same for many at once, each URL once; raises `InvalidInput` with every problem."""
         room, used = asyncio.Semaphore(_AT_ONCE), 0
         kinds = {text: str(descriptor.type) for descriptor, text in wanted.values()}
 
-        async def got(text: str, kind: str) -> Source | errors.SixfoldError:
+        async def got(text: str, kind: str) -> MediaSource | errors.SixfoldError:
             nonlocal used
             async with room:
                 try:
@@ -203,7 +203,7 @@ class Media:
 
         came = await asyncio.gather(*(got(text, kind) for text, kind in kinds.items()))
         found = dict(zip(kinds, came, strict=True))
-        sources: dict[str, Source] = {}
+        sources: dict[str, MediaSource] = {}
         problems: list[errors.Problem] = []
         for name, (descriptor, text) in wanted.items():
             try:
@@ -217,18 +217,18 @@ class Media:
             raise errors.InvalidInput(problems)
         return sources
 
-    async def _got(self, tenant: Tenant, kind: str, text: str) -> Source:
+    async def _got(self, tenant: Tenant, kind: str, text: str) -> MediaSource:
         source = await self._find(tenant, text)
         if source is None:
             source = await (self._fetch_film(text) if kind in _LONG else self._fetch(text))
         return source
 
-    async def _checked(self, source: Source, kind: str) -> Source:
+    async def _checked(self, source: MediaSource, kind: str) -> MediaSource:
         if kind == "image":
             await self.check_image(source)
         return await self.check_film(source, kind) if kind in _FILMED else source
 
-    async def _find(self, tenant: Tenant, text: str) -> Source | None:
+    async def _find(self, tenant: Tenant, text: str) -> MediaSource | None:
         if (name := self._own_name(text)) is not None:
             row = await self._database.read(one("media_by_name", name=name))
         elif text.startswith("blob_"):
@@ -240,7 +240,7 @@ class Media:
             raise errors.FetchFailed(f"There is no such {missing}")
         if row["kind"] == "upload":
             await self._database.write(one("media_keep", name=row["name"]))
-        return Source(row["blob"], row["content_type"], row["size"])
+        return MediaSource(row["blob"], row["content_type"], row["size"])
 
     def _own_name(self, text: str) -> str | None:
         for origin in ("", *self.own_origins):
@@ -249,15 +249,15 @@ class Media:
                 return text[len(prefix) :]
         return None
 
-    async def _fetch(self, url: str) -> Source:
+    async def _fetch(self, url: str) -> MediaSource:
         fetched = await self._fetcher.fetch_bytes(
             url, max_bytes=self._limits.image_bytes, timeout_seconds=self._limits.fetch_seconds
         )
         key = blob_key(fetched.data)
         await self._blobs.put(key, fetched.data)
-        return Source(key, fetched.content_type, len(fetched.data))
+        return MediaSource(key, fetched.content_type, len(fetched.data))
 
-    async def _fetch_film(self, url: str) -> Source:
+    async def _fetch_film(self, url: str) -> MediaSource:
         """What a URL gives, by way of a file: it is never whole in memory."""
         limits = self._limits
         with tempfile.TemporaryDirectory(dir=limits.staging, prefix="fetch-") as folder:
@@ -267,9 +267,9 @@ class Media:
             )
             key, _, size = await asyncio.to_thread(_hashes, path)
             await self._blobs.put_file(key, path)
-        return Source(key, content_type, size)
+        return MediaSource(key, content_type, size)
 
-    async def check_film(self, source: Source, kind: str) -> Source:
+    async def check_film(self, source: MediaSource, kind: str) -> MediaSource:
         """Look at a film's or a sound's header; raises `BadRequest` for none or half of one, `TooLarge`."""
         if source.size > self._limits.film_bytes:
             raise errors.TooLarge(f"It may have at most {self._limits.film_bytes // 2**20} MiB")
@@ -279,7 +279,7 @@ class Media:
             raise errors.TooLarge(f"It may last at most {self._limits.film_seconds / 60:g} minutes")
         return dataclasses.replace(source, seconds=seconds)
 
-    async def check_image(self, source: Source) -> None:
+    async def check_image(self, source: MediaSource) -> None:
         """Look at an image's header; raises `BadRequest` for what is none, `TooLarge` for too much."""
         if source.size > self._limits.image_bytes:
             raise errors.TooLarge(f"An image may have at most {self._limits.image_bytes // 2**20} MiB")
@@ -293,7 +293,7 @@ class Media:
 
     async def store_outputs(
         self, prediction_id: str, account_id: str, staged: tuple[StagedFile, ...], texts: tuple[str, ...]
-    ) -> Stored:
+    ) -> StoredMedia:
         """Put a run's files into blobs, each with its manifest text embedded; the staged files go."""
         keys = list[tuple[str, int]]()
         for at in range(0, len(staged), _AT_ONCE):
@@ -303,7 +303,7 @@ class Media:
             for file, (key, size) in zip(staged, keys, strict=True)
         )
         records = tuple(record(file, account_id, "output", prediction_id=prediction_id) for file in files)
-        return Stored(files, records, sum(file.size for file in files))
+        return StoredMedia(files, records, sum(file.size for file in files))
 
     async def _store_output(self, file: StagedFile, text: str) -> tuple[str, int]:
         if file.path.stat().st_size > _WHOLE_BYTES:
@@ -330,23 +330,23 @@ class Media:
         await self._database.write(self._name_upload(tenant, key, upload))
         return upload
 
-    async def hold(self, data: bytes, content_type: str) -> Source:
+    async def hold(self, data: bytes, content_type: str) -> MediaSource:
         """Bytes that came with a request, stored and still without a name."""
         key = blob_key(data)
         await self._blobs.put(key, data, content_type=content_type)
         self._held[key] = time.monotonic()
         if len(self._held) > _MOST_HELD:
             del self._held[next(iter(self._held))]
-        return Source(key, content_type, len(data))
+        return MediaSource(key, content_type, len(data))
 
-    async def receive(self, data: bytes, content_type: str, descriptor: Descriptor) -> Source:
+    async def receive(self, data: bytes, content_type: str, descriptor: Descriptor) -> MediaSource:
         """The same as a media input; raises `InvalidInput` with one sentence that names it."""
         try:
             return await self._checked(await self.hold(data, content_type), str(descriptor.type))
         except _NO_USE as error:
             raise _refused(descriptor, error) from error
 
-    def adopt(self, account_id: str, source: Source) -> Transaction[str]:
+    def adopt(self, account_id: str, source: MediaSource) -> Transaction[str]:
         """Give a stored blob a name of its own that stays; raises `TooLarge` over the account's quota."""
         file = OutputFile(new_name(source.content_type), source.blob, source.content_type, source.size)
         yield from self._within_quota(account_id, source.size)
@@ -367,12 +367,12 @@ class Media:
         row |= {"expires_at": expires, "credential_id": tenant.credential_id or None}
         yield Query("media_insert", row)
 
-    async def find(self, name: str) -> Named:
+    async def find(self, name: str) -> NamedFile:
         """One named file; raises `NotFound`."""
         row = await self._database.read(one("media_by_name", name=name))
         if row is None:
             raise errors.NotFound("There is no such file")
-        return Named.of(row)
+        return NamedFile.of(row)
 
     # -- what goes away --------------------------------------------------------------------------
 
@@ -452,7 +452,7 @@ def record(
     }
 
 
-def input_record(source: Source, account_id: str, prediction_id: str) -> Mapping[str, Any]:
+def input_record(source: MediaSource, account_id: str, prediction_id: str) -> Mapping[str, Any]:
     """The row of an input that a prediction keeps."""
     name = new_name(source.content_type)
     file = OutputFile(name, source.blob, source.content_type, source.size)

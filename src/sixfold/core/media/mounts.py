@@ -15,7 +15,7 @@ from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Model
-from sixfold.core.media.media import Media, Source
+from sixfold.core.media.media import MediaService, MediaSource
 
 FIELD = "_artifacts_mounts"
 PATH = "/mnt/sixfold/artifacts"
@@ -41,10 +41,10 @@ def parse(given: Any) -> dict[str, str]:
 
 
 async def sources(
-    media: Media, tenant: Tenant, model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]
-) -> dict[str, Source]:
+    media: MediaService, tenant: Tenant, model: Model, mounts: Mapping[str, str], given: Mapping[str, Any]
+) -> dict[str, MediaSource]:
     """The mounted files, and the media inputs that name one of them; raises `InvalidInput`."""
-    found: dict[str, Source] = {}
+    found: dict[str, MediaSource] = {}
     for name, target in mounts.items():
         descriptor = Descriptor(name=f"{FIELD}.{name}", type="file")
         found[PREFIX + name] = await media.resolve(tenant, descriptor, target)
@@ -74,7 +74,7 @@ def local(files: Mapping[str, Path], text: str) -> Path | None:
     return files.get(PREFIX + text.removeprefix(f"{PATH}/")) if text.startswith(f"{PATH}/") else None
 
 
-async def _check_image(media: Media, descriptor: Descriptor, source: Source) -> None:
+async def _check_image(media: MediaService, descriptor: Descriptor, source: MediaSource) -> None:
     try:
         await media.check_image(source)
     except (errors.BadRequest, errors.TooLarge) as error:

@@ -24,7 +24,7 @@ _FORMATS = {"": "webp", "webp": "webp", "png": "png", "jpg": "jpeg", "jpeg": "jp
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SaveTarget:
     """Where a result goes: its path in the store, and the format that its extension asks for."""
 
     path: str
@@ -48,7 +48,7 @@ def _shortened(segment: str) -> str:
     return f"{segment[:_KEPT]}.{digest}"
 
 
-def place(principal: Principal, save_path: str) -> Place:
+def place(principal: Principal, save_path: str) -> SaveTarget:
     """Where a principal's `save_path` lies; raises `InvalidInput`."""
     if not 0 < len(save_path) <= MAX_CHARS or _PATH.fullmatch(save_path) is None:
         raise _refused(
@@ -64,7 +64,7 @@ def place(principal: Principal, save_path: str) -> Place:
     if save_path.startswith(_KEYS):
         raise _refused("save_path may not begin with _keys/, where limited keys keep their files")
     path = stored(principal.tenant, save_path, is_operator=principal.is_operator)
-    return Place(path, _FORMATS[extension])
+    return SaveTarget(path, _FORMATS[extension])
 
 
 def stored(tenant: Tenant, save_path: str, *, is_operator: bool) -> str:

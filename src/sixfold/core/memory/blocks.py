@@ -30,7 +30,7 @@ _DEEPEST = 3  # marks within marks
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class HeadingBlock:
     """A heading: its level (1 to 6), its text as written, and the piece of the body that it is."""
 
     level: int
@@ -39,13 +39,13 @@ class Heading:
     end: int
 
 
-def headings(body: str) -> Iterator[Heading]:
+def headings(body: str) -> Iterator[HeadingBlock]:
     """Every heading in its order, `# so` or underlined; none is in fenced code."""
     for found in _HEADING.finditer(without_fences(body)):
         level = len(found["marks"]) if found["marks"] else 1 + found["rule"].startswith("-")
         text = _CLOSING.sub("", (found["over"] or found["text"])[:MAX_HEADING].strip())
         if text:
-            yield Heading(level, text, found.start(), found.end())
+            yield HeadingBlock(level, text, found.start(), found.end())
 
 
 def read_aloud(text: str) -> str:

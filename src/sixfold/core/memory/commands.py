@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from sixfold import errors
 from sixfold.core.database import Transaction, now, one
 from sixfold.core.memory import links, page_edits, pages, timeline, usage
-from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.models import Caller, Entry, Page
-from sixfold.core.memory.page_edits import Edit, Wanted
-from sixfold.core.memory.pages import Draft, Found, Plan
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
+from sixfold.core.memory.page_edits import PageEdit, PageWrite
+from sixfold.core.memory.pages import FoundPage, PageDraft, PageWritePlan
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WriteTerms:
     """On which terms a change is wanted: the version that was seen, what may be there already."""
 
     if_version: int | None = None
@@ -28,31 +28,31 @@ class Terms:
     must_exist: bool = False
 
 
-FREELY = Terms(overwrite=True)
+FREELY = WriteTerms(overwrite=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedPage:
     """A page after a change, and whether it is new (or back from deletion)."""
 
-    page: Page
+    page: MemoryPage
     created: bool = False
     changed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class PageWriter:
     """Whoever writes, and the limits that hold."""
 
     caller: Caller
-    limits: Limits
+    limits: MemoryLimits
 
     def check(self) -> None:
         """Raise `Forbidden` for a key that reads only."""
         if not self.caller.may_write:
             raise errors.Forbidden("This needs the right memory.write, which this key does not have")
 
-    def check_page(self, slug: str, found: Found | None) -> None:
+    def check_page(self, slug: str, found: FoundPage | None) -> None:
         """Raise `Forbidden` unless the caller may change what is at a slug, or has been there.
 
         For a key of some collections the error is the same whether there is no page or one that the key may
@@ -79,7 +79,7 @@ class Writer:
         return ", ".join(self.caller.collections)
 
 
-def check_version(found: Found | None, slug: str, terms: Terms) -> None:
+def check_version(found: FoundPage | None, slug: str, terms: WriteTerms) -> None:
     """Raise `PreconditionFailed` unless the page is at the version that the caller has seen."""
     there = found is not None and not found.deleted
     if found is None or not there:
@@ -94,7 +94,7 @@ def check_version(found: Found | None, slug: str, terms: Terms) -> None:
         )
 
 
-def write(writer: Writer, wanted: Wanted, terms: Terms) -> Transaction[Saved]:
+def write(writer: PageWriter, wanted: PageWrite, terms: WriteTerms) -> Transaction[SavedPage]:
     """Create a page, or replace what it says. A slug that only redirects, or whose page is deleted, is free.
 
     Raises `Conflict` for one that is taken, unless `terms` allow it.
@@ -112,14 +112,14 @@ def write(writer: Writer, wanted: Wanted, terms: Terms) -> Transaction[Saved]:
     draft = page_edits.compose(current if there else None, wanted, writer.limits, home)
     writer.check_collections(wanted.slug, draft.collections)
     if current is not None and there and not (yield from differs(draft, current)):
-        return Saved(current, changed=False)
+        return SavedPage(current, changed=False)
     page = yield from _save(
-        writer, "write", Plan(current, draft, deleted=found is not None and found.deleted)
+        writer, "write", PageWritePlan(current, draft, deleted=found is not None and found.deleted)
     )
-    return Saved(page, created=not there)
+    return SavedPage(page, created=not there)
 
 
-def edit(writer: Writer, slug: str, change: Edit, terms: Terms) -> Transaction[Saved]:
+def edit(writer: PageWriter, slug: str, change: PageEdit, terms: WriteTerms) -> Transaction[SavedPage]:
     """Change a part of a page; raises `NotFound`, `BadRequest` where the edit does not fit the text."""
     found = yield from _open(writer, slug, terms)
     draft = page_edits.edited(found.page, change, writer.limits)
@@ -127,14 +127,14 @@ def edit(writer: Writer, slug: str, change: Edit, terms: Terms) -> Transaction[S
 
 
 @dataclass(frozen=True, slots=True)
-class Tagging:
+class TagChange:
     """Tags to add to a page, and tags to take off."""
 
     add: Sequence[str] = ()
     remove: Sequence[str] = ()
 
 
-def tag(writer: Writer, slug: str, change: Tagging, terms: Terms) -> Transaction[Saved]:
+def tag(writer: PageWriter, slug: str, change: TagChange, terms: WriteTerms) -> Transaction[SavedPage]:
     """Add tags to a page, or take some off."""
     found = yield from _open(writer, slug, terms)
     gone = page_edits.texts("tags", list(change.remove))
@@ -143,14 +143,16 @@ def tag(writer: Writer, slug: str, change: Tagging, terms: Terms) -> Transaction
     return (yield from _changed(writer, "tag", found.page, replace(page_edits.of(found.page), tags=tags)))
 
 
-def rename(writer: Writer, slug: str, to: str, terms: Terms, path: str = "") -> Transaction[Saved]:
+def rename(
+    writer: PageWriter, slug: str, to: str, terms: WriteTerms, path: str = ""
+) -> Transaction[SavedPage]:
     """Give a page another slug, and another file: links to it follow, the old one leads there.
 
     Raises `Conflict`.
     """
     found = yield from _open(writer, slug, terms)
     if to == found.page.slug:
-        return Saved(found.page, changed=False)
+        return SavedPage(found.page, changed=False)
     other = yield from _at(writer, to)
     if other is not None:
         state = "deleted page, which its versions can bring back" if other.deleted else "page"
@@ -158,17 +160,19 @@ def rename(writer: Writer, slug: str, to: str, terms: Terms, path: str = "") -> 
     title = to if found.page.title == found.page.slug else found.page.title
     path = path or (f"{to}.md" if found.page.path else "")
     draft = replace(page_edits.of(found.page), slug=to, title=title, path=path)
-    return Saved((yield from _save(writer, "rename", Plan(found.page, draft, reads_links=False))))
+    return SavedPage(
+        (yield from _save(writer, "rename", PageWritePlan(found.page, draft, reads_links=False)))
+    )
 
 
-def delete(writer: Writer, slug: str, terms: Terms) -> Transaction[Page]:
+def delete(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[MemoryPage]:
     """Take a page out of sight; any of its versions brings it back."""
     found = yield from _open(writer, slug, terms)
     yield from pages.delete(found.page)
     return found.page
 
 
-def restore(writer: Writer, slug: str, version: int, terms: Terms) -> Transaction[Saved]:
+def restore(writer: PageWriter, slug: str, version: int, terms: WriteTerms) -> Transaction[SavedPage]:
     """Make what a version said the newest version, of a deleted page too; raises `NotFound`."""
     writer.check()
     account_id = writer.caller.account_id
@@ -186,11 +190,13 @@ def restore(writer: Writer, slug: str, version: int, terms: Terms) -> Transactio
     path = found.page.path or old.path
     draft = replace(page_edits.of(old), slug=found.page.slug, title=title, path=path)
     writer.check_collections(found.page.slug, draft.collections)
-    page = yield from _save(writer, "restore", Plan(found.page, draft, deleted=found.deleted))
-    return Saved(page, created=found.deleted)
+    page = yield from _save(writer, "restore", PageWritePlan(found.page, draft, deleted=found.deleted))
+    return SavedPage(page, created=found.deleted)
 
 
-def link(writer: Writer, slug: str, wanted: tuple[str, str, str], terms: Terms) -> Transaction[Page]:
+def link(
+    writer: PageWriter, slug: str, wanted: tuple[str, str, str], terms: WriteTerms
+) -> Transaction[MemoryPage]:
     """Keep a typed link (target, type, context) of a page; one that inference drew is confirmed by it."""
     found = yield from _open(writer, slug, terms)
     yield from usage.spend(writer.caller.account_id, writer.limits, usage.Growth.of_texts(wanted))
@@ -200,7 +206,9 @@ def link(writer: Writer, slug: str, wanted: tuple[str, str, str], terms: Terms) 
     return found.page
 
 
-def unlink(writer: Writer, slug: str, link: tuple[str, str], terms: Terms) -> Transaction[Page]:
+def unlink(
+    writer: PageWriter, slug: str, link: tuple[str, str], terms: WriteTerms
+) -> Transaction[MemoryPage]:
     """Take a link (to, type or "") back; one that inference drew is dismissed. Raises as `links.remove`."""
     found = yield from _open(writer, slug, terms)
     moment = max((yield from now()), found.page.updated_at)
@@ -210,8 +218,8 @@ def unlink(writer: Writer, slug: str, link: tuple[str, str], terms: Terms) -> Tr
 
 
 def judge(
-    writer: Writer, slug: str, wanted: tuple[str, str, links.Verdict], terms: Terms
-) -> Transaction[Page]:
+    writer: PageWriter, slug: str, wanted: tuple[str, str, links.Verdict], terms: WriteTerms
+) -> Transaction[MemoryPage]:
     """Confirm or dismiss the links (to, type or "") that inference drew; raises `NotFound` without any."""
     found = yield from _open(writer, slug, terms)
     yield from links.judge_all(found.page, wanted)
@@ -219,7 +227,7 @@ def judge(
     return found.page
 
 
-def note(writer: Writer, slug: str, entry: Entry, terms: Terms) -> Transaction[Page]:
+def note(writer: PageWriter, slug: str, entry: TimelineEntry, terms: WriteTerms) -> Transaction[MemoryPage]:
     """Add an entry to a page's timeline."""
     found = yield from _open(writer, slug, terms)
     texts = (entry.date, entry.summary, entry.detail, entry.source)
@@ -232,7 +240,7 @@ def note(writer: Writer, slug: str, entry: Entry, terms: Terms) -> Transaction[P
 # -- what all of them need -----------------------------------------------------------------------
 
 
-def _open(writer: Writer, slug: str, terms: Terms) -> Transaction[Found]:
+def _open(writer: PageWriter, slug: str, terms: WriteTerms) -> Transaction[FoundPage]:
     """The page to change, by its slug or an old one."""
     found = yield from pages.locate(writer.caller.account_id, slug)
     writer.check_page(slug, found)
@@ -242,14 +250,14 @@ def _open(writer: Writer, slug: str, terms: Terms) -> Transaction[Found]:
     return found
 
 
-def _at(writer: Writer, slug: str) -> Transaction[Found | None]:
+def _at(writer: PageWriter, slug: str) -> Transaction[FoundPage | None]:
     """What is at exactly this slug; raises `Forbidden` where it is not the caller's to change."""
     found = yield from pages.at(writer.caller.account_id, slug)
     yield from check_slug(writer, slug, found)
     return found
 
 
-def check_slug(writer: Writer, slug: str, found: Found | None) -> Transaction[None]:
+def check_slug(writer: PageWriter, slug: str, found: FoundPage | None) -> Transaction[None]:
     """Raise `Forbidden` where writing at a slug takes it from a page that the caller may not change.
 
     `found` is what is at the slug; where nothing is, it may still lead to a page that had it before.
@@ -261,7 +269,7 @@ def check_slug(writer: Writer, slug: str, found: Found | None) -> Transaction[No
         writer.check_page(slug, found)
 
 
-def differs(draft: Draft, page: Page) -> Transaction[bool]:
+def differs(draft: PageDraft, page: MemoryPage) -> Transaction[bool]:
     """Whether saving a draft would change the page, its kept links or its timeline."""
     if page_edits.differs(draft, page):
         return True
@@ -270,13 +278,15 @@ def differs(draft: Draft, page: Page) -> Transaction[bool]:
     return bool(draft.entries) and not set(draft.entries) <= set((yield from timeline.of_calls(page)))
 
 
-def _changed(writer: Writer, operation: str, page: Page, draft: Draft) -> Transaction[Saved]:
+def _changed(
+    writer: PageWriter, operation: str, page: MemoryPage, draft: PageDraft
+) -> Transaction[SavedPage]:
     writer.check_collections(page.slug, draft.collections)
     if not page_edits.differs(draft, page):
-        return Saved(page, changed=False)
-    return Saved((yield from _save(writer, operation, Plan(page, draft))))
+        return SavedPage(page, changed=False)
+    return SavedPage((yield from _save(writer, operation, PageWritePlan(page, draft))))
 
 
-def _save(writer: Writer, operation: str, plan: Plan) -> Transaction[Page]:
+def _save(writer: PageWriter, operation: str, plan: PageWritePlan) -> Transaction[MemoryPage]:
     yield from usage.spend(writer.caller.account_id, writer.limits, pages.growth(plan))
     return (yield from pages.save(writer.caller, operation, [plan]))[0]

@@ -18,7 +18,7 @@ _MOST_WORDS = 600  # of a line whose words are compared
 _ALIKE = 0.35  # lines less alike than this are shown whole
 
 
-class Block(NamedTuple):
+class DiffBlock(NamedTuple):
     """Some lines of one text and what stands for them in the other, from start to before end."""
 
     same: bool
@@ -31,16 +31,16 @@ def lines(text: str) -> list[str]:
     return _LINE.findall(text)
 
 
-def blocks(old: Sequence[str], new: Sequence[str]) -> list[Block]:
+def blocks(old: Sequence[str], new: Sequence[str]) -> list[DiffBlock]:
     """Two texts as blocks in their order, which cover both; texts too much alike within are one block."""
     first = _common(old, new)
     last = _common(old[first:][::-1], new[first:][::-1])
     a, b = old[first : len(old) - last], new[first : len(new) - last]
-    found: list[Block] = [Block(True, (0, first), (0, first))] if first else []
+    found: list[DiffBlock] = [DiffBlock(True, (0, first), (0, first))] if first else []
     for same, (i, j), (k, m) in _inner(a, b):
-        found.append(Block(same, (first + i, first + j), (first + k, first + m)))
+        found.append(DiffBlock(same, (first + i, first + j), (first + k, first + m)))
     if last:
-        found.append(Block(True, (len(old) - last, len(old)), (len(new) - last, len(new))))
+        found.append(DiffBlock(True, (len(old) - last, len(old)), (len(new) - last, len(new))))
     return found
 
 
@@ -51,41 +51,41 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     return min(len(a), len(b))
 
 
-def _inner(a: Sequence[str], b: Sequence[str]) -> Iterator[Block]:
+def _inner(a: Sequence[str], b: Sequence[str]) -> Iterator[DiffBlock]:
     if not a and not b:
         return
     counted = Counter(a)
     if sum(counted[line] * times for line, times in Counter(b).items()) > _MOST_PAIRS:
-        yield Block(False, (0, len(a)), (0, len(b)))
+        yield DiffBlock(False, (0, len(a)), (0, len(b)))
         return
     for tag, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        yield Block(tag == "equal", (i, j), (k, m))
+        yield DiffBlock(tag == "equal", (i, j), (k, m))
 
 
 # -- to be shown ---------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
+class DiffPiece(NamedTuple):
     """A part of a line, and whether it is what differs."""
 
     differs: bool
     text: str
 
 
-class Line(NamedTuple):
+class DiffLine(NamedTuple):
     """One line of a comparison; its number in each text, 0 where it is not there."""
 
     kind: Literal["same", "gone", "new"]
     old: int
     new: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[DiffPiece, ...]
 
 
 class Hunk(NamedTuple):
     """Lines that belong together, and how many equal ones were left out before them."""
 
     skipped: int
-    lines: tuple[Line, ...]
+    lines: tuple[DiffLine, ...]
 
 
 def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
@@ -98,7 +98,7 @@ def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
             for place in range(max(0, number - context), min(len(shown), number + context + 1)):
                 near[place] = True
     found: list[Hunk] = []
-    part: list[Line] = []
+    part: list[DiffLine] = []
     skipped = 0
     for line, kept in zip(shown, near, strict=True):
         if kept:
@@ -113,42 +113,42 @@ def hunks(before: str, after: str, context: int = 3) -> tuple[Hunk, ...]:
     return tuple(found)
 
 
-def _shown(old: Sequence[str], new: Sequence[str]) -> list[Line]:
-    found: list[Line] = []
+def _shown(old: Sequence[str], new: Sequence[str]) -> list[DiffLine]:
+    found: list[DiffLine] = []
     for same, (i, j), (k, m) in blocks(old, new):
         if same:
-            found += [Line("same", i + at + 1, k + at + 1, _whole(old[i + at])) for at in range(j - i)]
+            found += [DiffLine("same", i + at + 1, k + at + 1, _whole(old[i + at])) for at in range(j - i)]
             continue
         paired = [words(_bare(left), _bare(right)) for left, right in zip(old[i:j], new[k:m], strict=False)]
         gone = [left for left, _ in paired] + [_whole(text) for text in old[i:j][len(paired) :]]
         come = [right for _, right in paired] + [_whole(text) for text in new[k:m][len(paired) :]]
-        found += [Line("gone", i + at + 1, 0, pieces) for at, pieces in enumerate(gone)]
-        found += [Line("new", 0, k + at + 1, pieces) for at, pieces in enumerate(come)]
+        found += [DiffLine("gone", i + at + 1, 0, pieces) for at, pieces in enumerate(gone)]
+        found += [DiffLine("new", 0, k + at + 1, pieces) for at, pieces in enumerate(come)]
     return found
 
 
-def _whole(line: str) -> tuple[Piece, ...]:
-    return (Piece(False, _bare(line)),)
+def _whole(line: str) -> tuple[DiffPiece, ...]:
+    return (DiffPiece(False, _bare(line)),)
 
 
 def _bare(line: str) -> str:
     return line.rstrip("\r\n")
 
 
-def words(old: str, new: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+def words(old: str, new: str) -> tuple[tuple[DiffPiece, ...], tuple[DiffPiece, ...]]:
     """Two lines as pieces that are alike or differ; whole where they have little in common."""
     a, b = _WORD.findall(old), _WORD.findall(new)
-    whole = (Piece(False, old),), (Piece(False, new),)
+    whole = (DiffPiece(False, old),), (DiffPiece(False, new),)
     if max(len(a), len(b)) > _MOST_WORDS:
         return whole
     matcher = SequenceMatcher(None, a, b, autojunk=False)
     if matcher.ratio() < _ALIKE:
         return whole
-    left: list[Piece] = []
-    right: list[Piece] = []
+    left: list[DiffPiece] = []
+    right: list[DiffPiece] = []
     for tag, i, j, k, m in matcher.get_opcodes():
         if j > i:
-            left.append(Piece(tag != "equal", "".join(a[i:j])))
+            left.append(DiffPiece(tag != "equal", "".join(a[i:j])))
         if m > k:
-            right.append(Piece(tag != "equal", "".join(b[k:m])))
+            right.append(DiffPiece(tag != "equal", "".join(b[k:m])))
     return tuple(left), tuple(right)

@@ -14,7 +14,7 @@ _LAST = "\U0010ffff"  # sorts after everything
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedFolder:
     """What is in one folder: the folders with their counts, and some of the pages."""
 
     folders: tuple[Row, ...]
@@ -22,7 +22,7 @@ class Opened:
     next_cursor: str | None = None
 
 
-def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transaction[Opened]:
+def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transaction[OpenedFolder]:
     """The folder whose slugs begin with `prefix`; pages by slug from behind `after` on.
 
     "" is the whole memory, of which only the folders are told: its pages are found by their last change.
@@ -30,11 +30,11 @@ def opened(caller: Caller, prefix: str, limit: int, after: str = "") -> Transact
     params = {"account_id": caller.account_id, "prefix": prefix}
     inside = yield from _inside(caller, params)
     if not prefix:
-        return Opened(tuple(inside), ())
+        return OpenedFolder(tuple(inside), ())
     seen = {"scope": pages.scope_of(caller), "sep": pages.SEPARATOR}
     rows = yield Query("pages_in_folder", {**params, **seen, "after": after, "limit": limit + 1})
     more = str(rows[limit - 1]["slug"]) if len(rows) > limit else None
-    return Opened(tuple(inside), tuple(rows[:limit]), more)
+    return OpenedFolder(tuple(inside), tuple(rows[:limit]), more)
 
 
 def _inside(caller: Caller, params: Mapping[str, str]) -> Transaction[Rows]:

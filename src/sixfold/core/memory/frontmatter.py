@@ -39,7 +39,7 @@ Value = str | tuple[str, ...] | list[Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class FrontMatter:
     """What a head sets; None where it says nothing."""
 
     title: str | None = None
@@ -58,7 +58,7 @@ class Fields:
         yield "collections", self.collections
 
 
-NOTHING = Fields()
+NOTHING = FrontMatter()
 
 
 def block(text: str) -> str:
@@ -79,7 +79,7 @@ def inside(head: str) -> str:
     return head[opened.end() : closed.start() if closed is not None else len(head)]
 
 
-def read(head: str) -> Fields | None:
+def read(head: str) -> FrontMatter | None:
     """What a block sets; None when it is no mapping at all, and so a text between two rules."""
     text = inside(head)
     if not text.strip():
@@ -100,7 +100,7 @@ def _is_shallow(text: str) -> bool:
     return text.count("[") + text.count("{") <= _MAX_NESTING and _NESTED.search(text) is None
 
 
-def _leniently(text: str) -> Fields | None:
+def _leniently(text: str) -> FrontMatter | None:
     """Of what is nearly YAML, the lines `key: value`."""
     found: dict[str, object] = {}
     for line in text.splitlines():
@@ -110,7 +110,7 @@ def _leniently(text: str) -> Fields | None:
     return _fields(found) if found else None
 
 
-def properties(body: str) -> Fields:
+def properties(body: str) -> FrontMatter:
     """What the lines `key:: value` at the top of an outliner's page set."""
     found: dict[str, object] = {}
     if "::" in body[:2000]:
@@ -122,8 +122,8 @@ def properties(body: str) -> Fields:
     return _fields(found) if found else NOTHING
 
 
-def _fields(found: Mapping[str, object]) -> Fields:
-    return Fields(
+def _fields(found: Mapping[str, object]) -> FrontMatter:
+    return FrontMatter(
         title=_text(found.get("title")),
         type=_text(found.get("type")),
         tags=_texts(found.get("tags", found.get("tag"))),

@@ -37,7 +37,7 @@ _TO_THE_MILLISECOND = re.compile(r"\.\d{3}(?!\d)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MemoryLimits:
     """What the operator sets; sizes in bytes of UTF-8."""
 
     page_bytes: int = 2**20

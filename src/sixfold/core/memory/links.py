@@ -14,7 +14,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory import limits, markdown, slugs
-from sixfold.core.memory.models import LINK_TYPE, Caller, Link, Origin, Page
+from sixfold.core.memory.models import LINK_TYPE, Caller, Link, MemoryPage, Origin
 from sixfold.core.memory.relation_extraction import entities
 
 FOREVER = 2**62
@@ -22,7 +22,7 @@ _RANK: Mapping[str, int] = {"explicit": 0, "confirmed": 1, "inferred": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LinkTarget:
     """The page that a written slug names."""
 
     id: str
@@ -40,7 +40,9 @@ def _encode(value: object) -> str:
 # -- resolving -----------------------------------------------------------------------------------
 
 
-def targets(account_id: str, wanted: Iterable[tuple[str, str]]) -> Transaction[dict[tuple[str, str], Target]]:
+def targets(
+    account_id: str, wanted: Iterable[tuple[str, str]]
+) -> Transaction[dict[tuple[str, str], LinkTarget]]:
     """Which page each pair of written target and source's folder names, where there is one.
 
     First the page at that slug, then the one that had it. Otherwise a path leads on from a folder around the
@@ -58,13 +60,13 @@ def targets(account_id: str, wanted: Iterable[tuple[str, str]]) -> Transaction[d
     rows = yield Query("link_names", {"account_id": account_id, "names": _encode(missing)})
     named = {row["target"]: row for row in rows}
     named |= yield from _other_names(account_id, [name for name in missing if name not in named])
-    found: dict[tuple[str, str], Target] = {}
+    found: dict[tuple[str, str], LinkTarget] = {}
     for (text, folder), others in near.items():
         exact = there.get(text)
         beside = next((own[slug] for slug in others if slug in own), None)
         best = exact or beside or named.get(text)
         if best is not None:
-            found[text, folder] = Target(best["id"], best["slug"], exact is None)
+            found[text, folder] = LinkTarget(best["id"], best["slug"], exact is None)
     return found
 
 
@@ -116,10 +118,10 @@ def arrive(account_id: str, pages: Sequence[tuple[str, str]]) -> Transaction[Non
 # -- links of bodies -----------------------------------------------------------------------------
 
 
-def refresh(account_id: str, pages: Sequence[tuple[Page, bool]], moment: int) -> Transaction[None]:
+def refresh(account_id: str, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
     """Bring the links of bodies to what these now say; the flag tells whether a page was there before."""
     old = yield from _kept(account_id, [page.id for page, known in pages if known], "body")
-    fresh: list[tuple[Page, markdown.Written]] = []
+    fresh: list[tuple[MemoryPage, markdown.WrittenLink]] = []
     gone: list[dict[str, str]] = []
     moved: list[dict[str, str]] = []
     for page, _ in pages:
@@ -140,7 +142,7 @@ def refresh(account_id: str, pages: Sequence[tuple[Page, bool]], moment: int) ->
     yield from _put(account_id, fresh, old, moment)
 
 
-def _base(page: Page) -> str:
+def _base(page: MemoryPage) -> str:
     """What a relative link starts from: the file that a page came from, else its slug."""
     return (slugs.loosely(page.path.removesuffix(".md")) or "") if page.path else page.slug
 
@@ -158,7 +160,7 @@ def _kept(
 
 def _put(
     account_id: str,
-    fresh: Sequence[tuple[Page, markdown.Written]],
+    fresh: Sequence[tuple[MemoryPage, markdown.WrittenLink]],
     old: Mapping[str, Mapping[tuple[str, str], Row]],
     moment: int,
 ) -> Transaction[None]:
@@ -209,18 +211,18 @@ def _ended(maker: str, rows: object, moment: int) -> Query:
 # -- links of calls ------------------------------------------------------------------------------
 
 
-def add(page: Page, link: tuple[str, str, str], moment: int) -> Transaction[None]:
+def add(page: MemoryPage, link: tuple[str, str, str], moment: int) -> Transaction[None]:
     """Keep one more link (target, type, context) of a page; the same again only changes its context."""
     yield from _keep(page, (link,), moment, alone=False)
 
 
-def keep(page: Page, wanted: Sequence[tuple[str, str, str]], moment: int) -> Transaction[None]:
+def keep(page: MemoryPage, wanted: Sequence[tuple[str, str, str]], moment: int) -> Transaction[None]:
     """Make these the links (target, type, context) that calls keep of a page."""
     yield from _keep(page, wanted, moment, alone=True)
 
 
 def _keep(
-    page: Page, wanted: Sequence[tuple[str, str, str]], moment: int, *, alone: bool
+    page: MemoryPage, wanted: Sequence[tuple[str, str, str]], moment: int, *, alone: bool
 ) -> Transaction[None]:
     old = (yield from _kept(page.account_id, [page.id], "api")).get(page.id, {})
     new = {(target, kind or LINK_TYPE): context for target, kind, context in wanted}
@@ -245,12 +247,12 @@ def _keep(
         yield Query("links_put", {"account_id": page.account_id, "rows": _encode(rows), "at": moment})
 
 
-def of_calls(page: Page) -> Transaction[tuple[tuple[str, str, str], ...]]:
+def of_calls(page: MemoryPage) -> Transaction[tuple[tuple[str, str, str], ...]]:
     """The links (target, type, context) that calls keep of a page: what an export must write besides."""
     return (yield from all_of_calls((page,))).get(page.id, ())
 
 
-def all_of_calls(pages: Sequence[Page]) -> Transaction[dict[str, tuple[tuple[str, str, str], ...]]]:
+def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[tuple[str, str, str], ...]]]:
     """The same of some pages of one account, by their ids; one without such links is not there."""
     if not pages:
         return {}
@@ -261,7 +263,7 @@ def all_of_calls(pages: Sequence[Page]) -> Transaction[dict[str, tuple[tuple[str
     }
 
 
-def remove(page: Page, link: tuple[str, str], moment: int) -> Transaction[tuple[Row, ...]]:
+def remove(page: MemoryPage, link: tuple[str, str], moment: int) -> Transaction[tuple[Row, ...]]:
     """Take back the links to a slug, of one type or ("") of any: a call's end, inferred ones are dismissed.
 
     Raises `NotFound` where there is none, `Conflict` where the body alone has it.
@@ -288,7 +290,7 @@ def remove(page: Page, link: tuple[str, str], moment: int) -> Transaction[tuple[
 Verdict = Literal["confirmed", "dismissed"]
 
 
-def judge_all(page: Page, wanted: tuple[str, str, Verdict]) -> Transaction[None]:
+def judge_all(page: MemoryPage, wanted: tuple[str, str, Verdict]) -> Transaction[None]:
     """Confirm or dismiss the links (to, type or "") that inference drew; raises `NotFound` without any."""
     to, kind, verdict = wanted
     rows = yield Query(
@@ -301,7 +303,7 @@ def judge_all(page: Page, wanted: tuple[str, str, Verdict]) -> Transaction[None]
         yield from judge(page, row["target"], row["type"], verdict)
 
 
-def judge(page: Page, target: str, kind: str, verdict: Verdict) -> Transaction[bool]:
+def judge(page: MemoryPage, target: str, kind: str, verdict: Verdict) -> Transaction[bool]:
     """Confirm or dismiss a link that inference drew; false where there is none."""
     rows = yield Query(
         "link_origin",
@@ -319,13 +321,13 @@ def judge(page: Page, target: str, kind: str, verdict: Verdict) -> Transaction[b
 # -- reading -------------------------------------------------------------------------------------
 
 
-def of_page(caller: Caller, page: Page, moment: int = FOREVER) -> Transaction[tuple[Link, ...]]:
+def of_page(caller: Caller, page: MemoryPage, moment: int = FOREVER) -> Transaction[tuple[Link, ...]]:
     """Where a page leads, now or at a moment; each target and type once, explicit before inferred."""
     rows = yield Query("links_out", {"account_id": page.account_id, "page_id": page.id, "at": moment})
     return _distinct(caller, page, rows)
 
 
-def of_pages(account_id: str, pages: Sequence[Page]) -> Transaction[dict[str, tuple[Link, ...]]]:
+def of_pages(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[Link, ...]]]:
     """Where each of some pages leads now, by their ids: for the index, which sees everything."""
     found: dict[str, list[Row]] = {page.id: [] for page in pages}
     rows = yield Query("links_out_of", {"account_id": account_id, "ids": _encode(list(found))})
@@ -335,7 +337,7 @@ def of_pages(account_id: str, pages: Sequence[Page]) -> Transaction[dict[str, tu
     return {page.id: _distinct(owner, page, found[page.id]) for page in pages}
 
 
-def _distinct(caller: Caller, page: Page, rows: Iterable[Row]) -> tuple[Link, ...]:
+def _distinct(caller: Caller, page: MemoryPage, rows: Iterable[Row]) -> tuple[Link, ...]:
     found: dict[tuple[str, str], Link] = {}
     for row in sorted(rows, key=lambda row: _RANK[row["origin"]]):
         link = _link(caller, page.slug, row)
@@ -368,7 +370,7 @@ class Backlink:
 
 
 def to_page(
-    page: Page, scope: tuple[str, str], limit: int, after: tuple[str, str] = ("", "")
+    page: MemoryPage, scope: tuple[str, str], limit: int, after: tuple[str, str] = ("", "")
 ) -> Transaction[tuple[Backlink, ...]]:
     """What leads to a page, by source and type, each pair once, from behind `after` on.
 
@@ -389,7 +391,9 @@ def to_page(
     return _backlinks(rows)[:limit]
 
 
-def to_page_at(caller: Caller, page: Page, moment: int, limit: int) -> Transaction[tuple[Backlink, ...]]:
+def to_page_at(
+    caller: Caller, page: MemoryPage, moment: int, limit: int
+) -> Transaction[tuple[Backlink, ...]]:
     """What led to a page at a moment."""
     rows = yield Query(
         "links_in_at",
@@ -422,7 +426,7 @@ def checked(to: str, kind: str, context: str) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class GraphWalk:
     """Pages around one, with how far each is, and the links between them; `cut` when there were too many."""
 
     nodes: tuple[tuple[str, str, int], ...]
@@ -431,7 +435,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class LinkPath:
     """How far to walk, which types of link (""), which way."""
 
     depth: int = 1
@@ -439,7 +443,7 @@ class Route:
     direction: Literal["out", "in", "both"] = "out"
 
 
-def walk(caller: Caller, start: Page, route: Route) -> Transaction[Walk]:
+def walk(caller: Caller, start: MemoryPage, route: LinkPath) -> Transaction[GraphWalk]:
     """The pages within some steps of one, nearest first, at most `limits.NODES` of them."""
     nodes: dict[str, tuple[str, str, int]] = {start.id: (start.slug, start.title, 0)}
     edges: dict[tuple[str, str, str], None] = {}
@@ -473,4 +477,4 @@ def walk(caller: Caller, start: Page, route: Route) -> Transaction[Walk]:
         rim = following
         if not rim:
             break
-    return Walk(tuple(nodes.values()), tuple(edges), cut)
+    return GraphWalk(tuple(nodes.values()), tuple(edges), cut)

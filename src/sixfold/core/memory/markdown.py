@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core.memory import blocks, frontmatter, limits, slugs
-from sixfold.core.memory.models import LINK_TYPE, Entry
+from sixfold.core.memory.models import LINK_TYPE, TimelineEntry
 
 MAX_LINKS = 2_000
 _MAX_MARKS = 20_000
@@ -40,7 +40,7 @@ _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenLink:
     """A link as a body has it: the slug that it names, its type, the line it stands in."""
 
     target: str
@@ -49,22 +49,22 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class MarkdownText:
     """A markdown text in its two parts; `head + body` is the text."""
 
     head: str
     body: str
-    fields: frontmatter.Fields
+    fields: frontmatter.FrontMatter
 
 
-def split(text: str) -> Text:
+def split(text: str) -> MarkdownText:
     """Take the front matter off; what is none stays in the body."""
     head = frontmatter.block(text)
     if head:
         fields = frontmatter.read(head)
         if fields is not None:
-            return Text(head, text[len(head) :], fields)
-    return Text("", text, frontmatter.properties(text))
+            return MarkdownText(head, text[len(head) :], fields)
+    return MarkdownText("", text, frontmatter.properties(text))
 
 
 def heading(body: str) -> str:
@@ -78,12 +78,12 @@ def _reads(found: re.Match[str]) -> str:
     return text if bar else target
 
 
-def links(body: str, slug: str = "", head: str = "") -> tuple[Written, ...]:
+def links(body: str, slug: str = "", head: str = "") -> tuple[WrittenLink, ...]:
     """Every link of a body and its head, each target and type once; links in code are none.
 
     Of a text with more than 20,000 links the first ones are read.
     """
-    found: dict[tuple[str, str], Written] = {}
+    found: dict[tuple[str, str], WrittenLink] = {}
     written = (
         _links(body, blocks.without_code(body), slugs.parent(slug)) if "](" in body or "[[" in body else ()
     )
@@ -94,19 +94,19 @@ def links(body: str, slug: str = "", head: str = "") -> tuple[Written, ...]:
     return tuple(found.values())
 
 
-def _links(body: str, text: str, folder: str) -> Iterator[Written]:
+def _links(body: str, text: str, folder: str) -> Iterator[WrittenLink]:
     """The links of `text`, which is `body` with its code blanked out; their lines are the body's."""
     for match in itertools.islice(_WIKI.finditer(text), _MAX_MARKS):
         named = _wiki(text, match)
         if named is not None:
-            yield Written(*named, _line(body, match.start(), match.end()))
+            yield WrittenLink(*named, _line(body, match.start(), match.end()))
     for match in itertools.islice(_FILE_LINK.finditer(text) if "](" in text else (), _MAX_MARKS):
         target = file_target(match[1], folder)
         if target is not None:
-            yield Written(target, LINK_TYPE, _line(body, match.start(), match.end()))
+            yield WrittenLink(target, LINK_TYPE, _line(body, match.start(), match.end()))
 
 
-def _head_links(head: str) -> Iterator[Written]:
+def _head_links(head: str) -> Iterator[WrittenLink]:
     """`owner: "[[people/ann]]"`, or a list of such, as editors of notes keep them: its key says how."""
     key = ""
     for line in head.splitlines():
@@ -115,7 +115,7 @@ def _head_links(head: str) -> Iterator[Written]:
         for match in _WIKI.finditer(line) if not line.lstrip().startswith("#") else ():
             found = named(match[1])
             if found is not None:
-                yield Written(found.target, found.type or kind, _line(line, match.start(), match.end()))
+                yield WrittenLink(found.target, found.type or kind, _line(line, match.start(), match.end()))
 
 
 def _kind(key: str) -> str:
@@ -124,7 +124,7 @@ def _kind(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedReference:
     """What stands between `[[` and `]]`: the name, the slug it means, its type (or ""), how it reads."""
 
     name: str
@@ -133,7 +133,7 @@ class Named:
     text: str
 
 
-def named(inside: str) -> Named | None:
+def named(inside: str) -> NamedReference | None:
     """The link that `inside` of double brackets is; None when it names nothing."""
     typed = _TYPED_TEXT.fullmatch(inside) if "::" in inside else None
     whole, _, text = (typed[2] if typed is not None else inside).partition("|")
@@ -141,7 +141,7 @@ def named(inside: str) -> Named | None:
     target = slugs.loosely(name[:-3] if name.lower().endswith(".md") else name) if name else None
     if target is None:
         return None
-    return Named(name, target, typed[1].lower() if typed is not None else "", text.strip())
+    return NamedReference(name, target, typed[1].lower() if typed is not None else "", text.strip())
 
 
 def _wiki(text: str, match: re.Match[str]) -> tuple[str, str] | None:
@@ -188,16 +188,16 @@ def _line(text: str, start: int, end: int) -> str:
     return text[first:last].strip()[:MAX_CONTEXT]
 
 
-def timeline(body: str) -> tuple[Entry, ...]:
+def timeline(body: str) -> tuple[TimelineEntry, ...]:
     """The lines `- **2026-11-20** | source — summary` of a body, each once, whose date the calendar has."""
     if "**" not in body:
         return ()
-    entries: dict[Entry, None] = {}
+    entries: dict[TimelineEntry, None] = {}
     for found in _DATED.finditer(blocks.without_code(body)):
         parts = _DASH.split(found[2].strip(), maxsplit=1)
         source = parts[0].strip() if len(parts) == 2 else ""
         with contextlib.suppress(errors.BadRequest):
-            entries[Entry(limits.date(found[1]), parts[-1].strip(), "", source)] = None
+            entries[TimelineEntry(limits.date(found[1]), parts[-1].strip(), "", source)] = None
         if len(entries) >= MAX_LINKS:
             break
     return tuple(entries)

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sixfold.core.memory import diff
-from sixfold.core.memory.diff import Block
+from sixfold.core.memory.diff import DiffBlock
 
 MINE, BETWEEN, THEIRS = "<<<<<<< yours", "=======", ">>>>>>> theirs"
 _MARKED = re.compile(rf"^(?:{re.escape(MINE)}|{re.escape(THEIRS)})\r?$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MergePart:
     """Some lines of the result; `mine` and `theirs` are set where they are in conflict."""
 
     lines: tuple[str, ...] = ()
@@ -37,13 +37,13 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """The result, part by part."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MergePart, ...]
 
     @property
-    def conflicts(self) -> tuple[Part, ...]:
+    def conflicts(self) -> tuple[MergePart, ...]:
         """The parts where somebody has to choose."""
         return tuple(part for part in self.parts if part.conflicts)
 
@@ -84,19 +84,19 @@ def has_marks(text: str) -> bool:
     return _MARKED.search(text) is not None
 
 
-def texts(base: str, mine: str, theirs: str) -> Merged:
+def texts(base: str, mine: str, theirs: str) -> MergeResult:
     """Merge what two made of `base`."""
     old, left, right = diff.lines(base), diff.lines(mine), diff.lines(theirs)
-    parts: list[Part] = []
+    parts: list[MergePart] = []
     spans = [*_agreed(old, left, right), _Span((len(old), len(left), len(right)), 0)]
     at = (0, 0, 0)
     for span in spans:
         o, a, b = span.start
         parts += _between(old[at[0] : o], left[at[1] : a], right[at[2] : b])
         if span.length:
-            parts.append(Part(tuple(old[o : o + span.length])))
+            parts.append(MergePart(tuple(old[o : o + span.length])))
         at = (o + span.length, a + span.length, b + span.length)
-    return Merged(tuple(parts))
+    return MergeResult(tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +124,24 @@ def _agreed(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> 
     return found
 
 
-def _place(block: Block, line: int) -> int:
+def _place(block: DiffBlock, line: int) -> int:
     return block.new[0] + line - block.old[0]
 
 
-def _between(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[Part]:
+def _between(base: Sequence[str], mine: Sequence[str], theirs: Sequence[str]) -> list[MergePart]:
     """What stands between lines that all have: whoever changed it is right; both, and it is a conflict."""
     if mine == theirs or theirs == base:
-        return [Part(tuple(mine))] if mine else []
+        return [MergePart(tuple(mine))] if mine else []
     if mine == base:
-        return [Part(tuple(theirs))] if theirs else []
+        return [MergePart(tuple(theirs))] if theirs else []
     first = 0
     while first < min(len(mine), len(theirs)) and mine[first] == theirs[first]:
         first += 1
     last = 0
     while last < min(len(mine), len(theirs)) - first and mine[-1 - last] == theirs[-1 - last]:
         last += 1
-    middle = Part((), tuple(mine[first : len(mine) - last]), tuple(theirs[first : len(theirs) - last]))
-    around = (Part(tuple(mine[:first])), middle, Part(tuple(mine[len(mine) - last :])))
+    middle = MergePart((), tuple(mine[first : len(mine) - last]), tuple(theirs[first : len(theirs) - last]))
+    around = (MergePart(tuple(mine[:first])), middle, MergePart(tuple(mine[len(mine) - last :])))
     return [part for part in around if part.lines or part.conflicts]
 
 

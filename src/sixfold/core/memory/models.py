@@ -26,7 +26,7 @@ PAGE_TYPE = "note"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class MemoryPage:
     """One current page; times in epoch µs.
 
     `body` is markdown without its front matter, which stands in `head` word for word with its fences
@@ -65,7 +65,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TimelineEntry:
     """One line of a page's timeline; `date` is a year, a month, a day or a moment in ISO 8601."""
 
     date: str

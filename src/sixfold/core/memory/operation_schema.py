@@ -19,7 +19,7 @@ Handler = Callable[[Caller, Arguments], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class OperationField:
     """One argument. `strings` is a list of texts, or one text with commas; limits are inclusive.
 
     `max_chars` holds for texts.
@@ -119,7 +119,7 @@ class Operation:
 
     name: str
     description: str
-    fields: tuple[Field, ...]
+    fields: tuple[OperationField, ...]
     writes: bool
     handler: Handler
 

@@ -8,14 +8,14 @@ from typing import Any, cast
 from sixfold import errors
 from sixfold.core.memory import limits, page_edits, slugs
 from sixfold.core.memory import serializers as memory_serializers
-from sixfold.core.memory.commands import Saved, Tagging, Terms
-from sixfold.core.memory.links import Route
-from sixfold.core.memory.models import Caller, Entry, Link
-from sixfold.core.memory.operation_schema import Arguments, Field, Operation
-from sixfold.core.memory.page_edits import Edit, Wanted
-from sixfold.core.memory.pages import Filter
-from sixfold.core.memory.ports import MODES, Mode, Search
-from sixfold.core.memory.service import Memory
+from sixfold.core.memory.commands import SavedPage, TagChange, WriteTerms
+from sixfold.core.memory.links import LinkPath
+from sixfold.core.memory.models import Caller, Link, TimelineEntry
+from sixfold.core.memory.operation_schema import Arguments, Operation, OperationField
+from sixfold.core.memory.page_edits import PageEdit, PageWrite
+from sixfold.core.memory.pages import PageFilter
+from sixfold.core.memory.ports import MODES, Mode, SearchRequest
+from sixfold.core.memory.service import MemoryService
 
 Plain = Mapping[str, Any]
 BUDGET = 20_000  # characters of a text in one answer, unless more is asked for
@@ -23,78 +23,88 @@ MAX_BUDGET = 200_000
 _FETCH_CHARS = 100_000
 _AT_A_GLANCE = 10
 
-SLUG = Field(
+SLUG = OperationField(
     "slug",
     "string",
     "The page, as in people/ann: letters and digits of any script, - _ . and / between folders",
     required=True,
     max_chars=limits.LONG_SLUG,
 )
-IF_VERSION = Field(
+IF_VERSION = OperationField(
     "if_version",
     "integer",
     "Change it only if it is still at this version, which reading it told you; else nothing happens",
     minimum=1,
 )
-LIMIT = Field("limit", "integer", "How many at most", default=50, minimum=1, maximum=limits.MAX_PAGE_SIZE)
-CURSOR = Field("cursor", "string", "next_cursor of the answer before, for what follows", max_chars=500)
-AS_OF = Field("as_of", "string", "An RFC 3339 time: read what was known then", max_chars=40)
-TAGS = Field("tags", "strings", 'Tags, as in ["hiring", "2026"]')
-COLLECTIONS = Field(
+LIMIT = OperationField(
+    "limit", "integer", "How many at most", default=50, minimum=1, maximum=limits.MAX_PAGE_SIZE
+)
+CURSOR = OperationField(
+    "cursor", "string", "next_cursor of the answer before, for what follows", max_chars=500
+)
+AS_OF = OperationField("as_of", "string", "An RFC 3339 time: read what was known then", max_chars=40)
+TAGS = OperationField("tags", "strings", 'Tags, as in ["hiring", "2026"]')
+COLLECTIONS = OperationField(
     "collections",
     "strings",
     "Collections that keys can be limited to; left out, a key of one collection puts the page there",
 )
 
 SEARCH = (
-    Field("query", "string", "A question or words, in any language", required=True, max_chars=10_000),
-    Field("limit", "integer", "How many results", default=10, minimum=1, maximum=100),
-    Field("offset", "integer", "How many to pass over", default=0, minimum=0, maximum=10_000),
-    Field("types", "strings", "Only pages of one of these types"),
-    Field("tags", "strings", "Only pages with one of these tags"),
-    Field("collections", "strings", "Only pages in one of these collections"),
-    Field("since", "string", "Only pages changed at or after this RFC 3339 time", max_chars=40),
-    Field("until", "string", "Only pages changed at or before this RFC 3339 time", max_chars=40),
-    Field("mode", "string", "How to look; auto is best", default="auto", choices=MODES),
-    Field("snippet_chars", "integer", "The length of snippets", default=300, minimum=0, maximum=2_000),
-    Field("explain", "boolean", "Tell every part of each score", default=False),
+    OperationField(
+        "query", "string", "A question or words, in any language", required=True, max_chars=10_000
+    ),
+    OperationField("limit", "integer", "How many results", default=10, minimum=1, maximum=100),
+    OperationField("offset", "integer", "How many to pass over", default=0, minimum=0, maximum=10_000),
+    OperationField("types", "strings", "Only pages of one of these types"),
+    OperationField("tags", "strings", "Only pages with one of these tags"),
+    OperationField("collections", "strings", "Only pages in one of these collections"),
+    OperationField("since", "string", "Only pages changed at or after this RFC 3339 time", max_chars=40),
+    OperationField("until", "string", "Only pages changed at or before this RFC 3339 time", max_chars=40),
+    OperationField("mode", "string", "How to look; auto is best", default="auto", choices=MODES),
+    OperationField(
+        "snippet_chars", "integer", "The length of snippets", default=300, minimum=0, maximum=2_000
+    ),
+    OperationField("explain", "boolean", "Tell every part of each score", default=False),
 )
 READ = (
     SLUG,
     AS_OF,
-    Field("offset", "integer", "Where in the text to begin", default=0, minimum=0),
-    Field("max_chars", "integer", "How much of it", default=BUDGET, minimum=1, maximum=MAX_BUDGET),
+    OperationField("offset", "integer", "Where in the text to begin", default=0, minimum=0),
+    OperationField("max_chars", "integer", "How much of it", default=BUDGET, minimum=1, maximum=MAX_BUDGET),
 )
 WRITE = (
     SLUG,
-    Field(
+    OperationField(
         "title", "string", "Left out: front matter's, else the first heading's", max_chars=limits.TITLE_CHARS
     ),
-    Field(
+    OperationField(
         "body",
         "string",
         "Markdown. [[slug]] links; - works_at [[companies/acme]] or [[works_at::companies/acme]] say how. "
         "Front matter may set title, type, tags, collections",
         required=True,
     ),
-    Field(
+    OperationField(
         "type", "string", "As in person, company, decision; a note if left out", max_chars=limits.TYPE_CHARS
     ),
     TAGS,
     COLLECTIONS,
-    Field("overwrite", "boolean", "Replace a page that is there already", default=False),
+    OperationField("overwrite", "boolean", "Replace a page that is there already", default=False),
     IF_VERSION,
 )
 EDIT = (
     SLUG,
-    Field("operation", "string", "What to do", required=True, choices=page_edits.OPERATIONS),
-    Field("content", "string", "append, prepend, replace_section: the new text"),
-    Field("find", "string", "replace_text: the text to replace, as it stands in the page, there once"),
-    Field("replace", "string", "replace_text: what stands there instead"),
-    Field("all", "boolean", "replace_text: replace it wherever it stands", default=False),
-    Field("section", "string", "replace_section: its heading", max_chars=500),
-    Field("fields", "object", "set_fields: some of title, type, tags, collections"),
-    Field(
+    OperationField("operation", "string", "What to do", required=True, choices=page_edits.OPERATIONS),
+    OperationField("content", "string", "append, prepend, replace_section: the new text"),
+    OperationField(
+        "find", "string", "replace_text: the text to replace, as it stands in the page, there once"
+    ),
+    OperationField("replace", "string", "replace_text: what stands there instead"),
+    OperationField("all", "boolean", "replace_text: replace it wherever it stands", default=False),
+    OperationField("section", "string", "replace_section: its heading", max_chars=500),
+    OperationField("fields", "object", "set_fields: some of title, type, tags, collections"),
+    OperationField(
         "to",
         "string",
         "rename: the new slug; links follow, the old slug leads there",
@@ -103,27 +113,27 @@ EDIT = (
     IF_VERSION,
 )
 LIST = (
-    Field("prefix", "string", "Only slugs that begin so, as in people/", max_chars=limits.LONG_SLUG),
-    Field("tag", "string", "Only pages with this tag", max_chars=limits.TAG_CHARS),
-    Field("type", "string", "Only pages of this type", max_chars=limits.TYPE_CHARS),
-    Field("collection", "string", "Only pages in this collection", max_chars=limits.TAG_CHARS),
-    Field("updated_after", "string", "Only pages changed after this RFC 3339 time", max_chars=40),
+    OperationField("prefix", "string", "Only slugs that begin so, as in people/", max_chars=limits.LONG_SLUG),
+    OperationField("tag", "string", "Only pages with this tag", max_chars=limits.TAG_CHARS),
+    OperationField("type", "string", "Only pages of this type", max_chars=limits.TYPE_CHARS),
+    OperationField("collection", "string", "Only pages in this collection", max_chars=limits.TAG_CHARS),
+    OperationField("updated_after", "string", "Only pages changed after this RFC 3339 time", max_chars=40),
     LIMIT,
     CURSOR,
 )
 LINK = (
     SLUG,
-    Field(
+    OperationField(
         "to", "string", "The page that it leads to; left out: only tell the links", max_chars=limits.LONG_SLUG
     ),
-    Field(
+    OperationField(
         "type",
         "string",
         "As in works_at, founded, depends_on; links_to if left out",
         max_chars=limits.TYPE_CHARS,
     ),
-    Field("context", "string", "Why, in a sentence", max_chars=limits.CONTEXT_CHARS),
-    Field(
+    OperationField("context", "string", "Why, in a sentence", max_chars=limits.CONTEXT_CHARS),
+    OperationField(
         "action",
         "string",
         "add it, remove it, or confirm or dismiss one that was inferred from a sentence",
@@ -134,16 +144,16 @@ LINK = (
 )
 TAG = (
     SLUG,
-    Field("tags", "strings", "Tags to add; left out with remove: only tell the tags"),
-    Field("remove", "strings", "Tags to take off"),
+    OperationField("tags", "strings", "Tags to add; left out with remove: only tell the tags"),
+    OperationField("remove", "strings", "Tags to take off"),
     IF_VERSION,
 )
 TIMELINE = (
     SLUG,
-    Field("date", "string", "To add an entry: 2026-11-20, 2026-11, 2026, or a time", max_chars=40),
-    Field("summary", "string", "What happened, in a line", max_chars=limits.SUMMARY_CHARS),
-    Field("detail", "string", "More of it", max_chars=limits.DETAIL_CHARS),
-    Field("source", "string", "Where this is known from", max_chars=limits.SUMMARY_CHARS),
+    OperationField("date", "string", "To add an entry: 2026-11-20, 2026-11, 2026, or a time", max_chars=40),
+    OperationField("summary", "string", "What happened, in a line", max_chars=limits.SUMMARY_CHARS),
+    OperationField("detail", "string", "More of it", max_chars=limits.DETAIL_CHARS),
+    OperationField("source", "string", "Where this is known from", max_chars=limits.SUMMARY_CHARS),
     AS_OF,
     LIMIT,
     CURSOR,
@@ -151,28 +161,32 @@ TIMELINE = (
 )
 HISTORY = (
     SLUG,
-    Field("version", "integer", "Tell what this version said", minimum=1),
-    Field("from", "integer", "Tell what changed from this version …", minimum=1),
-    Field("to", "integer", "… to this one", minimum=1),
+    OperationField("version", "integer", "Tell what this version said", minimum=1),
+    OperationField("from", "integer", "Tell what changed from this version …", minimum=1),
+    OperationField("to", "integer", "… to this one", minimum=1),
     LIMIT,
     CURSOR,
 )
 TRAVERSE = (
     SLUG,
-    Field("depth", "integer", "How many steps", default=1, minimum=1, maximum=limits.DEPTH),
-    Field("type", "string", "Only links of this type", max_chars=limits.TYPE_CHARS),
-    Field("direction", "string", "Which way", default="both", choices=("out", "in", "both")),
+    OperationField("depth", "integer", "How many steps", default=1, minimum=1, maximum=limits.DEPTH),
+    OperationField("type", "string", "Only links of this type", max_chars=limits.TYPE_CHARS),
+    OperationField("direction", "string", "Which way", default="both", choices=("out", "in", "both")),
 )
 DELETE = (SLUG, IF_VERSION)
 RESTORE = (
     SLUG,
-    Field("version", "integer", "The version to bring back, from history", required=True, minimum=1),
+    OperationField("version", "integer", "The version to bring back, from history", required=True, minimum=1),
     IF_VERSION,
 )
-FETCH = (Field("id", "string", "The id, or the slug, of a result of search", required=True, max_chars=800),)
+FETCH = (
+    OperationField(
+        "id", "string", "The id, or the slug, of a result of search", required=True, max_chars=800
+    ),
+)
 INSPECT = (LIMIT,)
 
-_DESCRIPTIONS: Mapping[str, tuple[str, tuple[Field, ...], bool]] = {
+_DESCRIPTIONS: Mapping[str, tuple[str, tuple[OperationField, ...], bool]] = {
     "search": (
         "Find pages by a question or words; best first, each with the passage that answers.",
         SEARCH,
@@ -214,18 +228,18 @@ _DESCRIPTIONS: Mapping[str, tuple[str, tuple[Field, ...], bool]] = {
 }
 
 
-def operations(memory: Memory) -> Mapping[str, Operation]:
+def operations(memory: MemoryService) -> Mapping[str, Operation]:
     """Every operation on a memory by its name, in the order in which an agent should meet them."""
-    tools = _Tools(memory)
+    tools = _MemoryOperations(memory)
     return {
         name: Operation(name, description, fields, writes, getattr(tools, f"do_{name}"))
         for name, (description, fields, writes) in _DESCRIPTIONS.items()
     }
 
 
-def terms(given: Arguments) -> Terms:
+def terms(given: Arguments) -> WriteTerms:
     """On which terms a change is wanted."""
-    return Terms(if_version=given.get("if_version"), overwrite=bool(given.get("overwrite")))
+    return WriteTerms(if_version=given.get("if_version"), overwrite=bool(given.get("overwrite")))
 
 
 def moment(given: Arguments, name: str) -> int | None:
@@ -240,9 +254,9 @@ def past(given: Arguments) -> int | None:
     return None if text is None else limits.past(text)
 
 
-def wanted_search(given: Arguments) -> Search:
+def wanted_search(given: Arguments) -> SearchRequest:
     """The question that the arguments of `search` ask."""
-    return Search(
+    return SearchRequest(
         query=given["query"],
         limit=given["limit"],
         offset=given["offset"],
@@ -257,9 +271,9 @@ def wanted_search(given: Arguments) -> Search:
     )
 
 
-def wanted_page(given: Arguments) -> Wanted:
+def wanted_page(given: Arguments) -> PageWrite:
     """The page that the arguments of `write` describe."""
-    return Wanted(
+    return PageWrite(
         slug=slugs.normalize(given["slug"]),
         body=given["body"],
         title=given["title"],
@@ -271,19 +285,21 @@ def wanted_page(given: Arguments) -> Wanted:
     )
 
 
-def wanted_filter(given: Arguments) -> Filter:
+def wanted_filter(given: Arguments) -> PageFilter:
     """The pages that the arguments of `list` ask for."""
     after = moment(given, "updated_after")
-    found = Filter(
+    found = PageFilter(
         tag=given["tag"] or "",
         type=given["type"] or "",
         collection=given["collection"] or "",
         prefix=slugs.beginning(given["prefix"] or ""),
     )
-    return found if after is None else Filter(found.tag, found.type, found.collection, found.prefix, after)
+    return (
+        found if after is None else PageFilter(found.tag, found.type, found.collection, found.prefix, after)
+    )
 
 
-def wanted_edit(given: Arguments) -> Edit:
+def wanted_edit(given: Arguments) -> PageEdit:
     """The edit that the arguments describe; raises `InvalidInput` for an argument that it needs."""
     operation = given["operation"]
     needed = {
@@ -300,7 +316,7 @@ def wanted_edit(given: Arguments) -> Edit:
     ]
     if problems:
         raise errors.InvalidInput(problems)
-    return Edit(
+    return PageEdit(
         operation=operation,
         content=given["replace"] if operation == "replace_text" else given.get("content") or "",
         find=given.get("find") or "",
@@ -310,10 +326,10 @@ def wanted_edit(given: Arguments) -> Edit:
     )
 
 
-class _Tools:
+class _MemoryOperations:
     """What each operation does."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryService) -> None:
         self._memory = memory
         self._base = memory.base_url
 
@@ -344,7 +360,7 @@ class _Tools:
         return {"pages": rows, "next_cursor": found.next_cursor}
 
     async def do_tag(self, caller: Caller, given: Arguments) -> Plain:
-        slug, change = given["slug"], Tagging(given["tags"] or (), given["remove"] or ())
+        slug, change = given["slug"], TagChange(given["tags"] or (), given["remove"] or ())
         if change.add or change.remove:
             page = (await self._memory.tag(caller, slug, change, terms(given))).page
         else:
@@ -366,7 +382,7 @@ class _Tools:
     async def do_timeline(self, caller: Caller, given: Arguments) -> Plain:
         slug = given["slug"]
         if given["date"] is not None or given["summary"] is not None:
-            entry = Entry(
+            entry = TimelineEntry(
                 given["date"] or "", given["summary"] or "", given["detail"] or "", given["source"] or ""
             )
             await self._memory.note(caller, slug, entry, terms(given))
@@ -377,7 +393,7 @@ class _Tools:
         }
 
     async def do_traverse(self, caller: Caller, given: Arguments) -> Plain:
-        route = Route(given["depth"], given["type"] or "", given["direction"])
+        route = LinkPath(given["depth"], given["type"] or "", given["direction"])
         return memory_serializers.walk(await self._memory.traverse(caller, given["slug"], route))
 
     async def do_history(self, caller: Caller, given: Arguments) -> Plain:
@@ -426,7 +442,7 @@ class _Tools:
             metadata["next_offset"] = len(text)
         return {"id": page.id, "title": page.title, "text": text, "url": shown["url"], "metadata": metadata}
 
-    def _saved(self, saved: Saved) -> Plain:
+    def _saved(self, saved: SavedPage) -> Plain:
         return {
             **memory_serializers.brief(saved.page, self._base),
             "created": saved.created,

@@ -9,9 +9,9 @@ from typing import Any, Literal, cast
 
 from sixfold import errors
 from sixfold.core.memory import blocks, frontmatter, limits, markdown, slugs, timeline
-from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.models import LINK_TYPE, PAGE_TYPE, Entry, Page
-from sixfold.core.memory.pages import Draft
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.models import LINK_TYPE, PAGE_TYPE, MemoryPage, TimelineEntry
+from sixfold.core.memory.pages import PageDraft
 
 OPERATIONS = ("append", "prepend", "replace_text", "replace_section", "set_fields", "rename")
 FIELDS = ("title", "type", "tags", "collections")
@@ -21,7 +21,7 @@ _MAX_ALOUD = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PageWrite:
     """A page as it was sent; None is what was left out.
 
     What a request leaves out stays as it was. A file is `whole`: what it leaves out is not there.
@@ -37,7 +37,9 @@ class Wanted:
     path: str = ""
 
 
-def compose(current: Page | None, wanted: Wanted, allowed: Limits, home: tuple[str, ...] = ()) -> Draft:
+def compose(
+    current: MemoryPage | None, wanted: PageWrite, allowed: MemoryLimits, home: tuple[str, ...] = ()
+) -> PageDraft:
     """The page that `wanted` makes of `current`; raises `BadRequest` or `TooLarge`.
 
     `home` are the collections of a page that names none and had none before.
@@ -49,7 +51,7 @@ def compose(current: Page | None, wanted: Wanted, allowed: Limits, home: tuple[s
     head = sent.head if sent is not None and sent.head else before.head if before is not None else ""
     body = sent.body if sent is not None else body
     kept = fields if wanted.whole else frontmatter.NOTHING
-    return Draft(
+    return PageDraft(
         slug=wanted.slug,
         title=_title(wanted, fields, body, before),
         head=_without_kept(head, kept),
@@ -66,7 +68,7 @@ def compose(current: Page | None, wanted: Wanted, allowed: Limits, home: tuple[s
     )
 
 
-def _without_kept(head: str, kept: frontmatter.Fields) -> str:
+def _without_kept(head: str, kept: frontmatter.FrontMatter) -> str:
     """A file's front matter without what an export added: that is kept beside the text."""
     added = ("links", "timeline", "old_slugs")
     taken = [key for key in added if getattr(kept, key) is not None]
@@ -76,7 +78,7 @@ def _without_kept(head: str, kept: frontmatter.Fields) -> str:
     return head if frontmatter.inside(head).strip() else ""
 
 
-def _links(kept: frontmatter.Fields) -> tuple[tuple[str, str, str], ...] | None:
+def _links(kept: frontmatter.FrontMatter) -> tuple[tuple[str, str, str], ...] | None:
     if kept.links is None:
         return None
     found: dict[tuple[str, str], tuple[str, str, str]] = {}
@@ -88,8 +90,8 @@ def _links(kept: frontmatter.Fields) -> tuple[tuple[str, str, str], ...] | None:
     return tuple(found.values())
 
 
-def _entries(kept: frontmatter.Fields) -> tuple[Entry, ...]:
-    found: list[Entry] = []
+def _entries(kept: frontmatter.FrontMatter) -> tuple[TimelineEntry, ...]:
+    found: list[TimelineEntry] = []
     for row in kept.timeline or ():
         with contextlib.suppress(errors.BadRequest):
             found.append(
@@ -100,12 +102,12 @@ def _entries(kept: frontmatter.Fields) -> tuple[Entry, ...]:
     return tuple(found)
 
 
-def _own_file(wanted: Wanted) -> str:
+def _own_file(wanted: PageWrite) -> str:
     """The file that a page is, if it came as one."""
     return f"{wanted.slug}.md" if wanted.whole else ""
 
 
-def _title(wanted: Wanted, fields: frontmatter.Fields, body: str, before: Page | None) -> str:
+def _title(wanted: PageWrite, fields: frontmatter.FrontMatter, body: str, before: MemoryPage | None) -> str:
     if wanted.title is not None and wanted.title.strip():
         return limits.line("title", wanted.title, limits.TITLE_CHARS)
     said = fields.title or (markdown.heading(body) if wanted.body is not None else "")
@@ -113,7 +115,7 @@ def _title(wanted: Wanted, fields: frontmatter.Fields, body: str, before: Page |
     return found or (before.title if before is not None else wanted.slug)
 
 
-def _type(wanted: Wanted, fields: frontmatter.Fields, before: Page | None) -> str:
+def _type(wanted: PageWrite, fields: frontmatter.FrontMatter, before: MemoryPage | None) -> str:
     if wanted.type is not None and wanted.type.strip():
         return limits.line("type", wanted.type, limits.TYPE_CHARS)
     found = limits.loose_line(fields.type or "", limits.TYPE_CHARS)
@@ -128,14 +130,14 @@ def _names(
     return limits.loose_names(said) if said is not None else before
 
 
-def of(page: Page) -> Draft:
+def of(page: MemoryPage) -> PageDraft:
     """A page as it is."""
-    return Draft(
+    return PageDraft(
         page.slug, page.title, page.head, page.body, page.type, page.tags, page.collections, page.path
     )
 
 
-def differs(draft: Draft, page: Page) -> bool:
+def differs(draft: PageDraft, page: MemoryPage) -> bool:
     """Whether a draft's text or fields are not the page's."""
     return replace(draft, links=None, entries=(), old_slugs=()) != of(page)
 
@@ -144,7 +146,7 @@ def differs(draft: Draft, page: Page) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class PageEdit:
     """One change of a page by its operation; each takes the fields that are its own."""
 
     operation: Literal["append", "prepend", "replace_text", "replace_section", "set_fields"]
@@ -155,7 +157,7 @@ class Edit:
     fields: Mapping[str, Any] | None = None
 
 
-def edited(page: Page, edit: Edit, allowed: Limits) -> Draft:
+def edited(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> PageDraft:
     """The page that an edit makes; raises `BadRequest` where it does not fit the text."""
     match edit.operation:
         case "append":
@@ -170,7 +172,7 @@ def edited(page: Page, edit: Edit, allowed: Limits) -> Draft:
             return _with_fields(page, edit.fields or {})
 
 
-def _with_body(page: Page, body: str, allowed: Limits) -> Draft:
+def _with_body(page: MemoryPage, body: str, allowed: MemoryLimits) -> PageDraft:
     return replace(of(page), body=limits.body(body, allowed.page_bytes))
 
 
@@ -179,7 +181,7 @@ def _joined(first: str, second: str) -> str:
     return f"{first}\n{second}" if first and second and not first.endswith("\n") else first + second
 
 
-def _replaced(page: Page, edit: Edit, allowed: Limits) -> str:
+def _replaced(page: MemoryPage, edit: PageEdit, allowed: MemoryLimits) -> str:
     body = page.body
     if not edit.find:
         raise errors.BadRequest("find is empty: send the text that is to be replaced")
@@ -219,7 +221,7 @@ def _resectioned(body: str, section: str, content: str) -> str:
     return before + lead + (content.rstrip("\n") + gap if gap else content) + after
 
 
-def _numbered(found: Sequence[blocks.Heading], wanted: str) -> int | None:
+def _numbered(found: Sequence[blocks.HeadingBlock], wanted: str) -> int | None:
     """Which heading is called so, as it is written or else as it reads; of a long page's, the first 200."""
     written = [heading.text.casefold() for heading in found]
     if wanted in written:
@@ -228,7 +230,7 @@ def _numbered(found: Sequence[blocks.Heading], wanted: str) -> int | None:
     return aloud.index(wanted) if wanted in aloud else None
 
 
-def _with_fields(page: Page, fields: Mapping[str, Any]) -> Draft:
+def _with_fields(page: MemoryPage, fields: Mapping[str, Any]) -> PageDraft:
     draft = of(page)
     if not fields:
         raise errors.BadRequest(f"fields is empty: send some of {', '.join(FIELDS)}")

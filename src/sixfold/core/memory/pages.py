@@ -16,7 +16,7 @@ from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction, now, one
 from sixfold.core.memory import links, slugs, timeline, usage
 from sixfold.core.memory.indexing import entries as index
-from sixfold.core.memory.models import Caller, Entry, Page
+from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 from sixfold.core.memory.relation_extraction import extraction
 from sixfold.core.memory.relation_extraction import service as inference
 
@@ -26,7 +26,7 @@ _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PageDraft:
     """What a page is to say from now on, checked.
 
     `links` (target, type, context) are all that calls keep of it, `entries` what its timeline is to have
@@ -42,35 +42,35 @@ class Draft:
     collections: tuple[str, ...] = ()
     path: str = ""
     links: tuple[tuple[str, str, str], ...] | None = None
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[TimelineEntry, ...] = ()
     old_slugs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PageWritePlan:
     """One page of a batch: what is at its slug now (deleted or not), and what is to be there.
 
     `reads_links` is false where the body's links are to stay as they were found, as in a rename.
     """
 
-    current: Page | None
-    draft: Draft
+    current: MemoryPage | None
+    draft: PageDraft
     deleted: bool = False
     reads_links: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPage:
     """A page, whether it is deleted, and whether an old slug led to it."""
 
-    page: Page
+    page: MemoryPage
     deleted: bool = False
     moved: bool = False
 
 
-def of(row: Row) -> Page:
+def of(row: Row) -> MemoryPage:
     """The page that a row describes."""
-    return Page(
+    return MemoryPage(
         id=row["id"],
         account_id=row["account_id"],
         slug=row["slug"],
@@ -101,22 +101,22 @@ def scope_of(caller: Caller) -> str:
 # -- finding -------------------------------------------------------------------------------------
 
 
-def at(account_id: str, slug: str) -> Transaction[Found | None]:
+def at(account_id: str, slug: str) -> Transaction[FoundPage | None]:
     """What is at exactly this slug, deleted or not."""
     row = yield from one("page_by_slug", account_id=account_id, slug=slug)
-    return Found(of(row), row["deleted_at"] is not None) if row is not None else None
+    return FoundPage(of(row), row["deleted_at"] is not None) if row is not None else None
 
 
-def locate(account_id: str, slug: str) -> Transaction[Found | None]:
+def locate(account_id: str, slug: str) -> Transaction[FoundPage | None]:
     """What is at this slug or, where nothing is, what had it before; deleted or not."""
     found = yield from at(account_id, slug)
     if found is not None:
         return found
     row = yield from one("page_redirected", account_id=account_id, slug=slug)
-    return Found(of(row), row["deleted_at"] is not None, moved=True) if row is not None else None
+    return FoundPage(of(row), row["deleted_at"] is not None, moved=True) if row is not None else None
 
 
-def find(caller: Caller, slug: str) -> Transaction[Found]:
+def find(caller: Caller, slug: str) -> Transaction[FoundPage]:
     """A page that is there for this caller, by its slug or an old one; raises `NotFound`."""
     found = yield from locate(caller.account_id, slug)
     if found is None or found.deleted or not caller.sees(found.page.collections):
@@ -130,7 +130,7 @@ def missing(slug: str) -> errors.NotFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class PageFilter:
     """Which pages a list is to have; an empty text is no filter."""
 
     tag: str = ""
@@ -140,7 +140,7 @@ class Filter:
     updated_after: int = -(2**62)
 
 
-def listed(caller: Caller, wanted: Filter, limit: int, after: str = "") -> Transaction[list[Row]]:
+def listed(caller: Caller, wanted: PageFilter, limit: int, after: str = "") -> Transaction[list[Row]]:
     """Pages without their bodies, by slug, from behind `after` on; up to one more than `limit`."""
     rows = yield Query(
         "pages_list",
@@ -161,7 +161,7 @@ def listed(caller: Caller, wanted: Filter, limit: int, after: str = "") -> Trans
     return list(rows)
 
 
-def old_slugs(some: Sequence[Page]) -> Transaction[dict[str, tuple[str, ...]]]:
+def old_slugs(some: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[str, ...]]]:
     """The slugs that some pages of one account had before, by their ids; one that had none is not there."""
     found: dict[str, tuple[str, ...]] = {}
     if some:
@@ -175,7 +175,9 @@ def old_slugs(some: Sequence[Page]) -> Transaction[dict[str, tuple[str, ...]]]:
 # -- changing ------------------------------------------------------------------------------------
 
 
-def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[tuple[Page, ...]]:
+def save(
+    caller: Caller, operation: str, plans: Sequence[PageWritePlan]
+) -> Transaction[tuple[MemoryPage, ...]]:
     """Write a batch of pages of one account, each slug once: pages, versions, links, timelines, search.
 
     What the caller may do was checked before, and `usage.spend` counts it.
@@ -210,27 +212,27 @@ def save(caller: Caller, operation: str, plans: Sequence[Plan]) -> Transaction[t
     return saved
 
 
-def growth(plan: Plan) -> usage.Growth:
+def growth(plan: PageWritePlan) -> usage.Growth:
     """What writing a plan adds to the account's memory: a version, and a page where there was none."""
     draft = plan.draft
     texts = (draft.body, draft.head, draft.title, draft.slug, draft.path, *draft.tags, *draft.collections)
     return usage.Growth.of_texts(texts, int(plan.current is None or plan.deleted))
 
 
-def reindex(page: Page) -> Transaction[None]:
+def reindex(page: MemoryPage) -> Transaction[None]:
     """Tell search of links that came or went beside the text."""
     yield from _reindex((page,))
 
 
-def _reindex(saved: Sequence[Page]) -> Transaction[None]:
+def _reindex(saved: Sequence[MemoryPage]) -> Transaction[None]:
     known = yield from links.of_pages(saved[0].account_id, saved)
     yield from index.put_many([(page, known[page.id]) for page in saved])
 
 
-def _next(plan: Plan, caller: Caller, moment: int) -> Page:
+def _next(plan: PageWritePlan, caller: Caller, moment: int) -> MemoryPage:
     """The page as it will be; its time is never before that of the version it follows."""
     draft, current = plan.draft, plan.current
-    return Page(
+    return MemoryPage(
         id=current.id if current is not None else ids.new("page"),
         account_id=caller.account_id,
         slug=draft.slug,
@@ -248,16 +250,16 @@ def _next(plan: Plan, caller: Caller, moment: int) -> Page:
     )
 
 
-def _dated(plan: Plan, page: Page, moment: int) -> Page:
+def _dated(plan: PageWritePlan, page: MemoryPage, moment: int) -> MemoryPage:
     return replace(page, updated_at=moment, created_at=moment if plan.current is None else page.created_at)
 
 
-def _arrives(plan: Plan, page: Page) -> bool:
+def _arrives(plan: PageWritePlan, page: MemoryPage) -> bool:
     """Whether a slug has a page now that had none."""
     return plan.current is None or plan.deleted or plan.current.slug != page.slug
 
 
-def _leaves(plan: Plan, page: Page) -> bool:
+def _leaves(plan: PageWritePlan, page: MemoryPage) -> bool:
     """Whether a slug has no page now that had one."""
     return plan.current is not None and not plan.deleted and plan.current.slug != page.slug
 
@@ -274,7 +276,7 @@ def count_folders(account_id: str, arrived: Iterable[str], left: Collection[str]
 
 
 def _write(
-    caller: Caller, operation: str, batch: Sequence[tuple[Plan, Page]], moment: int
+    caller: Caller, operation: str, batch: Sequence[tuple[PageWritePlan, MemoryPage]], moment: int
 ) -> Transaction[None]:
     account_id = caller.account_id
     old = [page.id for plan, page in batch if plan.current is not None]
@@ -293,7 +295,7 @@ def _write(
             )
 
 
-def _row(page: Page, operation: str, by: str) -> dict[str, str | int]:
+def _row(page: MemoryPage, operation: str, by: str) -> dict[str, str | int]:
     return {
         "id": page.id,
         "slug": page.slug,
@@ -322,7 +324,7 @@ def _who(row: dict[str, str | int]) -> dict[str, str | int]:
     return {name: value for name, value in row.items() if name not in _OF_VERSIONS}
 
 
-def _write_names(account_id: str, batch: Iterable[tuple[Plan, Page]]) -> Transaction[None]:
+def _write_names(account_id: str, batch: Iterable[tuple[PageWritePlan, MemoryPage]]) -> Transaction[None]:
     """Tags and collections as rows, where they differ from what is there."""
     for name, clear, put in (
         ("tags", "page_tags_clear", "page_tags_put"),
@@ -342,7 +344,7 @@ def _write_names(account_id: str, batch: Iterable[tuple[Plan, Page]]) -> Transac
             yield Query(put, {"account_id": account_id, "rows": encode(rows)})
 
 
-def delete(page: Page) -> Transaction[None]:
+def delete(page: MemoryPage) -> Transaction[None]:
     """Take a page out of sight; its versions stay, and its slug too."""
     moment = max((yield from now()), page.updated_at)
     yield Query("memory_page_left", {"account_id": page.account_id})

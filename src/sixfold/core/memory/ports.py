@@ -13,7 +13,7 @@ MODES: tuple[Mode, ...] = ("auto", "lexical", "semantic", "hybrid")
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SearchRequest:
     """A question and its filters: a page must have one of `types`, one of `tags`, one of `collections`.
 
     `since` and `until` bound the time of the last change, in epoch µs.
@@ -49,7 +49,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SearchResult:
     """What was found, best first, and the mode that was used."""
 
     hits: tuple[Hit, ...]
@@ -60,6 +60,6 @@ class Answer:
 class Searcher(Protocol):
     """Finds pages; reads what the last write wrote."""
 
-    async def search(self, caller: Caller, wanted: Search) -> Answer:
+    async def search(self, caller: Caller, wanted: SearchRequest) -> SearchResult:
         """The best pages that `caller` sees; raises `EngineUnavailable` for a mode that needs a model."""
         ...

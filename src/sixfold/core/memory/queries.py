@@ -7,31 +7,31 @@ from dataclasses import dataclass
 from sixfold import errors
 from sixfold.core.database import Query, Row, Transaction, one
 from sixfold.core.memory import limits, links, pages, slugs, timeline
-from sixfold.core.memory.links import Backlink, Route, Walk
-from sixfold.core.memory.models import Caller, Entry, Link, Page
+from sixfold.core.memory.links import Backlink, GraphWalk, LinkPath
+from sixfold.core.memory.models import Caller, Link, MemoryPage, TimelineEntry
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PageGraphView:
     """A page and what surrounds it; `moved` when an old slug led to it, `at` when it is of the past."""
 
-    page: Page
+    page: MemoryPage
     links: tuple[Link, ...] = ()
     backlinks: tuple[Backlink, ...] = ()
-    timeline: tuple[Entry, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
     moved: bool = False
     at: int | None = None
 
 
-def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[View]:
+def page(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
     """A page alone, now or at a moment (epoch µs); raises `NotFound`."""
     if as_of is None:
         found = yield from pages.find(caller, slug)
-        return View(found.page, moved=found.moved)
-    return View((yield from _past(caller, slug, as_of)), at=as_of)
+        return PageGraphView(found.page, moved=found.moved)
+    return PageGraphView((yield from _past(caller, slug, as_of)), at=as_of)
 
 
-def _past(caller: Caller, slug: str, as_of: int) -> Transaction[Page]:
+def _past(caller: Caller, slug: str, as_of: int) -> Transaction[MemoryPage]:
     """What a slug, or the page that has or had it now, said at a moment."""
     params = {"account_id": caller.account_id, "at": as_of}
     row = yield from one("version_of_slug_at", slug=slug, **params)
@@ -47,7 +47,7 @@ def _past(caller: Caller, slug: str, as_of: int) -> Transaction[Page]:
     return old
 
 
-def _of_version(row: Row) -> Page:
+def _of_version(row: Row) -> MemoryPage:
     """The page that a version's row describes, as it was then."""
     return pages.of(
         {
@@ -60,13 +60,13 @@ def _of_version(row: Row) -> Page:
     )
 
 
-def whole(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[View]:
+def whole(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
     """A page with its links, its first backlinks and the newest of its timeline."""
     view = yield from page(caller, slug, as_of)
     return (yield from surrounded(caller, view))
 
 
-def by_id_or_slug(caller: Caller, name: str) -> Transaction[Page]:
+def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
     """A page by its id or its slug; raises `NotFound`."""
     row = yield from one("page_by_id", account_id=caller.account_id, id=name)
     if row is not None and row["deleted_at"] is None:
@@ -76,17 +76,17 @@ def by_id_or_slug(caller: Caller, name: str) -> Transaction[Page]:
     return (yield from page(caller, slugs.normalize(name))).page
 
 
-def surrounded(caller: Caller, view: View) -> Transaction[View]:
+def surrounded(caller: Caller, view: PageGraphView) -> Transaction[PageGraphView]:
     """A view with what surrounds its page."""
     moment = links.FOREVER if view.at is None else view.at
     out = yield from links.of_page(caller, view.page, moment)
     back = yield from backlinks(caller, view, limits.SHOWN)
     told = yield from timeline.of_page(view.page, limits.SHOWN, None, moment)
-    return View(view.page, out, back, told.entries, view.moved, view.at)
+    return PageGraphView(view.page, out, back, told.entries, view.moved, view.at)
 
 
 def backlinks(
-    caller: Caller, view: View, limit: int, after: tuple[str, str] = ("", "")
+    caller: Caller, view: PageGraphView, limit: int, after: tuple[str, str] = ("", "")
 ) -> Transaction[tuple[Backlink, ...]]:
     """What leads to a page, now or at the view's moment."""
     if view.at is not None:
@@ -103,7 +103,7 @@ def leading_to(
     return (yield from backlinks(caller, view, limit, after))
 
 
-def around(caller: Caller, slug: str, route: Route) -> Transaction[Walk]:
+def around(caller: Caller, slug: str, route: LinkPath) -> Transaction[GraphWalk]:
     """The pages around the page of a slug."""
     found = yield from pages.find(caller, slug)
     return (yield from links.walk(caller, found.page, route))
@@ -111,7 +111,7 @@ def around(caller: Caller, slug: str, route: Route) -> Transaction[Walk]:
 
 def told_of(
     caller: Caller, slug: str, as_of: int | None, limit: int, cursor: str | None
-) -> Transaction[timeline.Told]:
+) -> Transaction[timeline.TimelineEvent]:
     """The timeline of the page of a slug."""
     view = yield from page(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
@@ -121,7 +121,9 @@ def told_of(
 # -- versions ------------------------------------------------------------------------------------
 
 
-def history(caller: Caller, slug: str, limit: int, before: int) -> Transaction[tuple[Page, tuple[Row, ...]]]:
+def history(
+    caller: Caller, slug: str, limit: int, before: int
+) -> Transaction[tuple[MemoryPage, tuple[Row, ...]]]:
     """The versions of a page before one, newest first, up to one more than `limit`; of a deleted page too."""
     found = yield from _with_past(caller, slug)
     rows = yield Query(
@@ -138,7 +140,7 @@ def history(caller: Caller, slug: str, limit: int, before: int) -> Transaction[t
     return found, tuple(rows)
 
 
-def version(caller: Caller, slug: str, number: int) -> Transaction[Page]:
+def version(caller: Caller, slug: str, number: int) -> Transaction[MemoryPage]:
     """A page as one of its versions had it; raises `NotFound`."""
     found = yield from _with_past(caller, slug)
     row = yield from one("version_by_number", account_id=caller.account_id, page_id=found.id, version=number)
@@ -150,7 +152,7 @@ def version(caller: Caller, slug: str, number: int) -> Transaction[Page]:
     return old
 
 
-def _with_past(caller: Caller, slug: str) -> Transaction[Page]:
+def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
     found = yield from pages.locate(caller.account_id, slug)
     if found is None or not caller.sees(found.page.collections):
         raise pages.missing(slug)
@@ -176,7 +178,7 @@ def counted(caller: Caller, noun: str, limit: int, after: str = "") -> Transacti
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class MemoryOverview:
     """What a memory holds, at a glance."""
 
     pages: int
@@ -184,7 +186,7 @@ class Overview:
     orphans: tuple[Row, ...]
 
 
-def overview(caller: Caller, limit: int) -> Transaction[Overview]:
+def overview(caller: Caller, limit: int) -> Transaction[MemoryOverview]:
     """How many pages there are, which were changed last, and which are linked with none."""
     params = {
         "account_id": caller.account_id,
@@ -194,4 +196,4 @@ def overview(caller: Caller, limit: int) -> Transaction[Overview]:
     total = yield Query("pages_total", params)
     recent = yield Query("pages_recent", {**params, "limit": limit})
     orphans = yield Query("pages_orphans", {**params, "limit": limit})
-    return Overview(total[0]["pages"], tuple(recent), tuple(orphans))
+    return MemoryOverview(total[0]["pages"], tuple(recent), tuple(orphans))

@@ -10,10 +10,10 @@ import msgspec
 from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.memory import pages
-from sixfold.core.memory.links import Backlink, Walk
-from sixfold.core.memory.models import Entry, Link, Origin, Page
-from sixfold.core.memory.ports import Answer, Hit, Mode
-from sixfold.core.memory.queries import View
+from sixfold.core.memory.links import Backlink, GraphWalk
+from sixfold.core.memory.models import Link, MemoryPage, Origin, TimelineEntry
+from sixfold.core.memory.ports import Hit, Mode, SearchResult
+from sixfold.core.memory.queries import PageGraphView
 from sixfold.core.memory.service import Change
 
 VersionNumber = Annotated[int, msgspec.Meta(ge=1)]
@@ -153,7 +153,7 @@ def url(base_url: str, slug: str) -> str:
     return f"{base_url}/memory/{quote(slug)}"
 
 
-def page(view: View, base_url: str) -> PageSchema:
+def page(view: PageGraphView, base_url: str) -> PageSchema:
     """A page, whole."""
     return {
         **brief(view.page, base_url),
@@ -164,7 +164,7 @@ def page(view: View, base_url: str) -> PageSchema:
     }
 
 
-def brief(found: Page, base_url: str) -> PageOfListSchema:
+def brief(found: MemoryPage, base_url: str) -> PageOfListSchema:
     """A page without its text."""
     return {
         "id": found.id,
@@ -238,7 +238,7 @@ def _evidence(found: Link | Backlink) -> str | None:
     return None if found.origin == "explicit" else found.context
 
 
-def entry(found: Entry) -> TimelineEntrySchema:
+def entry(found: TimelineEntry) -> TimelineEntrySchema:
     """A line of a timeline."""
     return {
         "date": found.date,
@@ -278,7 +278,7 @@ def change(found: Change, most: int) -> ChangeSchema:
     }
 
 
-def walk(found: Walk) -> WalkSchema:
+def walk(found: GraphWalk) -> WalkSchema:
     """The pages around one, and the links between them."""
     return {
         "nodes": [{"slug": slug, "title": title, "depth": depth} for slug, title, depth in found.nodes],
@@ -287,7 +287,7 @@ def walk(found: Walk) -> WalkSchema:
     }
 
 
-def answer(found: Answer, base_url: str) -> FoundSchema:
+def answer(found: SearchResult, base_url: str) -> FoundSchema:
     """What a search found."""
     return {
         "results": [_hit(hit, base_url) for hit in found.hits],

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory import limits, markdown
-from sixfold.core.memory.models import Caller, Entry, Page
+from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
 
 FOREVER = 2**62
 _LAST = "~"  # sorts after every date and id
@@ -22,10 +22,10 @@ def _encode(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def refresh(caller: Caller, pages: Sequence[tuple[Page, bool]], moment: int) -> Transaction[None]:
+def refresh(caller: Caller, pages: Sequence[tuple[MemoryPage, bool]], moment: int) -> Transaction[None]:
     """Bring the entries of bodies to what these now say; the flag tells whether a page was there before."""
     known = [page.id for page, there in pages if there]
-    old: dict[str, dict[Entry, str]] = {}
+    old: dict[str, dict[TimelineEntry, str]] = {}
     if known:
         rows = yield Query("timeline_kept", {"account_id": caller.account_id, "ids": _encode(known)})
         for row in rows:
@@ -42,19 +42,19 @@ def refresh(caller: Caller, pages: Sequence[tuple[Page, bool]], moment: int) -> 
     yield from _put(caller, fresh, moment)
 
 
-def add(caller: Caller, page: Page, entries: Sequence[Entry], moment: int) -> Transaction[None]:
+def add(caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int) -> Transaction[None]:
     """Add entries to a page's timeline."""
     yield from _put(caller, [_row(page, entry, "api") for entry in entries], moment)
 
 
-def of_calls(page: Page) -> Transaction[tuple[Entry, ...]]:
+def of_calls(page: MemoryPage) -> Transaction[tuple[TimelineEntry, ...]]:
     """The entries of a page that no body has, by date: what an export must write besides."""
     return (yield from all_of_calls((page,))).get(page.id, ())
 
 
-def all_of_calls(pages: Sequence[Page]) -> Transaction[dict[str, tuple[Entry, ...]]]:
+def all_of_calls(pages: Sequence[MemoryPage]) -> Transaction[dict[str, tuple[TimelineEntry, ...]]]:
     """The same of some pages of one account, by their ids; one without such entries is not there."""
-    found: dict[str, tuple[Entry, ...]] = {}
+    found: dict[str, tuple[TimelineEntry, ...]] = {}
     if pages:
         ids_of = _encode([page.id for page in pages])
         rows = yield Query("timeline_of_calls", {"account_id": pages[0].account_id, "ids": ids_of})
@@ -63,7 +63,9 @@ def all_of_calls(pages: Sequence[Page]) -> Transaction[dict[str, tuple[Entry, ..
     return found
 
 
-def add_new(caller: Caller, page: Page, entries: Sequence[Entry], moment: int) -> Transaction[None]:
+def add_new(
+    caller: Caller, page: MemoryPage, entries: Sequence[TimelineEntry], moment: int
+) -> Transaction[None]:
     """Add those entries that the timeline does not have from calls before."""
     known = set((yield from of_calls(page)))
     yield from add(caller, page, [entry for entry in entries if entry not in known], moment)
@@ -77,7 +79,7 @@ def _put(caller: Caller, rows: Sequence[dict[str, Any]], moment: int) -> Transac
         )
 
 
-def _row(page: Page, entry: Entry, maker: str) -> dict[str, Any]:
+def _row(page: MemoryPage, entry: TimelineEntry, maker: str) -> dict[str, Any]:
     return {
         "id": ids.new("time"),
         "page_id": page.id,
@@ -89,19 +91,21 @@ def _row(page: Page, entry: Entry, maker: str) -> dict[str, Any]:
     }
 
 
-def _entry(row: Row) -> Entry:
-    return Entry(row["date"], row["summary"], row["detail"], row["source"])
+def _entry(row: Row) -> TimelineEntry:
+    return TimelineEntry(row["date"], row["summary"], row["detail"], row["source"])
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TimelineEvent:
     """Some entries, newest date first, and where the next ones start."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TimelineEntry, ...]
     next_cursor: str | None = None
 
 
-def of_page(page: Page, limit: int, cursor: str | None = None, moment: int = FOREVER) -> Transaction[Told]:
+def of_page(
+    page: MemoryPage, limit: int, cursor: str | None = None, moment: int = FOREVER
+) -> Transaction[TimelineEvent]:
     """A page's timeline, now or as it was known at a moment; raises `BadRequest` for a wrong cursor."""
     date, tilde, entry_id = (cursor or f"{_LAST}~{_LAST}").partition("~")
     if cursor and not tilde:
@@ -119,15 +123,16 @@ def of_page(page: Page, limit: int, cursor: str | None = None, moment: int = FOR
     )
     shown = rows[:limit]
     entries = tuple(
-        Entry(row["date"], row["summary"], row["detail"], row["source"], row["created_at"]) for row in shown
+        TimelineEntry(row["date"], row["summary"], row["detail"], row["source"], row["created_at"])
+        for row in shown
     )
     more = len(rows) > limit
-    return Told(entries, f"{shown[-1]['date']}~{shown[-1]['id']}" if more else None)
+    return TimelineEvent(entries, f"{shown[-1]['date']}~{shown[-1]['id']}" if more else None)
 
 
-def checked(date: str, summary: str, detail: str = "", source: str = "") -> Entry:
+def checked(date: str, summary: str, detail: str = "", source: str = "") -> TimelineEntry:
     """An entry as a call gives it, checked; raises `BadRequest`."""
-    return Entry(
+    return TimelineEntry(
         limits.date(date),
         limits.line("summary", summary, limits.SUMMARY_CHARS),
         limits.long_text("detail", detail, limits.DETAIL_CHARS),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sixfold import errors
 from sixfold.core.database import Transaction, one
-from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.limits import MemoryLimits
 
 FREE_CREDITS = 100
 _OPERATOR = "unlimited"
@@ -36,7 +36,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class MemoryUsage:
     """Pages created or edited so far, and the plan of the account."""
 
     used: int
@@ -48,7 +48,7 @@ class Usage:
         return None if self.plan in UNCOUNTED_PLANS else max(0, FREE_CREDITS - self.used)
 
 
-def spend(account_id: str, limits: Limits, growth: Growth, edits: int = 1) -> Transaction[None]:
+def spend(account_id: str, limits: MemoryLimits, growth: Growth, edits: int = 1) -> Transaction[None]:
     """Count pages that this transaction creates or edits, and what the memory grows by.
 
     Raises `InsufficientCredits` where plans are enforced, credits are used up and no plan is paid, and
@@ -74,7 +74,7 @@ def _check(noun: str, found: int, added: int, most: int) -> None:
         )
 
 
-def of(account_id: str) -> Transaction[Usage]:
+def of(account_id: str) -> Transaction[MemoryUsage]:
     """What an account has used."""
     row = yield from one("memory_used", account_id=account_id)
-    return Usage(row["used"], row["plan"]) if row is not None else Usage(0, "free")
+    return MemoryUsage(row["used"], row["plan"]) if row is not None else MemoryUsage(0, "free")

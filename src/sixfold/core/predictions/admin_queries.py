@@ -21,7 +21,7 @@ _BETWEEN = "."  # of the two ids in a cursor; no id has it
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class RunFilter:
     """Which requests are asked for; an empty text takes all. `text` is looked for in all that is shown."""
 
     text: str = ""
@@ -29,7 +29,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class QueueStatus:
     """What runs and what waits, oldest first."""
 
     running: Sequence[Row]
@@ -37,7 +37,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class DayTotals:
     """The last 24 hours: orders by how they stand, and what failed, the most frequent first."""
 
     endings: Sequence[Row]
@@ -45,37 +45,37 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class StorageTotals:
     """Named files by kind, and the accounts that keep most."""
 
     kinds: Sequence[Row]
     keepers: Sequence[Row]
 
 
-def queue(limit: int) -> Transaction[Queue]:
+def queue(limit: int) -> Transaction[QueueStatus]:
     """At most `limit` of what runs, and of what waits."""
     running = yield from many("oversight_running", limit=limit)
-    return Queue(running, (yield from many("oversight_waiting", limit=limit)))
+    return QueueStatus(running, (yield from many("oversight_waiting", limit=limit)))
 
 
-def day() -> Transaction[Day]:
+def day() -> Transaction[DayTotals]:
     """What happened in the last 24 hours."""
     since = (yield from now()) - DAY_US
     orders, calls = ids.earliest("pred", since), ids.earliest("req", since)
     endings = yield from many("oversight_endings", since=orders)
     failed = [*(yield from many("oversight_failures", since=orders, limit=_FAILURES))]
     failed += yield from many("oversight_failed_calls", since=calls, limit=_FAILURES)
-    return Day(endings, sorted(failed, key=itemgetter("total"), reverse=True)[:_FAILURES])
+    return DayTotals(endings, sorted(failed, key=itemgetter("total"), reverse=True)[:_FAILURES])
 
 
-def storage() -> Transaction[Storage]:
+def storage() -> Transaction[StorageTotals]:
     """What lies in the store, by name."""
     kinds = yield from many("oversight_storage")
-    return Storage(kinds, (yield from many("oversight_keepers", limit=_KEEPERS)))
+    return StorageTotals(kinds, (yield from many("oversight_keepers", limit=_KEEPERS)))
 
 
 def requests(
-    wanted: Filter, limit: int, cursor: str | None
+    wanted: RunFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
     """Orders and calls of all accounts, newest first, and the next page's cursor; raises `BadRequest`."""
     before = _parsed(cursor)

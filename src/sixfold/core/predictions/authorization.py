@@ -6,10 +6,10 @@ from sixfold.core.accounts import accounts, keys, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.database import Transaction
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
+from sixfold.core.predictions.requests import PredictionRequest
 
 
-def check(order: Order) -> None:
+def check(order: PredictionRequest) -> None:
     """Raise `Forbidden` where the principal may not run this model.
 
     A child is part of the model that ordered it: a limit that covers either covers the child.

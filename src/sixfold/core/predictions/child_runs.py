@@ -12,20 +12,20 @@ from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.media.media import Source
+from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions import authorization
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order, Parent
-from sixfold.core.predictions.service import Pipeline
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import ParentRun, PredictionRequest
+from sixfold.core.predictions.service import PredictionService
+from sixfold.core.predictions.states import PredictionState
 
 _LOOK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class ChildRun:
     """What is ordered: `key` names the part of the parent, so that each is ordered once.
 
     `files` are the blobs of media inputs that are stored already; `most` is what it may cost, in
@@ -35,19 +35,19 @@ class Child:
     key: str
     model: str
     inputs: Mapping[str, Any]
-    files: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    files: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
     most: int | None = None
 
 
-class Children(Protocol):
+class ChildRunPort(Protocol):
     """What an engine that waits for others needs (`Outside.children`)."""
 
     async def parent(self, prediction_id: str) -> Prediction:
         """The prediction that runs, with its account."""
         ...
 
-    async def run(self, parent: Prediction, child: Child) -> Prediction:
-        """Order a child, or find it ordered, and wait for its end; raises what `Pipeline.submit` does.
+    async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
+        """Order a child, or find it ordered, and wait for its end; raises what `PredictionService.submit` does.
 
         A canceled wait cancels the child.
         """
@@ -57,16 +57,16 @@ class Children(Protocol):
 class PipelineChildren:
     """Children on the pipeline of this server; those of a parent that did not succeed are canceled."""
 
-    def __init__(self, pipeline: Pipeline, database: Database) -> None:
+    def __init__(self, pipeline: PredictionService, database: Database) -> None:
         self._pipeline = pipeline
         self._database = database
         self._canceling: set[asyncio.Task[None]] = set()
         pipeline.bus.watchers.append(self._heard)
 
     def _heard(self, _prediction_id: str, event: Event) -> None:
-        if not isinstance(event, Moved) or not event.prediction.is_terminal:
+        if not isinstance(event, StateChanged) or not event.prediction.is_terminal:
             return
-        if event.prediction.meter == CHILDREN and event.prediction.state is not State.SUCCEEDED:
+        if event.prediction.meter == CHILDREN and event.prediction.state is not PredictionState.SUCCEEDED:
             task = asyncio.create_task(self._cancel_of(event.prediction.id))
             self._canceling.add(task)
             task.add_done_callback(self._canceling.discard)
@@ -81,9 +81,9 @@ class PipelineChildren:
         """The prediction that runs."""
         return await self._database.read(predictions.whole(prediction_id))
 
-    async def run(self, parent: Prediction, child: Child) -> Prediction:
+    async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
         """Order it, and wait."""
-        order = Order(
+        order = PredictionRequest(
             principal=await self._database.read(authorization.principal_of(parent)),
             model=child.model,
             inputs={**child.inputs, **{name: source.blob for name, source in child.files.items()}},
@@ -91,7 +91,7 @@ class PipelineChildren:
             request_id=parent.request_id,
             charged=parent.meter == CHILDREN,
             sources=child.files,
-            parent=Parent(parent.id, child.key, parent.model),
+            parent=ParentRun(parent.id, child.key, parent.model),
             most=child.most,
         )
         ordered = await self._pipeline.submit(order)

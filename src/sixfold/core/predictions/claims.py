@@ -5,13 +5,13 @@ from __future__ import annotations
 from sixfold.core.database import Query, Transaction
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Lease
-from sixfold.core.predictions.states import Event, State, follow
+from sixfold.core.predictions.repository import RunLease
+from sixfold.core.predictions.states import PredictionEvent, PredictionState, follow
 
 
 def claim(
     engine: str,
-    lease: Lease,
+    lease: RunLease,
     limit: int,
     *,
     warm: bool,
@@ -24,7 +24,9 @@ def claim(
     runs without a price that each account has at a time (0: no limit); the others stay in the queue.
     """
     wanted = {
-        "state": follow(State.QUEUED, Event.CLAIM_WARM if warm else Event.CLAIM),
+        "state": follow(
+            PredictionState.QUEUED, PredictionEvent.CLAIM_WARM if warm else PredictionEvent.CLAIM
+        ),
         "holder": lease.holder,
         "lease": lease.life_us,
         "engine": engine,

@@ -8,7 +8,7 @@ from sixfold.core.database import Transaction, many, now
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class EngineCost:
     """The successful runs of one engine. Money is micro-dollars.
 
     `spent` adds up what upstream services said of `told` of the runs; of the others it is not known.
@@ -21,8 +21,10 @@ class Cost:
     told: int
 
 
-def by_engine(life_us: int) -> Transaction[tuple[Cost, ...]]:
+def by_engine(life_us: int) -> Transaction[tuple[EngineCost, ...]]:
     """Every engine that succeeded at something within the last `life_us` microseconds."""
     since = (yield from now()) - life_us
     rows = yield from many("prediction_upstream_costs", since=since)
-    return tuple(Cost(row["engine"], row["runs"], row["earned"], row["spent"], row["told"]) for row in rows)
+    return tuple(
+        EngineCost(row["engine"], row["runs"], row["earned"], row["spent"], row["told"]) for row in rows
+    )

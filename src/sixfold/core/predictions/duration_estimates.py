@@ -5,36 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sixfold.core.clock import SECOND_US, Clock, steady_clock
-from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 
 _WEIGHT = 0.3  # of the latest run in the mean
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class DurationSample:
     """A mean in seconds: of the run itself, and of the worker's start before it."""
 
     run: float = 5.0
     start: float = 1.0
 
-    def and_then(self, run: float, start: float | None) -> Took:
+    def and_then(self, run: float, start: float | None) -> DurationSample:
         """The mean with one run more; a warm one says nothing of the start."""
         started = self.start if start is None else self.start + _WEIGHT * (start - self.start)
-        return Took(self.run + _WEIGHT * (run - self.run), started)
+        return DurationSample(self.run + _WEIGHT * (run - self.run), started)
 
 
-class Times:
+class DurationEstimator:
     """What runs took, by model and engine; a guess of a few seconds before there was any."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or steady_clock()
-        self._took: dict[tuple[str, str], Took] = {}
+        self._took: dict[tuple[str, str], DurationSample] = {}
 
     def heard(self, _prediction_id: str, event: Event) -> None:
         """Learn from a prediction that has succeeded."""
-        if not isinstance(event, Moved) or event.prediction.state is not State.SUCCEEDED:
+        if not isinstance(event, StateChanged) or event.prediction.state is not PredictionState.SUCCEEDED:
             return
         prediction = event.prediction
         key, stations = (prediction.model, prediction.engine), prediction.stations
@@ -42,7 +42,7 @@ class Times:
         start = stations.cold_start / SECOND_US if stations.cold_start else None
         before = self._took.get(key)
         if before is None:
-            self._took[key] = Took(run) if start is None else Took(run, start)
+            self._took[key] = DurationSample(run) if start is None else DurationSample(run, start)
         else:
             self._took[key] = before.and_then(run, start)
 
@@ -50,9 +50,9 @@ class Times:
         """Whether any run was measured, so that what is told is no mere guess."""
         return (model, engine) in self._took
 
-    def usual(self, model: str, engine: str) -> Took:
+    def usual(self, model: str, engine: str) -> DurationSample:
         """What a run usually takes."""
-        return self._took.get((model, engine), Took())
+        return self._took.get((model, engine), DurationSample())
 
     def until_end(self, model: str, engine: str, rounds: int, *, cold: bool) -> float:
         """Seconds until a run ends that waits for so many rounds of others before it."""

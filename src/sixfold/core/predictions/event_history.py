@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
 from sixfold.core.clock import Clock, steady_clock
-from sixfold.core.predictions.events import Event, Logged, Moved
+from sixfold.core.predictions.events import Event, LogEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.refunds import REFUNDED
 
@@ -29,11 +29,11 @@ def number(moment: int, created_at: int, *, after: int = 0, end: bool = False) -
 
 def is_end(event: Event) -> bool:
     """Whether nothing follows an event."""
-    return isinstance(event, Moved) and event.prediction.is_terminal
+    return isinstance(event, StateChanged) and event.prediction.is_terminal
 
 
 def _is_refund(event: Event) -> bool:
-    return isinstance(event, Moved) and event.prediction.error_kind == REFUNDED
+    return isinstance(event, StateChanged) and event.prediction.error_kind == REFUNDED
 
 
 def has_seen_end(prediction: Prediction, seen: int) -> bool:
@@ -45,9 +45,9 @@ def has_seen_end(prediction: Prediction, seen: int) -> bool:
 
 def _size(event: Event) -> int:
     match event:
-        case Moved(prediction):
+        case StateChanged(prediction):
             return prediction.size
-        case Logged(line):
+        case LogEvent(line):
             return len(line)
         case _:
             return 0
@@ -58,7 +58,7 @@ def _end_of(prediction: Prediction) -> int:
 
 
 @dataclass(slots=True)
-class History:
+class EventHistory:
     """Recent events of one prediction. `whole` while none of them is missing; `size` in bytes."""
 
     created_at: int
@@ -81,7 +81,7 @@ class History:
         if self.ended and not _is_refund(event):
             return
         end = is_end(event)
-        if isinstance(event, Moved) and end:
+        if isinstance(event, StateChanged) and end:
             moment = _end_of(event.prediction)
         self.events.append((number(moment, self.created_at, after=self.last, end=end), event))
         self.size += _size(event)
@@ -96,23 +96,23 @@ class History:
         return tuple(each for each in self.events if each[0] > seen)
 
 
-class Histories:
+class EventHistories:
     """The histories of the predictions that had events last, as far as they fit into `max_bytes`."""
 
     def __init__(self, clock: Clock | None = None, max_bytes: int = _MAX_BYTES) -> None:
         self._clock = clock or steady_clock()
         self._max_bytes = max_bytes
         self.size = 0
-        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._histories: OrderedDict[str, EventHistory] = OrderedDict()
 
     def note(self, prediction_id: str, event: Event) -> None:
         """Remember an event."""
         history = self._histories.get(prediction_id)
         if history is None:
-            if not isinstance(event, Moved):
+            if not isinstance(event, StateChanged):
                 return
             first = event.prediction.attempt == 0 and not event.prediction.is_terminal
-            history = self._histories[prediction_id] = History(event.prediction.created_at, first)
+            history = self._histories[prediction_id] = EventHistory(event.prediction.created_at, first)
         self.size -= history.size
         history.add(self._clock(), event)
         self.size += history.size
@@ -123,6 +123,6 @@ class Histories:
             _, oldest = self._histories.popitem(last=False)
             self.size -= oldest.size
 
-    def of(self, prediction_id: str) -> History | None:
+    def of(self, prediction_id: str) -> EventHistory | None:
         """What was told of a prediction; None where that was long ago, or never here."""
         return self._histories.get(prediction_id)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sixfold.core.predictions.node_events import NodeMoved
+from sixfold.core.predictions.node_events import NodeStateChanged
 
 if TYPE_CHECKING:
     from sixfold.core.predictions.models import Prediction
@@ -22,30 +22,30 @@ _MAX_BACKLOG = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class ProgressEvent:
     """A run reported how far it is, from 0 to 1."""
 
     fraction: float
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LogEvent:
     """A run wrote a line."""
 
     line: str
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class StateChanged:
     """A prediction took a step of its state machine; the last one is terminal."""
 
     prediction: Prediction
 
 
-Event = Progressed | Logged | Moved | NodeMoved
+Event = ProgressEvent | LogEvent | StateChanged | NodeStateChanged
 
 
-class Bus:
+class EventBus:
     """Events by prediction id, for one event loop: not thread-safe. `watchers` are told everything."""
 
     def __init__(self) -> None:
@@ -55,9 +55,9 @@ class Bus:
 
     def publish(self, prediction_id: str, event: Event) -> None:
         """Tell everyone who listens; a listener that is far behind loses its oldest events."""
-        if isinstance(event, Progressed):
+        if isinstance(event, ProgressEvent):
             self._progress[prediction_id] = event.fraction
-        elif isinstance(event, Moved) and event.prediction.is_terminal:
+        elif isinstance(event, StateChanged) and event.prediction.is_terminal:
             self._progress.pop(prediction_id, None)
         for watch in self.watchers:
             watch(prediction_id, event)

@@ -7,14 +7,14 @@ from typing import Any
 
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.models import Model
-from sixfold.core.media.media import Media, Source
-from sixfold.core.predictions.requests import Order
+from sixfold.core.media.media import MediaService, MediaSource
+from sixfold.core.predictions.requests import PredictionRequest
 
 
 async def sources_of(
-    order: Order, model: Model, values: Mapping[str, Any], media: Media
-) -> dict[str, Source]:
-    """Each by the name of its input; raises what `Media.resolve` raises."""
+    order: PredictionRequest, model: Model, values: Mapping[str, Any], media: MediaService
+) -> dict[str, MediaSource]:
+    """Each by the name of its input; raises what `MediaService.resolve` raises."""
     sources, tenant = dict(order.sources), order.principal.tenant
     for descriptor in model.media_inputs:
         text = values.get(descriptor.name)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media.media import MEDIA_PATH, digest_of
-from sixfold.core.media.media import Source as Stored
+from sixfold.core.media.media import MediaSource as Stored
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.provenance.signing import Signer
@@ -18,7 +18,7 @@ _DRAWN = ("seed", "variant")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LineageSource:
     """Content that went in: under which input, its file where it still has a name, and who made it."""
 
     input: str
@@ -35,7 +35,7 @@ class Lineage:
     `same` are those that were asked for exactly this, each with whether it gave the same bytes.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[LineageSource, ...]
     parts: tuple[Prediction, ...]
     made: tuple[Prediction, ...]
     same: tuple[tuple[Prediction, bool], ...]
@@ -46,7 +46,7 @@ class Lineage:
 
 def of(prediction: Prediction) -> Transaction[Lineage]:
     """Where a prediction stands among the others of its account."""
-    sources: list[Source] = []
+    sources: list[LineageSource] = []
     for name, blob in sorted(prediction.task.files.items()):
         row = yield from _found(prediction, blob)
         sources.append(_source(name, row))
@@ -130,10 +130,10 @@ def _found(prediction: Prediction, blob: str) -> Transaction[Row | None]:
     )
 
 
-def _source(name: str, row: Row | None) -> Source:
+def _source(name: str, row: Row | None) -> LineageSource:
     if row is None:
-        return Source(name, None, "", None, None)
-    return Source(name, row["name"], row["content_type"], row["id"], row["model"])
+        return LineageSource(name, None, "", None, None)
+    return LineageSource(name, row["name"], row["content_type"], row["id"], row["model"])
 
 
 def _blobs(prediction: Prediction) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from sixfold.core.accounts.prices import Meter
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.database import Row
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.predictions.states import TERMINAL, State
+from sixfold.core.predictions.states import TERMINAL, PredictionState
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Webhook(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Stations:
+class ReceiptStations:
     """How long each station of the road took, in µs; money stands in the prediction itself."""
 
     priced: int
@@ -66,7 +66,7 @@ class Prediction:
     inputs: dict[str, Any]
     task: TaskRecord
     origin_id: str
-    state: State
+    state: PredictionState
     attempt: int
     price: int
     credits: int
@@ -75,7 +75,7 @@ class Prediction:
     error: str | None
     error_kind: str | None
     logs: str
-    stations: Stations
+    stations: ReceiptStations
     created_at: int
     started_at: int | None
     completed_at: int | None
@@ -125,7 +125,7 @@ class Prediction:
             inputs=_decode_object(row["inputs"]),
             task=_decode_task(row["task"]),
             origin_id=row["origin_id"],
-            state=State(row["state"]),
+            state=PredictionState(row["state"]),
             attempt=row["attempt"],
             price=row["price"],
             credits=row["credits"],
@@ -134,7 +134,7 @@ class Prediction:
             error=row["error"],
             error_kind=row["error_kind"],
             logs=row["logs"],
-            stations=Stations(
+            stations=ReceiptStations(
                 priced=row["priced_us"],
                 queued=started - created if started is not None else None,
                 cold_start=row["cold_start_us"],

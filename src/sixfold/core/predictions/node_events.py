@@ -9,7 +9,7 @@ NodeState = Literal["started", "progress", "finished", "cached", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeMoved:
+class NodeStateChanged:
     """A node of a graph took a step; `progress` runs from 0 to 1, which is its end."""
 
     node: str

@@ -10,27 +10,29 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
-from sixfold.core.accounts.prices import Price, PriceTable
+from sixfold.core.accounts.prices import PriceRow, PriceTable
 from sixfold.core.catalog import metering
-from sixfold.core.catalog.engine_selection import Terms
-from sixfold.core.catalog.metering import Charge
+from sixfold.core.catalog.engine_selection import SelectionPolicy
+from sixfold.core.catalog.metering import RunCharge
 from sixfold.core.catalog.models import Catalog, EngineSpec, Model
-from sixfold.core.media.media import Source
-from sixfold.core.predictions.events import Bus, Event, Moved
+from sixfold.core.media.media import MediaSource
+from sixfold.core.predictions.events import Event, EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order, Quote
+from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 
 _RUN = "run"  # the unit of an amount that the engine reports
 _PARTS = 1_000_000  # of a priced unit, which may be as long as a minute
 _MAX_KEPT = 10_000  # graphs of which the prices that they were quoted are remembered
 
 
-def charged(price: Price, engine: EngineSpec, prices: PriceTable) -> Price:
+def charged(price: PriceRow, engine: EngineSpec, prices: PriceTable) -> PriceRow:
     """Reduce a list price to what is charged: nothing where own hardware is free and serves."""
     return price.waived() if prices.own_hardware_free and engine.on_own_hardware else price
 
 
-def measured(catalog: Catalog, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Quote:
+def measured(
+    catalog: Catalog, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
+) -> PriceQuote:
     """Price a video's project by the length that its files have."""
     if not model.projects:
         return quote
@@ -39,13 +41,13 @@ def measured(catalog: Catalog, model: Model, quote: Quote, sources: Mapping[str,
     return dataclasses.replace(quote, values=values, price=price)
 
 
-def in_words(catalog: Catalog, terms: Terms, model: Model) -> tuple[str, str | None]:
+def in_words(catalog: Catalog, terms: SelectionPolicy, model: Model) -> tuple[str, str | None]:
     """Write the price of a usual request, and its list price where the request is free here."""
     listed = catalog.price_text(model)
     return ("free on this server", listed) if model.is_waived(catalog.prices, terms) else (listed, None)
 
 
-def refuse_beyond(order: Order, quote: Quote) -> None:
+def refuse_beyond(order: PredictionRequest, quote: PriceQuote) -> None:
     """Raise `EngineUnavailable` for a part of a graph that costs more than the graph holds for it.
 
     That is so where an engine that is free served when the graph was quoted, and a provider would now.
@@ -56,10 +58,10 @@ def refuse_beyond(order: Order, quote: Quote) -> None:
         raise errors.EngineUnavailable(f"{cost}; {held} USD is held for it")
 
 
-class KeptQuotes:
+class QuoteCache:
     """The price tables by which graphs were quoted that have not ended."""
 
-    def __init__(self, catalog: Catalog, bus: Bus) -> None:
+    def __init__(self, catalog: Catalog, bus: EventBus) -> None:
         self._catalog = catalog
         self._tables: dict[str, PriceTable] = {}
         bus.watchers.append(self._forget)
@@ -77,13 +79,13 @@ class KeptQuotes:
         return self._catalog.at(self._tables.get(prediction_id))
 
     def _forget(self, prediction_id: str, event: Event) -> None:
-        if isinstance(event, Moved) and event.prediction.is_terminal:
+        if isinstance(event, StateChanged) and event.prediction.is_terminal:
             self._tables.pop(prediction_id, None)
 
 
 def final_charge(
     prediction: Prediction, run_us: int, billed: float | None, lines: Sequence[LineItem] = ()
-) -> Charge | None:
+) -> RunCharge | None:
     """Return the charge of a successful run by its own meter; None if its price or its children's is charged.
 
     `billed` is the number of units that the engine reports; without it the hold is charged. `lines` add up to
@@ -93,9 +95,9 @@ def final_charge(
     if metered is None:
         return None
     if prediction.list_price is None:
-        return Charge.of(metered, prediction.price)
+        return RunCharge.of(metered, prediction.price)
     listed = charges.of(metered, prediction.list_price)
-    return Charge(0, 0, charges.of(charges.waived(listed.lines)), listed.amount)
+    return RunCharge(0, 0, charges.of(charges.waived(listed.lines)), listed.amount)
 
 
 def _metered(

@@ -8,10 +8,10 @@ from typing import NotRequired, TypedDict
 from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import ChargeSchema, CostBreakdown
-from sixfold.core.accounts.ledger import Entry
+from sixfold.core.accounts.ledger import LedgerEntry
 from sixfold.core.clock import rfc3339
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 
 NAMES = ("priced", "held", "queued", "run", "stored", "captured")
 
@@ -27,7 +27,7 @@ class StationSchema(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class ReceiptStation:
     """One station. `at` is epoch µs and `took` µs; None where it was not reached or not measured.
 
     `micros` is the money that moved or was named there, None where none was; `charge` has its lines.
@@ -52,11 +52,11 @@ class Station:
         return plain
 
 
-def of(prediction: Prediction) -> tuple[Station, ...]:
+def of(prediction: Prediction) -> tuple[ReceiptStation, ...]:
     """The six stations of a prediction as it stands; its parent holds and pays for a child."""
     took = prediction.stations
     created, started, completed = prediction.created_at, prediction.started_at, prediction.completed_at
-    succeeded = prediction.state is State.SUCCEEDED
+    succeeded = prediction.state is PredictionState.SUCCEEDED
     ran_at = started + took.cold_start if started is not None else None
     stored_at = ran_at + took.run if ran_at is not None and succeeded else None
     ended = prediction.is_terminal
@@ -64,21 +64,23 @@ def of(prediction: Prediction) -> tuple[Station, ...]:
     if waited is None and completed is not None:  # it ended in the queue
         waited = completed - created
     return (
-        Station("priced", created - took.priced, took.priced, prediction.price),
-        Station("held", created, None, prediction.price if prediction.parent_id is None else 0),
-        Station("queued", created, waited, None),
-        Station("run", ran_at, took.run if ended and ran_at is not None else None, None),
-        Station("stored", stored_at, took.stored if stored_at is not None else None, None),
+        ReceiptStation("priced", created - took.priced, took.priced, prediction.price),
+        ReceiptStation("held", created, None, prediction.price if prediction.parent_id is None else 0),
+        ReceiptStation("queued", created, waited, None),
+        ReceiptStation("run", ran_at, took.run if ended and ran_at is not None else None, None),
+        ReceiptStation("stored", stored_at, took.stored if stored_at is not None else None, None),
         _captured(prediction, stored_at),
     )
 
 
-def _captured(prediction: Prediction, stored_at: int | None) -> Station:
+def _captured(prediction: Prediction, stored_at: int | None) -> ReceiptStation:
     if stored_at is None or prediction.completed_at is None:
         released = 0 if prediction.is_terminal else None
-        return Station("captured", None, None, released)
+        return ReceiptStation("captured", None, None, released)
     took = max(0, prediction.completed_at - stored_at - prediction.stations.stored)
-    return Station("captured", prediction.completed_at, took, charged(prediction), itemized(prediction))
+    return ReceiptStation(
+        "captured", prediction.completed_at, took, charged(prediction), itemized(prediction)
+    )
 
 
 def charged(prediction: Prediction) -> int:
@@ -89,7 +91,7 @@ def charged(prediction: Prediction) -> int:
 def itemized(prediction: Prediction) -> CostBreakdown | None:
     """The lines of what it cost; None while it has not succeeded, and for what an older version charged."""
     charge = prediction.charge
-    if charge is None or prediction.state is not State.SUCCEEDED:
+    if charge is None or prediction.state is not PredictionState.SUCCEEDED:
         return None
     if charge.amount > prediction.cost:  # its parent failed, and it is free
         return CostBreakdown(prediction.cost, charge.lines, prediction.cost)
@@ -98,16 +100,16 @@ def itemized(prediction: Prediction) -> CostBreakdown | None:
 
 def would_cost(prediction: Prediction) -> int | None:
     """The list price in micro-dollars where less is charged; None otherwise, and for what failed."""
-    failed = prediction.is_terminal and prediction.state is not State.SUCCEEDED
+    failed = prediction.is_terminal and prediction.state is not PredictionState.SUCCEEDED
     return None if failed else prediction.list_price
 
 
-def entry(prediction: Prediction, charge: str | None) -> Entry:
+def entry(prediction: Prediction, charge: str | None) -> LedgerEntry:
     """What the ledger says of its charge: its model, and the list price where less was charged."""
     listed, told = prediction.list_price, prediction.model
     if listed is not None:
         told = f"{told} (list price {money.format_usd(listed)} USD)"
-    return Entry("charge", told, prediction.request_id, charge)
+    return LedgerEntry("charge", told, prediction.request_id, charge)
 
 
 def plain(prediction: Prediction) -> list[StationSchema]:

@@ -21,7 +21,7 @@ from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media import upload_paths
 from sixfold.core.predictions import webhooks
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import TERMINAL, Event, State, follow
+from sixfold.core.predictions.states import TERMINAL, PredictionEvent, PredictionState, follow
 
 REFUNDED = "refunded"
 _ORPHANED = "The result was withdrawn: the graph that ordered it had ended"
@@ -37,11 +37,11 @@ def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
     row = yield from one("prediction_by_id", id=prediction_id)
     if row is None:
         raise errors.NotFound("There is no such prediction")
-    if row["state"] != State.SUCCEEDED:
+    if row["state"] != PredictionState.SUCCEEDED:
         return Prediction.of(row)
     prediction = yield from withdraw(row, f"The result was withdrawn and its price given back: {reason}")
     if row["parent_id"] is None:
-        entry = ledger.Entry("refund", f"{row['model']}: {reason}", str(row["request_id"]))
+        entry = ledger.LedgerEntry("refund", f"{row['model']}: {reason}", str(row["request_id"]))
         yield from settlement.refund(prediction_id, entry)
     yield from withdraw_children(row)
     yield from webhooks.note_anew(prediction)
@@ -68,7 +68,7 @@ def withdraw_children(parent: Row) -> Transaction[None]:
 def withdraw(row: Row, error: str) -> Transaction[Prediction]:
     """Take the output of a success away, without its money; one that has none any more stays as it is."""
     about = {"prediction_id": row["id"], "account_id": row["account_id"]}
-    state = follow(State(row["state"]), Event.REFUND)
+    state = follow(PredictionState(row["state"]), PredictionEvent.REFUND)
     ended = yield Query(
         "prediction_withdraw",
         {"id": row["id"], "to_state": state, "error": error, "error_kind": REFUNDED},
@@ -111,7 +111,7 @@ def _settle_child(row: Row) -> Transaction[Prediction]:
     read: so one of the two sees the other.
     """
     parent = yield from one("prediction_by_id", id=row["parent_id"])
-    if not row["cost"] or (parent is not None and State(parent["state"]) not in TERMINAL):
+    if not row["cost"] or (parent is not None and PredictionState(parent["state"]) not in TERMINAL):
         return Prediction.of(row)
     return (yield from withdraw(row, _ORPHANED))
 

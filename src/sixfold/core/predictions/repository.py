@@ -17,22 +17,22 @@ from sixfold import errors
 from sixfold.core import pagination
 from sixfold.core.accounts import charges, ledger, settlement
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.accounts.prices import Price
+from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import TaskRecord
-from sixfold.core.catalog.metering import Charge
+from sixfold.core.catalog.metering import RunCharge
 from sixfold.core.database import Query, Row, Rows, Transaction, now, one
 from sixfold.core.media import upload_paths
 from sixfold.core.predictions import receipt, refunds, webhooks
 from sixfold.core.predictions.models import Output, Prediction, Webhook
-from sixfold.core.predictions.states import TERMINAL, Event, State, follow, sources
+from sixfold.core.predictions.states import TERMINAL, PredictionEvent, PredictionState, follow, sources
 
 LOST = "lost"
 UNUSABLE = "unusable_input"
 _ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
 _CREDENTIAL_PAGE = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
 _CURSOR = re.compile(r"pred_[0-9a-z]{36}")
-_FROM = sources(Event.SUCCEED)  # two states, named in one guarded UPDATE
+_FROM = sources(PredictionEvent.SUCCEED)  # two states, named in one guarded UPDATE
 _MAX_SWEEP = 500
 
 
@@ -48,7 +48,7 @@ def _json(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class PredictionDraft:
     """A prediction that was checked and priced, and is about to be accepted."""
 
     id: str
@@ -64,7 +64,7 @@ class Draft:
     inputs: Mapping[str, Any]
     task: TaskRecord
     fingerprint: bytes
-    price: Price
+    price: PriceRow
     priced_us: int
     parent_id: str | None = None
     hardware: str | None = None
@@ -77,7 +77,7 @@ class Draft:
     credential_id: str = ""
 
 
-def accept(draft: Draft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:
+def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) -> Transaction[Prediction]:
     """Write the prediction and its hold; raises `QueueFull`, `Conflict` or `InsufficientCredits`.
 
     A draft whose idempotency id was accepted before gives that prediction and changes nothing. Where
@@ -104,7 +104,7 @@ def accept(draft: Draft, queue_limit: int, free_queue_limit: int = 0) -> Transac
 
 
 def accept_all(
-    drafts: Sequence[Draft], queue_limit: int, free_queue_limit: int = 0
+    drafts: Sequence[PredictionDraft], queue_limit: int, free_queue_limit: int = 0
 ) -> Transaction[list[Prediction]]:
     """Accept several predictions, all or none; raises what `accept` raises."""
     accepted: list[Prediction] = []
@@ -113,7 +113,7 @@ def accept_all(
     return accepted
 
 
-def _refuse_free(draft: Draft, limit: int) -> Transaction[None]:
+def _refuse_free(draft: PredictionDraft, limit: int) -> Transaction[None]:
     """Raise `QueueFull` where the account's free predictions of the model reach the limit."""
     counted = yield from one(
         "prediction_waiting_free", model=draft.model, account_id=draft.account_id, limit=limit
@@ -125,7 +125,7 @@ def _refuse_free(draft: Draft, limit: int) -> Transaction[None]:
         )
 
 
-def _accepted_before(draft: Draft) -> Transaction[Row | None]:
+def _accepted_before(draft: PredictionDraft) -> Transaction[Row | None]:
     """The prediction that the same request, or the same step of the same parent, led to before."""
     if draft.idempotency_id is not None:
         earlier = yield from one("prediction_by_idempotency", idempotency_id=draft.idempotency_id)
@@ -134,7 +134,7 @@ def _accepted_before(draft: Draft) -> Transaction[Row | None]:
     return (yield from _of_parent(draft)) if draft.parent_id is not None else None
 
 
-def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
+def _row(draft: PredictionDraft, origin_id: str) -> dict[str, Any]:
     """A draft as `prediction_insert` takes it; `origin_id` is the first that asked for the same."""
     return {
         "id": draft.id,
@@ -167,10 +167,10 @@ def _row(draft: Draft, origin_id: str) -> dict[str, Any]:
     }
 
 
-def _of_parent(draft: Draft) -> Transaction[Row | None]:
+def _of_parent(draft: PredictionDraft) -> Transaction[Row | None]:
     """The child as it was accepted before, if it was; raises `Conflict` once the parent has ended."""
     parent = yield from one("prediction_by_id", id=draft.parent_id)
-    if parent is None or State(parent["state"]) in TERMINAL | {State.CANCELING}:
+    if parent is None or PredictionState(parent["state"]) in TERMINAL | {PredictionState.CANCELING}:
         raise errors.Conflict("Whoever ordered this has ended")
     return (yield from one("prediction_by_id", id=draft.id))
 
@@ -212,7 +212,7 @@ def by_job(job_id: str) -> Transaction[Prediction]:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class PredictionFilter:
     """Which of an account's predictions to list; empty texts match all."""
 
     model: str = ""
@@ -220,7 +220,7 @@ class Filter:
 
 
 def page(
-    tenant: Tenant, wanted: Filter, limit: int, cursor: str | None
+    tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
     """A tenant's predictions, newest first, as far as a page may be, and the cursor of the next page.
 
@@ -242,7 +242,7 @@ def page(
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class RunLease:
     """Who holds a claim, and for how many µs without a heartbeat."""
 
     holder: str
@@ -255,9 +255,9 @@ def ready(prediction_id: str, attempt: int) -> Transaction[Prediction]:
     Raises `StaleAttempt`.
     """
     row = yield from _living(prediction_id, attempt)
-    if row["state"] == State.CANCELING:
+    if row["state"] == PredictionState.CANCELING:
         return Prediction.of(row)
-    yield from _move(row, follow(State(row["state"]), Event.READY))
+    yield from _move(row, follow(PredictionState(row["state"]), PredictionEvent.READY))
     prediction = yield from fresh(prediction_id)
     yield from webhooks.note(prediction)
     return prediction
@@ -275,7 +275,7 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Success:
+class SuccessRecord:
     """A run's result, its files stored already."""
 
     output: Output
@@ -284,10 +284,10 @@ class Success:
     trace: Trace
     media: tuple[Mapping[str, Any], ...] = field(default=())
     upstream_cost_micros: int | None = None
-    charge: Charge | None = None  # None: the price, or what the children cost
+    charge: RunCharge | None = None  # None: the price, or what the children cost
 
 
-def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
+def succeed(prediction_id: str, attempt: int, success: SuccessRecord) -> Transaction[Prediction]:
     """Mark it succeeded, name its media and capture its money: one transaction.
 
     Raises `StaleAttempt` when the attempt is over; then nothing is written.
@@ -327,16 +327,18 @@ def succeed(prediction_id: str, attempt: int, success: Success) -> Transaction[P
     return prediction
 
 
-def succeed_with_children(prediction_id: str, attempt: int, success: Success) -> Transaction[Prediction]:
+def succeed_with_children(
+    prediction_id: str, attempt: int, success: SuccessRecord
+) -> Transaction[Prediction]:
     """The same for what is paid by what its children cost."""
     rows = yield Query("prediction_children_costs", {"id": prediction_id})
     if not rows:
         raise StaleAttempt(prediction_id)
-    return (yield from succeed(prediction_id, attempt, replace(success, charge=Charge.of_children(rows))))
+    return (yield from succeed(prediction_id, attempt, replace(success, charge=RunCharge.of_children(rows))))
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailureRecord:
     """Why a run gave nothing: a sentence for its owner, and a kind for programs."""
 
     message: str
@@ -344,27 +346,27 @@ class Failure:
     trace: Trace = Trace()
 
 
-def fail(prediction_id: str, attempt: int, failure: Failure) -> Transaction[Prediction]:
+def fail(prediction_id: str, attempt: int, failure: FailureRecord) -> Transaction[Prediction]:
     """End an attempt without a result and release its money; raises `StaleAttempt`."""
-    row, state = yield from _at(prediction_id, attempt, Event.FAIL)
+    row, state = yield from _at(prediction_id, attempt, PredictionEvent.FAIL)
     return (yield from _end(row, state, failure))
 
 
 def stop(prediction_id: str, attempt: int, trace: Trace) -> Transaction[Prediction]:
     """A canceling prediction's worker has let go; raises `StaleAttempt`."""
-    row, state = yield from _at(prediction_id, attempt, Event.STOP)
-    return (yield from _end(row, state, Failure("Canceled", "canceled", trace)))
+    row, state = yield from _at(prediction_id, attempt, PredictionEvent.STOP)
+    return (yield from _end(row, state, FailureRecord("Canceled", "canceled", trace)))
 
 
 def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
     """Cancel: at once while it waits, else by asking its worker. What has ended stays as it is."""
     row = yield from _seen(prediction_id, tenant)
-    current = State(row["state"])
-    if current in TERMINAL or current is State.CANCELING:
+    current = PredictionState(row["state"])
+    if current in TERMINAL or current is PredictionState.CANCELING:
         return Prediction.of(row)
-    state = follow(current, Event.CANCEL)
-    if state is State.CANCELED:
-        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    state = follow(current, PredictionEvent.CANCEL)
+    if state is PredictionState.CANCELED:
+        return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))
     yield from _move(row, state)
     return (yield from fresh(prediction_id))
 
@@ -372,22 +374,22 @@ def cancel(prediction_id: str, tenant: Tenant) -> Transaction[Prediction]:
 # -- leases --------------------------------------------------------------------------------------
 
 
-def heartbeat(lease: Lease) -> Transaction[int]:
+def heartbeat(lease: RunLease) -> Transaction[int]:
     """Extend every lease of a holder; gives how many."""
     return len((yield Query("prediction_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
 
 
 def lose(prediction_id: str, attempt: int, max_attempts: int, reason: str) -> Transaction[Prediction]:
     """The worker went away: back into the queue, or failed after the last attempt."""
-    row, _ = yield from _at(prediction_id, attempt, Event.LOSE)
+    row, _ = yield from _at(prediction_id, attempt, PredictionEvent.LOSE)
     return (yield from _lose(row, max_attempts, reason))
 
 
 def put_back(prediction_id: str, attempt: int) -> Transaction[Prediction]:
     """Nothing was begun of this claim: back into the queue as if it had not been; raises `StaleAttempt`."""
-    row, state = yield from _at(prediction_id, attempt, Event.PUT_BACK)
-    if state is State.CANCELED:
-        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    row, state = yield from _at(prediction_id, attempt, PredictionEvent.PUT_BACK)
+    if state is PredictionState.CANCELED:
+        return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))
     back = yield Query("prediction_put_back", {"id": prediction_id, "attempt": attempt})
     if not back:
         raise StaleAttempt(prediction_id)
@@ -411,8 +413,8 @@ def expire(before: int) -> Transaction[tuple[Prediction, ...]]:
     rows = yield Query("prediction_stale", {"before": before, "limit": _MAX_SWEEP})
     ended: list[Prediction] = []
     for row in rows:
-        state = follow(State(row["state"]), Event.EXPIRE)
-        failure = Failure("Nothing could run this in time", "expired")
+        state = follow(PredictionState(row["state"]), PredictionEvent.EXPIRE)
+        failure = FailureRecord("Nothing could run this in time", "expired")
         ended.append((yield from _end(row, state, failure)))
     return tuple(ended)
 
@@ -437,13 +439,13 @@ def _lose_all(rows: Rows, max_attempts: int, reason: str) -> Transaction[tuple[P
 
 
 def _lose(row: Row, max_attempts: int, reason: str) -> Transaction[Prediction]:
-    current = State(row["state"])
-    state = follow(current, Event.LOSE)
-    if state is State.CANCELED:
-        return (yield from _end(row, state, Failure("Canceled", "canceled")))
+    current = PredictionState(row["state"])
+    state = follow(current, PredictionEvent.LOSE)
+    if state is PredictionState.CANCELED:
+        return (yield from _end(row, state, FailureRecord("Canceled", "canceled")))
     if row["attempt"] >= max_attempts:
         message = f"The worker was lost {row['attempt']} times ({reason})"
-        return (yield from _end(row, follow(current, Event.FAIL), Failure(message, LOST)))
+        return (yield from _end(row, follow(current, PredictionEvent.FAIL), FailureRecord(message, LOST)))
     back = yield Query(
         "prediction_requeue", {"id": row["id"], "from_state": current, "attempt": row["attempt"]}
     )
@@ -457,17 +459,21 @@ def _lose(row: Row, max_attempts: int, reason: str) -> Transaction[Prediction]:
 
 def _living(prediction_id: str, attempt: int) -> Transaction[Row]:
     row = yield from one("prediction_by_id", id=prediction_id)
-    if row is None or row["attempt"] != attempt or State(row["state"]) in TERMINAL | {State.QUEUED}:
+    if (
+        row is None
+        or row["attempt"] != attempt
+        or PredictionState(row["state"]) in TERMINAL | {PredictionState.QUEUED}
+    ):
         raise StaleAttempt(prediction_id)
     return row
 
 
-def _at(prediction_id: str, attempt: int, event: Event) -> Transaction[tuple[Row, State]]:
+def _at(prediction_id: str, attempt: int, event: PredictionEvent) -> Transaction[tuple[Row, PredictionState]]:
     row = yield from _living(prediction_id, attempt)
-    return row, follow(State(row["state"]), event)
+    return row, follow(PredictionState(row["state"]), event)
 
 
-def _move(row: Row, state: State) -> Transaction[None]:
+def _move(row: Row, state: PredictionState) -> Transaction[None]:
     moved = yield Query(
         "prediction_move",
         {"id": row["id"], "from_state": row["state"], "to_state": state, "attempt": row["attempt"]},
@@ -476,7 +482,7 @@ def _move(row: Row, state: State) -> Transaction[None]:
         raise StaleAttempt(row["id"])
 
 
-def _end(row: Row, state: State, failure: Failure) -> Transaction[Prediction]:
+def _end(row: Row, state: PredictionState, failure: FailureRecord) -> Transaction[Prediction]:
     ended = yield Query(
         "prediction_end",
         {

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.accounts.prices import Price
-from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.accounts.prices import PriceRow
+from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.core.media.media import Source
+from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions.models import Webhook
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class PredictionRequest:
     """What somebody asks for, on whose behalf. `charged=False` is for orders without a key, and nothing else.
 
     `job=True` gives the prediction a job id, with which alone it can be asked after. `hardware` is what a
@@ -34,10 +34,10 @@ class Order:
     job: bool = False
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
     hardware: str | None = None
-    hold: Price | None = None
+    hold: PriceRow | None = None
     webhook: Webhook | None = None
-    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
-    parent: Parent | None = None
+    sources: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
+    parent: ParentRun | None = None
     full_only: bool = False
     most: int | None = None
     upload_path: str | None = None
@@ -49,7 +49,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Parent:
+class ParentRun:
     """What orders a child: the prediction's id and model, and the key of its part; one child for each key."""
 
     id: str
@@ -58,10 +58,10 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
-class Quote:
+class PriceQuote:
     """What an order would cost, and which engine would serve it."""
 
-    price: Price
+    price: PriceRow
     engine: EngineSpec
     quality: str
     values: Mapping[str, Any]
@@ -69,10 +69,10 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class AdmissionPolicy:
     """The limits of the queue (`free_queue_limit` of one account, 0 is none) and of a run, and engines."""
 
     queue_limit: int
-    terms: Terms
+    terms: SelectionPolicy
     run_limit_seconds: float = 600.0
     free_queue_limit: int = 0

@@ -1,6 +1,6 @@
 """The road: an order is checked, priced, held and queued here; its run and its end are the supervisor's.
 
-Everything that costs money goes through `Pipeline.submit`, whichever face it came in by.
+Everything that costs money goes through `PredictionService.submit`, whichever face it came in by.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import metering, timeline
 from sixfold.core.catalog import models as catalogs
-from sixfold.core.catalog.custom_models import OwnModels
-from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.custom_models import CustomModels
+from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import TaskRecord
 from sixfold.core.catalog.models import Catalog, Model
 from sixfold.core.database import Database
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.media import media as media_files
-from sixfold.core.media.media import Media, Source
+from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.predictions import (
     authorization,
     pricing,
@@ -36,19 +36,19 @@ from sixfold.core.predictions import (
 from sixfold.core.predictions import (
     repository as predictions,
 )
-from sixfold.core.predictions.events import Bus, Event, Moved
+from sixfold.core.predictions.events import Event, EventBus, StateChanged
 from sixfold.core.predictions.input_files import sources_of
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Draft
-from sixfold.core.predictions.requests import Order, Policy, Quote
-from sixfold.core.predictions.waiters import Waiters
+from sixfold.core.predictions.repository import PredictionDraft
+from sixfold.core.predictions.requests import AdmissionPolicy, PredictionRequest, PriceQuote
+from sixfold.core.predictions.waiters import RunWaiters
 from sixfold.core.provenance import redaction as manifest_inputs
 
 _APPRAISED = (metering.CHILDREN, metering.TOKENS)
 _MAX_SEED = 2**31
 
 
-class Pipeline:
+class PredictionService:
     """Takes orders, answers after them, cancels them.
 
     `appraisers` know, by the names of their prices, what is held where no table says it; `admit` refuses an
@@ -59,9 +59,9 @@ class Pipeline:
         self,
         database: Database,
         catalog: Catalog,
-        media: Media,
-        bus: Bus,
-        policy: Policy,
+        media: MediaService,
+        bus: EventBus,
+        policy: AdmissionPolicy,
         failpoints: Failpoints,
     ) -> None:
         self._database = database
@@ -70,11 +70,11 @@ class Pipeline:
         self._bus = bus
         self._policy = policy
         self._failpoints = failpoints
-        self.waiters = Waiters()
-        self.own = OwnModels(database, catalog)
-        self.quotes = pricing.KeptQuotes(catalog, bus)
+        self.waiters = RunWaiters()
+        self.own = CustomModels(database, catalog)
+        self.quotes = pricing.QuoteCache(catalog, bus)
         self.check: Callable[[Model, Mapping[str, Any]], dict[str, Any]] = Model.check
-        self.appraisers: dict[str, metering.Appraiser] = dict.fromkeys(_APPRAISED, metering.unpriced)
+        self.appraisers: dict[str, metering.PriceEstimator] = dict.fromkeys(_APPRAISED, metering.unpriced)
         self.prepare: metering.Preparer = metering.prepare_nothing
         self.admit: dict[str, Callable[[Principal, Mapping[str, Any]], Awaitable[None]]] = {}
         self.on_accepted: Callable[[Prediction], None] = lambda _prediction: None
@@ -86,7 +86,7 @@ class Pipeline:
         return self._catalog
 
     @property
-    def bus(self) -> Bus:
+    def bus(self) -> EventBus:
         """What happens to predictions in this process."""
         return self._bus
 
@@ -96,7 +96,7 @@ class Pipeline:
         return self.waiters.draining
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> SelectionPolicy:
         """What may serve a charged order here."""
         return self._policy.terms
 
@@ -113,7 +113,7 @@ class Pipeline:
         hardware: str | None = None,
         stored: Collection[str] = (),
         full_only: bool = False,
-    ) -> Quote:
+    ) -> PriceQuote:
         """Check and price without accepting; raises `NotFound`, `InvalidInput` or `EngineUnavailable`.
 
         What nobody is charged for is never given to a provider, who would charge the operator. An order that
@@ -129,20 +129,22 @@ class Pipeline:
             self._catalog.check_runs(model, engine, values, terms)
         if model.price in self.appraisers and hardware is None:
             price = self.appraisers[model.price](model, values, charged=charged)
-            return Quote(price, engine, quality, values)
+            return PriceQuote(price, engine, quality, values)
         limit = self._policy.run_limit_seconds
         price = self._catalog.price(model, values) if hire is None else hire.price(limit)
         hired = None if hire is None else hire.hardware
-        return Quote(pricing.charged(price, engine, self._catalog.prices), engine, quality, values, hired)
+        return PriceQuote(
+            pricing.charged(price, engine, self._catalog.prices), engine, quality, values, hired
+        )
 
-    async def submit(self, order: Order) -> Prediction:
+    async def submit(self, order: PredictionRequest) -> Prediction:
         """Accept an order: it is durable, held and queued when this returns.
 
         Raises `Forbidden`, what `quote` raises, `QueueFull` or `InsufficientCredits`, and changes nothing.
         """
         return (await self.submit_all((order,)))[0]
 
-    async def submit_all(self, orders: Sequence[Order]) -> list[Prediction]:
+    async def submit_all(self, orders: Sequence[PredictionRequest]) -> list[Prediction]:
         """Accept orders of one account, all or none; raises what `submit` raises."""
         for order in orders:
             authorization.check(order)
@@ -157,11 +159,11 @@ class Pipeline:
         self._failpoints.hit("accept.after")
         for prediction in accepted:
             self.quotes.keep(prediction)
-            self._bus.publish(prediction.id, Moved(prediction))
+            self._bus.publish(prediction.id, StateChanged(prediction))
             self.on_accepted(prediction)
         return accepted
 
-    async def _prepared(self, order: Order) -> Draft:
+    async def _prepared(self, order: PredictionRequest) -> PredictionDraft:
         began = time.perf_counter_ns()
         model = await self.find(order.model, order.account_id if order.charged else "")
         await self.prepare(model, order.inputs, charged=order.charged)
@@ -182,7 +184,9 @@ class Pipeline:
         draft = self._draft(order, model, quote, sources)
         return dataclasses.replace(draft, priced_us=(time.perf_counter_ns() - began) // 1000)
 
-    def _draft(self, order: Order, model: Model, quote: Quote, sources: Mapping[str, Source]) -> Draft:
+    def _draft(
+        self, order: PredictionRequest, model: Model, quote: PriceQuote, sources: Mapping[str, MediaSource]
+    ) -> PredictionDraft:
         values = {**model.for_engine(quote.values), **order.extras}
         anew = model.takes("seed") and values.pop("randomize_seed", False)
         if anew or (model.takes("seed") and values.get("seed", -1) < 0):
@@ -195,7 +199,7 @@ class Pipeline:
         parent = order.parent
         prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)
         media = [media_files.input_record(one, order.account_id, prediction_id) for one in sources.values()]
-        return Draft(
+        return PredictionDraft(
             id=prediction_id,
             account_id=order.account_id,
             job_id=ids.new("job") if order.job else None,
@@ -243,7 +247,7 @@ class Pipeline:
         return await self._database.read(video_backends.waiting(engine))
 
     async def page(
-        self, tenant: Tenant, wanted: predictions.Filter, limit: int, cursor: str | None
+        self, tenant: Tenant, wanted: predictions.PredictionFilter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
         """A tenant's predictions, newest first, and the cursor of the next page."""
         return await self._database.read(predictions.page(tenant, wanted, limit, cursor))
@@ -253,7 +257,7 @@ class Pipeline:
     ) -> Prediction:
         """The prediction once it has ended, or as it stands after the time-out or when the server drains.
 
-        `patient` is who has no id to ask by later: see `Waiters`.
+        `patient` is who has no id to ask by later: see `RunWaiters`.
         """
         with self._bus.listen(prediction.id) as events:
             look = functools.partial(self.any, prediction.id)
@@ -266,17 +270,17 @@ class Pipeline:
         """Its events from now to its end, beginning with how it stands."""
         with self._bus.listen(prediction.id) as queue:
             current = await self.any(prediction.id)
-            yield Moved(current)
+            yield StateChanged(current)
             while not current.is_terminal:
                 event = await queue.get()
                 yield event
-                if isinstance(event, Moved):
+                if isinstance(event, StateChanged):
                     current = event.prediction
 
     async def cancel(self, prediction_id: str, tenant: Tenant) -> Prediction:
         """Cancel what has not ended; raises `NotFound`."""
         prediction = await self._database.write(predictions.cancel(prediction_id, tenant))
-        self._bus.publish(prediction.id, Moved(prediction))
+        self._bus.publish(prediction.id, StateChanged(prediction))
         if not prediction.is_terminal:
             self.on_cancel(prediction)
         return prediction
@@ -284,7 +288,7 @@ class Pipeline:
     async def refund(self, prediction: Prediction, reason: str) -> Prediction:
         """Withdraw a success that cannot be delivered because of `reason`, and give its money back."""
         refunded = await self._database.write(refunds.refund(prediction.id, reason))
-        self._bus.publish(refunded.id, Moved(refunded))
+        self._bus.publish(refunded.id, StateChanged(refunded))
         return refunded
 
     def drain(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class State(StrEnum):
+class PredictionState(StrEnum):
     """Where a prediction stands."""
 
     QUEUED = "queued"
@@ -28,7 +28,7 @@ class State(StrEnum):
     EXPIRED = "expired"
 
 
-class Event(StrEnum):
+class PredictionEvent(StrEnum):
     """What can happen to a prediction."""
 
     CLAIM = "claim"
@@ -44,44 +44,46 @@ class Event(StrEnum):
     REFUND = "refund"
 
 
-TERMINAL = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELED, State.EXPIRED})
+TERMINAL = frozenset(
+    {PredictionState.SUCCEEDED, PredictionState.FAILED, PredictionState.CANCELED, PredictionState.EXPIRED}
+)
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.QUEUED, Event.CLAIM): State.STARTING,
-    (State.QUEUED, Event.CLAIM_WARM): State.RUNNING,
-    (State.QUEUED, Event.CANCEL): State.CANCELED,
-    (State.QUEUED, Event.EXPIRE): State.EXPIRED,
-    (State.STARTING, Event.READY): State.RUNNING,
-    (State.STARTING, Event.FAIL): State.FAILED,
-    (State.STARTING, Event.LOSE): State.QUEUED,
-    (State.STARTING, Event.CANCEL): State.CANCELING,
-    (State.RUNNING, Event.SUCCEED): State.SUCCEEDED,
-    (State.RUNNING, Event.FAIL): State.FAILED,
-    (State.RUNNING, Event.LOSE): State.QUEUED,
-    (State.RUNNING, Event.PUT_BACK): State.QUEUED,
-    (State.RUNNING, Event.CANCEL): State.CANCELING,
-    (State.SUCCEEDED, Event.REFUND): State.FAILED,
-    (State.CANCELING, Event.STOP): State.CANCELED,
-    (State.CANCELING, Event.SUCCEED): State.SUCCEEDED,
-    (State.CANCELING, Event.FAIL): State.CANCELED,
-    (State.CANCELING, Event.LOSE): State.CANCELED,
-    (State.CANCELING, Event.PUT_BACK): State.CANCELED,
+TRANSITIONS: dict[tuple[PredictionState, PredictionEvent], PredictionState] = {
+    (PredictionState.QUEUED, PredictionEvent.CLAIM): PredictionState.STARTING,
+    (PredictionState.QUEUED, PredictionEvent.CLAIM_WARM): PredictionState.RUNNING,
+    (PredictionState.QUEUED, PredictionEvent.CANCEL): PredictionState.CANCELED,
+    (PredictionState.QUEUED, PredictionEvent.EXPIRE): PredictionState.EXPIRED,
+    (PredictionState.STARTING, PredictionEvent.READY): PredictionState.RUNNING,
+    (PredictionState.STARTING, PredictionEvent.FAIL): PredictionState.FAILED,
+    (PredictionState.STARTING, PredictionEvent.LOSE): PredictionState.QUEUED,
+    (PredictionState.STARTING, PredictionEvent.CANCEL): PredictionState.CANCELING,
+    (PredictionState.RUNNING, PredictionEvent.SUCCEED): PredictionState.SUCCEEDED,
+    (PredictionState.RUNNING, PredictionEvent.FAIL): PredictionState.FAILED,
+    (PredictionState.RUNNING, PredictionEvent.LOSE): PredictionState.QUEUED,
+    (PredictionState.RUNNING, PredictionEvent.PUT_BACK): PredictionState.QUEUED,
+    (PredictionState.RUNNING, PredictionEvent.CANCEL): PredictionState.CANCELING,
+    (PredictionState.SUCCEEDED, PredictionEvent.REFUND): PredictionState.FAILED,
+    (PredictionState.CANCELING, PredictionEvent.STOP): PredictionState.CANCELED,
+    (PredictionState.CANCELING, PredictionEvent.SUCCEED): PredictionState.SUCCEEDED,
+    (PredictionState.CANCELING, PredictionEvent.FAIL): PredictionState.CANCELED,
+    (PredictionState.CANCELING, PredictionEvent.LOSE): PredictionState.CANCELED,
+    (PredictionState.CANCELING, PredictionEvent.PUT_BACK): PredictionState.CANCELED,
 }
 
 
 class IllegalTransition(Exception):
     """This event cannot happen in this state."""
 
-    def __init__(self, state: State, event: Event) -> None:
+    def __init__(self, state: PredictionState, event: PredictionEvent) -> None:
         super().__init__(f"{event} cannot happen to a prediction that is {state}")
 
 
-def sources(event: Event) -> tuple[State, ...]:
+def sources(event: PredictionEvent) -> tuple[PredictionState, ...]:
     """The states in which `event` can happen."""
     return tuple(state for state, happening in TRANSITIONS if happening is event)
 
 
-def follow(state: State, event: Event) -> State:
+def follow(state: PredictionState, event: PredictionEvent) -> PredictionState:
     """The state after `event`; raises `IllegalTransition`."""
     try:
         return TRANSITIONS[state, event]

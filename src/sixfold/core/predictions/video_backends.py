@@ -10,7 +10,7 @@ from typing import Any
 from sixfold.core.catalog.models import Catalog, Model
 from sixfold.core.database import Database, Query, Transaction, one
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order, Quote
+from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
 
 BUSY = 8  # waiting predictions: from here on the lighter service of a kind is taken
 _HEARD = re.compile(
@@ -20,7 +20,9 @@ _HEARD = re.compile(
 )
 
 
-async def assign(order: Order, model: Model, quote: Quote, catalog: Catalog, database: Database) -> Order:
+async def assign(
+    order: PredictionRequest, model: Model, quote: PriceQuote, catalog: Catalog, database: Database
+) -> PredictionRequest:
     """The order with what one of the model's backends would be given, where it has several."""
     if not model.backends:
         return order

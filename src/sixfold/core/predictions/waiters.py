@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 
 Look = Callable[[], Awaitable[Prediction]]
 
 
-class Waiters:
+class RunWaiters:
     """Everybody who waits at one server.
 
     When it drains, whoever can ask again by an id goes at once. Who could not is *patient*: he stays for a
@@ -55,7 +55,7 @@ class Waiters:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await _first(ending, self._draining)
-                    if patient and not ending.done() and (await look()).state is not State.QUEUED:
+                    if patient and not ending.done() and (await look()).state is not PredictionState.QUEUED:
                         await _first(ending, self._over)
             return ending.result() if ending.done() else await look()
         finally:
@@ -74,5 +74,5 @@ async def _first(ending: asyncio.Task[Prediction], word: asyncio.Event) -> None:
 async def _ending(events: asyncio.Queue[Event]) -> Prediction:
     while True:
         event = await events.get()
-        if isinstance(event, Moved) and event.prediction.is_terminal:
+        if isinstance(event, StateChanged) and event.prediction.is_terminal:
             return event.prediction

@@ -25,9 +25,9 @@ from sixfold.core import ids
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.clock import DAY_US, SECOND_US
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, many, now, one
-from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction, Webhook
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 
 _LOG = logging.getLogger("sixfold.webhooks")
 _AT_ONCE = 50
@@ -43,7 +43,7 @@ Tell = Callable[[Prediction, str, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RetrySchedule:
     """When a message that was not heard is said again: after `first`, then after three times as long."""
 
     first_seconds: float = 5.0
@@ -55,7 +55,7 @@ class Schedule:
         return int(seconds * SECOND_US)
 
 
-class Sender(Protocol):
+class WebhookSender(Protocol):
     """The guarded way out, for messages."""
 
     def look(self, url: str) -> None:
@@ -98,7 +98,7 @@ def note_anew(prediction: Prediction) -> Transaction[None]:
 def note_started(moved: tuple[Prediction, ...]) -> Transaction[None]:
     """The same for those that run now."""
     for prediction in moved:
-        if prediction.state is State.RUNNING:
+        if prediction.state is PredictionState.RUNNING:
             yield from note(prediction)
 
 
@@ -117,20 +117,20 @@ def signature(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-class Outbox:
+class WebhookOutbox:
     """Tells what is to be told; one per server. `tellers` gives a face's own words for a prediction."""
 
     def __init__(
         self,
         database: Database,
-        sender: Sender,
+        sender: WebhookSender,
         secrets: WebhookSecrets,
-        schedule: Schedule | None = None,
+        schedule: RetrySchedule | None = None,
     ) -> None:
         self._database = database
         self._secrets = secrets
         self.sender = sender
-        self.schedule = schedule or Schedule()
+        self.schedule = schedule or RetrySchedule()
         self._wake = asyncio.Event()
         self.tellers: dict[str, Tell] = {}
 
@@ -145,7 +145,7 @@ class Outbox:
 
     def heard(self, _prediction_id: str, event: Event) -> None:
         """A prediction took a step, of which somebody may want to know."""
-        if isinstance(event, Moved) and event.prediction.webhook is not None:
+        if isinstance(event, StateChanged) and event.prediction.webhook is not None:
             self._wake.set()
 
     async def run(self) -> None:

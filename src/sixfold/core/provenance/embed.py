@@ -12,7 +12,7 @@ from pathlib import Path
 from sixfold.core.provenance.formats import media_types, mp4, svg
 from sixfold.core.provenance.formats.edits import (
     MAX_TEXT_BYTES,
-    Edit,
+    FileEdit,
     apply,
     mapped,
     ordered,
@@ -42,7 +42,7 @@ def embed_file(path: Path, content_type: str, text: str) -> None:
     apply(path, found)
 
 
-def _edits(data: bytes, content_type: str, text: str) -> list[Edit]:
+def _edits(data: bytes, content_type: str, text: str) -> list[FileEdit]:
     if _UNFIT.search(text):
         raise ValueError("a manifest's text has no control characters")
     if len(text.encode()) > MAX_TEXT_BYTES:

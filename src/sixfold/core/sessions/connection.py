@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sixfold.core.sessions.engine import Frame
-from sixfold.core.sessions.states import State
+from sixfold.core.sessions.states import SessionState
 
 CREDIT: Final = 3  # frames that a new viewer takes before he grants more
 MAX_CREDIT: Final = 1000
@@ -20,15 +20,15 @@ NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StateMessage:
     """How the session stands, and why."""
 
-    state: State
+    state: SessionState
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Acked:
+class AckMessage:
     """An input was taken in; it holds from frame or pose `seq` on."""
 
     input_seq: int
@@ -36,7 +36,7 @@ class Acked:
 
 
 @dataclass(frozen=True, slots=True)
-class Framed:
+class FrameMessage:
     """One frame, the last input that it answers, and its time on the session's clock."""
 
     seq: int
@@ -46,7 +46,7 @@ class Framed:
 
 
 @dataclass(frozen=True, slots=True)
-class Posed:
+class PoseMessage:
     """One pose, a JSON object as its worker wrote it, and its time on the session's clock."""
 
     seq: int
@@ -55,7 +55,7 @@ class Posed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class StatsMessage:
     """Counts since the session became ready: shown, dropped for want of credit, and late ticks."""
 
     sent: int
@@ -66,31 +66,31 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
-class Pong:
+class PongMessage:
     """The answer to a ping."""
 
     t: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ErrorMessage:
     """Something that the viewer said was not understood."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndMessage:
     """Nothing more comes; the code closes the socket."""
 
     code: int
     reason: str
 
 
-Word = Told | Acked | Framed | Posed | Stats | Pong | Fault
+Word = StateMessage | AckMessage | FrameMessage | PoseMessage | StatsMessage | PongMessage | ErrorMessage
 
 
-class Viewer:
+class Connection:
     """One open socket as the session sees it. The newest replaces the one before it."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Viewer:
         self._words: deque[tuple[float, Word]] = deque()
         self._wake = asyncio.Event()
         self._over = asyncio.Event()
-        self._end: End | None = None
+        self._end: EndMessage | None = None
 
     @property
     def gone(self) -> bool:
@@ -108,7 +108,7 @@ class Viewer:
         return self._end is not None
 
     @property
-    def end_of(self) -> End | None:
+    def end_of(self) -> EndMessage | None:
         """How it ended, once it has."""
         return self._end
 
@@ -131,11 +131,11 @@ class Viewer:
     def end(self, code: int, reason: str) -> None:
         """Close the socket after what was said before. The first reason counts."""
         if self._end is None:
-            self._end = End(code, reason)
+            self._end = EndMessage(code, reason)
             self._wake.set()
             self._over.set()
 
-    async def take(self) -> Word | End:
+    async def take(self) -> Word | EndMessage:
         """The next thing to send."""
         while not self._words:
             if self._end is not None:
@@ -143,6 +143,6 @@ class Viewer:
             self._wake.clear()
             await self._wake.wait()
         _, word = self._words.popleft()
-        if isinstance(word, Posed):
+        if isinstance(word, PoseMessage):
             self.last_seq = word.seq
         return word

@@ -4,8 +4,8 @@ A step is a pure function of where things stand and of what the user holds. The 
 step and is plain data of a few kilobytes, so the server always has the last one: a worker that dies
 takes nothing along, and another goes on from there.
 
-The server never looks into a state or a pose. It has an engine's `Step` as an `Ask` and what came of it as
-`Shown`, with the state packed (msgpack) and each pose a JSON object, written once, in the worker.
+The server never looks into a state or a pose. It has an engine's `EngineStep` as an `StepRequest` and what came of it as
+`StepResult`, with the state packed (msgpack) and each pose a JSON object, written once, in the worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from sixfold.core.catalog.engines import Engine
-from sixfold.core.workers.ports import Failed, Lost
+from sixfold.core.workers.ports import RunFailed, WorkerLost
 
 State = Mapping[str, Any]
 MAX_WAYPOINTS = 100
@@ -34,7 +34,7 @@ class Controls:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EngineStep:
     """One step of a session: `ticks` of its clock at `fps` from `state` on (None: from the beginning).
 
     `draw=False` asks for no picture: nobody would see it.
@@ -60,7 +60,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class PackedStepResult:
     """Where things stand after a step, and what is to be shown: a pose for each tick, or one frame."""
 
     state: State
@@ -69,8 +69,8 @@ class Stepped:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A `Step` as a session asks for it; `state` is as it was last `Shown`."""
+class StepRequest:
+    """A `EngineStep` as a session asks for it; `state` is as it was last `StepResult`."""
 
     model: str
     inputs: Mapping[str, Any]
@@ -82,21 +82,21 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What came of an `Ask`: a `Stepped` with its state and its poses packed."""
+class StepResult:
+    """What came of an `StepRequest`: a `PackedStepResult` with its state and its poses packed."""
 
     state: bytes
     poses: tuple[bytes, ...] = ()
     frame: Frame | None = None
 
 
-Answer = Shown | Failed | Lost
+StepAnswer = StepResult | RunFailed | WorkerLost
 
 
 class LiveEngine(Engine, Protocol):
     """An engine that also serves sessions."""
 
-    def step(self, step: Step) -> Stepped:
+    def step(self, step: EngineStep) -> PackedStepResult:
         """Go on by some ticks; deterministic by the step alone."""
         ...
 
@@ -110,7 +110,7 @@ class LiveWorker(Protocol):
         """False once the worker can do nothing more."""
         ...
 
-    async def steps(self, asked: Sequence[Ask]) -> Sequence[Answer]:
+    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Take a step of each of some sessions, one after the other; gives their answers in that order.
 
         Never raises for what an engine or the worker did.

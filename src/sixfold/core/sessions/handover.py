@@ -14,12 +14,12 @@ from sixfold.core.accounts.keys import Scope
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Transaction, one
 from sixfold.core.sessions import repository as sessions
-from sixfold.core.sessions.repository import Lease, Session
-from sixfold.core.sessions.states import Event
+from sixfold.core.sessions.repository import SessionLease, SessionRecord
+from sixfold.core.sessions.states import SessionEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Checkpoint:
     """Where a session stood after the tick `seq`, packed as its worker gave it."""
 
     seq: int
@@ -27,37 +27,37 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class HandoverLost:
     """A session as whoever takes it over has it: where it stood, and whose budget pays for it."""
 
-    session: Session
-    standing: Standing | None
+    session: SessionRecord
+    standing: Checkpoint | None
     payer: Payer | None
 
 
-def note(session_id: str, lease: Lease, standing: Standing) -> Transaction[bool]:
+def note(session_id: str, lease: SessionLease, standing: Checkpoint) -> Transaction[bool]:
     """Write down where a session stands; False when it is another server's by now, or has ended."""
     values = {"id": session_id, "holder": lease.holder, "seq": standing.seq, "standing": standing.state}
     return bool((yield Query("session_note", values)))
 
 
-def take(session_id: str, lease: Lease) -> Transaction[Taken]:
+def take(session_id: str, lease: SessionLease) -> Transaction[HandoverLost]:
     """Have a session from here on; one that has ended stays as it is. Raises `NotFound`."""
     yield Query("session_take", {"id": session_id, "holder": lease.holder, "lease": lease.life_us})
     session = yield from sessions.fresh(session_id)
     row = yield from one("session_standing", id=session_id)
-    standing = None if row is None else Standing(row["seq"], bytes(row["standing"]))
-    return Taken(session, standing, (yield from _payer(session)))
+    standing = None if row is None else Checkpoint(row["seq"], bytes(row["standing"]))
+    return HandoverLost(session, standing, (yield from _payer(session)))
 
 
-def close(session_id: str, lease: Lease) -> Transaction[Session]:
+def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
     """Close a session whichever server has it. Raises `NotFound`."""
     yield from take(session_id, lease)
-    yield from sessions.happen(session_id, Event.CLOSE, lease, "closed")
-    return (yield from sessions.happen(session_id, Event.END, lease))
+    yield from sessions.happen(session_id, SessionEvent.CLOSE, lease, "closed")
+    return (yield from sessions.happen(session_id, SessionEvent.END, lease))
 
 
-def _payer(session: Session) -> Transaction[Payer | None]:
+def _payer(session: SessionRecord) -> Transaction[Payer | None]:
     row = yield from one("session_key", hold=sessions.hold_of(session.id, session.slice))
     if row is None:
         return None

@@ -21,7 +21,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import run_time
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Query, Row, Transaction, now, one
-from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, Event, State
+from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, SessionState
 
 SLICE_US = 60 * SECOND_US
 _MAX_SWEEP = 100
@@ -42,7 +42,7 @@ _KEPT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionRecord:
     """One session as it is written down; times are epoch µs, money is micro-dollars."""
 
     id: str
@@ -55,7 +55,7 @@ class Session:
     fps: int
     rate: int
     idle_us: int
-    state: State
+    state: SessionState
     reason: str | None
     holder: str
     slice: int
@@ -72,10 +72,12 @@ class Session:
     credential_id: str | None = None
 
     @classmethod
-    def of(cls, row: Row) -> Session:
+    def of(cls, row: Row) -> SessionRecord:
         """The session of a database row."""
         known = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
-        return cls(**known, inputs=json_decoding.decode_whole(row["inputs"]), state=State(row["state"]))
+        return cls(
+            **known, inputs=json_decoding.decode_whole(row["inputs"]), state=SessionState(row["state"])
+        )
 
     @property
     def is_terminal(self) -> bool:
@@ -92,7 +94,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class SessionDraft:
     """A session that is asked for.
 
     `rate` is micro-dollars an hour, `list_rate` the same by the list where less is charged, `limit` how many
@@ -118,22 +120,22 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class SessionLease:
     """Which server holds a session, and for how many µs without a heartbeat."""
 
     holder: str
     life_us: int
 
 
-class Taken(Exception):
+class LeaseLost(Exception):
     """Another server has this session by now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedSession:
     """A new session and its two secrets, which are shown this once."""
 
-    session: Session
+    session: SessionRecord
     token: str
     resume_token: str
 
@@ -143,7 +145,7 @@ def worth(rate: int, us: int) -> int:
     return charges.total((run_time(us, rate),))
 
 
-def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
+def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSession]:
     """Write a session down and hold its first slice.
 
     Raises `InsufficientCredits`, and `TooManyRequests` when the account has as many open as it may.
@@ -162,37 +164,39 @@ def create(draft: Draft, lease: Lease) -> Transaction[Opened]:
             "inputs": msgspec.json.encode(draft.inputs).decode(),
             "token_hash": keys.hash_of(token),
             "resume_hash": keys.hash_of(resume),
-            "state": State.REQUESTED,
+            "state": SessionState.REQUESTED,
             "holder": lease.holder,
             "lease": lease.life_us,
             "slice_amount": amount,
         },
     )
-    return Opened(Session.of(rows[0]), token, resume)
+    return OpenedSession(SessionRecord.of(rows[0]), token, resume)
 
 
-def find(session_id: str, tenant: Tenant) -> Transaction[Session]:
+def find(session_id: str, tenant: Tenant) -> Transaction[SessionRecord]:
     """A session of a tenant; raises `NotFound`."""
     row = yield from one("session_of", id=session_id, **tenant.row)
     if row is None:
         raise errors.NotFound(f"There is no session {session_id[:80]}")
-    return Session.of(row)
+    return SessionRecord.of(row)
 
 
-def by_id(session_id: str) -> Transaction[Session | None]:
+def by_id(session_id: str) -> Transaction[SessionRecord | None]:
     """A session whoever's it is: for those who show its token."""
     row = yield from one("session_by_id", id=session_id)
-    return Session.of(row) if row is not None else None
+    return SessionRecord.of(row) if row is not None else None
 
 
-def happen(session_id: str, event: Event, lease: Lease, reason: str | None = None) -> Transaction[Session]:
+def happen(
+    session_id: str, event: SessionEvent, lease: SessionLease, reason: str | None = None
+) -> Transaction[SessionRecord]:
     """Let `event` happen, with the money that goes with it; where it cannot happen, nothing does.
 
-    Raises `Taken` when the session is not the lease's, unless it is given up as lost.
+    Raises `LeaseLost` when the session is not the lease's, unless it is given up as lost.
     """
     session = yield from fresh(session_id)
-    if session.holder != lease.holder and event is not Event.LOSE:
-        raise Taken(session_id)
+    if session.holder != lease.holder and event is not SessionEvent.LOSE:
+        raise LeaseLost(session_id)
     following = TRANSITIONS.get((session.state, event))
     if following is None:
         return session
@@ -206,15 +210,15 @@ def happen(session_id: str, event: Event, lease: Lease, reason: str | None = Non
             "lease": lease.life_us,
         },
     )
-    session = Session.of(rows[0])
-    if event is Event.READY:
-        session = Session.of((yield Query("session_ready", {"id": session_id}))[0])
+    session = SessionRecord.of(rows[0])
+    if event is SessionEvent.READY:
+        session = SessionRecord.of((yield Query("session_ready", {"id": session_id}))[0])
     if following in TERMINAL:
-        session = yield from _end(session, paid=event is Event.END)
+        session = yield from _end(session, paid=event is SessionEvent.END)
     return session
 
 
-def turn_slice(session_id: str, payer: Payer | None) -> Transaction[Session]:
+def turn_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecord]:
     """Capture each slice that is over and hold the next.
 
     Raises `InsufficientCredits` or `BudgetExceeded` without the money for it: then `last_slice` is due.
@@ -229,16 +233,16 @@ def turn_slice(session_id: str, payer: Payer | None) -> Transaction[Session]:
     return session
 
 
-def last_slice(session_id: str, lease: Lease) -> Transaction[Session]:
+def last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
     """Capture the slice that is over, hold no other, and let the session close."""
     session = yield from fresh(session_id)
     if not session.is_terminal and _is_over(session, (yield from now())):
         captured = yield from _capture(session, SLICE_US)
         yield from _turned(session, captured, 0)
-    return (yield from happen(session_id, Event.CLOSE, lease, "no credit"))
+    return (yield from happen(session_id, SessionEvent.CLOSE, lease, "no credit"))
 
 
-def slice_left(session: Session) -> Transaction[int]:
+def slice_left(session: SessionRecord) -> Transaction[int]:
     """The µs until the slice that runs is over, whichever server began it."""
     moment = yield from now()
     if session.slice_at is None or not session.slice_amount:
@@ -246,23 +250,23 @@ def slice_left(session: Session) -> Transaction[int]:
     return max(0, session.slice_at + SLICE_US - moment)
 
 
-def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[Session, ...]]:
+def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionRecord, ...]]:
     """End what other servers held: all of it, or what they let lapse."""
     moment = yield from now()
     before = moment if lapsed_only else 2**62
     rows = yield Query("session_lost", {"holder": holder, "before": before, "limit": _MAX_SWEEP})
-    ended: list[Session] = []
+    ended: list[SessionRecord] = []
     for row in rows:
-        ended.append((yield from happen(str(row["id"]), Event.LOSE, Lease(holder, 0), "lost")))
+        ended.append((yield from happen(str(row["id"]), SessionEvent.LOSE, SessionLease(holder, 0), "lost")))
     return tuple(ended)
 
 
-def heartbeat(lease: Lease) -> Transaction[int]:
+def heartbeat(lease: SessionLease) -> Transaction[int]:
     """Extend the leases of a holder's open sessions; gives how many."""
     return len((yield Query("session_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
 
 
-def fresh(session_id: str) -> Transaction[Session]:
+def fresh(session_id: str) -> Transaction[SessionRecord]:
     """A session as it stands; raises `NotFound`."""
     session = yield from by_id(session_id)
     if session is None:
@@ -270,17 +274,17 @@ def fresh(session_id: str) -> Transaction[Session]:
     return session
 
 
-def _is_over(session: Session, moment: int) -> bool:
+def _is_over(session: SessionRecord, moment: int) -> bool:
     return session.slice_at is not None and session.slice_amount > 0 and moment - session.slice_at >= SLICE_US
 
 
-def _turned(session: Session, captured: int, amount: int) -> Transaction[Session]:
+def _turned(session: SessionRecord, captured: int, amount: int) -> Transaction[SessionRecord]:
     values = {"id": session.id, "slice": session.slice, "life": SLICE_US, "captured": captured}
-    return Session.of((yield Query("session_slice", {**values, "amount": amount}))[0])
+    return SessionRecord.of((yield Query("session_slice", {**values, "amount": amount}))[0])
 
 
-def _end(session: Session, *, paid: bool) -> Transaction[Session]:
-    session = Session.of((yield Query("session_end", {"id": session.id}))[0])
+def _end(session: SessionRecord, *, paid: bool) -> Transaction[SessionRecord]:
+    session = SessionRecord.of((yield Query("session_end", {"id": session.id}))[0])
     captured = 0
     if session.slice_amount and paid and session.slice_at is not None and session.closed_at is not None:
         used = min(SLICE_US, max(0, session.closed_at - session.slice_at))
@@ -288,14 +292,14 @@ def _end(session: Session, *, paid: bool) -> Transaction[Session]:
     elif session.slice_amount:
         yield from ledger.release(hold_of(session.id, session.slice))
     yield Query("session_forget", {"id": session.id})
-    return Session.of((yield Query("session_settle", {"id": session.id, "captured": captured}))[0])
+    return SessionRecord.of((yield Query("session_settle", {"id": session.id, "captured": captured}))[0])
 
 
-def _capture(session: Session, used_us: int) -> Transaction[int]:
+def _capture(session: SessionRecord, used_us: int) -> Transaction[int]:
     """Charge the time that was used of a slice, no more than was held for it; gives the micro-dollars."""
     charge = charges.of((run_time(used_us, session.rate),), session.slice_amount)
     description = f"{session.model}: minute {session.slice + 1}"
-    entry = ledger.Entry("session", description, session.id, charges.encode(charge))
+    entry = ledger.LedgerEntry("session", description, session.id, charges.encode(charge))
     yield from ledger.capture(hold_of(session.id, session.slice), charge.amount, entry)
     return charge.amount
 

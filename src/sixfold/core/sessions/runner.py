@@ -18,19 +18,19 @@ from sixfold.core.sessions.connection import (
     IDLE,
     NORMAL,
     REPLACED,
-    Acked,
-    Framed,
-    Posed,
-    Stats,
-    Told,
-    Viewer,
+    AckMessage,
+    Connection,
+    FrameMessage,
+    PoseMessage,
+    StateMessage,
+    StatsMessage,
 )
-from sixfold.core.sessions.engine import Ask, Controls, Shown
-from sixfold.core.sessions.handover import Standing
-from sixfold.core.sessions.repository import Session, Taken
-from sixfold.core.sessions.states import Event, State
-from sixfold.core.sessions.worker_pool import Seat
-from sixfold.core.workers.ports import Failed, Lost, WorkerStartFailed
+from sixfold.core.sessions.engine import Controls, StepRequest, StepResult
+from sixfold.core.sessions.handover import Checkpoint
+from sixfold.core.sessions.repository import LeaseLost, SessionRecord
+from sixfold.core.sessions.states import SessionEvent, SessionState
+from sixfold.core.sessions.worker_pool import SessionSlot
+from sixfold.core.workers.ports import RunFailed, WorkerLost, WorkerStartFailed
 
 _LOG = logging.getLogger("sixfold.sessions")
 RESUME_SECONDS: Final = 30
@@ -48,19 +48,19 @@ _MAX_RESTARTS: Final = 3  # in a row, without a step between
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class SessionEnding:
     """What ends a session, why, and the code that its socket is closed with.
 
     Without an event it only ends here: another server goes on with it.
     """
 
-    event: Event | None
+    event: SessionEvent | None
     reason: str
     code: int
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class SessionInput:
     """What a viewer said; fields that are None stay as they are."""
 
     seq: int
@@ -70,7 +70,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Backstage:
+class SessionHooks:
     """What a running session needs of the house: a seat, the database's word, and the next slice.
 
     `sit` is told how many workers the session has lost. `turn_slice` pays what is over, and gives the seconds
@@ -78,29 +78,33 @@ class Backstage:
     it is still this server's; None where there is no other.
     """
 
-    sit: Callable[[int], Awaitable[Seat]]
-    happen: Callable[[str, Event, str | None], Awaitable[Session]]
-    turn_slice: Callable[[str], Awaitable[tuple[Session, float]]]
-    note: Callable[[str, Standing], Awaitable[bool]] | None = None  # where it stands, for other servers
+    sit: Callable[[int], Awaitable[SessionSlot]]
+    happen: Callable[[str, SessionEvent, str | None], Awaitable[SessionRecord]]
+    turn_slice: Callable[[str], Awaitable[tuple[SessionRecord, float]]]
+    note: Callable[[str, Checkpoint], Awaitable[bool]] | None = None  # where it stands, for other servers
 
 
-class Running:
+class SessionRunner:
     """From `requested` to its end; `run` is its whole life."""
 
-    def __init__(self, session: Session, backstage: Backstage, place: Standing | None = None) -> None:
+    def __init__(
+        self, session: SessionRecord, backstage: SessionHooks, place: Checkpoint | None = None
+    ) -> None:
         self.session = session
         self._backstage = backstage
         self._period = 1 / session.fps
-        self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        self.seat: Seat | None = None
-        self._viewer: Viewer | None = None
+        self._ending: asyncio.Future[SessionEnding] = asyncio.get_running_loop().create_future()
+        self.seat: SessionSlot | None = None
+        self._viewer: Connection | None = None
         self._state = place.state if place else None
         self._seq = place.seq if place else 0
         self._place = place  # of a second ago: what was shown until then has reached its viewer
-        self._moved_in = session.state is not State.REQUESTED  # from another server, and nobody has come yet
+        self._moved_in = (
+            session.state is not SessionState.REQUESTED
+        )  # from another server, and nobody has come yet
         self._began = 0.0
-        self._kept: deque[Posed] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
-        self._inputs: list[Input] = []
+        self._kept: deque[PoseMessage] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
+        self._inputs: list[SessionInput] = []
         self._input_seq: int | None = None
         self._keys: tuple[str, ...] = ()
         self._heard_at = 0.0
@@ -108,22 +112,22 @@ class Running:
 
     # -- what happens from outside ---------------------------------------------------------------
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: SessionEnding) -> None:
         """Let the session end; the first reason counts."""
         if not self._ending.done():
             self._ending.set_result(ending)
 
-    def attach(self) -> Viewer:
+    def attach(self) -> Connection:
         """A new viewer, who replaces the one before him. He hears poses once he has been greeted."""
-        viewer, before = Viewer(), self._viewer
+        viewer, before = Connection(), self._viewer
         if before is not None:
             viewer.last_seq = before.last_seq
             before.end(REPLACED, "replaced")
         self._viewer = viewer
-        viewer.put(Told(self.session.state, self.session.reason))
+        viewer.put(StateMessage(self.session.state, self.session.reason))
         return viewer
 
-    def greet(self, viewer: Viewer, last_seq: int | None) -> None:
+    def greet(self, viewer: Connection, last_seq: int | None) -> None:
         """Begin to show; from after `last_seq` on, as far back as is kept."""
         if viewer.greeted:
             return
@@ -141,11 +145,11 @@ class Running:
         if self._moved_in and 0 < last_seq - self._seq <= RESUME_SECONDS * self.session.fps:
             self._began -= (last_seq - self._seq) * self._period
 
-    def detach(self, viewer: Viewer) -> None:
+    def detach(self, viewer: Connection) -> None:
         """This viewer's socket is gone."""
         viewer.end(NORMAL, "gone")
 
-    def hear(self, given: Input) -> None:
+    def hear(self, given: SessionInput) -> None:
         """Take an input in; it holds from the next step on."""
         self._heard_at = time.monotonic()
         self._keys = self._keys if given.keys is None else given.keys
@@ -158,7 +162,7 @@ class Running:
 
     async def run(self) -> None:
         """Sit down at a worker, play until something ends it, and settle."""
-        await self._happen(Event.START)
+        await self._happen(SessionEvent.START)
         sitting = asyncio.ensure_future(self._backstage.sit(0))
         await asyncio.wait({sitting, self._ending}, return_when=asyncio.FIRST_COMPLETED)
         if self._ending.done():
@@ -170,13 +174,13 @@ class Running:
             seat = sitting.result()
         except WorkerStartFailed as failure:
             _LOG.warning("a session's worker did not start", extra={"reason": str(failure)})
-            await self._finish(Ending(Event.FAIL, "the model did not start", FAILED))
+            await self._finish(SessionEnding(SessionEvent.FAIL, "the model did not start", FAILED))
             return
         if not await self._built(seat):
             await seat.leave()
             await self._finish(self._ending.result())
             return
-        await self._happen(Event.READY)
+        await self._happen(SessionEvent.READY)
         self._heard_at = time.monotonic()
         tasks = asyncio.create_task(self._play(seat)), asyncio.create_task(self._keep_house())
         try:
@@ -190,7 +194,7 @@ class Running:
                 _LOG.error("a session stopped in a way that it should not", exc_info=result)
         await self._finish(self._ending.result() if self._ending.done() else _BROKEN)
 
-    async def _built(self, seat: Seat) -> bool:
+    async def _built(self, seat: SessionSlot) -> bool:
         """Take a step of no time before ready is said, in which the engine builds what it will show.
 
         False when the session ended meanwhile; a worker that is lost is the clock's matter.
@@ -203,34 +207,34 @@ class Running:
             answer = building.result() if building.done() else None
         finally:
             building.cancel()
-        if isinstance(answer, Failed):
+        if isinstance(answer, RunFailed):
             self._fail(answer)
-        elif isinstance(answer, Shown):
+        elif isinstance(answer, StepResult):
             self._state = answer.state
         return not self._ending.done()
 
-    async def _finish(self, ending: Ending) -> None:
+    async def _finish(self, ending: SessionEnding) -> None:
         if ending.event is None:
             await self._note()
         else:
             await self._happen(ending.event, ending.reason)
-        if ending.event is Event.CLOSE:
-            await self._happen(Event.END)
+        if ending.event is SessionEvent.CLOSE:
+            await self._happen(SessionEvent.END)
         if self._viewer is not None:
             self._viewer.end(ending.code, ending.reason)
 
-    async def _happen(self, event: Event, reason: str | None = None) -> None:
+    async def _happen(self, event: SessionEvent, reason: str | None = None) -> None:
         before = self.session
         try:
             self.session = await self._backstage.happen(self.session.id, event, reason)
-        except Taken:
+        except LeaseLost:
             self.end(_TAKEN)
         if self.session.state is not before.state and self._viewer is not None:
-            self._viewer.put(Told(self.session.state, self.session.reason))
+            self._viewer.put(StateMessage(self.session.state, self.session.reason))
 
     # -- the clock -------------------------------------------------------------------------------
 
-    async def _play(self, seat: Seat) -> None:
+    async def _play(self, seat: SessionSlot) -> None:
         loop = asyncio.get_running_loop()
         failures, lost = 0, list[float]()
         here = math.ceil(loop.time() / _GRID_SECONDS) * _GRID_SECONDS
@@ -251,25 +255,25 @@ class Running:
                 failures += 1
                 self._restarts += 1
                 if failures > _MAX_RESTARTS:
-                    return self.end(Ending(Event.FAIL, "the model was lost", FAILED))
+                    return self.end(SessionEnding(SessionEvent.FAIL, "the model was lost", FAILED))
                 lost = [moment for moment in lost if loop.time() - moment < _BLAMED_SECONDS] + [loop.time()]
                 await seat.leave()
                 seat = await self._backstage.sit(len(lost))
         except WorkerStartFailed:
-            self.end(Ending(Event.FAIL, "the model did not start again", FAILED))
+            self.end(SessionEnding(SessionEvent.FAIL, "the model did not start again", FAILED))
         finally:
             await asyncio.shield(seat.leave())
 
-    async def _step(self, seat: Seat, ticks: int) -> bool:
+    async def _step(self, seat: SessionSlot, ticks: int) -> bool:
         """One step; False when the worker was lost, with everything left as it was."""
         heard, viewer = len(self._inputs), self._viewer
         shown = viewer is not None and viewer.greeted and not viewer.gone
         draw = viewer is not None and shown and viewer.credit > 0
         answer = await seat.step(self._of(self._controls(heard), ticks, draw=draw))
-        if isinstance(answer, Lost):
+        if isinstance(answer, WorkerLost):
             _LOG.warning("a session's worker was lost", extra={"reason": answer.reason})
             return False
-        if isinstance(answer, Failed):
+        if isinstance(answer, RunFailed):
             self._fail(answer)
             return True
         self._state = answer.state
@@ -278,12 +282,14 @@ class Running:
         self._show(answer, ticks, draw=draw, shown=shown)
         return True
 
-    def _of(self, controls: Controls, ticks: int, *, draw: bool) -> Ask:
+    def _of(self, controls: Controls, ticks: int, *, draw: bool) -> StepRequest:
         session = self.session
-        return Ask(session.model, session.inputs, self._state, controls, session.fps, ticks, draw)
+        return StepRequest(session.model, session.inputs, self._state, controls, session.fps, ticks, draw)
 
-    def _fail(self, failed: Failed) -> None:
-        self.end(Ending(Event.FAIL, failed.message if failed.public else "the model failed", FAILED))
+    def _fail(self, failed: RunFailed) -> None:
+        self.end(
+            SessionEnding(SessionEvent.FAIL, failed.message if failed.public else "the model failed", FAILED)
+        )
 
     def _controls(self, heard: int) -> Controls:
         silent = time.monotonic() - self._heard_at > RELEASE_SECONDS
@@ -301,14 +307,14 @@ class Running:
         for given in answered:
             self._input_seq = given.seq
             if self._viewer is not None:
-                self._viewer.put(Acked(given.seq, self._seq + 1))
+                self._viewer.put(AckMessage(given.seq, self._seq + 1))
 
-    def _show(self, answer: Shown, ticks: int, *, draw: bool, shown: bool) -> None:
+    def _show(self, answer: StepResult, ticks: int, *, draw: bool, shown: bool) -> None:
         first = self._seq + 1
         self._seq += ticks
         viewer = self._viewer
         for seq, pose in enumerate(answer.poses, first):
-            posed = Posed(seq, self._time(seq), pose)
+            posed = PoseMessage(seq, self._time(seq), pose)
             self._kept.append(posed)
             if viewer is not None and viewer.greeted and seq > viewer.last_seq:
                 self._sent += not viewer.gone
@@ -316,7 +322,7 @@ class Running:
         if answer.frame is not None and viewer is not None and draw:
             viewer.credit -= 1
             self._sent += 1
-            viewer.put(Framed(self._seq, self._input_seq, self._time(self._seq), answer.frame))
+            viewer.put(FrameMessage(self._seq, self._input_seq, self._time(self._seq), answer.frame))
         elif shown and not answer.poses:
             self._dropped += 1
 
@@ -345,7 +351,7 @@ class Running:
         """Write down where it stands, and let go when another server has it."""
         if self._backstage.note is None or self._state is None:
             return
-        here = Standing(self._seq, self._state)
+        here = Checkpoint(self._seq, self._state)
         before, self._place = self._place or here, here
         if not await self._backstage.note(self.session.id, before):
             self.end(_TAKEN)
@@ -353,31 +359,31 @@ class Running:
     async def _look_at_inputs(self, silence: float) -> None:
         limit = self.session.idle_us / 1_000_000
         if silence >= limit:
-            self.end(Ending(Event.CLOSE, "idle", IDLE))
+            self.end(SessionEnding(SessionEvent.CLOSE, "idle", IDLE))
         elif silence >= min(_REST_SECONDS, limit / 2):
-            if self.session.state in {State.READY, State.ACTIVE}:
-                await self._happen(Event.REST)
-        elif self._input_seq is not None and self.session.state in {State.READY, State.IDLE}:
-            await self._happen(Event.INPUT)
+            if self.session.state in {SessionState.READY, SessionState.ACTIVE}:
+                await self._happen(SessionEvent.REST)
+        elif self._input_seq is not None and self.session.state in {SessionState.READY, SessionState.IDLE}:
+            await self._happen(SessionEvent.INPUT)
 
     async def _turn(self) -> float:
         """Pay what is over; gives the seconds until the next time."""
         self.session, left = await self._backstage.turn_slice(self.session.id)
-        if self.session.state is State.CLOSING:
+        if self.session.state is SessionState.CLOSING:
             if self._viewer is not None:
-                self._viewer.put(Told(self.session.state, self.session.reason))
-            self.end(Ending(Event.CLOSE, "no credit", NORMAL))
+                self._viewer.put(StateMessage(self.session.state, self.session.reason))
+            self.end(SessionEnding(SessionEvent.CLOSE, "no credit", NORMAL))
         return left
 
-    def _stats(self, viewer: Viewer) -> Stats:
-        return Stats(self._sent, self._dropped, self._late, viewer.credit, self._restarts)
+    def _stats(self, viewer: Connection) -> StatsMessage:
+        return StatsMessage(self._sent, self._dropped, self._late, viewer.credit, self._restarts)
 
 
-_TAKEN = Ending(None, "replaced", REPLACED)
-_BROKEN = Ending(Event.FAIL, "the server erred", FAILED)
+_TAKEN = SessionEnding(None, "replaced", REPLACED)
+_BROKEN = SessionEnding(SessionEvent.FAIL, "the server erred", FAILED)
 
 
-async def _leave(sitting: asyncio.Future[Seat]) -> None:
+async def _leave(sitting: asyncio.Future[SessionSlot]) -> None:
     """Give a seat back that came too late."""
     await asyncio.wait({sitting})
     if not sitting.cancelled() and sitting.exception() is None:

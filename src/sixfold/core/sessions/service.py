@@ -15,7 +15,7 @@ from sixfold.core.accounts.connections import Connections, Credential, current
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.catalog.engine_selection import Terms
+from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.models import Catalog, EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.clock import SECOND_US
@@ -23,13 +23,13 @@ from sixfold.core.database import Database
 from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import DRAINED, NORMAL, REVOKED
-from sixfold.core.sessions.handover import Standing
-from sixfold.core.sessions.repository import Draft, Lease, Opened, Session
-from sixfold.core.sessions.runner import Backstage, Ending, Running
-from sixfold.core.sessions.states import Event
-from sixfold.core.sessions.worker_pool import Rooms
-from sixfold.core.workers.lease_guard import Sight
-from sixfold.core.workers.policy import Policy, worker_spec
+from sixfold.core.sessions.handover import Checkpoint
+from sixfold.core.sessions.repository import OpenedSession, SessionDraft, SessionLease, SessionRecord
+from sixfold.core.sessions.runner import SessionEnding, SessionHooks, SessionRunner
+from sixfold.core.sessions.states import SessionEvent
+from sixfold.core.sessions.worker_pool import SessionWorkerPool
+from sixfold.core.workers.lease_guard import LeaseGuard
+from sixfold.core.workers.policy import WorkerPolicy, worker_spec
 from sixfold.core.workers.ports import Driver
 
 _LOG = logging.getLogger("sixfold.sessions")
@@ -42,7 +42,7 @@ _CLOSES_LATER = "The session has stopped; its end is written down once the stora
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SessionRequest:
     """A session as somebody asks for it; `fps` is of no account where poses are told."""
 
     principal: Principal
@@ -53,33 +53,33 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class SessionCatalog:
     """What sessions are made of, and how many one account may have open."""
 
     catalog: Catalog
     templates: Templates
-    terms: Terms
+    terms: SelectionPolicy
     limit: int
 
 
-class LiveSessions:
+class SessionService:
     """Every session of this server. See `start` and `drain`."""
 
     def __init__(
         self,
         database: Database,
         driver: Driver,
-        offer: Offer,
-        policy: Policy,
+        offer: SessionCatalog,
+        policy: WorkerPolicy,
         boot: str,
         connections: Connections | None = None,
     ) -> None:
         self._database = database
-        self._rooms = Rooms(driver)
+        self._rooms = SessionWorkerPool(driver)
         self._offer = offer
         self._policy = policy
-        self._lease = Lease(boot, int(policy.lease_seconds * SECOND_US))
-        self._running: dict[str, Running] = {}
+        self._lease = SessionLease(boot, int(policy.lease_seconds * SECOND_US))
+        self._running: dict[str, SessionRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._beating: asyncio.Task[None] | None = None
         self._draining = False
@@ -99,7 +99,7 @@ class LiveSessions:
         """Close every session, or leave it to whichever server its socket comes to next; take no other."""
         self._draining = True
         for running in self._running.values():
-            running.end(Ending(None if self._shared else Event.CLOSE, "drained", DRAINED))
+            running.end(SessionEnding(None if self._shared else SessionEvent.CLOSE, "drained", DRAINED))
         if self._tasks:
             await asyncio.wait(set(self._tasks.values()), timeout=_DRAIN_SECONDS)
         if self._beating is not None:
@@ -108,7 +108,7 @@ class LiveSessions:
     async def _beat(self) -> None:
         """Keep our leases, and end what other servers let lapse."""
         every = self._policy.lease_seconds / 3
-        sight = Sight(every, self._policy.lease_seconds)
+        sight = LeaseGuard(every, self._policy.lease_seconds)
         while True:
             await asyncio.sleep(every)
             with contextlib.suppress(errors.StoreFailed):
@@ -117,13 +117,13 @@ class LiveSessions:
                     await self._database.write(sessions.lost(self._lease.holder, lapsed_only=True))
 
     @property
-    def running(self) -> tuple[Running, ...]:
+    def running(self) -> tuple[SessionRunner, ...]:
         """Every session that is open here."""
         return tuple(self._running.values())
 
     # -- what is asked ---------------------------------------------------------------------------
 
-    async def create(self, wish: Wish) -> Opened:
+    async def create(self, wish: SessionRequest) -> OpenedSession:
         """Begin a session; it starts while this returns.
 
         Raises `Forbidden`, `NotFound`, `BadRequest` for a model without sessions, `InvalidInput`,
@@ -140,7 +140,7 @@ class LiveSessions:
         engine, quality = model.choose(values, self._offer.terms)
         hire = self._offer.templates.hire(wish.model, None)
         free = self._offer.catalog.prices.own_hardware_free and engine.on_own_hardware
-        draft = Draft(
+        draft = SessionDraft(
             account_id=wish.principal.account_id,
             request_id=wish.request_id,
             model=wish.model,
@@ -161,18 +161,18 @@ class LiveSessions:
         self._begin(opened.session, engine, draft.payer)
         return opened
 
-    async def find(self, session_id: str, tenant: Tenant) -> Session:
+    async def find(self, session_id: str, tenant: Tenant) -> SessionRecord:
         """A session of a tenant; raises `NotFound`."""
         return await self._database.read(sessions.find(session_id, tenant))
 
-    async def close(self, session_id: str, tenant: Tenant) -> Session:
+    async def close(self, session_id: str, tenant: Tenant) -> SessionRecord:
         """Close a session and wait for its end; one that has ended stays as it is.
 
         Raises `NotFound`, and `StoreFailed` where its end cannot be written down for now: it is all the same.
         """
         running = self._running.get(session_id)
         if running is not None and _is_of(running.session, tenant):
-            running.end(Ending(Event.CLOSE, "closed", NORMAL))
+            running.end(SessionEnding(SessionEvent.CLOSE, "closed", NORMAL))
             _, open_still = await asyncio.wait({self._tasks[session_id]}, timeout=_CLOSE_SECONDS)
             if open_still:
                 raise errors.StoreFailed(_CLOSES_LATER)
@@ -181,7 +181,7 @@ class LiveSessions:
             return await self._database.write(handover.close(session.id, self._lease))
         return session
 
-    async def admit(self, session_id: str, token: str) -> tuple[Session, Running | None] | None:
+    async def admit(self, session_id: str, token: str) -> tuple[SessionRecord, SessionRunner | None] | None:
         """The session that a token opens, and its stage while it runs here; None for a wrong token.
 
         One of another server runs here from now on.
@@ -193,7 +193,7 @@ class LiveSessions:
             session = await self._take(session)
         return session, self._running.get(session.id)
 
-    async def _take(self, session: Session) -> Session:
+    async def _take(self, session: SessionRecord) -> SessionRecord:
         taken = await self._database.write(handover.take(session.id, self._lease))
         if not taken.session.is_terminal and session.id not in self._running:
             engine = self._offer.catalog.engines()[session.engine]
@@ -210,21 +210,25 @@ class LiveSessions:
     # -- running them ----------------------------------------------------------------------------
 
     def _begin(
-        self, session: Session, engine: EngineSpec, payer: Payer | None, standing: Standing | None = None
+        self,
+        session: SessionRecord,
+        engine: EngineSpec,
+        payer: Payer | None,
+        standing: Checkpoint | None = None,
     ) -> None:
         spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
         spec = replace(spec, watched=True)
-        backstage = Backstage(
+        backstage = SessionHooks(
             sit=lambda lost: self._rooms.sit(spec, engine.seats, lost),
             happen=self._happen,
             turn_slice=lambda session_id: self._turn_slice(session_id, payer),
             note=self._note if self._shared else None,
         )
-        self._running[session.id] = running = Running(session, backstage, standing)
+        self._running[session.id] = running = SessionRunner(session, backstage, standing)
         task = asyncio.create_task(self._run(running), name=session.id)
         self._tasks[session.id] = task
 
-    async def _run(self, running: Running) -> None:
+    async def _run(self, running: SessionRunner) -> None:
         remove = self._end_with_credential(running)
         try:
             await running.run()
@@ -234,15 +238,16 @@ class LiveSessions:
             remove()
             del self._running[running.session.id], self._tasks[running.session.id]
 
-    def _end_with_credential(self, running: Running) -> Callable[[], None]:
+    def _end_with_credential(self, running: SessionRunner) -> Callable[[], None]:
         credential = running.session.credential
         if credential is None:
             return lambda: None
         return self._connections.add(
-            Credential.of(credential), lambda: running.end(Ending(Event.CLOSE, "revoked", REVOKED))
+            Credential.of(credential),
+            lambda: running.end(SessionEnding(SessionEvent.CLOSE, "revoked", REVOKED)),
         )
 
-    async def _happen(self, session_id: str, event: Event, reason: str | None) -> Session:
+    async def _happen(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
         """Write down what happened, however long the store refuses: no session is stranded."""
         while True:
             try:
@@ -251,11 +256,11 @@ class LiveSessions:
                 _LOG.exception("a session could not be moved on; trying again")
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _note(self, session_id: str, standing: Standing) -> bool:
+    async def _note(self, session_id: str, standing: Checkpoint) -> bool:
         noting = handover.note(session_id, self._lease, standing)
         return await self._database.write(noting, durable=False)
 
-    async def _turn_slice(self, session_id: str, payer: Payer | None) -> tuple[Session, float]:
+    async def _turn_slice(self, session_id: str, payer: Payer | None) -> tuple[SessionRecord, float]:
         try:
             session = await self._database.write(sessions.turn_slice(session_id, payer))
         except (errors.InsufficientCredits, errors.BudgetExceeded):
@@ -263,5 +268,5 @@ class LiveSessions:
         return session, await self._database.read(sessions.slice_left(session)) / SECOND_US
 
 
-def _is_of(session: Session, tenant: Tenant) -> bool:
+def _is_of(session: SessionRecord, tenant: Tenant) -> bool:
     return tenant.sees(session.account_id, session.credential_id or "")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class State(StrEnum):
+class SessionState(StrEnum):
     """Where a session stands."""
 
     REQUESTED = "requested"
@@ -26,7 +26,7 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-class Event(StrEnum):
+class SessionEvent(StrEnum):
     """What can happen to a session."""
 
     START = "start"
@@ -39,29 +39,29 @@ class Event(StrEnum):
     LOSE = "lose"
 
 
-TERMINAL = frozenset({State.CLOSED, State.FAILED})
+TERMINAL = frozenset({SessionState.CLOSED, SessionState.FAILED})
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.REQUESTED, Event.START): State.STARTING,
-    (State.REQUESTED, Event.CLOSE): State.CLOSING,
-    (State.REQUESTED, Event.LOSE): State.FAILED,
-    (State.STARTING, Event.READY): State.READY,
-    (State.STARTING, Event.FAIL): State.FAILED,
-    (State.STARTING, Event.CLOSE): State.CLOSING,
-    (State.STARTING, Event.LOSE): State.FAILED,
-    (State.READY, Event.INPUT): State.ACTIVE,
-    (State.READY, Event.REST): State.IDLE,
-    (State.READY, Event.CLOSE): State.CLOSING,
-    (State.READY, Event.FAIL): State.FAILED,
-    (State.READY, Event.LOSE): State.FAILED,
-    (State.ACTIVE, Event.REST): State.IDLE,
-    (State.ACTIVE, Event.CLOSE): State.CLOSING,
-    (State.ACTIVE, Event.FAIL): State.FAILED,
-    (State.ACTIVE, Event.LOSE): State.FAILED,
-    (State.IDLE, Event.INPUT): State.ACTIVE,
-    (State.IDLE, Event.CLOSE): State.CLOSING,
-    (State.IDLE, Event.FAIL): State.FAILED,
-    (State.IDLE, Event.LOSE): State.FAILED,
-    (State.CLOSING, Event.END): State.CLOSED,
-    (State.CLOSING, Event.LOSE): State.CLOSED,
+TRANSITIONS: dict[tuple[SessionState, SessionEvent], SessionState] = {
+    (SessionState.REQUESTED, SessionEvent.START): SessionState.STARTING,
+    (SessionState.REQUESTED, SessionEvent.CLOSE): SessionState.CLOSING,
+    (SessionState.REQUESTED, SessionEvent.LOSE): SessionState.FAILED,
+    (SessionState.STARTING, SessionEvent.READY): SessionState.READY,
+    (SessionState.STARTING, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.STARTING, SessionEvent.CLOSE): SessionState.CLOSING,
+    (SessionState.STARTING, SessionEvent.LOSE): SessionState.FAILED,
+    (SessionState.READY, SessionEvent.INPUT): SessionState.ACTIVE,
+    (SessionState.READY, SessionEvent.REST): SessionState.IDLE,
+    (SessionState.READY, SessionEvent.CLOSE): SessionState.CLOSING,
+    (SessionState.READY, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.READY, SessionEvent.LOSE): SessionState.FAILED,
+    (SessionState.ACTIVE, SessionEvent.REST): SessionState.IDLE,
+    (SessionState.ACTIVE, SessionEvent.CLOSE): SessionState.CLOSING,
+    (SessionState.ACTIVE, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.ACTIVE, SessionEvent.LOSE): SessionState.FAILED,
+    (SessionState.IDLE, SessionEvent.INPUT): SessionState.ACTIVE,
+    (SessionState.IDLE, SessionEvent.CLOSE): SessionState.CLOSING,
+    (SessionState.IDLE, SessionEvent.FAIL): SessionState.FAILED,
+    (SessionState.IDLE, SessionEvent.LOSE): SessionState.FAILED,
+    (SessionState.CLOSING, SessionEvent.END): SessionState.CLOSED,
+    (SessionState.CLOSING, SessionEvent.LOSE): SessionState.CLOSED,
 }

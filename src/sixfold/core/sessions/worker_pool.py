@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sixfold.core.sessions.engine import Answer, Ask, LiveWorker
-from sixfold.core.workers.ports import Driver, Lost, WorkerSpec, WorkerStartFailed
+from sixfold.core.sessions.engine import LiveWorker, StepAnswer, StepRequest
+from sixfold.core.workers.ports import Driver, WorkerLost, WorkerSpec, WorkerStartFailed
 
 _ANSWER_SECONDS: Final = 20.0
 _FEWER: Final = 8  # times as few others, with each worker that was lost
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SessionKind:
     """Which sessions sit together: those of one engine, on one hardware, in a room of so many seats."""
 
     engine: str
@@ -28,14 +28,14 @@ class Kind:
     seats: int
 
 
-class Room:
+class SharedWorker:
     """One worker and its seats. The last one to leave ends it."""
 
-    def __init__(self, kind: Kind, hiring: Awaitable[LiveWorker]) -> None:
+    def __init__(self, kind: SessionKind, hiring: Awaitable[LiveWorker]) -> None:
         self.kind = kind
         self._hiring = asyncio.ensure_future(hiring)
-        self._seats: set[Seat] = set()
-        self._asked: list[tuple[Ask, asyncio.Future[Answer]]] = []
+        self._seats: set[SessionSlot] = set()
+        self._asked: list[tuple[StepRequest, asyncio.Future[StepAnswer]]] = []
         self._taking: set[asyncio.Task[None]] = set()
 
     @property
@@ -56,9 +56,9 @@ class Room:
         """Whether nobody sits here."""
         return not self._seats
 
-    async def sit(self) -> Seat:
+    async def sit(self) -> SessionSlot:
         """A seat, once the worker is there; raises `WorkerStartFailed`."""
-        seat = Seat(self)
+        seat = SessionSlot(self)
         self._seats.add(seat)
         try:
             await asyncio.shield(self._hiring)
@@ -67,7 +67,7 @@ class Room:
             raise
         return seat
 
-    async def leave(self, seat: Seat) -> None:
+    async def leave(self, seat: SessionSlot) -> None:
         """Give a seat back. Idempotent."""
         self._seats.discard(seat)
         if self._seats:
@@ -77,12 +77,12 @@ class Room:
         if self.worker is not None:
             await self.worker.kill()
 
-    def ask(self, ask: Ask) -> asyncio.Future[Answer]:
+    def ask(self, ask: StepRequest) -> asyncio.Future[StepAnswer]:
         """Ask for a step, together with whoever else does so now."""
         loop = asyncio.get_running_loop()
         if not self._asked:
             loop.call_soon(self._send)
-        answer: asyncio.Future[Answer] = loop.create_future()
+        answer: asyncio.Future[StepAnswer] = loop.create_future()
         self._asked.append((ask, answer))
         return answer
 
@@ -92,8 +92,8 @@ class Room:
         self._taking.add(task)
         task.add_done_callback(self._taking.discard)
 
-    async def _take(self, asked: Sequence[tuple[Ask, asyncio.Future[Answer]]]) -> None:
-        answers: Sequence[Answer] = [Lost("the model did not answer")] * len(asked)
+    async def _take(self, asked: Sequence[tuple[StepRequest, asyncio.Future[StepAnswer]]]) -> None:
+        answers: Sequence[StepAnswer] = [WorkerLost("the model did not answer")] * len(asked)
         worker = self._hiring.result()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -106,13 +106,13 @@ class Room:
                     waiting.set_result(answer)
 
 
-class Seat:
+class SessionSlot:
     """One session's place at a worker."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: SharedWorker) -> None:
         self.room = room
 
-    async def step(self, ask: Ask) -> Answer:
+    async def step(self, ask: StepRequest) -> StepAnswer:
         """Take one step; never raises for what the engine or the worker did."""
         return await self.room.ask(ask)
 
@@ -121,20 +121,20 @@ class Seat:
         await self.room.leave(self)
 
 
-class Rooms:
+class SessionWorkerPool:
     """Every room of this server."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._rooms: set[Room] = set()
+        self._rooms: set[SharedWorker] = set()
 
-    async def sit(self, spec: WorkerSpec, seats: int, lost: int) -> Seat:
+    async def sit(self, spec: WorkerSpec, seats: int, lost: int) -> SessionSlot:
         """A seat for a session that has lost so many workers; raises `WorkerStartFailed`."""
-        kind = Kind(spec.engine, spec.hardware, max(1, seats // _FEWER**lost))
+        kind = SessionKind(spec.engine, spec.hardware, max(1, seats // _FEWER**lost))
         self._rooms = {room for room in self._rooms if not room.empty}
         room = next((room for room in self._rooms if room.kind == kind and room.open), None)
         if room is None:
-            room = Room(kind, self._hire(spec))
+            room = SharedWorker(kind, self._hire(spec))
             self._rooms.add(room)
         return await room.sit()
 

@@ -11,7 +11,7 @@ import time
 _PATIENCE = 0.25  # of a lease: how late a look may come
 
 
-class Sight:
+class LeaseGuard:
     """One chore's view: it looks every `every_seconds`, at leases of `lease_seconds`."""
 
     def __init__(self, every_seconds: float, lease_seconds: float) -> None:

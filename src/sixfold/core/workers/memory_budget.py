@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Collection
 
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.core.workers.pool import Pool, Seat
-from sixfold.core.workers.ports import Weighed
+from sixfold.core.workers.pool import WorkerPool, WorkerSlot
+from sixfold.core.workers.ports import MeasuredWorker
 
 _LOG = logging.getLogger("sixfold.supervisor")
 _GIB = 2**30
 _PATIENCE_SECONDS = 30.0  # after which those that fit let one that does not fit go first
 
 
-class Machine:
+class MachineMemory:
     """What all workers of this machine may take of its memory, and what each is thought to take.
 
     A worker takes what its engine's row says, what `beforehand` knows of it, or the most that one of its
@@ -37,20 +37,20 @@ class Machine:
             self._told[engine.name] = self._beforehand(engine)
         return max(int(engine.ram_gb * _GIB), self._told[engine.name], self._seen.get(engine.name, 0))
 
-    def taken(self, pools: Collection[Pool]) -> int:
+    def taken(self, pools: Collection[WorkerPool]) -> int:
         """What the workers that there are take together."""
         return sum(self.needs(pool.engine) * len(pool.seats) for pool in pools if pool.seats)
 
-    def weigh(self, pools: Collection[Pool]) -> None:
+    def weigh(self, pools: Collection[WorkerPool]) -> None:
         """Look at what the workers take, for the next time; what is known beforehand is asked anew."""
         self._told.clear()
         for pool in pools:
             for seat in pool.seats:
-                if isinstance(seat.worker, Weighed):
+                if isinstance(seat.worker, MeasuredWorker):
                     peak = seat.worker.peak_bytes()
                     self._seen[pool.engine.name] = max(peak, self._seen.get(pool.engine.name, 0))
 
-    def holds(self, engine: EngineSpec, pools: Collection[Pool]) -> bool:
+    def holds(self, engine: EngineSpec, pools: Collection[WorkerPool]) -> bool:
         """Whether one more worker fits; alone, each does."""
         free = self.total_bytes - self.taken(pools)
         fits = not self.total_bytes or self.needs(engine) <= free or not any(pool.seats for pool in pools)
@@ -68,10 +68,10 @@ class Machine:
         """Forget engines for which nothing waits any more."""
         self.cramped = {name: since for name, since in self.cramped.items() if name in waiting}
 
-    def idle(self, engine: EngineSpec, pools: Collection[Pool]) -> list[Seat]:
+    def idle(self, engine: EngineSpec, pools: Collection[WorkerPool]) -> list[WorkerSlot]:
         """Take out workers that idle, the longest first, until one more fits; none if they are too few."""
         resting = [(seat, pool) for pool in pools for seat in pool.seats if seat.worker and not seat.runs]
-        gone: list[Seat] = []
+        gone: list[WorkerSlot] = []
         lacking = self.needs(engine) - (self.total_bytes - self.taken(pools))
         for seat, pool in sorted(resting, key=lambda each: each[0].since):
             if lacking > 0:
@@ -84,7 +84,7 @@ class Machine:
             pool.seats = [seat for seat in pool.seats if seat not in gone]
         return gone
 
-    def _wait(self, engine: EngineSpec, pools: Collection[Pool]) -> None:
+    def _wait(self, engine: EngineSpec, pools: Collection[WorkerPool]) -> None:
         if engine.name not in self.cramped:
             self.cramped[engine.name] = time.monotonic()
             sizes = {"needs": self.needs(engine), "taken": self.taken(pools), "total": self.total_bytes}

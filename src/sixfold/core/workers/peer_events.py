@@ -15,10 +15,10 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core.database import Database, Query, Transaction
-from sixfold.core.predictions.events import Bus, Moved
+from sixfold.core.predictions.events import EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
-from sixfold.core.workers.scheduler import Supervisor
+from sixfold.core.predictions.states import PredictionState
+from sixfold.core.workers.scheduler import Scheduler
 
 SWEEP_SECONDS = 0.25
 
@@ -26,7 +26,7 @@ Told = Callable[[str, str, str], None]
 
 
 @runtime_checkable
-class Shared(Database, Protocol):
+class SharedDatabase(Database, Protocol):
     """A database on which several servers work."""
 
     async def join(self, boot: str, told: Told) -> None:
@@ -37,10 +37,10 @@ class Shared(Database, Protocol):
         ...
 
 
-class Neighbours:
+class PeerEventListener:
     """One server's view of the others. Start it before the supervisor claims anything."""
 
-    def __init__(self, database: Shared, bus: Bus, supervisor: Supervisor) -> None:
+    def __init__(self, database: SharedDatabase, bus: EventBus, supervisor: Scheduler) -> None:
         self._database = database
         self._bus = bus
         self._supervisor = supervisor
@@ -60,9 +60,9 @@ class Neighbours:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _told(self, state: str, prediction_id: str, engine: str) -> None:
-        if state == State.QUEUED:
+        if state == PredictionState.QUEUED:
             self._supervisor.feed(engine)
-        elif state == State.CANCELING:
+        elif state == PredictionState.CANCELING:
             self._supervisor.cancel_run(prediction_id)
         if prediction_id in self._bus.listened():
             self._moved.add(prediction_id)
@@ -84,10 +84,10 @@ class Neighbours:
         if not asked:
             return
         for prediction in await self._database.read(_news(asked - moved, moved)):
-            if prediction.state is State.CANCELING:
+            if prediction.state is PredictionState.CANCELING:
                 self._supervisor.cancel_run(prediction.id)
             if prediction.is_terminal or prediction.id in moved:
-                self._bus.publish(prediction.id, Moved(prediction))
+                self._bus.publish(prediction.id, StateChanged(prediction))
 
 
 def _news(asked: Iterable[str], moved: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.core.workers.memory_budget import Machine
+from sixfold.core.workers.memory_budget import MachineMemory
 from sixfold.core.workers.ports import WorkerSpec
 
 RESIDENT = ("embedded", "own")  # kinds of engines whose modules are this program's, and start no thread
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class WorkerPolicy:
     """How many runs at once, for how long, and how often a lost one is tried again.
 
     A worker idles for `idle_seconds` where that is given, else as long as `idle_of` says of the model that it
@@ -33,17 +33,17 @@ class Policy:
     scratch: Path
     idle_of: Callable[[str], float | None] = lambda _model: None
     placed: bool = False
-    machine: Machine = field(default_factory=Machine)
+    machine: MachineMemory = field(default_factory=MachineMemory)
 
 
-def _cpu_seconds(engine: EngineSpec, policy: Policy) -> int:
+def _cpu_seconds(engine: EngineSpec, policy: WorkerPolicy) -> int:
     """What one run may take of the processors; weights compute on many threads, and have the clock alone."""
     if engine.lanes > 1 or engine.kind == "weights":
         return 0
     return math.ceil(engine.limit_seconds(policy.run_limit_seconds))
 
 
-def worker_spec(engine: EngineSpec, policy: Policy, hardware: str = "", holder: str = "") -> WorkerSpec:
+def worker_spec(engine: EngineSpec, policy: WorkerPolicy, hardware: str = "", holder: str = "") -> WorkerSpec:
     """The worker that an engine runs in, on some hardware, for the server `holder`."""
     return WorkerSpec(
         engine=engine.name,

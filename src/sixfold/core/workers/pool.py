@@ -17,7 +17,7 @@ _TURN_SECONDS = _AHEAD * _BRISK_SECONDS
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class WorkerSlot:
     """One worker, from before its start to after its end, and how many runs it holds.
 
     `idle_seconds` is how long it may idle by what it ran last; None leaves that to its engine. `hardware` is
@@ -47,23 +47,23 @@ class Seat:
 
 
 @dataclass(slots=True, eq=False)
-class Wait:
+class SlotWaiter:
     """A run whose worker is not there yet, and that takes any on its hardware that is free before."""
 
     hardware: str
-    found: asyncio.Future[Seat]
+    found: asyncio.Future[WorkerSlot]
 
 
 @dataclass(slots=True)
-class Pool:
+class WorkerPool:
     """The seats of one engine, and how long it has to wait after workers that did not start.
 
     It is `brisk` while its runs are over sooner than the commits that claim them.
     """
 
     engine: EngineSpec
-    seats: list[Seat] = field(default_factory=list[Seat])
-    waits: list[Wait] = field(default_factory=list[Wait])
+    seats: list[WorkerSlot] = field(default_factory=list[WorkerSlot])
+    waits: list[SlotWaiter] = field(default_factory=list[SlotWaiter])
     failures: int = 0
     resume_at: float = 0.0
     brisk: bool = False
@@ -82,7 +82,7 @@ class Pool:
         """Worker slots that the pool fills; an engine on another machine fills none of this one."""
         return 0 if self.engine.remote else self.busy
 
-    def open_lanes(self, *, taken: bool) -> list[Seat]:
+    def open_lanes(self, *, taken: bool) -> list[WorkerSlot]:
         """A seat for every lane that is open, of seats that hold runs (`taken`) or of idle ones."""
         return [
             seat
@@ -99,7 +99,7 @@ class Pool:
         """The hardware that its workers stand on."""
         return tuple(dict.fromkeys(seat.hardware for seat in self.seats))
 
-    async def seated(self, seat: Seat) -> Seat:
+    async def seated(self, seat: WorkerSlot) -> WorkerSlot:
         """The first seat on the same hardware that a run may have: this one once it has started, or another.
 
         Raises `WorkerStartFailed`.
@@ -124,13 +124,13 @@ class Pool:
         """How many runs more may be claimed before a worker is free for them."""
         return _AHEAD * slots - len(self.waits) if self.brisk and self.engine.lanes == 1 else 0
 
-    def line_up(self, hardware: str = "") -> Wait:
+    def line_up(self, hardware: str = "") -> SlotWaiter:
         """The end of the line of runs that take whatever worker is free next."""
-        wait = Wait(hardware, asyncio.get_running_loop().create_future())
+        wait = SlotWaiter(hardware, asyncio.get_running_loop().create_future())
         self.waits.append(wait)
         return wait
 
-    async def turn(self, wait: Wait) -> Seat | None:
+    async def turn(self, wait: SlotWaiter) -> WorkerSlot | None:
         """The seat that a run which was claimed ahead has come to; None where that takes too long."""
         try:
             await asyncio.wait({wait.found}, timeout=_TURN_SECONDS)
@@ -141,7 +141,7 @@ class Pool:
         self.brisk = False
         return None
 
-    def offer(self, seat: Seat) -> None:
+    def offer(self, seat: WorkerSlot) -> None:
         """A seat has become free: whoever waits longest for such a one has it."""
         if seat.worker is None or not seat.worker.alive or seat.runs:
             return
@@ -163,7 +163,7 @@ class Pool:
         self.resume_at = time.monotonic() + delay
         return delay
 
-    def tired(self, idle_seconds: float | None) -> Iterable[Seat]:
+    def tired(self, idle_seconds: float | None) -> Iterable[WorkerSlot]:
         """Take out the seats that have been idle for too long (`idle_seconds` where given), or have ended."""
         moment = time.monotonic()
         gone = [
@@ -176,7 +176,7 @@ class Pool:
         self.seats = [seat for seat in self.seats if seat not in gone]
         return gone
 
-    def _may_idle(self, seat: Seat, idle_seconds: float | None) -> float:
+    def _may_idle(self, seat: WorkerSlot, idle_seconds: float | None) -> float:
         for wanted in (idle_seconds, seat.idle_seconds):
             if wanted is not None:
                 return wanted

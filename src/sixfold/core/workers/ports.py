@@ -37,7 +37,7 @@ class WorkerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class RunCompleted:
     """The engine returned."""
 
     files: tuple[StagedFile, ...]
@@ -52,7 +52,7 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RunFailed:
     """The engine raised. `public`: the message is for the user; `unusable`: his input was at fault."""
 
     message: str
@@ -62,22 +62,22 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class RunStopped:
     """The run was canceled before it ended."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class WorkerLost:
     """The worker went away under the run: crashed, was killed, or ran out of memory."""
 
     reason: str
 
 
-Outcome = Completed | Failed | Stopped | Lost
+Outcome = RunCompleted | RunFailed | RunStopped | WorkerLost
 
 
 @dataclass(frozen=True, slots=True)
-class Reports:
+class RunReports:
     """Where a run's progress (0 to 1) and log lines go; called on the event loop."""
 
     progress: Callable[[float], None]
@@ -98,12 +98,12 @@ class Worker(Protocol):
         """False once the worker can run nothing more."""
         ...
 
-    async def run(self, task: Task, reports: Reports) -> Outcome:
+    async def run(self, task: Task, reports: RunReports) -> Outcome:
         """Run `task` to its end; never raises for what the engine or the worker did."""
         ...
 
     def cancel(self, task_id: str) -> None:
-        """Ask the running task to stop; `run` then gives `Stopped` (or what came first)."""
+        """Ask the running task to stop; `run` then gives `RunStopped` (or what came first)."""
         ...
 
     async def give_up(self, task_id: str) -> None:
@@ -111,7 +111,7 @@ class Worker(Protocol):
         ...
 
     async def kill(self) -> None:
-        """End the worker at once; a run in progress gives `Lost`. Idempotent."""
+        """End the worker at once; a run in progress gives `WorkerLost`. Idempotent."""
         ...
 
     async def stop(self) -> None:
@@ -134,7 +134,7 @@ class Driver(Protocol):
 
 
 @runtime_checkable
-class Weighed(Protocol):
+class MeasuredWorker(Protocol):
     """A worker of which it is known what it has taken of this machine's memory."""
 
     def peak_bytes(self) -> int:
@@ -146,7 +146,7 @@ Living = Callable[[Sequence[str]], Awaitable[Collection[str]]]
 
 
 @runtime_checkable
-class Detached(Protocol):
+class DetachedRun(Protocol):
     """A driver whose workers outlive their server."""
 
     async def sweep(self, living: Living) -> int:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.core.predictions.child_runs import Children
+from sixfold.core.predictions.child_runs import ChildRunPort
 
 
-class MachineLost(Exception):
+class RemoteLost(Exception):
     """Raised by a remote engine whose machine went away under the run, which may be tried again."""
 
 
-class Outside(Protocol):
+class HostServices(Protocol):
     """What a `RemoteEngine` gets from the server: keys and ways out; nothing of accounts."""
 
     def key(self, name: str) -> str:
@@ -27,7 +27,7 @@ class Outside(Protocol):
         ...
 
     @property
-    def children(self) -> Children:
+    def children(self) -> ChildRunPort:
         """The way to order other runs."""
         ...
 

@@ -18,15 +18,23 @@ from sixfold.core.catalog.engines import Task
 from sixfold.core.database import Database, Transaction
 from sixfold.core.failpoints import FailpointHit, Failpoints
 from sixfold.core.media import media as media_files
-from sixfold.core.media.media import Media, Stored
+from sixfold.core.media.media import MediaService, StoredMedia
 from sixfold.core.media.ports import StagedFile
 from sixfold.core.predictions import lineage, pricing
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.events import Bus, Logged, Moved, Progressed
+from sixfold.core.predictions.events import EventBus, LogEvent, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Output, Prediction
-from sixfold.core.predictions.repository import Failure, StaleAttempt, Success, Trace
+from sixfold.core.predictions.repository import FailureRecord, StaleAttempt, SuccessRecord, Trace
 from sixfold.core.provenance.signing import Signer
-from sixfold.core.workers.ports import Completed, Failed, Lost, Outcome, Reports, Stopped, Worker
+from sixfold.core.workers.ports import (
+    Outcome,
+    RunCompleted,
+    RunFailed,
+    RunReports,
+    RunStopped,
+    Worker,
+    WorkerLost,
+)
 
 _LOG = logging.getLogger("sixfold.runs")
 _MAX_LOG_CHARS = 16_384
@@ -39,20 +47,22 @@ class WorkerCrashed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Finisher:
+class RunFinisher:
     """What every run needs to end: the store, the media, the signature, and how often to try."""
 
     database: Database
-    media: Media
+    media: MediaService
     signer: Signer
     max_attempts: int
     failpoints: Failpoints
 
 
-class Run:
+class WorkerRun:
     """One attempt of one prediction."""
 
-    def __init__(self, prediction: Prediction, finisher: Finisher, bus: Bus, limit_seconds: float) -> None:
+    def __init__(
+        self, prediction: Prediction, finisher: RunFinisher, bus: EventBus, limit_seconds: float
+    ) -> None:
         self.prediction = prediction
         self._finisher = finisher
         self._bus = bus
@@ -79,12 +89,12 @@ class Run:
         """Take it to its end on `worker`, `done` before that; raises `WorkerCrashed` when it was lost."""
         self._worker = worker
         try:
-            if self.prediction.state is not predictions.State.RUNNING and not self._canceled:
+            if self.prediction.state is not predictions.PredictionState.RUNNING and not self._canceled:
                 moved = await self._finisher.database.write(
                     predictions.ready(self.id, self.prediction.attempt), durable=False
                 )
-                self._bus.publish(self.id, Moved(moved))
-                self._canceled = self._canceled or moved.state is predictions.State.CANCELING
+                self._bus.publish(self.id, StateChanged(moved))
+                self._canceled = self._canceled or moved.state is predictions.PredictionState.CANCELING
             if self._canceled:
                 return await self._finish(self._stop)
             self._hit("dispatch.before")
@@ -96,7 +106,7 @@ class Run:
             _LOG.warning("a stale attempt was refused", extra={"prediction_id": self.id})
             await self._tell_the_end()
         except FailpointHit as hit:
-            await self._fail(Failure(f"failpoint {hit}", "internal", self._trace()))
+            await self._fail(FailureRecord(f"failpoint {hit}", "internal", self._trace()))
 
     async def _tell_the_end(self) -> None:
         """Tell those who wait here of an end that somebody else brought about."""
@@ -104,7 +114,7 @@ class Run:
             look = predictions.get(self.id, Tenant.of(self.prediction))
             found = await self._finisher.database.read(look)
             if found.is_terminal:
-                self._bus.publish(self.id, Moved(found))
+                self._bus.publish(self.id, StateChanged(found))
 
     async def give_back(self, reason: str) -> None:
         """Return the prediction to the queue (or fail it after its last attempt)."""
@@ -144,25 +154,25 @@ class Run:
         try:
             files = {name: await blobs.local_path(key) for name, key in record.files.items()}
         except KeyError as missing:
-            return Failed(f"The input file {missing} is no longer stored", public=True)
+            return RunFailed(f"The input file {missing} is no longer stored", public=True)
         except (OSError, errors.StoreFailed):
             _LOG.exception("an input could not be read", extra={"prediction_id": self.id})
-            return Failed("An input could not be read from the storage. Please try again", public=True)
+            return RunFailed("An input could not be read from the storage. Please try again", public=True)
         if self._canceled:  # while the files were fetched, when no worker could hear of it
-            return Stopped()
+            return RunStopped()
         task = Task(id=self.id, model=self.prediction.model, inputs=record.inputs, files=files)
         try:
             async with asyncio.timeout(self._limit_seconds):
-                return await worker.run(task, Reports(self._report, self._log))
+                return await worker.run(task, RunReports(self._report, self._log))
         except TimeoutError:
             await worker.give_up(self.id)
-            return Failed(f"The run took longer than {self._limit_seconds:g} seconds", public=True)
+            return RunFailed(f"The run took longer than {self._limit_seconds:g} seconds", public=True)
 
     def _report(self, fraction: float) -> None:
-        self._bus.publish(self.id, Progressed(min(1.0, max(0.0, fraction))))
+        self._bus.publish(self.id, ProgressEvent(min(1.0, max(0.0, fraction))))
 
     def _log(self, line: str) -> None:
-        self._bus.publish(self.id, Logged(line))
+        self._bus.publish(self.id, LogEvent(line))
         if self._log_chars < _MAX_LOG_CHARS:
             self._log_chars += len(line) + 1
             self._log_lines.append(line)
@@ -175,19 +185,19 @@ class Run:
 
     async def _settle(self, outcome: Outcome) -> None:
         match outcome:
-            case Completed():
+            case RunCompleted():
                 await self._complete(outcome)
-            case Failed():
+            case RunFailed():
                 message = outcome.message if outcome.public else "The engine failed"
                 if outcome.detail:
                     _LOG.warning(
                         "an engine failed", extra={"prediction_id": self.id, "detail": outcome.detail}
                     )
                 kind = predictions.UNUSABLE if outcome.unusable else "engine"
-                await self._fail(Failure(message, kind, self._trace()))
-            case Stopped():
+                await self._fail(FailureRecord(message, kind, self._trace()))
+            case RunStopped():
                 await self._finish(self._stop)
-            case Lost():
+            case WorkerLost():
                 await self.give_back(outcome.reason)
                 raise WorkerCrashed(outcome.reason)
             case _:
@@ -196,12 +206,12 @@ class Run:
     def _stop(self) -> Transaction[Prediction]:
         return predictions.stop(self.id, self._attempt, self._trace())
 
-    async def _fail(self, failure: Failure) -> None:
+    async def _fail(self, failure: FailureRecord) -> None:
         await self._finish(lambda: predictions.fail(self.id, self._attempt, failure))
 
     # -- stored, captured ------------------------------------------------------------------------
 
-    async def _complete(self, done: Completed) -> None:
+    async def _complete(self, done: RunCompleted) -> None:
         began = time.perf_counter_ns()
         self._hit("store.before")
         try:
@@ -210,7 +220,9 @@ class Run:
             _LOG.exception("a result could not be stored", extra={"prediction_id": self.id})
             media_files.discard(done.files)
             why = error.message if isinstance(error, errors.StoreFailed) else error.strerror
-            await self._fail(Failure(f"The result could not be stored: {why}", "storage", self._trace()))
+            await self._fail(
+                FailureRecord(f"The result could not be stored: {why}", "storage", self._trace())
+            )
             return
         self._hit("store.after")
         trace = dataclasses.replace(
@@ -218,7 +230,7 @@ class Run:
             stored_us=(time.perf_counter_ns() - began) // 1000,
             stored_bytes=stored.total_bytes,
         )
-        success = Success(
+        success = SuccessRecord(
             output=Output(stored.files, dict(done.data), dict(done.others)),
             quality=done.quality or self.prediction.quality,
             engine_version=done.engine_version,
@@ -233,7 +245,7 @@ class Run:
         await self._finish(lambda: succeed(self.id, self._attempt, success))
         self._hit("capture.after")
 
-    async def _store(self, staged: tuple[StagedFile, ...], done: Completed) -> Stored:
+    async def _store(self, staged: tuple[StagedFile, ...], done: RunCompleted) -> StoredMedia:
         prediction, signer = self.prediction, self._finisher.signer
         told = done.engine_version, done.quality or prediction.quality
         sign = functools.partial(lineage.sign_manifests, signer, prediction, len(staged), *told)
@@ -254,4 +266,4 @@ class Run:
 
     async def _write(self, transaction: Transaction[Prediction]) -> None:
         ended = await self._finisher.database.write(transaction)
-        self._bus.publish(self.id, Moved(ended))
+        self._bus.publish(self.id, StateChanged(ended))

@@ -1,7 +1,7 @@
 """The supervisor: claims what waits, keeps workers, runs, stores, captures; and gives up nothing.
 
 One dispatcher hands free slots to the engines that have work, in turn. Every claimed prediction has a
-`Run` (see `runs`) that takes it to exactly one end.
+`WorkerRun` (see `runs`) that takes it to exactly one end.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database, Query, Transaction
 from sixfold.core.predictions import claims
 from sixfold.core.predictions import repository as predictions
-from sixfold.core.predictions.events import Bus, Moved
+from sixfold.core.predictions.events import EventBus, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Lease
-from sixfold.core.workers.lease_guard import Sight
-from sixfold.core.workers.policy import Policy, worker_spec
-from sixfold.core.workers.pool import Pool, Seat, Wait
+from sixfold.core.predictions.repository import RunLease
+from sixfold.core.workers.lease_guard import LeaseGuard
+from sixfold.core.workers.policy import WorkerPolicy, worker_spec
+from sixfold.core.workers.pool import SlotWaiter, WorkerPool, WorkerSlot
 from sixfold.core.workers.ports import (
-    Completed,
-    Detached,
+    DetachedRun,
     Driver,
     Outcome,
+    RunCompleted,
     Worker,
     WorkerStartFailed,
 )
-from sixfold.core.workers.runs import Finisher, Run, WorkerCrashed
+from sixfold.core.workers.runs import RunFinisher, WorkerCrashed, WorkerRun
 
 _LOG = logging.getLogger("sixfold.supervisor")
 _SWEEP_SECONDS = 1.0
 _STUCK_SECONDS = 3.0
 
 
-class Supervisor:
+class Scheduler:
     """Runs every prediction that this server accepts. One per server; see `start` and `stop`."""
 
     def __init__(
@@ -53,27 +53,27 @@ class Supervisor:
         database: Database,
         driver: Driver,
         engines: Mapping[str, EngineSpec],
-        finisher: Finisher,
-        bus: Bus,
-        policy: Policy,
+        finisher: RunFinisher,
+        bus: EventBus,
+        policy: WorkerPolicy,
     ) -> None:
         self._database = database
         self._driver = driver
         self._finisher = finisher
         self._bus = bus
         self._policy = policy
-        self._pools = {name: Pool(engine) for name, engine in engines.items()}
+        self._pools = {name: WorkerPool(engine) for name, engine in engines.items()}
         self._hungry: deque[str] = deque()
         self._wake = asyncio.Event()
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, WorkerRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         self._settling = 0  # runs that have let their worker go while their result is stored
         self._stopping = False
         self.can: Callable[[str], bool] = lambda _engine: True  # whether an engine can run here
         self.boot = ids.new("boot")
-        self._lease = Lease(self.boot, int(policy.lease_seconds * SECOND_US))
-        self._sight = Sight(_SWEEP_SECONDS, policy.lease_seconds)
+        self._lease = RunLease(self.boot, int(policy.lease_seconds * SECOND_US))
+        self._sight = LeaseGuard(_SWEEP_SECONDS, policy.lease_seconds)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class Supervisor:
             asyncio.create_task(self._every(self._policy.lease_seconds / 3, self._beat), name="heartbeat"),
             asyncio.create_task(self._every(_SWEEP_SECONDS, self._sweep), name="sweep"),
         ]
-        if isinstance(self._driver, Detached):
+        if isinstance(self._driver, DetachedRun):
             stray = self._driver.sweep
             self._loops.append(
                 asyncio.create_task(
@@ -116,7 +116,7 @@ class Supervisor:
     def admit(self, engines: Sequence[EngineSpec]) -> None:
         """Know engines that came later than the catalogue."""
         for engine in engines:
-            self._pools.setdefault(engine.name, Pool(engine))
+            self._pools.setdefault(engine.name, WorkerPool(engine))
             self.feed(engine.name)
 
     # -- what the pipeline tells -----------------------------------------------------------------
@@ -182,20 +182,20 @@ class Supervisor:
             pool = self._pools[name]
             machine = self._policy.machine
             if time.monotonic() < pool.resume_at or not self.can(name) or machine.yields(pool.engine):
-                continue  # fed again by the timer that `Pool.failed` sets, and by every sweep
+                continue  # fed again by the timer that `WorkerPool.failed` sets, and by every sweep
             if not self._free_slots(pool) and not pool.open_lanes(taken=True):
                 await self._look_ahead(pool)
             elif await self._claim(pool):
                 self.feed(name)  # else what comes, or the end of one of its runs, feeds it again
 
-    def _free_slots(self, pool: Pool) -> int:
+    def _free_slots(self, pool: WorkerPool) -> int:
         if not self._policy.slots:
             return 0
         if pool.engine.remote:
             return (pool.engine.concurrency or self._policy.slots) - pool.busy
         return self._policy.slots - sum(each.slots() for each in self._pools.values())
 
-    def _places(self, pool: Pool) -> list[Seat]:
+    def _places(self, pool: WorkerPool) -> list[WorkerSlot]:
         """Where runs of this engine could go now: open lanes, then idle workers, then one worker more."""
         taken = pool.open_lanes(taken=True)
         free = self._free_slots(pool)
@@ -204,9 +204,9 @@ class Supervisor:
         ready = pool.open_lanes(taken=False)[: free * pool.engine.lanes]
         if ready or not pool.may_grow(self._policy.slots):
             return ready
-        return [Seat()] * pool.engine.lanes
+        return [WorkerSlot()] * pool.engine.lanes
 
-    def _offers(self, pool: Pool) -> Iterator[tuple[list[Seat], str | None]]:
+    def _offers(self, pool: WorkerPool) -> Iterator[tuple[list[WorkerSlot], str | None]]:
         """Places to fill, lot by lot, each with the hardware that its runs must want (None: any)."""
         if not self._policy.placed:
             yield self._places(pool), None
@@ -214,18 +214,18 @@ class Supervisor:
         for kind in pool.kinds():
             yield [seat for seat in self._places(pool) if seat.starting and seat.hardware == kind], kind
         if self._free_slots(pool) > 0 and pool.may_grow(self._policy.slots):
-            yield [Seat()] * pool.engine.lanes, None
+            yield [WorkerSlot()] * pool.engine.lanes, None
         else:
             yield self._places(pool)[:1], None  # which moves to where its run wants it
 
-    async def _claim(self, pool: Pool) -> bool:
+    async def _claim(self, pool: WorkerPool) -> bool:
         """Claim for the open places; False when there is none, or nothing waits."""
         for places, hardware in self._offers(pool):
             if places and await self._fits(pool, places[0]) and await self._fill(pool, places, hardware):
                 return True
         return False
 
-    async def _look_ahead(self, pool: Pool) -> None:
+    async def _look_ahead(self, pool: WorkerPool) -> None:
         """Claim what a worker will soon be free for, where nobody else wants it; else it keeps its turn."""
         count = 0 if self._hungry or self._policy.placed else pool.ahead(self._policy.slots)
         if count <= 0:
@@ -240,7 +240,7 @@ class Supervisor:
         if len(claimed) == count:
             self.feed(pool.engine.name)
 
-    async def _fits(self, pool: Pool, seat: Seat) -> bool:
+    async def _fits(self, pool: WorkerPool, seat: WorkerSlot) -> bool:
         """Whether memory holds the worker to be started; if a run waits for it, those that idle go."""
         machine, pools = self._policy.machine, self._pools.values()
         if seat.starting is not None or machine.holds(pool.engine, pools):
@@ -249,7 +249,7 @@ class Supervisor:
             await self._let_go(machine.idle(pool.engine, pools))
         return machine.holds(pool.engine, pools)
 
-    async def _fill(self, pool: Pool, places: list[Seat], hardware: str | None) -> bool:
+    async def _fill(self, pool: WorkerPool, places: list[WorkerSlot], hardware: str | None) -> bool:
         pool.seats.extend(seat for seat in places[:1] if seat not in pool.seats)
         for seat in places:  # before the claim, so that nobody else counts on them
             seat.runs += 1
@@ -276,17 +276,17 @@ class Supervisor:
             self._spawn(self._serve(pool, self._begin(pool, prediction), seat))
         return bool(claimed)
 
-    def _begin(self, pool: Pool, prediction: Prediction) -> Run:
+    def _begin(self, pool: WorkerPool, prediction: Prediction) -> WorkerRun:
         """The run of what was claimed; known at once, so that a cancel in the same commit finds it."""
-        self._bus.publish(prediction.id, Moved(prediction.shown))
+        self._bus.publish(prediction.id, StateChanged(prediction.shown))
         limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
-        run = self._runs[prediction.id] = Run(prediction, self._finisher, self._bus, limit)
+        run = self._runs[prediction.id] = WorkerRun(prediction, self._finisher, self._bus, limit)
         return run
 
     def _hardware(self, prediction: Prediction) -> str:
         return (prediction.hardware or "") if self._policy.placed else ""
 
-    def _seat(self, pool: Pool, seat: Seat, hardware: str) -> None:
+    def _seat(self, pool: WorkerPool, seat: WorkerSlot, hardware: str) -> None:
         """Have a worker started where there is none, and where the one there is stands on other hardware."""
         if seat.starting is not None and seat.hardware != hardware and seat.runs == 1:
             self._spawn(_dismiss(seat.starting))
@@ -300,7 +300,7 @@ class Supervisor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve_ahead(self, pool: Pool, run: Run, wait: Wait) -> None:
+    async def _serve_ahead(self, pool: WorkerPool, run: WorkerRun, wait: SlotWaiter) -> None:
         """Serve it when its turn comes; it goes back into the queue where that is not soon."""
         try:
             seat = await pool.turn(wait)
@@ -315,13 +315,13 @@ class Supervisor:
         await run.put_back()
         self.feed(pool.engine.name)
 
-    async def _serve(self, pool: Pool, run: Run, seat: Seat) -> None:
+    async def _serve(self, pool: WorkerPool, run: WorkerRun, seat: WorkerSlot) -> None:
         freed, began = False, time.monotonic()
 
         def free(outcome: Outcome) -> None:
             """Let another run have the worker while this one's result is stored, unless many are at that."""
             nonlocal freed
-            if isinstance(outcome, Completed) and self._settling < self._policy.slots:
+            if isinstance(outcome, RunCompleted) and self._settling < self._policy.slots:
                 freed = True
                 self._settling += 1
                 self._leave(pool, seat, began)
@@ -350,7 +350,7 @@ class Supervisor:
             else:
                 self._leave(pool, seat, began)
 
-    async def _seated(self, pool: Pool, run: Run, seat: Seat) -> Seat:
+    async def _seated(self, pool: WorkerPool, run: WorkerRun, seat: WorkerSlot) -> WorkerSlot:
         """Where a run has its worker; without one when that could not start (the run is ended then)."""
         if seat.worker is not None and seat.worker.alive:
             return seat
@@ -362,7 +362,7 @@ class Supervisor:
         run.cold_start_us = (time.perf_counter_ns() - began) // 1000
         return seat
 
-    def _leave(self, pool: Pool, seat: Seat, began: float) -> None:
+    def _leave(self, pool: WorkerPool, seat: WorkerSlot, began: float) -> None:
         seat.runs -= 1
         seat.since = time.monotonic()
         pool.took(seat.since - began)
@@ -372,7 +372,7 @@ class Supervisor:
         for engine in (pool.engine.name, *self._policy.machine.cramped):
             self.feed(engine)
 
-    async def _start(self, pool: Pool, hardware: str) -> Worker:
+    async def _start(self, pool: WorkerPool, hardware: str) -> Worker:
         engine = pool.engine
         try:
             return await self._driver.start(worker_spec(engine, self._policy, hardware, self.boot))
@@ -418,7 +418,7 @@ class Supervisor:
             return 0
         moved = await self._database.write(transaction)
         for prediction in moved:
-            self._bus.publish(prediction.id, Moved(prediction))
+            self._bus.publish(prediction.id, StateChanged(prediction))
         return len(moved)
 
     async def _look_for_work(self) -> None:
@@ -439,7 +439,7 @@ class Supervisor:
         machine = self._policy.machine
         return machine.taken(self._pools.values()), machine.total_bytes, len(machine.cramped)
 
-    async def _let_go(self, seats: Iterable[Seat]) -> int:
+    async def _let_go(self, seats: Iterable[WorkerSlot]) -> int:
         gone = [seat.worker for seat in seats if seat.worker is not None]
         for worker in gone:
             with contextlib.suppress(OSError):

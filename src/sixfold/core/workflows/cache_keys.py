@@ -9,14 +9,14 @@ from collections.abc import Mapping
 import msgspec
 
 from sixfold.core.workflows import slices
-from sixfold.core.workflows.ports import File
+from sixfold.core.workflows.ports import NodeFile
 from sixfold.core.workflows.slices import Steps
-from sixfold.core.workflows.validate import Node
+from sixfold.core.workflows.validate import GraphNode
 
 _MOST_BITS = 63
 
 
-def keys(nodes: Mapping[str, Node]) -> dict[str, str]:
+def keys(nodes: Mapping[str, GraphNode]) -> dict[str, str]:
     """The key of every node, parents first, in one pass.
 
     Equal keys mean equal outcomes, whatever the ids of the nodes and whichever graph they stand in. What a
@@ -25,7 +25,7 @@ def keys(nodes: Mapping[str, Node]) -> dict[str, str]:
     return slices.complete(keying(nodes))
 
 
-def keying(nodes: Mapping[str, Node]) -> Steps[dict[str, str]]:
+def keying(nodes: Mapping[str, GraphNode]) -> Steps[dict[str, str]]:
     """The same in steps."""
     found: dict[str, str] = {}
     for at, (node_id, node) in enumerate(nodes.items()):
@@ -48,12 +48,12 @@ def keying(nodes: Mapping[str, Node]) -> Steps[dict[str, str]]:
 
 def _plain(value: object) -> object:
     """A value as JSON has it: a file by its content, a number that is too long as text."""
-    if isinstance(value, File):
+    if isinstance(value, NodeFile):
         return {"digest": value.digest}
     return str(value) if type(value) is int and value.bit_length() > _MOST_BITS else value
 
 
-def files_named(node: Node) -> dict[str, tuple[str, str]]:
+def files_named(node: GraphNode) -> dict[str, tuple[str, str]]:
     """The files that a node's values name, by input: name and kind."""
     named: dict[str, tuple[str, str]] = {}
     for name, kind in node.spec.uploads.items():

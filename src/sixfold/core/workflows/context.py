@@ -11,40 +11,40 @@ from typing import Protocol
 import blake3
 
 from sixfold.core.catalog.engines import Canceled
-from sixfold.core.workflows.ports import Asked, Child, Children, Event, File
+from sixfold.core.workflows.ports import ChildRequest, NodeChild, NodeChildren, NodeEvent, NodeFile
 
 _STEPS = 100  # of a share that is told
 
 
-class _Place(Protocol):
+class _NodePosition(Protocol):
     @property
-    def children(self) -> Children: ...
+    def children(self) -> NodeChildren: ...
     @property
     def scratch(self) -> Path: ...
 
 
 class _Emit(Protocol):
-    def __call__(self, event: Event, /) -> None: ...
+    def __call__(self, event: NodeEvent, /) -> None: ...
 
 
-class Home:
+class GraphHome:
     """What all nodes of a run share: the loop and its thread, the place, and who is told."""
 
     __slots__ = ("emit", "loop", "place", "thread")
 
-    def __init__(self, place: _Place, emit: _Emit) -> None:
+    def __init__(self, place: _NodePosition, emit: _Emit) -> None:
         self.place = place
         self.emit = emit
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
 
 
-class Context:
+class RunContextNodes:
     """One node's way to the outside; threads reach the loop through it."""
 
     __slots__ = ("_canceled", "_children", "_home", "_key", "node_id", "preview_part")
 
-    def __init__(self, node_id: str, key: str, home: Home) -> None:
+    def __init__(self, node_id: str, key: str, home: GraphHome) -> None:
         self.node_id = node_id
         self._key = key
         self._home = home
@@ -69,22 +69,22 @@ class Context:
 
     def preview(self, data: bytes, content_type: str = "image/jpeg") -> None:
         """Show a picture of what is on its way."""
-        self.tell(Event("preview", {"node": self.node_id, "content_type": content_type}, data))
+        self.tell(NodeEvent("preview", {"node": self.node_id, "content_type": content_type}, data))
 
     def image(self, data: bytes, content_type: str = "image/png") -> None:
         """Send a finished picture to whoever watches, without keeping it."""
-        self.tell(Event("image", {"node": self.node_id, "content_type": content_type}, data))
+        self.tell(NodeEvent("image", {"node": self.node_id, "content_type": content_type}, data))
 
-    def file(self, data: bytes | Path, content_type: str) -> File:
+    def file(self, data: bytes | Path, content_type: str) -> NodeFile:
         """A file of bytes that are in memory or lie in `scratch`."""
         if isinstance(data, Path):
             digest = blake3.blake3(data.read_bytes()).hexdigest()
-            return File(digest, content_type, data)
+            return NodeFile(digest, content_type, data)
         path = self.scratch / secrets.token_hex(12)
         path.write_bytes(data)
-        return File(blake3.blake3(data).hexdigest(), content_type, path)
+        return NodeFile(blake3.blake3(data).hexdigest(), content_type, path)
 
-    async def child(self, asked: Asked) -> Child:
+    async def child(self, asked: ChildRequest) -> NodeChild:
         """Run one of the platform's models as part of this run."""
         key = f"{self._key}.{self._children}"
         self._children += 1
@@ -99,9 +99,9 @@ class Context:
         """Told in whole steps, as ComfyUI's clients read them."""
         if not (isinstance(value, int) and isinstance(maximum, int)):
             value, maximum = round(_STEPS * value / maximum), _STEPS
-        self.tell(Event("progress", {"value": value, "max": maximum, "node": self.node_id}))
+        self.tell(NodeEvent("progress", {"value": value, "max": maximum, "node": self.node_id}))
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: NodeEvent) -> None:
         """Pass on what happened, from any thread."""
         home = self._home
         if threading.get_ident() == home.thread:

@@ -14,7 +14,7 @@ from sixfold.core.workflows.slices import Steps
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class GraphDifference:
     """Nodes that only one graph has, and inputs that changed; `pairs` is which node is which, `a` to `b`."""
 
     added: tuple[str, ...]
@@ -39,12 +39,12 @@ class Difference:
         }
 
 
-def compare(a: Graph, b: Graph) -> Difference:
+def compare(a: Graph, b: Graph) -> GraphDifference:
     """The difference from `a` to `b`: nodes are the same by id and class, else by what they do and where."""
     return slices.complete(comparison(a, b))
 
 
-def comparison(a: Graph, b: Graph) -> Steps[Difference]:
+def comparison(a: Graph, b: Graph) -> Steps[GraphDifference]:
     """The same in steps."""
     pairs = {node_id: node_id for node_id in a if node_id in b and _class(a, node_id) == _class(b, node_id)}
     for similar in (_whole, _place):
@@ -56,7 +56,9 @@ def comparison(a: Graph, b: Graph) -> Steps[Difference]:
         changed += _changes(a[one], b[other], one, other, pairs)
     taken = set(pairs.values())
     added = tuple(node_id for node_id in b if node_id not in taken)
-    return Difference(added, tuple(node_id for node_id in a if node_id not in pairs), tuple(changed), pairs)
+    return GraphDifference(
+        added, tuple(node_id for node_id in a if node_id not in pairs), tuple(changed), pairs
+    )
 
 
 def _class(graph: Graph, node_id: str) -> str:

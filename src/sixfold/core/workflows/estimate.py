@@ -10,28 +10,28 @@ from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows import node_call, slices
 from sixfold.core.workflows.limits import count_text
 from sixfold.core.workflows.node_sessions import SMALL_TEXT
-from sixfold.core.workflows.ports import Asked, Many, NodeContext
+from sixfold.core.workflows.ports import ChildRequest, ListValue, NodeContext
 from sixfold.core.workflows.slices import Steps
-from sixfold.core.workflows.validate import Node, Verdict
+from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
 MOST: Final = 64  # pictures of a node, and calls of one for a list, where only the run will know how many
 
 
-class Unknown:
+class UnknownCost:
     """A value that only a run can give."""
 
     shape = ()
 
 
-UNKNOWN: Final = Unknown()
+UNKNOWN: Final = UnknownCost()
 # Characters that nodes on texts take and give before the rest is left to the run.
 _MOST_TEXT: Final = 2**20
 _LAZY = frozenset({"record", "switch"})  # functions that do with what is unknown
 
 
 def orders(
-    verdict: Verdict, context: NodeContext | None = None, *, lenient: bool = False
-) -> tuple[tuple[str, Asked], ...]:
+    verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
+) -> tuple[tuple[str, ChildRequest], ...]:
     """The orders of a checked graph by node, in the order of its nodes; none is placed.
 
     Raises what a node's own estimate raises: an `EngineUnavailable` says so before anything is held.
@@ -41,11 +41,11 @@ def orders(
 
 
 def ordering(
-    verdict: Verdict, context: NodeContext | None = None, *, lenient: bool = False
-) -> Steps[tuple[tuple[str, Asked], ...]]:
+    verdict: ValidationResult, context: NodeContext | None = None, *, lenient: bool = False
+) -> Steps[tuple[tuple[str, ChildRequest], ...]]:
     """The same in steps."""
     values: dict[str, tuple[Any, ...]] = {}
-    found: list[tuple[str, Asked]] = []
+    found: list[tuple[str, ChildRequest]] = []
     left = _MOST_TEXT
     for at, (node_id, node) in enumerate(verdict.nodes.items()):
         if at % slices.ITEMS == 0:
@@ -69,24 +69,27 @@ def ordering(
     return tuple(found)
 
 
-def _unknown(node: Node, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
+def _unknown(node: GraphNode, inputs: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a node gives that is not tried: a list where it is called for one, or gives one."""
     calls = 0 if node.spec.input_is_list else _calls(inputs)
     return tuple(
-        Many((UNKNOWN,) * (calls or MOST)) if calls or each.is_list else UNKNOWN for each in node.spec.outputs
+        ListValue((UNKNOWN,) * (calls or MOST)) if calls or each.is_list else UNKNOWN
+        for each in node.spec.outputs
     )
 
 
 def _calls(inputs: Mapping[str, Any]) -> int:
     """How often a node is called for lists; 0 where it gets none."""
-    return max((len(value) for value in inputs.values() if isinstance(value, Many)), default=0)
+    return max((len(value) for value in inputs.values() if isinstance(value, ListValue)), default=0)
 
 
-def _asked(node: Node, inputs: Mapping[str, Any], *, lenient: bool) -> Iterator[Asked]:
+def _asked(node: GraphNode, inputs: Mapping[str, Any], *, lenient: bool) -> Iterator[ChildRequest]:
     estimated: Any = node.spec.estimate
     calls = 0 if node.spec.input_is_list else _calls(inputs)
     try:
-        if calls and all(len(set(map(id, each))) == 1 for each in inputs.values() if isinstance(each, Many)):
+        if calls and all(
+            len(set(map(id, each))) == 1 for each in inputs.values() if isinstance(each, ListValue)
+        ):
             yield from (*estimated(node_call.ones(inputs)[0]),) * calls  # one like the other
             return
         for one in node_call.ones(inputs) if calls else [inputs]:
@@ -99,7 +102,7 @@ def _asked(node: Node, inputs: Mapping[str, Any], *, lenient: bool) -> Iterator[
             raise
 
 
-def _tried(node: Node, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
+def _tried(node: GraphNode, context: NodeContext | None, inputs: dict[str, Any]) -> tuple[Any, ...]:
     run: Any = node.spec.run
     if any(_has_unknown(value) for value in inputs.values()) and run.__name__ not in _LAZY:
         return ()
@@ -110,4 +113,4 @@ def _tried(node: Node, context: NodeContext | None, inputs: dict[str, Any]) -> t
 
 
 def _has_unknown(value: Any) -> bool:
-    return value is UNKNOWN or (isinstance(value, Many) and any(each is UNKNOWN for each in value))
+    return value is UNKNOWN or (isinstance(value, ListValue) and any(each is UNKNOWN for each in value))

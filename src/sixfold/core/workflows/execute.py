@@ -17,7 +17,7 @@ from sixfold import errors
 from sixfold.core.catalog.engines import Canceled, EngineError
 from sixfold.core.workflows import cache_keys as merkle
 from sixfold.core.workflows.admission import GraphMemory
-from sixfold.core.workflows.context import Context, Home
+from sixfold.core.workflows.context import GraphHome, RunContextNodes
 from sixfold.core.workflows.limits import GraphTooLarge, count_text
 from sixfold.core.workflows.node_call import call, finish
 from sixfold.core.workflows.node_sessions import (
@@ -31,40 +31,40 @@ from sixfold.core.workflows.node_sessions import (
 )
 from sixfold.core.workflows.outcome_writer import OutcomeWriter
 from sixfold.core.workflows.ports import (
-    Cache,
-    Children,
-    Event,
-    File,
-    Files,
-    Given,
-    Packer,
-    Shelf,
-    Stored,
+    NodeCachePort,
+    NodeChildren,
+    NodeEvent,
+    NodeFile,
+    NodeFiles,
+    NodeInputs,
+    OutputStore,
+    StoredOutput,
+    ValuePacker,
 )
 from sixfold.core.workflows.run_values import RunValues
 from sixfold.core.workflows.slices import Slices
-from sixfold.core.workflows.validate import Node, Verdict
+from sixfold.core.workflows.validate import GraphNode, ValidationResult
 
 _BREATH_NODES = 256  # trivial nodes between two looks at the rest of the server
 _BREATH_TEXT = 2**18  # characters likewise
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunLocation:
     """Where a run takes place; its nodes work in this process where it names no other session."""
 
-    children: Children
-    files: Files
-    shelf: Shelf
-    packer: Packer
+    children: NodeChildren
+    files: NodeFiles
+    shelf: OutputStore
+    packer: ValuePacker
     scratch: Path
-    cache: Cache | None = None
+    cache: NodeCachePort | None = None
     memory: GraphMemory | None = None
     open_session: OpenSession | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GraphRunLimits:
     """How much one run may take.
 
     `memory_bytes` is that of values that wait for another node, `text` are the characters that inline
@@ -77,7 +77,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class GraphEnded:
     """A run that succeeded: what each output node showed, and which nodes ran and which were cached.
 
     `preview`: a preview engine had a part in it, now or when a cached node ran.
@@ -89,29 +89,31 @@ class Ended:
     preview: bool = False
 
 
-class NodeFailed(errors.EngineFailed):
+class NodeError(errors.EngineFailed):
     """A node of the graph failed."""
 
     code = "node_failed"
 
-    def __init__(self, message: str, node: Node, reason: BaseException) -> None:
+    def __init__(self, message: str, node: GraphNode, reason: BaseException) -> None:
         self.node_id = node.id
         self.class_type = node.spec.class_type
         self.reason = reason
         super().__init__(message)
 
 
-Emit = Callable[[Event], None]
-_Outcome = tuple[Worked, Stored]
+Emit = Callable[[NodeEvent], None]
+_Outcome = tuple[Worked, StoredOutput]
 
 
-async def execute(verdict: Verdict, place: Place, emit: Emit, limits: Limits | None = None) -> Ended:
+async def execute(
+    verdict: ValidationResult, place: RunLocation, emit: Emit, limits: GraphRunLimits | None = None
+) -> GraphEnded:
     """Run a checked graph to its end, once; cancel the coroutine to interrupt it.
 
-    Raises `NodeFailed`, `GraphTooLarge`, or what finding a file raises. `emit` is called on the loop.
+    Raises `NodeError`, `GraphTooLarge`, or what finding a file raises. `emit` is called on the loop.
     """
-    bounds = limits or Limits()
-    run = _Run(verdict, place, emit, bounds)
+    bounds = limits or GraphRunLimits()
+    run = _GraphRun(verdict, place, emit, bounds)
     try:
         async with asyncio.timeout(bounds.seconds):
             return await run.go()
@@ -119,48 +121,50 @@ async def execute(verdict: Verdict, place: Place, emit: Emit, limits: Limits | N
         raise errors.EngineFailed(f"The graph took longer than {bounds.seconds:g} seconds") from None
 
 
-def unrunnable(verdict: Verdict) -> tuple[str, ...]:
+def unrunnable(verdict: ValidationResult) -> tuple[str, ...]:
     """The classes of a checked graph that are known by their schema only."""
     return tuple(sorted({node.spec.class_type for node in verdict.nodes.values() if node.spec.run is None}))
 
 
 @dataclass(slots=True)
-class _Plan:
+class _ExecutionPlan:
     """What is left to do: for each node how many it waits for, and who waits for it."""
 
     waits: dict[str, int] = field(default_factory=dict[str, int])
     feeds: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     reads: dict[str, int] = field(default_factory=dict[str, int])
-    hits: dict[str, Stored] = field(default_factory=dict[str, Stored])
+    hits: dict[str, StoredOutput] = field(default_factory=dict[str, StoredOutput])
 
 
-class _Run:
+class _GraphRun:
     """One run and its state."""
 
-    def __init__(self, verdict: Verdict, place: Place, emit: Emit, limits: Limits) -> None:
+    def __init__(
+        self, verdict: ValidationResult, place: RunLocation, emit: Emit, limits: GraphRunLimits
+    ) -> None:
         self._nodes = verdict.nodes
         self._outputs = verdict.outputs
         self._place = place
         self._emit = emit
         self._limits = limits
         self._keys: dict[str, str] = {}
-        self._plan = _Plan()
+        self._plan = _ExecutionPlan()
         self._shown: dict[str, Mapping[str, Any]] = {}
         self._outcomes = OutcomeWriter(place.cache)
         self._executed: list[str] = []
         self._previews: set[str] = set()
-        self._tasks: dict[asyncio.Task[_Outcome], tuple[str, Context]] = {}
+        self._tasks: dict[asyncio.Task[_Outcome], tuple[str, RunContextNodes]] = {}
         self._ended: asyncio.Queue[asyncio.Task[_Outcome]] = asyncio.Queue()
         self._memory = place.memory or GraphMemory(limits.memory_bytes)
         self._held = self._memory.join()
         self._values = RunValues(self._nodes, place.packer, self._held.hold)
         # Characters since the loop was last given back, and of the whole run.
         self._text = self._all_text = 0
-        self._home = Home(place, emit)
+        self._home = GraphHome(place, emit)
         self._session: NodeSession | None = None
         self._opening = asyncio.Lock()
 
-    async def go(self) -> Ended:
+    async def go(self) -> GraphEnded:
         ended = None
         try:
             ended = await self._go()
@@ -170,7 +174,7 @@ class _Run:
             if self._session is not None:
                 await self._session.close(ended=ended is not None)
 
-    async def _go(self) -> Ended:
+    async def _go(self) -> GraphEnded:
         self._tell("execution_start", timestamp=_now_ms())
         await self._find_files()
         self._keys = await Slices().run(merkle.keying(self._nodes))
@@ -197,7 +201,7 @@ class _Run:
         self._tell("executing", node=None)
         preview = not self._previews.isdisjoint(self._outputs)
         shown = {node_id: self._shown[node_id] for node_id in self._outputs if node_id in self._shown}
-        return Ended(shown, tuple(self._executed), tuple(cached), preview)
+        return GraphEnded(shown, tuple(self._executed), tuple(cached), preview)
 
     # -- before ----------------------------------------------------------------------------------
 
@@ -210,7 +214,7 @@ class _Run:
         ]
         wanted = list(dict.fromkeys(told for _, _, told in named))
         found = await asyncio.gather(*(self._place.files.find(*told) for told in wanted))
-        by_name: dict[tuple[str, str], File] = dict(zip(wanted, found, strict=True))
+        by_name: dict[tuple[str, str], NodeFile] = dict(zip(wanted, found, strict=True))
         for node, name, told in named:
             node.values[name] = by_name[told]
 
@@ -242,7 +246,7 @@ class _Run:
                 plan.feeds.setdefault(origin, []).append(node_id)
         return [node_id for node_id in self._nodes if node_id not in needed]
 
-    async def _known(self) -> Mapping[str, Stored]:
+    async def _known(self) -> Mapping[str, StoredOutput]:
         if self._place.cache is None:
             return {}
         kept = [self._keys[node_id] for node_id, node in self._nodes.items() if _is_kept(node)]
@@ -268,7 +272,7 @@ class _Run:
                 node_id = ready.pop()
                 node = self._nodes[node_id]
                 self._tell("executing", node=node_id, display_node=node_id)
-                context = Context(node_id, self._keys[node_id], self._home)
+                context = RunContextNodes(node_id, self._keys[node_id], self._home)
                 small = self._values.small_inputs(node) if node.spec.is_plain else None
                 if small is None:
                     self._start(node, context)
@@ -280,7 +284,7 @@ class _Run:
                 ui: Mapping[str, Any] = await self._kept(node_id, given, preview) if shown else {}
                 if self._plan.reads.get(node_id):
                     self._values.keep_small(node_id, given.outputs, size)
-                ready += self._done(node_id, Stored(None, ui, preview))
+                ready += self._done(node_id, StoredOutput(None, ui, preview))
                 done += 1
                 if done % _BREATH_NODES == 0 or pause:
                     self._text = 0
@@ -292,8 +296,8 @@ class _Run:
                 await self._outcomes.room()
 
     def _inline(
-        self, node: Node, context: Context, inputs: Mapping[str, Any], characters: int
-    ) -> tuple[Given, int]:
+        self, node: GraphNode, context: RunContextNodes, inputs: Mapping[str, Any], characters: int
+    ) -> tuple[NodeInputs, int]:
         self._count_text(characters)
         try:
             given = finish(node, call(node, context, inputs))
@@ -309,12 +313,12 @@ class _Run:
         if self._all_text > self._limits.text:
             raise GraphTooLarge(f"The graph processes more than {self._limits.text:,} characters of text")
 
-    def _start(self, node: Node, context: Context) -> None:
+    def _start(self, node: GraphNode, context: RunContextNodes) -> None:
         task = asyncio.create_task(self._ran(node, context))
         self._tasks[task] = (node.id, context)
         task.add_done_callback(self._ended.put_nowait)
 
-    async def _ran(self, node: Node, context: Context) -> _Outcome:
+    async def _ran(self, node: GraphNode, context: RunContextNodes) -> _Outcome:
         try:
             session = await self._opened()
             inputs = await self._values.inputs(node, session)
@@ -330,7 +334,7 @@ class _Run:
         except Exception as error:
             raise _failed(node, error) from error
         preview = context.preview_part or self._is_preview(node)
-        return worked, Stored(worked.packed, await self._kept(node.id, worked, preview), preview)
+        return worked, StoredOutput(worked.packed, await self._kept(node.id, worked, preview), preview)
 
     async def _opened(self) -> NodeSession:
         async with self._opening:
@@ -349,11 +353,11 @@ class _Run:
             self._session.release(node_id)
         return self._done(node_id, stored)
 
-    def _is_preview(self, node: Node) -> bool:
+    def _is_preview(self, node: GraphNode) -> bool:
         """Whether something that went into it is one."""
         return any(origin in self._previews for origin, _ in node.links.values())
 
-    def _done(self, node_id: str, stored: Stored) -> list[str]:
+    def _done(self, node_id: str, stored: StoredOutput) -> list[str]:
         """Tell that a node is done; gives the nodes that are ready now."""
         node, plan, ui = self._nodes[node_id], self._plan, stored.ui
         self._executed.append(node_id)
@@ -372,14 +376,14 @@ class _Run:
             plan.waits[each] -= 1
         return [each for each in fed if plan.waits[each] == 0]
 
-    async def _kept(self, node_id: str, given: Given | Worked, preview: bool) -> Mapping[str, Any]:
+    async def _kept(self, node_id: str, given: NodeInputs | Worked, preview: bool) -> Mapping[str, Any]:
         ui = dict(given.ui)
         for made in given.made:
             told = await self._place.shelf.keep(node_id, made, preview=preview)
             ui.setdefault(made.kind, []).append(told)
         return ui
 
-    def _release(self, node: Node) -> None:
+    def _release(self, node: GraphNode) -> None:
         """Let go of values that nobody waits for any more."""
         for origin, _ in node.links.values():
             self._plan.reads[origin] -= 1
@@ -407,9 +411,9 @@ class _Run:
 
     def _tell_error(self, error: BaseException) -> None:
         told = self._where()
-        if isinstance(error, NodeFailed):
+        if isinstance(error, NodeError):
             told |= {"node_id": error.node_id, "node_type": error.class_type}
-        reason = error.reason if isinstance(error, NodeFailed) else error
+        reason = error.reason if isinstance(error, NodeError) else error
         self._tell(
             "execution_error",
             **told,
@@ -421,30 +425,30 @@ class _Run:
         )
 
     def _tell(self, kind: str, **data: Any) -> None:
-        self._emit(Event(kind, data))
+        self._emit(NodeEvent(kind, data))
 
 
-def _is_kept(node: Node) -> bool:
+def _is_kept(node: GraphNode) -> bool:
     """Whether a node's outcome is worth a place in the cache: what is trivial is done again sooner."""
     return node.spec.output_node or not _is_inline(node)
 
 
-def _is_inline(node: Node) -> bool:
+def _is_inline(node: GraphNode) -> bool:
     return node.spec.where == "inline"
 
 
-def _failed(node: Node, error: BaseException) -> BaseException:
+def _failed(node: GraphNode, error: BaseException) -> BaseException:
     """A node's failure: sentences meant for the user are kept, others say only where it was."""
-    if isinstance(error, NodeFailed | GraphTooLarge | asyncio.CancelledError):
+    if isinstance(error, NodeError | GraphTooLarge | asyncio.CancelledError):
         return error
     if isinstance(error, Canceled):
         return asyncio.CancelledError()
     where = f"{node.spec.class_type} (node {node.id})"
     if isinstance(error, errors.SixfoldError):
-        return NodeFailed(f"{where}: {error.message}", node, error)
+        return NodeError(f"{where}: {error.message}", node, error)
     if isinstance(error, EngineError):
-        return NodeFailed(f"{where}: {error}", node, error)
-    return NodeFailed(f"{where} failed", node, error)
+        return NodeError(f"{where}: {error}", node, error)
+    return NodeError(f"{where} failed", node, error)
 
 
 def _now_ms() -> int:

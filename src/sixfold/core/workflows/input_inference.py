@@ -9,7 +9,7 @@ from typing import Any
 
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import listed, mapping, plain_name
-from sixfold.core.workflows.nodes import Graph, Input, NodeSpec, Registry, is_link
+from sixfold.core.workflows.nodes import Graph, NodeInput, NodeSpec, Registry, is_link
 from sixfold.core.workflows.slices import Steps
 
 # Fields of samplers and latents that people set, with the names that they know them by.
@@ -120,7 +120,7 @@ def _is_wanted(node: Mapping[str, Any], name: str) -> bool:
     return name in _PLAIN
 
 
-def _range(given: Input | None) -> str:
+def _range(given: NodeInput | None) -> str:
     low, high = (given.options.get(end) if given else None for end in ("min", "max"))
     if not isinstance(low, int | float) or not isinstance(high, int | float) or high > 2**31:
         return ""

@@ -25,7 +25,7 @@ _FILE = (".safetensors", ".ckpt", ".pt", ".pth", ".gguf", ".bin", ".onnx", ".sft
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFile:
+class ModelFileRef:
     """One file that a graph names; `folder` is ComfyUI's."""
 
     file: str
@@ -39,7 +39,9 @@ class ModelFile:
         return KINDS.get(self.folder, "checkpoint")
 
 
-def named(graph: Graph, registry: Registry, told: Iterable[Mapping[str, Any]] = ()) -> tuple[ModelFile, ...]:
+def named(
+    graph: Graph, registry: Registry, told: Iterable[Mapping[str, Any]] = ()
+) -> tuple[ModelFileRef, ...]:
     """Every model file of a graph, once; `told` is what `convert` found in the workflow of their origin."""
     sources: dict[str, tuple[str, ...]] = {}
     for row in told:
@@ -55,6 +57,6 @@ def named(graph: Graph, registry: Registry, told: Iterable[Mapping[str, Any]] = 
             if isinstance(value, str) and value and (folder or (spec is None and value.endswith(_FILE))):
                 found.setdefault((value, folder), []).append(node_id)
     return tuple(
-        ModelFile(file, folder, tuple(nodes), sources.get(file, ()))
+        ModelFileRef(file, folder, tuple(nodes), sources.get(file, ()))
         for (file, folder), nodes in found.items()
     )

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.core.workflows.ports import Given, Many, NodeContext
-from sixfold.core.workflows.validate import Node
+from sixfold.core.workflows.ports import ListValue, NodeContext, NodeInputs
+from sixfold.core.workflows.validate import GraphNode
 
 
-def call(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Any:
+def call(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> Any:
     """What the node's function gives; an awaitable for a class that is awaited."""
     spec = node.spec
     if spec.run is None:
@@ -19,7 +19,7 @@ def call(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Any:
     if spec.input_is_list:
         return spec.run(context, **{name: _listed(value) for name, value in inputs.items()})
     for value in inputs.values():
-        if isinstance(value, Many):
+        if isinstance(value, ListValue):
             break
     else:
         return spec.run(context, **inputs)
@@ -28,13 +28,13 @@ def call(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Any:
     return joined([finish(node, spec.run(context, **one)) for one in ones(inputs)])
 
 
-async def _each_awaited(node: Node, context: NodeContext, inputs: Mapping[str, Any]) -> Given:
+async def _each_awaited(node: GraphNode, context: NodeContext, inputs: Mapping[str, Any]) -> NodeInputs:
     given = [finish(node, await call(node, context, one)) for one in ones(inputs)]
     return joined(given)
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, Many) else [value]
+    return list(value) if isinstance(value, ListValue) else [value]
 
 
 def ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -46,27 +46,27 @@ def ones(inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{name: values[min(at, len(values) - 1)] for name, values in lists.items()} for at in range(count)]
 
 
-def finish(node: Node, returned: Any) -> Given:
-    """What a function returned as `Given`, with lists marked where the class gives them."""
-    given: Given = returned if isinstance(returned, Given) else Given(tuple(returned or ()))
+def finish(node: GraphNode, returned: Any) -> NodeInputs:
+    """What a function returned as `NodeInputs`, with lists marked where the class gives them."""
+    given: NodeInputs = returned if isinstance(returned, NodeInputs) else NodeInputs(tuple(returned or ()))
     outputs = node.spec.outputs
     if len(given.outputs) < len(outputs) and not inspect.isawaitable(returned):
         missing = len(outputs) - len(given.outputs)
-        given = Given((*given.outputs, *(None,) * missing), given.made, given.ui)
+        given = NodeInputs((*given.outputs, *(None,) * missing), given.made, given.ui)
     if node.spec.gives_lists:
         marked = tuple(
-            Many(value) if outputs[at].is_list and not isinstance(value, Many) else value
+            ListValue(value) if outputs[at].is_list and not isinstance(value, ListValue) else value
             for at, value in enumerate(given.outputs)
         )
-        given = Given(marked, given.made, given.ui)
+        given = NodeInputs(marked, given.made, given.ui)
     return given
 
 
-def joined(given: list[Given]) -> Given:
+def joined(given: list[NodeInputs]) -> NodeInputs:
     """Several calls' outcomes as one: each output a list of values."""
-    outputs = [Many(values) for values in zip(*(each.outputs for each in given), strict=True)]
+    outputs = [ListValue(values) for values in zip(*(each.outputs for each in given), strict=True)]
     ui: dict[str, Any] = {}
     for each in given:
         for key, value in each.ui.items():
             ui[key] = [*ui.get(key, ()), *value] if isinstance(value, list | tuple) else value
-    return Given(tuple(outputs), tuple(made for each in given for made in each.made), ui)
+    return NodeInputs(tuple(outputs), tuple(made for each in given for made in each.made), ui)

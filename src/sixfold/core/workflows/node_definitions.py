@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sixfold.core.workflows.nodes import Input, NodeSpec, Output
+from sixfold.core.workflows.nodes import NodeInput, NodeOutput, NodeSpec
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _TOKEN = re.compile(rf"=?(?:{_STRING}|\[(?:{_STRING}|[^\]])*\]|[^\s;])+|;")
@@ -70,7 +70,7 @@ def _split(text: str) -> Iterator[list[str]]:
         yield words
 
 
-def _input(words: list[str], lists: Lists) -> Input:
+def _input(words: list[str], lists: Lists) -> NodeInput:
     name, kind, *told = words
     options: dict[str, Any] = {}
     choices: tuple[Any, ...] | None = None
@@ -86,7 +86,7 @@ def _input(words: list[str], lists: Lists) -> Input:
     for word in told:
         options.update(_option(word))
     section = "optional" if name.endswith("?") else "required"
-    return Input(name.removesuffix("?"), kind, section, choices, options)
+    return NodeInput(name.removesuffix("?"), kind, section, choices, options)
 
 
 def _option(word: str) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _option(word: str) -> dict[str, Any]:
     return {key: json.loads(end) for key, end in zip(("min", "max"), found.groups(), strict=True) if end}
 
 
-def _output(text: str) -> Output:
+def _output(text: str) -> NodeOutput:
     is_list = text.endswith("[]")
     kind, _, name = text.removesuffix("[]").partition(":")
-    return Output(kind, name or kind, is_list)
+    return NodeOutput(kind, name or kind, is_list)

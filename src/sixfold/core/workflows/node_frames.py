@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.workflows.node_sessions import HELD, Ref, Worked
-from sixfold.core.workflows.ports import File, Made
+from sixfold.core.workflows.ports import NodeArtifact, NodeFile
 
 MOST_BYTES = 64 * 2**20  # of one frame
 _IN_FRAME = 2**16  # bytes; larger ones travel as files
@@ -118,7 +118,7 @@ def value_row(value: Any) -> list[Any]:
     match value:
         case Ref(node_id, slot):
             return ["ref", node_id, slot]
-        case File():
+        case NodeFile():
             return ["file", file_row(value)]
         case _:
             return ["plain", value]
@@ -135,7 +135,7 @@ def read_value(row: list[Any]) -> Any:
             return row[1]
 
 
-def file_row(file: File) -> Row:
+def file_row(file: NodeFile) -> Row:
     """A file by where it lies."""
     return {
         "digest": file.digest,
@@ -146,12 +146,12 @@ def file_row(file: File) -> Row:
     }
 
 
-def read_file(row: Row) -> File:
+def read_file(row: Row) -> NodeFile:
     """The file of a row."""
-    return File(row["digest"], row["type"], Path(row["path"]), row["name"], row["info"])
+    return NodeFile(row["digest"], row["type"], Path(row["path"]), row["name"], row["info"])
 
 
-def made_row(made: Made, frame: Frame, scratch: Path) -> Row:
+def made_row(made: NodeArtifact, frame: Frame, scratch: Path) -> Row:
     """A file that a node made."""
     return {
         "type": made.content_type,
@@ -164,14 +164,14 @@ def made_row(made: Made, frame: Frame, scratch: Path) -> Row:
     }
 
 
-def read_made(row: Row, frame: Frame, scratch: Path) -> Made:
+def read_made(row: Row, frame: Frame, scratch: Path) -> NodeArtifact:
     """The file of a row; its bytes stay where they are if they are a file."""
     data, path = row["data"], row["path"]
     if isinstance(data, str):
         data, path = None, data
     if path is not None and Path(path).parent != scratch:
         raise BadFrame(f"{path} does not lie in the run's folder")
-    return Made(
+    return NodeArtifact(
         row["type"],
         b"" if data is None else frame.take(data, scratch),
         None if path is None else Path(path),

@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 
 from sixfold.core.workflows.limits import count_text
 from sixfold.core.workflows.node_call import call, finish
-from sixfold.core.workflows.ports import Given, Made, NodeContext, Packer
-from sixfold.core.workflows.validate import Node
+from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeInputs, ValuePacker
+from sixfold.core.workflows.validate import GraphNode
 
 # Nodes on texts of at most so many characters take less than 1 ms: they may run on the event loop.
 SMALL_TEXT: Final = 2**14
@@ -40,7 +40,7 @@ class Ref:
 class Work:
     """A node and its inputs, large ones as `Ref`; `packs` asks for its outputs' bytes for the cache."""
 
-    node: Node
+    node: GraphNode
     inputs: Mapping[str, Any]
     packs: bool = False
 
@@ -52,7 +52,7 @@ class Worked:
     outputs: tuple[Any, ...]
     sizes: tuple[int, ...]
     texts: tuple[int, ...] = ()
-    made: tuple[Made, ...] = ()
+    made: tuple[NodeArtifact, ...] = ()
     ui: Mapping[str, Any] = field(default_factory=dict[str, Any])
     packed: bytes | None = None
 
@@ -64,7 +64,7 @@ class NodeSession(Protocol):
         """Run a node whose inputs are there; raises what the node raises."""
         ...
 
-    async def load(self, node: Node, packed: bytes) -> Worked:
+    async def load(self, node: GraphNode, packed: bytes) -> Worked:
         """Hold the outputs of a node as the cache has them."""
         ...
 
@@ -88,7 +88,7 @@ def is_small(value: object) -> bool:
 class LocalSession:
     """A session in this process: nodes that compute in threads, those that wait for models on the loop."""
 
-    def __init__(self, packer: Packer, threads: Executor | None = None) -> None:
+    def __init__(self, packer: ValuePacker, threads: Executor | None = None) -> None:
         self._packer = packer
         self._threads = threads
         self._values: dict[str, tuple[Any, ...]] = {}
@@ -109,10 +109,10 @@ class LocalSession:
             given, packed = self._called(work, context, inputs)
         return self._worked(node, given, packed)
 
-    async def load(self, node: Node, packed: bytes) -> Worked:
+    async def load(self, node: GraphNode, packed: bytes) -> Worked:
         """Hold the outputs of a node as the cache has them."""
         values = await self._in_thread(self._packer.unpack, packed)
-        return self._worked(node, Given(values), None)
+        return self._worked(node, NodeInputs(values), None)
 
     def release(self, node_id: str) -> None:
         """Let go of a node's outputs."""
@@ -127,14 +127,14 @@ class LocalSession:
 
     def _called(
         self, work: Work, context: NodeContext, inputs: Mapping[str, Any]
-    ) -> tuple[Given, bytes | None]:
+    ) -> tuple[NodeInputs, bytes | None]:
         given = finish(work.node, call(work.node, context, inputs))
         return given, self._packed(work, given)
 
-    def _packed(self, work: Work, given: Given) -> bytes | None:
+    def _packed(self, work: Work, given: NodeInputs) -> bytes | None:
         return self._packer.pack(given.outputs) if work.packs and given.outputs else None
 
-    def _worked(self, node: Node, given: Given, packed: bytes | None) -> Worked:
+    def _worked(self, node: GraphNode, given: NodeInputs, packed: bytes | None) -> Worked:
         is_text = node.spec.where == "inline"
         outputs = tuple(value if is_small(value) else HELD for value in given.outputs)
         texts = tuple(count_text((value,)) for value in given.outputs) if is_text else ()

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Literal, TypeGuard
 
 from sixfold.core.workflows.documents import listed
-from sixfold.core.workflows.ports import Asked, Run
+from sixfold.core.workflows.ports import ChildRequest, Run
 
 _NEAR, _MOST_LETTERS = 0.4, 80
 Section = Literal["required", "optional", "hidden"]
@@ -28,7 +28,7 @@ UPLOADS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class NodeInput:
     """One input of a class. `type` is one of ComfyUI's, several with commas between, or `*` for any.
 
     `choices` are a COMBO's; `options` are what an object_info says beside the type (`default`, `min`,
@@ -61,7 +61,7 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class NodeOutput:
     """One output of a class."""
 
     type: str
@@ -83,20 +83,20 @@ class NodeSpec:
     """
 
     class_type: str
-    inputs: tuple[Input, ...] = ()
-    outputs: tuple[Output, ...] = ()
+    inputs: tuple[NodeInput, ...] = ()
+    outputs: tuple[NodeOutput, ...] = ()
     version: str = "1"
     output_node: bool = False
     run: Run | None = None
     where: Where = "inline"
     fingerprint: Callable[[Mapping[str, Any]], str | None] | None = None
-    estimate: Callable[[Mapping[str, Any]], tuple[Asked, ...]] | None = None
+    estimate: Callable[[Mapping[str, Any]], tuple[ChildRequest, ...]] | None = None
     input_is_list: bool = False
     category: str = ""
     title: str = ""
     description: str = ""
     module: str = "nodes"
-    by_name: Mapping[str, Input] = field(default_factory=dict[str, Input], compare=False, repr=False)
+    by_name: Mapping[str, NodeInput] = field(default_factory=dict[str, NodeInput], compare=False, repr=False)
     uploads: Mapping[str, str] = field(default_factory=dict[str, str], compare=False, repr=False)
     gives_lists: bool = field(default=False, compare=False, repr=False)
     is_plain: bool = field(default=False, compare=False, repr=False)

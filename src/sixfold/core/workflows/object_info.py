@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from sixfold.core.workflows.nodes import Input, NodeSpec, Output, Registry, Section
+from sixfold.core.workflows.nodes import NodeInput, NodeOutput, NodeSpec, Registry, Section
 
 _SECTIONS: tuple[Section, ...] = ("required", "optional", "hidden")
 
@@ -27,7 +27,7 @@ def _spec(class_type: str, row: Mapping[str, Any]) -> NodeSpec:
     names: list[Any] = list(row.get("output_name") or types)
     lists: list[Any] = list(row.get("output_is_list") or [False] * len(types))
     outputs = tuple(
-        Output(_type(kind), str(names[at]) if at < len(names) else "", bool(lists[at : at + 1] == [True]))
+        NodeOutput(_type(kind), str(names[at]) if at < len(names) else "", bool(lists[at : at + 1] == [True]))
         for at, kind in enumerate(types)
     )
     return NodeSpec(
@@ -43,7 +43,7 @@ def _spec(class_type: str, row: Mapping[str, Any]) -> NodeSpec:
     )
 
 
-def _input(name: str, section: Section, told: Any) -> Input:
+def _input(name: str, section: Section, told: Any) -> NodeInput:
     """One input: `[type]`, `[type, options]`, `[[choices], options]`, or a bare name for what is hidden."""
     parts: list[Any] = list(cast("list[Any]", told)) if isinstance(told, list | tuple) else [told]
     kind: Any = parts[0] if parts else "*"
@@ -54,7 +54,7 @@ def _input(name: str, section: Section, told: Any) -> Input:
         choices = tuple(cast("list[Any]", kind))
     elif kind == "COMBO":
         choices = tuple(options.pop("options", ()) or ())
-    return Input(name, _type(kind), section, choices, options)
+    return NodeInput(name, _type(kind), section, choices, options)
 
 
 def _type(kind: Any) -> str:
@@ -86,7 +86,7 @@ def entry(spec: NodeSpec) -> dict[str, Any]:
     }
 
 
-def config(each: Input) -> Any:
+def config(each: NodeInput) -> Any:
     """One input as an object_info has it."""
     if each.section == "hidden":
         return each.type

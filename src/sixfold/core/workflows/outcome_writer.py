@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Mapping
 
-from sixfold.core.workflows.ports import Cache, Stored
+from sixfold.core.workflows.ports import NodeCachePort, StoredOutput
 from sixfold.errors import StoreFailed
 
 _LOG = logging.getLogger(__name__)
@@ -23,15 +23,15 @@ _MOST_WAITING_BYTES = 64 * 2**20
 class OutcomeWriter:
     """Writes outcomes beside the run, in batches of 256 or of what is added within 0.1 seconds."""
 
-    def __init__(self, cache: Cache | None) -> None:
+    def __init__(self, cache: NodeCachePort | None) -> None:
         self._cache = cache
-        self._waiting: dict[str, Stored] = {}
+        self._waiting: dict[str, StoredOutput] = {}
         self._bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._due = asyncio.Event()
         self._flushing = asyncio.Event()
 
-    def add(self, key: str, stored: Stored) -> None:
+    def add(self, key: str, stored: StoredOutput) -> None:
         """Queue an outcome; must be called on the event loop."""
         if self._cache is None:
             return
@@ -61,7 +61,7 @@ class OutcomeWriter:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _write(self, cache: Cache) -> None:
+    async def _write(self, cache: NodeCachePort) -> None:
         failures = 0
         while self._waiting:
             await _wait(self._due, _DELAY_SECONDS)
@@ -99,5 +99,5 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
 
 
-def _size(entries: Mapping[str, Stored]) -> int:
+def _size(entries: Mapping[str, StoredOutput]) -> int:
     return sum(len(stored.packed or b"") for stored in entries.values())

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class NodeFile:
     """One file known by its content: `digest` is its BLAKE3 hash in hex, `path` a readable local copy."""
 
     digest: str
@@ -20,7 +20,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class NodeArtifact:
     """One file that a node made: its bytes are `data`, or the file at `path` (which is taken).
 
     `kind` is the list of ComfyUI's that it is shown in (`images`, `audio`, `video`, `3d`, `text`), `prefix`
@@ -37,17 +37,17 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class NodeInputs:
     """What a node gave: a value for each output, files, and more for whoever watches (`text`, `animated`)."""
 
     outputs: tuple[Any, ...] = ()
-    made: tuple[Made, ...] = ()
+    made: tuple[NodeArtifact, ...] = ()
     ui: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Work for one of the platform's models; an input may be a `File`.
+class ChildRequest:
+    """Work for one of the platform's models; an input may be a `NodeFile`.
 
     An order that is `open` may get inputs besides that only the run knows.
     """
@@ -58,10 +58,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class NodeChild:
     """What a child prediction gave: its files, and its data; `preview` where a preview engine made them."""
 
-    files: tuple[File, ...] = ()
+    files: tuple[NodeFile, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     preview: bool = False
 
@@ -91,24 +91,24 @@ class NodeContext(Protocol):
         """Send a finished picture to whoever watches, without keeping it."""
         ...
 
-    def file(self, data: bytes | Path, content_type: str) -> File:
+    def file(self, data: bytes | Path, content_type: str) -> NodeFile:
         """A file of bytes that are in memory or lie in `scratch`."""
         ...
 
-    async def child(self, asked: Asked) -> Child:
+    async def child(self, asked: ChildRequest) -> NodeChild:
         """Run one of the platform's models as part of this run."""
         ...
 
 
-Run = Callable[..., "Given | Sequence[Any] | Awaitable[Given | Sequence[Any]]"]
+Run = Callable[..., "NodeInputs | Sequence[Any] | Awaitable[NodeInputs | Sequence[Any]]"]
 
 
-class Children(Protocol):
+class NodeChildren(Protocol):
     """Runs the platform's models for a graph, on its account and its hold."""
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
-    ) -> Child:
+    ) -> NodeChild:
         """The ended child prediction of a node; raises `EngineFailed`, `EngineUnavailable`, `InvalidInput`.
 
         Its id comes of the parent's and of `node_key`, so that a resumed parent finds it. Canceling the
@@ -117,18 +117,18 @@ class Children(Protocol):
         ...
 
 
-class Files(Protocol):
+class NodeFiles(Protocol):
     """Finds the files that inputs name: a URL, an upload's id, or a name given to `/upload/image`."""
 
-    async def find(self, name: str, kind: str) -> File:
+    async def find(self, name: str, kind: str) -> NodeFile:
         """The file; raises a `BadRequest` or `NotFound` whose sentence is for the user."""
         ...
 
 
-class Shelf(Protocol):
+class OutputStore(Protocol):
     """Keeps what nodes made."""
 
-    async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
+    async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
         """Keep a file; what it gives stands in the node's `ui` under the file's kind (`filename`, …).
 
         `preview`: a preview engine had a part in it.
@@ -137,7 +137,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredOutput:
     """A node's outcome, as a cache keeps it: outputs packed into bytes (None: only what it showed).
 
     `preview`: a preview engine had a part in it.
@@ -148,25 +148,25 @@ class Stored:
     preview: bool = False
 
 
-class Cache(Protocol):
+class NodeCachePort(Protocol):
     """Outcomes of nodes by their key, of one account; survives restarts."""
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
         """What is known of these keys."""
         ...
 
-    async def keep(self, entries: Mapping[str, Stored]) -> None:
+    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
         """Keep outcomes; big ones may be dropped."""
         ...
 
 
-class Many(tuple[Any, ...]):
+class ListValue(tuple[Any, ...]):
     """A list of values that the nodes after it take one by one (ComfyUI's OUTPUT_IS_LIST)."""
 
     __slots__ = ()
 
 
-class Packer(Protocol):
+class ValuePacker(Protocol):
     """Turns nodes' values into bytes and back; a value that cannot be packed is not kept."""
 
     def pack(self, values: Sequence[Any]) -> bytes | None:
@@ -187,7 +187,7 @@ class Packer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class NodeEvent:
     """One thing that happened: ComfyUI's name for it and its data beside `prompt_id`.
 
     A `preview` or an `image` (a finished one that is not kept) is in `binary`.

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows.nodes import Graph, NodeSpec, Registry
-from sixfold.core.workflows.ports import Event, File
+from sixfold.core.workflows.ports import NodeEvent, NodeFile
 
 Place = tuple[str, str]  # a node and its input
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedOutput:
     """What a run there gave: what its output nodes showed (files as `Made`), and which nodes were cached."""
 
     shown: Mapping[str, Mapping[str, Any]]
@@ -31,7 +31,7 @@ class NodeLost(EngineError):
         super().__init__(f"{class_type} (node {node_id}): {reason}")
 
 
-class Elsewhere(Protocol):
+class RemoteGraphRunner(Protocol):
     """The way to that server."""
 
     @property
@@ -44,8 +44,8 @@ class Elsewhere(Protocol):
         ...
 
     async def run(
-        self, graph: Graph, files: Mapping[Place, File], scratch: Path, emit: Callable[[Event], None]
-    ) -> Fetched:
+        self, graph: Graph, files: Mapping[Place, NodeFile], scratch: Path, emit: Callable[[NodeEvent], None]
+    ) -> FetchedOutput:
         """Run a graph there as it is, but for the names of files; what it made is fetched into `scratch`.
 
         Raises `NodeLost` for a node that failed, `EngineError` for anything else. Canceling interrupts it.

@@ -12,15 +12,15 @@ from typing import Any
 
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import Context
-from sixfold.core.predictions.events import Bus
+from sixfold.core.predictions.events import EventBus
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.node_events import NodeMoved, NodeState
+from sixfold.core.predictions.node_events import NodeState, NodeStateChanged
 from sixfold.core.workflows import websocket_hub
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.limits import GraphTooLarge
 from sixfold.core.workflows.nodes import Graph
-from sixfold.core.workflows.ports import Event
-from sixfold.core.workflows.websocket_hub import Hub
+from sixfold.core.workflows.ports import NodeEvent
+from sixfold.core.workflows.websocket_hub import WebSocketHub
 
 _PRIVATE = frozenset({"blob", "content_type", "info"})
 _FACE = "comfyui"
@@ -28,17 +28,17 @@ _LAST = 0.99  # of the progress: the rest is what is stored after the last node
 
 
 @dataclass(frozen=True, slots=True)
-class Ears:
+class EventSinks:
     """Who listens: the sockets of ComfyUI's clients, and whoever follows predictions."""
 
-    hub: Hub
-    bus: Bus
+    hub: WebSocketHub
+    bus: EventBus
 
 
-class Telling:
+class RunEventPublisher:
     """One run's voice. Its `heard` takes every event of the run, here or on a ComfyUI."""
 
-    def __init__(self, parent: Prediction, graph: Graph, context: Context, ears: Ears) -> None:
+    def __init__(self, parent: Prediction, graph: Graph, context: Context, ears: EventSinks) -> None:
         inputs = parent.task.inputs
         self._parent = parent
         self._graph = graph
@@ -56,7 +56,7 @@ class Telling:
         """So many nodes are needed."""
         self._all = max(1, nodes)
 
-    def heard(self, event: Event) -> None:
+    def heard(self, event: NodeEvent) -> None:
         """Pass on one event; raises `Canceled` once the run is no longer wanted."""
         if event.binary:
             self._show(event)
@@ -76,7 +76,7 @@ class Telling:
         else:
             self._tell(message)
 
-    def _show(self, event: Event) -> None:
+    def _show(self, event: NodeEvent) -> None:
         picture = websocket_hub.picture(event.binary, str(event.data["content_type"]))
         if not self._parent.price:
             self._tell(picture)
@@ -141,7 +141,7 @@ class Telling:
         self._report()
 
     def _publish(self, node: str, state: NodeState, progress: float) -> None:
-        moved = NodeMoved(node, self._class(node), state, progress)
+        moved = NodeStateChanged(node, self._class(node), state, progress)
         self._ears.bus.publish(self._parent.id, moved)
 
     def _report(self) -> None:
@@ -153,12 +153,12 @@ class Telling:
 
 
 _OURS = frozenset({"execution_success", "finished"})
-_STEPS: Mapping[str, Callable[[Telling, Mapping[str, Any]], None]] = {
-    "executing": Telling.executing,
-    "progress": Telling.progress,
-    "finished": Telling.finished,
-    "execution_cached": Telling.cached,
-    "execution_error": Telling.failed,
+_STEPS: Mapping[str, Callable[[RunEventPublisher, Mapping[str, Any]], None]] = {
+    "executing": RunEventPublisher.executing,
+    "progress": RunEventPublisher.progress,
+    "finished": RunEventPublisher.finished,
+    "execution_cached": RunEventPublisher.cached,
+    "execution_error": RunEventPublisher.failed,
 }
 
 

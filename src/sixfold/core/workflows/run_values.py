@@ -8,8 +8,8 @@ from typing import Any
 
 from sixfold.core.workflows.limits import count_text
 from sixfold.core.workflows.node_sessions import HELD, SMALL_TEXT, NodeSession, Ref, Worked
-from sixfold.core.workflows.ports import Packer, Stored
-from sixfold.core.workflows.validate import Node
+from sixfold.core.workflows.ports import StoredOutput, ValuePacker
+from sixfold.core.workflows.validate import GraphNode
 
 _PIXEL_BYTES = 12  # three floats
 
@@ -21,8 +21,10 @@ class RunValues:
     session.
     """
 
-    def __init__(self, nodes: Mapping[str, Node], packer: Packer, weigh: Callable[[int], None]) -> None:
-        self.hits: Mapping[str, Stored] = {}
+    def __init__(
+        self, nodes: Mapping[str, GraphNode], packer: ValuePacker, weigh: Callable[[int], None]
+    ) -> None:
+        self.hits: Mapping[str, StoredOutput] = {}
         self._nodes = nodes
         self._packer = packer
         self._weigh = weigh
@@ -32,7 +34,7 @@ class RunValues:
         self._away: set[str] = set()
         self._loading: dict[str, asyncio.Task[None]] = {}
 
-    def small_inputs(self, node: Node) -> tuple[dict[str, Any], int] | None:
+    def small_inputs(self, node: GraphNode) -> tuple[dict[str, Any], int] | None:
         """The inputs of a node and their characters; None where some are in the session, or too long."""
         values = self._values
         for origin, _ in node.links.values():
@@ -46,7 +48,7 @@ class RunValues:
         characters = count_text(inputs.values())
         return None if characters > SMALL_TEXT else (inputs, characters)
 
-    async def inputs(self, node: Node, session: NodeSession) -> dict[str, Any]:
+    async def inputs(self, node: GraphNode, session: NodeSession) -> dict[str, Any]:
         """The inputs of a node that runs in the session; cached ones are loaded into it first."""
         inputs = dict(node.values)
         for name, (origin, slot) in node.links.items():
@@ -58,7 +60,7 @@ class RunValues:
             inputs[name] = Ref(origin, slot) if value is HELD else value
         return inputs
 
-    def needed(self, node: Node, inputs: Mapping[str, Any]) -> int:
+    def needed(self, node: GraphNode, inputs: Mapping[str, Any]) -> int:
         """Bytes for a node at work: a copy of its inputs, its result of that or the stated size, packed."""
         links = node.links.values()
         size = sum(self._sizes[origin][slot] for origin, slot in links if origin in self._away)

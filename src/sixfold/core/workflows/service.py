@@ -15,28 +15,28 @@ from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
-from sixfold.core.accounts.prices import FREE, Price
+from sixfold.core.accounts.prices import FREE, PriceRow
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs as checks
 from sixfold.core.catalog.metering import CHILDREN
 from sixfold.core.catalog.models import Model
-from sixfold.core.predictions.service import Pipeline
+from sixfold.core.predictions.service import PredictionService
 from sixfold.core.workflows import estimate, input_inference, slices, workflows
 from sixfold.core.workflows.documents import mapping
-from sixfold.core.workflows.editor_format.to_api import Converted, conversion
-from sixfold.core.workflows.estimate import Unknown
+from sixfold.core.workflows.editor_format.to_api import ConvertedGraph, conversion
+from sixfold.core.workflows.estimate import UnknownCost
 from sixfold.core.workflows.execute import unrunnable
 from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.pictures import PictureCodecs, PictureEditor
-from sixfold.core.workflows.ports import Asked, Packer
-from sixfold.core.workflows.remote_execution import Elsewhere, adopted
+from sixfold.core.workflows.ports import ChildRequest, ValuePacker
+from sixfold.core.workflows.remote_execution import RemoteGraphRunner, adopted
 from sixfold.core.workflows.slices import Slices, Steps
-from sixfold.core.workflows.storage import Names, Outcomes
-from sixfold.core.workflows.validate import Verdict, validation
-from sixfold.core.workflows.websocket_hub import Hub
-from sixfold.core.workflows.workflows import Space
+from sixfold.core.workflows.storage import GraphFiles, NodeOutputCache
+from sixfold.core.workflows.validate import ValidationResult, validation
+from sixfold.core.workflows.websocket_hub import WebSocketHub
+from sixfold.core.workflows.workflows import Workflow
 
 UNLOCK = "Start a ComfyUI that has them and set SIXFOLD_COMFYUI_URL."
 PUBLIC = "On a public address SIXFOLD_COMFYUI_GRAPHS=allow lets graphs run on a ComfyUI that has them."
@@ -54,7 +54,7 @@ class Estimate:
     is what the model files that it names take of a GPU; None where one of them is not known.
     """
 
-    orders: tuple[tuple[str, str, Price], ...]
+    orders: tuple[tuple[str, str, PriceRow], ...]
     vram_gb: float | None = 0
 
     @property
@@ -68,10 +68,10 @@ class Estimate:
         return sum(_listed(price) for _, _, price in self.orders)
 
     @property
-    def price(self) -> Price:
+    def price(self) -> PriceRow:
         """What is held for it."""
         text, micros, listed = "what its nodes cost", self.micros, self.list_micros
-        price = Price(micros, money.credits_for(micros), text, "children", lines=self.lines)
+        price = PriceRow(micros, money.credits_for(micros), text, "children", lines=self.lines)
         return price if listed == micros else dataclasses.replace(price, list_micros=listed)
 
     @property
@@ -103,7 +103,7 @@ class Estimate:
         return {**_money(self.micros, self.list_micros), "vram_gb": self.vram_gb, "orders": rows}
 
 
-def _listed(price: Price) -> int:
+def _listed(price: PriceRow) -> int:
     return price.micros if price.list_micros is None else price.list_micros
 
 
@@ -118,21 +118,21 @@ def _money(micros: int, listed: int) -> dict[str, str]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Craft:
+class GraphRuntime:
     """What is known of nodes: all classes (read when first asked for), and how values become bytes.
 
     `pictures` decodes and encodes pictures. `unlock` says how classes come to run that nothing here has.
     """
 
     registry: Callable[[], Registry]
-    packer: Callable[[Path], Packer]
+    packer: Callable[[Path], ValuePacker]
     pictures: PictureCodecs
     unlock: str = UNLOCK
     limits: GraphLimits = DEFAULT_LIMITS
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Theirs:
+class _AccountGraphs:
     """The classes of a ComfyUI: as it told them, with what is known of them here, and beside our own."""
 
     known: Registry
@@ -147,24 +147,24 @@ class _Prepared:
     graph: Any
     given: Mapping[str, Any]
     inputs: Callable[[], dict[str, Any]]
-    price: Callable[[], Price]
+    price: Callable[[], PriceRow]
     charged: bool
 
 
-class Workshop:
+class GraphService:
     """Everything about graphs that faces and the engine share."""
 
     def __init__(
         self,
-        craft: Craft,
-        built_in: Mapping[str, Space],
-        names: Names,
-        pipeline: Pipeline,
-        elsewhere: Elsewhere | None = None,
+        craft: GraphRuntime,
+        built_in: Mapping[str, Workflow],
+        names: GraphFiles,
+        pipeline: PredictionService,
+        elsewhere: RemoteGraphRunner | None = None,
     ) -> None:
         self._craft = craft
         self._pipeline = pipeline
-        self._outcomes: dict[Tenant, Outcomes] = {}
+        self._outcomes: dict[Tenant, NodeOutputCache] = {}
         self.spaces = built_in
         self.names = names
         self.packer = craft.packer
@@ -172,12 +172,12 @@ class Workshop:
         self.limits = craft.limits
         self.media = names.media
         self.elsewhere = elsewhere
-        self._found: _Theirs | None = None
+        self._found: _AccountGraphs | None = None
         self._prepared: _Prepared | None = None
         self._loaded = False
         self._loading = asyncio.Lock()
         self.slices = Slices()
-        self.hub = Hub()
+        self.hub = WebSocketHub()
 
     @property
     def registry(self) -> Registry:
@@ -196,7 +196,7 @@ class Workshop:
         """What happens to predictions."""
         return self._pipeline.bus
 
-    def outcomes(self, tenant: Tenant) -> Outcomes:
+    def outcomes(self, tenant: Tenant) -> NodeOutputCache:
         """The cache of nodes that all credentials of a tenant's account share."""
         tenant = tenant.whole
         if tenant not in self._outcomes:
@@ -227,7 +227,7 @@ class Workshop:
                 with contextlib.suppress(errors.NotFound):
                     await self._pipeline.own.find(name, account_id)
 
-    async def convert(self, document: object) -> Converted:
+    async def convert(self, document: object) -> ConvertedGraph:
         """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
         await self.load()
         return await self.slices.run(conversion(document, self.classes, self.limits))
@@ -238,7 +238,7 @@ class Workshop:
 
     def check(
         self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
-    ) -> Verdict:
+    ) -> ValidationResult:
         """Whether a graph can run: here, or whole on the ComfyUI where that alone has its classes.
 
         Raises `GraphTooLarge` before anything else is looked at.
@@ -247,14 +247,14 @@ class Workshop:
 
     async def verdict(
         self, graph: object, *, targets: Collection[str] | None = None, strict_models: bool = False
-    ) -> Verdict:
+    ) -> ValidationResult:
         """The same in slices, so that a large graph does not hold up the event loop."""
         await self.load()
         return await self.slices.run(self._checking(graph, targets, strict_models=strict_models))
 
     def _checking(
         self, graph: object, targets: Collection[str] | None = None, *, strict_models: bool = False
-    ) -> Steps[Verdict]:
+    ) -> Steps[ValidationResult]:
         yield from self.limits.checking(graph)
         yield
         theirs = self._theirs()
@@ -276,7 +276,7 @@ class Workshop:
         theirs = self._theirs()
         return self.registry if theirs is None else theirs.joined
 
-    def _theirs(self) -> _Theirs | None:
+    def _theirs(self) -> _AccountGraphs | None:
         known = self.elsewhere.known if self.elsewhere is not None else None
         if known is None:
             self._found = None
@@ -287,16 +287,21 @@ class Workshop:
     def _is_stale(self, known: Registry | None) -> TypeGuard[Registry]:
         return known is not None and (self._found is None or self._found.known is not known)
 
-    def _joined(self, known: Registry) -> _Theirs:
+    def _joined(self, known: Registry) -> _AccountGraphs:
         """Their classes beside ours, of which there may be tens of thousands."""
         own = Registry(adopted(known, self.registry))
         joined = Registry([*own, *self.registry])
         for registry in (own, joined):
             registry.index()
-        return _Theirs(known, own, joined)
+        return _AccountGraphs(known, own, joined)
 
     def estimate(
-        self, verdict: Verdict, account_id: str = "", *, charged: bool = True, without: Collection[str] = ()
+        self,
+        verdict: ValidationResult,
+        account_id: str = "",
+        *,
+        charged: bool = True,
+        without: Collection[str] = (),
     ) -> Estimate:
         """What a checked graph would cost an account at most, without some nodes.
 
@@ -304,25 +309,32 @@ class Workshop:
         """
         return slices.complete(self._estimating(verdict, account_id, charged=charged, without=without))
 
-    async def estimated(self, verdict: Verdict, account_id: str, *, charged: bool = True) -> Estimate:
+    async def estimated(
+        self, verdict: ValidationResult, account_id: str, *, charged: bool = True
+    ) -> Estimate:
         """The same in slices."""
         return await self.slices.run(self._estimating(verdict, account_id, charged=charged))
 
     def _estimating(
-        self, verdict: Verdict, account_id: str = "", *, charged: bool = True, without: Collection[str] = ()
+        self,
+        verdict: ValidationResult,
+        account_id: str = "",
+        *,
+        charged: bool = True,
+        without: Collection[str] = (),
     ) -> Steps[Estimate]:
         quoted = functools.partial(self.price_of, account_id=account_id, charged=charged)
         price = self._worth if verdict.elsewhere else quoted
         asked = yield from estimate.ordering(verdict, lenient=verdict.elsewhere)
         alike = {id(each): each for node, each in asked if node not in without}
-        prices: dict[int, Price] = {}
+        prices: dict[int, PriceRow] = {}
         for key, each in alike.items():
             prices[key] = price(each)
             yield
         orders = tuple((node, each.model, prices[id(each)]) for node, each in asked if node not in without)
         return Estimate(orders, self._vram(verdict))
 
-    def _vram(self, verdict: Verdict) -> float | None:
+    def _vram(self, verdict: ValidationResult) -> float | None:
         """What the files of a graph take together, as far as the built-in spaces know them."""
         known = {row["file"]: row["vramGb"] for space in self.spaces.values() for row in space.models}
         files = {each["file"] for each in verdict.missing_models}
@@ -332,7 +344,7 @@ class Workshop:
         """Price what a graph orders within the block as the graph itself was priced."""
         return self._pipeline.quotes.of(prediction_id)
 
-    def price_of(self, asked: Asked, account_id: str, *, charged: bool) -> Price:
+    def price_of(self, asked: ChildRequest, account_id: str, *, charged: bool) -> PriceRow:
         """What an order costs at most; raises what `estimate` does."""
         built_in, own = self._pipeline.catalog, self._pipeline.own
         model = built_in[asked.model] if asked.model in built_in else own.known(asked.model, account_id)
@@ -349,7 +361,7 @@ class Workshop:
             return max(quote.price, most, key=lambda price: price.micros)
         return max(quote.price, most.waived(), key=_listed)
 
-    def _worth(self, asked: Asked) -> Price:
+    def _worth(self, asked: ChildRequest) -> PriceRow:
         """The price of what the ComfyUI does, whether or not an engine here could."""
         catalog = self._pipeline.catalog
         if asked.model not in catalog:
@@ -381,7 +393,7 @@ class Workshop:
             more = [each for each in more if each.input in good]
             raise errors.InvalidInput([*wrong.problems, *more]) from wrong
 
-    def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Price:
+    def price(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> PriceRow:
         """What is held for a run of a space (an appraiser of the pipeline); raises what `estimate` does."""
         graph = model.fixed.get("graph")
         if graph is None:  # its graph comes with the order, and so does what is held
@@ -423,7 +435,7 @@ class Workshop:
             return refused
         return lambda: found
 
-    def _pricing(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Steps[Price]:
+    def _pricing(self, model: Model, values: Mapping[str, Any], *, charged: bool) -> Steps[PriceRow]:
         graph = model.fixed["graph"]
         inputs = workflows.api_inputs(model.fixed.get("api_inputs", ()))
         yield
@@ -436,12 +448,12 @@ class Workshop:
         owner = str(model.fixed.get("_owner", ""))
         return (yield from self._estimating(verdict, owner, charged=charged)).price
 
-    def require(self, verdict: Verdict) -> None:
+    def require(self, verdict: ValidationResult) -> None:
         """Raise `EngineUnavailable` where nothing runs some known class."""
         if not verdict.elsewhere and unrunnable(verdict):
             raise errors.EngineUnavailable(self.lacking(verdict))
 
-    def lacking(self, verdict: Verdict) -> str:
+    def lacking(self, verdict: ValidationResult) -> str:
         """The sentence on the classes that nothing here can run."""
         missing = sorted({*verdict.missing_classes, *unrunnable(verdict)})
         told = f"No engine here has the node classes {', '.join(missing)}."
@@ -452,14 +464,14 @@ class Workshop:
             return f"{ours} run only here, and other nodes only on the ComfyUI: a graph is not divided."
         return f"{told} The connected ComfyUI lacks them too: install their custom nodes there."
 
-    def refuse(self, verdict: Verdict, inputs: tuple[ApiInput, ...] = ()) -> None:
+    def refuse(self, verdict: ValidationResult, inputs: tuple[ApiInput, ...] = ()) -> None:
         """Raise what keeps a graph from running: `EngineUnavailable`, or `InvalidInput` with every fault."""
         if verdict.missing_classes:
             raise errors.EngineUnavailable(self.lacking(verdict))
         raise errors.InvalidInput(_problems(verdict, inputs))
 
 
-def _problems(verdict: Verdict, inputs: tuple[ApiInput, ...]) -> list[errors.Problem]:
+def _problems(verdict: ValidationResult, inputs: tuple[ApiInput, ...]) -> list[errors.Problem]:
     """Every fault of a graph, by the names of its inputs."""
     named = {(each.node_id, each.field): each.name for each in inputs}
     problems: list[errors.Problem] = []
@@ -478,9 +490,9 @@ def _standing(each: checks.Descriptor) -> Any:
     return each.choices[0] if each.choices else "…"
 
 
-def _given(model: Model, asked: Asked) -> dict[str, Any]:
+def _given(model: Model, asked: ChildRequest) -> dict[str, Any]:
     """An order's inputs, with something in the place of what only a run can know."""
-    given = {name: value for name, value in asked.inputs.items() if not isinstance(value, Unknown)}
+    given = {name: value for name, value in asked.inputs.items() if not isinstance(value, UnknownCost)}
     for each in model.inputs:
         if each.type in checks.MEDIA_TYPES and (each.name in asked.inputs or each.required):
             given[each.name] = _PLACE
@@ -489,9 +501,9 @@ def _given(model: Model, asked: Asked) -> dict[str, Any]:
     return given
 
 
-def _unknown(model: Model, asked: Asked) -> frozenset[str]:
+def _unknown(model: Model, asked: ChildRequest) -> frozenset[str]:
     """The inputs of an order that only a run can know."""
-    found = {name for name, value in asked.inputs.items() if isinstance(value, Unknown)}
+    found = {name for name, value in asked.inputs.items() if isinstance(value, UnknownCost)}
     if asked.open:
         found |= {each.name for each in model.inputs if each.name not in asked.inputs}
     return frozenset(found)

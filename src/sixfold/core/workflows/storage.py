@@ -19,14 +19,14 @@ from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, many, now, one
 from sixfold.core.media import media as media_files
-from sixfold.core.media.media import Media, Source
+from sixfold.core.media.media import MediaService, MediaSource
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions import refunds
 from sixfold.core.provenance import embed
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.provenance.manifest import Manifest
 from sixfold.core.provenance.signing import Signer
-from sixfold.core.workflows.ports import File, Stored
+from sixfold.core.workflows.ports import NodeFile, StoredOutput
 
 Kind = Literal["input", "output", "temp"]
 GIVEN = "given:"  # how inputs name files that came with an order, in a picture's own graph as well
@@ -50,7 +50,7 @@ _WRITES_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class StoredName:
     """A file's name as ComfyUI has it: `subfolder/name [kind]`."""
 
     name: str
@@ -58,7 +58,7 @@ class Name:
     kind: Kind = "input"
 
     @classmethod
-    def parse(cls, text: str, kind: Kind = "input") -> Name | None:
+    def parse(cls, text: str, kind: Kind = "input") -> StoredName | None:
         """The name that a text is; None for one that leads out of its folder, or is none."""
         plain = text.strip()
         for each in KINDS:
@@ -84,7 +84,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """Where a named file lies."""
 
     blob: str
@@ -92,11 +92,11 @@ class Found:
     size: int
 
 
-class Names:
+class GraphFiles:
     """Files of accounts by the names that clients gave them, or were told; `examples` are everyone's."""
 
     def __init__(
-        self, database: Database, media: Media, examples: Mapping[str, Path], signer: Signer
+        self, database: Database, media: MediaService, examples: Mapping[str, Path], signer: Signer
     ) -> None:
         self._database = database
         self._media = media
@@ -104,15 +104,15 @@ class Names:
         self._signer = signer
 
     @property
-    def media(self) -> Media:
+    def media(self) -> MediaService:
         """Where the files lie."""
         return self._media
 
-    def outcomes(self, tenant: Tenant) -> Outcomes:
+    def outcomes(self, tenant: Tenant) -> NodeOutputCache:
         """The cache of a tenant's nodes."""
-        return Outcomes(self._database, self._media, tenant)
+        return NodeOutputCache(self._database, self._media, tenant)
 
-    async def put(self, run: Run, name: Name, source: Source) -> None:
+    async def put(self, run: Run, name: StoredName, source: MediaSource) -> None:
         """Give a stored file a name; one of the same name is replaced."""
         await self._database.write(_put(run, name, source))
 
@@ -120,45 +120,45 @@ class Names:
         """A file that says where it came from, as far as its type can carry that."""
         return embed.embed(data, content_type, self._signer.sign(manifest))
 
-    async def kept(self, run: Run, kind: Kind, prefix: str, source: Source) -> Name:
+    async def kept(self, run: Run, kind: Kind, prefix: str, source: MediaSource) -> StoredName:
         """Name a file of a run by `prefix` and a number that is free."""
         naming = _numbered(run, kind, prefix, source)
         return await self._database.write(naming, durable=False)  # the end of the run makes it so
 
-    async def find(self, tenant: Tenant, name: Name) -> Found | None:
+    async def find(self, tenant: Tenant, name: StoredName) -> FoundFile | None:
         """Where a file lies, or None."""
         row = await self._database.read(one("graph_file", **name.row(tenant)))
         if row is not None:
-            return Found(row["blob"], row["content_type"], row["size"])
+            return FoundFile(row["blob"], row["content_type"], row["size"])
         example = self._examples.get(name.name) if name.kind == "input" and not name.subfolder else None
         if example is None:
             return None
         source = await self._media.hold(example.read_bytes(), _EXAMPLE_TYPES[example.suffix])
-        return Found(source.blob, source.content_type, source.size)
+        return FoundFile(source.blob, source.content_type, source.size)
 
-    async def source(self, tenant: Tenant, text: str, kind: str, called: str = "") -> Source:
+    async def source(self, tenant: Tenant, text: str, kind: str, called: str = "") -> MediaSource:
         """The file that an input names: by its name, as a URL, or as an upload's id.
 
         Raises `InvalidInput` with a sentence that begins with what the input is `called`, or else its kind.
         """
         called = called or kind
         if "://" not in text and not text.startswith(("data:", "blob_", media_files.MEDIA_PATH)):
-            name = Name.parse(text)
+            name = StoredName.parse(text)
             found = await self.find(tenant, name) if name is not None else None
             if found is None:
                 sentence = f"{called}: There is no {kind} {text[:100]!r}: upload it first, or give a URL"
                 if text.startswith(GIVEN):
                     sentence = f"{called}: This workflow was given its {kind} and does not carry it: give one"
                 raise errors.InvalidInput.of(called, sentence, "file_missing")
-            return Source(found.blob, found.content_type, found.size)
+            return MediaSource(found.blob, found.content_type, found.size)
         descriptor = Descriptor(called, "file" if kind == "3d" else kind)  # pyright: ignore[reportArgumentType]  # it is one of the four kinds of files
         return await self._media.resolve(tenant, descriptor, text)
 
-    async def file(self, source: Source, name: str) -> File:
+    async def file(self, source: MediaSource, name: str) -> NodeFile:
         """A stored file as a run reads it."""
         path = await self._media.blobs.local_path(source.blob)
         digest = media_files.content_digest(source.blob) or blake3.blake3(path.read_bytes()).hexdigest()
-        return File(digest, source.content_type, path, name)
+        return NodeFile(digest, source.content_type, path, name)
 
     async def sweep(self) -> None:
         """Delete outcomes that have expired."""
@@ -173,13 +173,13 @@ def _folder(tenant: Tenant, kind: Kind, subfolder: str) -> dict[str, Any]:
     return {**tenant.row, "kind": kind, "subfolder": stored}
 
 
-def _put(run: Run, name: Name, source: Source) -> Transaction[None]:
+def _put(run: Run, name: StoredName, source: MediaSource) -> Transaction[None]:
     row = _media_row(run.tenant.account_id, source, (yield from now()) + _LIFE_US[name.kind], run.paid_by)
     yield Query("media_insert", row)
     yield Query("graph_file_put", {"media": row["name"], **name.row(run.tenant)})
 
 
-def _numbered(run: Run, kind: Kind, prefix: str, source: Source) -> Transaction[Name]:
+def _numbered(run: Run, kind: Kind, prefix: str, source: MediaSource) -> Transaction[StoredName]:
     path = PurePosixPath("".join(filter(str.isprintable, prefix))[:_MOST_PREFIX])
     stem, subfolder = path.name or "ComfyUI", "/".join(part for part in path.parts[:-1] if part not in "/..")
     least = f"{stem}_"
@@ -191,12 +191,14 @@ def _numbered(run: Run, kind: Kind, prefix: str, source: Source) -> Transaction[
     )
     number = int(alike["count"]) + 1 if alike is not None else 1
     extension = media_types.EXTENSIONS.get(source.content_type, "bin")
-    name = Name(f"{stem}_{number:05}_.{extension}", subfolder, kind)
+    name = StoredName(f"{stem}_{number:05}_.{extension}", subfolder, kind)
     yield from _put(run, name, source)
     return name
 
 
-def _media_row(account_id: str, source: Source, expires_at: int, paid_by: str | None) -> Mapping[str, Any]:
+def _media_row(
+    account_id: str, source: MediaSource, expires_at: int, paid_by: str | None
+) -> Mapping[str, Any]:
     name = media_files.new_name(source.content_type)
     file = OutputFile(name, source.blob, source.content_type, source.size)
     row = media_files.record(file, account_id, "input", prediction_id=paid_by)
@@ -204,7 +206,7 @@ def _media_row(account_id: str, source: Source, expires_at: int, paid_by: str | 
     return row if paid_by is None else refunds.hidden(row)
 
 
-def _shown(stored: Stored, *, in_row: bool) -> str:
+def _shown(stored: StoredOutput, *, in_row: bool) -> str:
     """What an outcome showed as JSON, with its values where they are stored `in_row`."""
     told = {**stored.ui, **({_PREVIEW: True} if stored.preview else {})}
     if in_row and stored.packed is not None:
@@ -212,18 +214,18 @@ def _shown(stored: Stored, *, in_row: bool) -> str:
     return msgspec.json.encode(told).decode()
 
 
-class Outcomes:
+class NodeOutputCache:
     """The cache of one tenant's nodes: in the store, and the last ones in memory."""
 
-    def __init__(self, database: Database, media: Media, tenant: Tenant) -> None:
+    def __init__(self, database: Database, media: MediaService, tenant: Tenant) -> None:
         self._database = database
         self._media = media
         self._account_id = tenant.account_id
         self._prefix = _KEYLESS if tenant.keyless else ""
-        self._known: OrderedDict[str, Stored] = OrderedDict()
+        self._known: OrderedDict[str, StoredOutput] = OrderedDict()
         self._bytes = 0
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
         """What is known of these keys."""
         found = {key: self._known[key] for key in keys if key in self._known}
         asked = [key for key in keys if key not in found]
@@ -235,7 +237,7 @@ class Outcomes:
                 found[key] = await self._read(key, row)
         return {key: stored for key, stored in found.items() if stored is not _GONE}
 
-    async def _read(self, key: str, row: Row) -> Stored:
+    async def _read(self, key: str, row: Row) -> StoredOutput:
         packed = None
         shown: dict[str, Any] = msgspec.json.decode(str(row["shown"]))
         if row["media"] is not None:
@@ -244,7 +246,7 @@ class Outcomes:
             packed = await self._media.blobs.get(row["blob"])
         elif _PACKED in shown:
             packed = base64.b64decode(shown.pop(_PACKED))
-        stored = Stored(packed, shown, bool(shown.pop(_PREVIEW, False)))
+        stored = StoredOutput(packed, shown, bool(shown.pop(_PREVIEW, False)))
         if row["prediction_id"] == _FREE:
             self._remember(key, stored)
         return stored
@@ -253,7 +255,7 @@ class Outcomes:
         """The same for one run."""
         return RunOutcomes(self, run)
 
-    async def keep(self, entries: Mapping[str, Stored], paid_by: str | None = None) -> None:
+    async def keep(self, entries: Mapping[str, StoredOutput], paid_by: str | None = None) -> None:
         """Keep outcomes in one transaction; those above 64 MiB are dropped.
 
         What a prediction pays for is found once it has succeeded, and is not kept in memory.
@@ -269,14 +271,17 @@ class Outcomes:
             for key, stored in batch.items():
                 self._remember(key, stored)
 
-    async def _hold(self, stored: Stored, gate: asyncio.Semaphore) -> Source | None:
+    async def _hold(self, stored: StoredOutput, gate: asyncio.Semaphore) -> MediaSource | None:
         if stored.packed is None or len(stored.packed) <= _ROW_BYTES:
             return None
         async with gate:
             return await self._media.hold(stored.packed, "application/octet-stream")
 
     def _put(
-        self, batch: Mapping[str, Stored], sources: Mapping[str, Source | None], paid_by: str | None
+        self,
+        batch: Mapping[str, StoredOutput],
+        sources: Mapping[str, MediaSource | None],
+        paid_by: str | None,
     ) -> Transaction[None]:
         expires = (yield from now()) + _OUTCOME_US
         files: list[Row] = []
@@ -307,7 +312,7 @@ class Outcomes:
             many("graph_outcomes_clear", account_id=self._account_id, keyless=int(self._prefix != ""))
         )
 
-    def _remember(self, key: str, stored: Stored) -> None:
+    def _remember(self, key: str, stored: StoredOutput) -> None:
         before = self._known.pop(key, None)
         self._bytes += len(stored.packed or b"") - len((before.packed if before else None) or b"")
         self._known[key] = stored
@@ -320,16 +325,16 @@ class Outcomes:
 class RunOutcomes:
     """The cache of one account's nodes as one run reads and writes it (`ports.Cache`)."""
 
-    outcomes: Outcomes
+    outcomes: NodeOutputCache
     run: Run
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
         """What is known of these keys."""
         return await self.outcomes.find(keys)
 
-    async def keep(self, entries: Mapping[str, Stored]) -> None:
+    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
         """Keep outcomes; those of a run that is paid for are found once it has succeeded."""
         await self.outcomes.keep(entries, self.run.paid_by)
 
 
-_GONE = Stored(None, {})
+_GONE = StoredOutput(None, {})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from sixfold.core.workflows import slices, validation_errors
-from sixfold.core.workflows.nodes import Input, NodeSpec, Registry
+from sixfold.core.workflows.nodes import NodeInput, NodeSpec, Registry
 from sixfold.core.workflows.slices import Steps
 from sixfold.core.workflows.validation_errors import Fault
 
@@ -24,7 +24,7 @@ _COERCE: Mapping[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRI
 
 
 @dataclass(slots=True)
-class Node:
+class GraphNode:
     """A checked node: its class, its values as their types, and its links by input."""
 
     id: str
@@ -34,7 +34,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ValidationResult:
     """What there is to say of a graph.
 
     `nodes` are those that the good `outputs` need, each after what it needs itself. `error` is ComfyUI's
@@ -43,7 +43,7 @@ class Verdict:
     `elsewhere`: by the classes of a ComfyUI, which alone can run it.
     """
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, GraphNode]
     outputs: tuple[str, ...]
     error: Fault | None
     node_errors: Mapping[str, Any]
@@ -74,7 +74,7 @@ def validate(
     targets: Collection[str] | None = None,
     installed: Mapping[str, Collection[str]] | None = None,
     strict_models: bool = False,
-) -> Verdict:
+) -> ValidationResult:
     """Check a graph; `targets` names the only outputs that are wanted.
 
     `installed` lists the files of each folder of models; one that is not there is told in
@@ -92,7 +92,7 @@ def validation(
     targets: Collection[str] | None = None,
     installed: Mapping[str, Collection[str]] | None = None,
     strict_models: bool = False,
-) -> Steps[Verdict]:
+) -> Steps[ValidationResult]:
     """The same in steps."""
     return _Check(registry, installed or {}, strict_models).run(graph, targets)
 
@@ -108,15 +108,15 @@ class _Check:
         self._strict = strict_models
         self._graph: Mapping[str, Mapping[str, Any]] = {}
         self._specs: dict[str, NodeSpec] = {}
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, GraphNode] = {}
         self._faults: dict[str, list[Fault]] = {}
         self._models: list[Mapping[str, str]] = []
-        self._entered: dict[str, Node] = {}
+        self._entered: dict[str, GraphNode] = {}
         self._circles = self._described = self._turns = 0
 
-    def run(self, graph: object, targets: Collection[str] | None) -> Steps[Verdict]:
+    def run(self, graph: object, targets: Collection[str] | None) -> Steps[ValidationResult]:
         if (malformed := _malformed(graph)) is not None:
-            return Verdict({}, (), malformed, {}, {})
+            return ValidationResult({}, (), malformed, {}, {})
         self._graph = cast("Mapping[str, Mapping[str, Any]]", graph)
         yield
         unknown = self._recognise()
@@ -130,7 +130,7 @@ class _Check:
             error = self._unknown(unknown) or validation_errors.fault(
                 "prompt_no_outputs", "Prompt has no outputs"
             )
-            return Verdict({}, (), error, {}, unknown)
+            return ValidationResult({}, (), error, {}, unknown)
         for output in wanted:
             yield from self._visit(output)
         return (yield from self._verdict(wanted, unknown))
@@ -198,10 +198,10 @@ class _Check:
 
     # -- one node --------------------------------------------------------------------------------
 
-    def _checked(self, node_id: str) -> Node:
+    def _checked(self, node_id: str) -> GraphNode:
         spec = self._specs[node_id]
         given: Mapping[str, Any] = self._graph[node_id].get("inputs") or {}
-        node = Node(node_id, spec)
+        node = GraphNode(node_id, spec)
         found: list[Fault] = []
         for each in spec.inputs:
             if each.name in given:
@@ -221,12 +221,12 @@ class _Check:
         self._described += len(found)
         return found if len(found) <= room else [*found[:room], validation_errors.more(_MOST_FAULTS)]
 
-    def _dynamic(self, node: Node, each: Input, given: Mapping[str, Any]) -> None:
+    def _dynamic(self, node: GraphNode, each: NodeInput, given: Mapping[str, Any]) -> None:
         for name, value in given.items():
             if name.startswith(f"{each.name}."):
-                self._input(node, Input(name, "*", each.section), value)
+                self._input(node, NodeInput(name, "*", each.section), value)
 
-    def _input(self, node: Node, each: Input, value: Any) -> Fault | None:
+    def _input(self, node: GraphNode, each: NodeInput, value: Any) -> Fault | None:
         if isinstance(value, list):
             return self._link(node, each, cast("list[Any]", value))
         if isinstance(value, dict) and "__value__" in value:
@@ -249,7 +249,7 @@ class _Check:
             return validation_errors.too_big(each, value)
         return None
 
-    def _link(self, node: Node, each: Input, value: list[Any]) -> Fault | None:
+    def _link(self, node: GraphNode, each: NodeInput, value: list[Any]) -> Fault | None:
         if len(value) != 2 or isinstance(value[1], bool) or not isinstance(value[1], int):
             return validation_errors.bad_link(each, value)
         origin, slot = str(value[0]), value[1]
@@ -266,7 +266,7 @@ class _Check:
             return validation_errors.mismatch(each, received, value)
         return None
 
-    def _choice(self, node: Node, each: Input, value: Any) -> Fault | None:
+    def _choice(self, node: GraphNode, each: NodeInput, value: Any) -> Fault | None:
         if each.name in node.spec.uploads:
             return None
         folder = str(each.options.get("folder") or "")
@@ -290,11 +290,11 @@ class _Check:
 
     # -- the whole -------------------------------------------------------------------------------
 
-    def _verdict(self, wanted: list[str], unknown: Mapping[str, tuple[str, ...]]) -> Steps[Verdict]:
+    def _verdict(self, wanted: list[str], unknown: Mapping[str, tuple[str, ...]]) -> Steps[ValidationResult]:
         error = self._unknown(unknown)
         models = tuple(self._models)
         if not self._faults and error is None:
-            return Verdict(self._nodes, tuple(wanted), None, {}, unknown, models)
+            return ValidationResult(self._nodes, tuple(wanted), None, {}, unknown, models)
         yield
         bad = self._bad()
         yield
@@ -314,7 +314,7 @@ class _Check:
             error = self._failed(node_errors)
         needed = self._reached(good) if error is None else set[str]()
         nodes = {node_id: node for node_id, node in self._nodes.items() if node_id in needed}
-        return Verdict(nodes, tuple(good) if needed else (), error, node_errors, unknown, models)
+        return ValidationResult(nodes, tuple(good) if needed else (), error, node_errors, unknown, models)
 
     def _bad(self) -> set[str]:
         """The nodes that have a fault or need one that has; nodes stand after what they need."""

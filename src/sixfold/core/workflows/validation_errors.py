@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sixfold.core.workflows import object_info
-from sixfold.core.workflows.nodes import Input, nearest
+from sixfold.core.workflows.nodes import NodeInput, nearest
 
 Fault = dict[str, Any]
 _SHOWN_CHOICES = 20
@@ -17,7 +17,7 @@ def fault(kind: str, message: str, details: str = "", **extra: Any) -> Fault:
     return {"type": kind, "message": message, "details": details, "extra_info": extra}
 
 
-def of_input(kind: str, message: str, details: str, given: Input, **extra: Any) -> Fault:
+def of_input(kind: str, message: str, details: str, given: NodeInput, **extra: Any) -> Fault:
     """A fault of one input, with the input's own schema."""
     config = object_info.config(given)
     return fault(kind, message, details, input_name=given.name, input_config=config, **extra)
@@ -28,26 +28,26 @@ def more(most: int) -> Fault:
     return fault("more_errors", f"Only the first {most:,} errors are described")
 
 
-def missing(given: Input) -> Fault:
+def missing(given: NodeInput) -> Fault:
     """A required input that is not there."""
     return fault("required_input_missing", "Required input is missing", given.name, input_name=given.name)
 
 
-def bad_link(given: Input, value: Any, why: str = "") -> Fault:
+def bad_link(given: NodeInput, value: Any, why: str = "") -> Fault:
     """A link that is none, or leads nowhere."""
     text = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
     details = f"{given.name}, {why}" if why else given.name
     return of_input("bad_linked_input", text, details, given, received_value=value)
 
 
-def mismatch(given: Input, received: str, link: Any) -> Fault:
+def mismatch(given: NodeInput, received: str, link: Any) -> Fault:
     """A link between two types that do not go together."""
     details = f"{given.name}, received_type({received}) mismatch input_type({given.type})"
     text = "Return type mismatch between linked nodes"
     return of_input("return_type_mismatch", text, details, given, received_type=received, linked_node=link)
 
 
-def unconvertible(given: Input, value: Any, error: Exception) -> Fault:
+def unconvertible(given: NodeInput, value: Any, error: Exception) -> Fault:
     """A value that is not of the input's type and cannot be made so."""
     return of_input(
         "invalid_input_type",
@@ -59,25 +59,25 @@ def unconvertible(given: Input, value: Any, error: Exception) -> Fault:
     )
 
 
-def not_finite(given: Input, value: float) -> Fault:
+def not_finite(given: NodeInput, value: float) -> Fault:
     """A number that is NaN or infinite."""
     text = f"Value must be a finite number; got {value}"
     return of_input("value_not_finite", text, given.name, given, received_value=str(value))
 
 
-def too_small(given: Input, value: Any) -> Fault:
+def too_small(given: NodeInput, value: Any) -> Fault:
     """A number below its least."""
     text = f"Value {value} smaller than min of {given.options['min']}"
     return of_input("value_smaller_than_min", text, given.name, given, received_value=value)
 
 
-def too_big(given: Input, value: Any) -> Fault:
+def too_big(given: NodeInput, value: Any) -> Fault:
     """A number above its greatest."""
     text = f"Value {value} bigger than max of {given.options['max']}"
     return of_input("value_bigger_than_max", text, given.name, given, received_value=value)
 
 
-def not_listed(given: Input, value: Any, choices: Iterable[Any]) -> Fault:
+def not_listed(given: NodeInput, value: Any, choices: Iterable[Any]) -> Fault:
     """A value that is none of the choices; a long list is not sent back."""
     listed = list(choices)
     short = len(listed) <= _SHOWN_CHOICES

@@ -30,7 +30,7 @@ _TOLD = frozenset(
 )
 
 
-class Client:
+class HubClient:
     """One open socket, and the messages that it has not sent yet, as JSON or pictures; `size` in bytes.
 
     A client that reads too slowly for their number or size is `behind`: it gets nothing more.
@@ -83,11 +83,11 @@ class _Withheld:
     size: int = 0
 
 
-class Hub:
+class WebSocketHub:
     """All open sockets, and what was said of the last runs."""
 
     def __init__(self) -> None:
-        self._clients: defaultdict[Tenant, list[Client]] = defaultdict(list)
+        self._clients: defaultdict[Tenant, list[HubClient]] = defaultdict(list)
         self._said: OrderedDict[str, list[list[Any]]] = OrderedDict()
         self._sizes: dict[str, int] = {}
         self._withheld: dict[str, _Withheld] = {}
@@ -95,9 +95,9 @@ class Hub:
         self.size = 0
 
     @contextmanager
-    def open(self, tenant: Tenant, client_id: str) -> Generator[Client]:
+    def open(self, tenant: Tenant, client_id: str) -> Generator[HubClient]:
         """A client for as long as its socket is open."""
-        client = Client(client_id)
+        client = HubClient(client_id)
         self._clients[tenant].append(client)
         try:
             yield client

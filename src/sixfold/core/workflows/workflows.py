@@ -22,7 +22,7 @@ _MOST_CHARS = 16_000
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class Workflow:
     """One space: its graph, its stored bytes, its inputs (None: it is run as it is), and its facts."""
 
     slug: str
@@ -121,12 +121,12 @@ def ordered(inputs: Mapping[str, Any], files: Iterable[str]) -> dict[str, dict[s
     return apply(inputs["graph"], api_inputs(inputs.get("api_inputs") or ()), given)
 
 
-def bundled(catalogue: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Space]:
+def bundled(catalogue: Mapping[str, Any], contents: Mapping[str, bytes]) -> dict[str, Workflow]:
     """The spaces that come with the program: `catalogue.toml`, and each graph's bytes by its slug."""
     files, origins = catalogue.get("files", {}), catalogue.get("origins", {})
     checked = mapping(catalogue.get("verified"))
     return {
-        slug: Space(
+        slug: Workflow(
             slug=slug,
             name=row["name"],
             description=row["description"],
@@ -156,7 +156,7 @@ def unverified() -> dict[str, Any]:
     return {"status": "unverified", "checkedAt": "", "runtime": "", "evidence": ""}
 
 
-def verified(space: Space, registry: Registry, day: str) -> dict[str, Any]:
+def verified(space: Workflow, registry: Registry, day: str) -> dict[str, Any]:
     """What a check of a space's graph and of its inputs finds; `day` is when."""
     verdict = validate(space.graph, registry)
     lost = [

@@ -10,7 +10,7 @@ import numpy as np
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.ambience import loudness, track
-from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, Tape
+from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer
 from sixfold.engines.image.scene import noise
 
 Rng = np.random.Generator
@@ -42,7 +42,7 @@ def made(prompt: str, seconds: float, seed: int) -> Array:
         named = ", ".join(sorted({*EVENTS, *track.LAYERS}))
         raise EngineError(f"No sound of these words can be made here. Known are: {named}")
     samples = round(seconds * RATE)
-    tape = Tape(max(RATE // 2, samples))
+    tape = LoopBuffer(max(RATE // 2, samples))
     out = tape.silence()
     for name, db in track.mix_of(prompt).layers.items():
         layer = track.LAYERS[name](tape, noise.stream(seed, "effects", name))

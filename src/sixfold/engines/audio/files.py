@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, UnusableInput
 from sixfold.engines import demux
-from sixfold.engines.audio.stereo import Stereo
+from sixfold.engines.audio.stereo import StereoSignal
 
 Array = NDArray[Any]  # float32
 
@@ -25,7 +25,7 @@ _CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class AudioKind:
     """How one format is written; `bits` is its rate per second, 0 where it loses nothing."""
 
     content_type: str
@@ -36,13 +36,13 @@ class Kind:
 
 
 KINDS = {
-    "mp3": Kind("audio/mpeg", "mp3", "libmp3lame", "fltp", 192_000),
-    "wav": Kind("audio/wav", "wav", "pcm_s16le", "s16"),
-    "flac": Kind("audio/flac", "flac", "flac", "s16"),
+    "mp3": AudioKind("audio/mpeg", "mp3", "libmp3lame", "fltp", 192_000),
+    "wav": AudioKind("audio/wav", "wav", "pcm_s16le", "s16"),
+    "flac": AudioKind("audio/flac", "flac", "flac", "s16"),
 }
 
 
-class Tape:
+class AudioBuffer:
     """Writes one sound file, piece by piece; what lies in memory does not grow with its length."""
 
     def __init__(self, path: Path, format_: str) -> None:
@@ -89,7 +89,7 @@ class Tape:
 
 def written(sound: Array, format_: str, path: Path, **info: Any) -> Artifact:
     """A sound as a file at `path`; its facts are its duration and what else is told."""
-    tape = Tape(path, format_)
+    tape = AudioBuffer(path, format_)
     for begin in range(0, sound.shape[1], RATE):
         tape.add(sound[:, begin : begin + RATE])
     tape.close()
@@ -104,7 +104,7 @@ def pieces(container: Any, start: float = 0.0, seconds: float | None = None) -> 
     stream = container.streams.audio[0]
     if start > 1:
         container.seek(int((start - 1) * av.time_base), backward=True)
-    stereo = Stereo(RATE)
+    stereo = StereoSignal(RATE)
     origin = float((stream.start_time or 0) * stream.time_base)
     first, last = round(start * RATE), math.inf if seconds is None else round((start + seconds) * RATE)
     position = -1
@@ -120,7 +120,7 @@ def pieces(container: Any, start: float = 0.0, seconds: float | None = None) -> 
             return
 
 
-def _resampled(stereo: Stereo, frame: Any) -> Iterator[Array]:
+def _resampled(stereo: StereoSignal, frame: Any) -> Iterator[Array]:
     for piece in stereo.pieces(frame):
         yield np.clip(np.nan_to_num(piece), -4, 4).astype(np.float32)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-class Stereo:
+class StereoSignal:
     """Brings one sound's frames to two channels at `rate`, whatever channels the first of them has."""
 
     def __init__(self, rate: int) -> None:

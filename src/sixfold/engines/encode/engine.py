@@ -14,7 +14,7 @@ from sixfold.core.catalog.engines import Artifact, Context, Result, Task, Unusab
 from sixfold.engines import demux
 from sixfold.engines.audio import files
 from sixfold.engines.encode import probe, transcode, waveform
-from sixfold.engines.encode.probe import Part
+from sixfold.engines.encode.probe import MediaStream
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import UnreadableImage
 from sixfold.engines.video.encode import KINDS
@@ -25,7 +25,7 @@ _DONE = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _EncodeJob:
     """One order: its file, its wishes, where the result goes, and who hears how far it is."""
 
     path: Path
@@ -38,7 +38,7 @@ class _Job:
         """The width that was asked for."""
         return int(self.inputs["width"]) if self.inputs.get("width") else None
 
-    def part(self) -> Part:
+    def part(self) -> MediaStream:
         """What is taken of the file."""
         return probe.part(self.path, self.inputs)
 
@@ -55,14 +55,14 @@ class EncodeEngine:
         def step(part: float) -> None:
             context.progress(_DONE * part)
 
-        job = _Job(probe.source(task), task.inputs, context.scratch, step)
+        job = _EncodeJob(probe.source(task), task.inputs, context.scratch, step)
         return Result((_OPERATIONS[str(task.inputs["operation"])](job),), quality="full")
 
 
-def _sound(job: _Job) -> Artifact:
+def _sound(job: _EncodeJob) -> Artifact:
     part = job.part()
     target = job.scratch / "sound.mp3"
-    tape = files.Tape(target, "mp3")
+    tape = files.AudioBuffer(target, "mp3")
     with demux.opened(job.path) as container:
         for piece in files.pieces(container, part.begin, part.seconds):
             tape.add(piece)
@@ -71,8 +71,8 @@ def _sound(job: _Job) -> Artifact:
     return Artifact("audio/mpeg", info={"duration": round(tape.written / files.RATE, 3)}, path=target)
 
 
-def _film(kind: str) -> Callable[[_Job], Artifact]:
-    def made(job: _Job) -> Artifact:
+def _film(kind: str) -> Callable[[_EncodeJob], Artifact]:
+    def made(job: _EncodeJob) -> Artifact:
         target = job.scratch / f"film.{kind}"
 
         def choose(shape: tuple[int, int]) -> tuple[int, int]:
@@ -84,13 +84,13 @@ def _film(kind: str) -> Callable[[_Job], Artifact]:
     return made
 
 
-def _gif(job: _Job) -> Artifact:
+def _gif(job: _EncodeJob) -> Artifact:
     target = job.scratch / "film.gif"
     info = transcode.animated(job.part(), target, job.width, job.step)
     return Artifact("image/gif", info=info, path=target)
 
 
-def _thumbnail(job: _Job) -> Artifact:
+def _thumbnail(job: _EncodeJob) -> Artifact:
     start = job.inputs.get("start")
     if demux.demuxer(job.path) not in ("", "gif"):
         part = job.part()
@@ -103,7 +103,7 @@ def _thumbnail(job: _Job) -> Artifact:
     return Artifact("image/jpeg", data, info)
 
 
-def _picture(job: _Job) -> tuple[Any, Any]:
+def _picture(job: _EncodeJob) -> tuple[Any, Any]:
     """A picture at the wanted width: its colours and its cover."""
     try:
         found = decode.decode(job.path)
@@ -116,7 +116,7 @@ def _picture(job: _Job) -> tuple[Any, Any]:
     return rgb, None if found.alpha is None else cv2.resize(found.alpha, size, interpolation=how)
 
 
-def _waveform(job: _Job) -> Artifact:
+def _waveform(job: _EncodeJob) -> Artifact:
     part = job.part()
     with demux.opened(job.path) as container:
         heard = files.pieces(container, part.begin, part.seconds)
@@ -126,7 +126,7 @@ def _waveform(job: _Job) -> Artifact:
     return Artifact("image/png", encode.encode(np.ascontiguousarray(picture), format="png"), info)
 
 
-_OPERATIONS: Mapping[str, Callable[[_Job], Artifact]] = {
+_OPERATIONS: Mapping[str, Callable[[_EncodeJob], Artifact]] = {
     "audio-mp3": _sound,
     "gif": _gif,
     "thumbnail": _thumbnail,

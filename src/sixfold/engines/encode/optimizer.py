@@ -14,7 +14,7 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task, UnusableInput
 from sixfold.engines.encode import probe, transcode
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.decode import Picture, Pixels
+from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.video.encode import KINDS
 
 PICTURES, FILMS = ("webp", "avif", "jpeg"), ("webm", "mp4")
@@ -28,7 +28,7 @@ AV1 = {
 
 
 @dataclass(slots=True)
-class _Shelf:
+class _EncoderCache:
     """What was made: files by name, and a row of facts for each."""
 
     scratch: Path
@@ -54,7 +54,7 @@ class OptimizerEngine:
     def run(self, task: Task, context: Context) -> Result:
         """The files by their names, `files` with the facts of each, and the texts that a page needs."""
         path = probe.source(task)
-        shelf = _Shelf(context.scratch, path.stat().st_size)
+        shelf = _EncoderCache(context.scratch, path.stat().st_size)
         data = _OPERATIONS[str(task.inputs["operation"])](path, task.inputs, shelf, context.progress)
         told = {
             "operation": task.inputs["operation"],
@@ -92,7 +92,7 @@ def fitting(wanted: Sequence[int], own: int) -> list[int]:
 
 
 def _responsive(
-    path: Path, inputs: Mapping[str, Any], shelf: _Shelf, step: Callable[[float], None]
+    path: Path, inputs: Mapping[str, Any], shelf: _EncoderCache, step: Callable[[float], None]
 ) -> dict[str, Any]:
     """Every width in every format, and a `srcset` for each format."""
     picture = decode.decode(path)
@@ -111,7 +111,7 @@ def _responsive(
 
 
 def _cdn(
-    path: Path, inputs: Mapping[str, Any], shelf: _Shelf, step: Callable[[float], None]
+    path: Path, inputs: Mapping[str, Any], shelf: _EncoderCache, step: Callable[[float], None]
 ) -> dict[str, Any]:
     """For every width the smallest of the formats, and one file that every browser shows."""
     picture = decode.decode(path)
@@ -135,7 +135,7 @@ def _cdn(
     return {"original": _facts(picture), "picked": picked, "srcset": _srcset(rows), "fallback": fallback}
 
 
-def _facts(picture: Picture) -> dict[str, Any]:
+def _facts(picture: DecodedImage) -> dict[str, Any]:
     return {"width": picture.width, "height": picture.height, "format": picture.format.lower()}
 
 
@@ -143,7 +143,7 @@ def _smaller(layer: Pixels, size: tuple[int, int]) -> Pixels:
     return np.asarray(cv2.resize(layer, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
-def _encoded(picture: Picture, width: int, kind: str, quality: int) -> bytes:
+def _encoded(picture: DecodedImage, width: int, kind: str, quality: int) -> bytes:
     size = (width, max(1, round(picture.height * width / picture.width)))
     rgb, alpha = picture.rgb, picture.alpha
     if size != (picture.width, picture.height):
@@ -156,7 +156,7 @@ def _extension(kind: str) -> str:
     return {"jpeg": "jpg"}.get(kind, kind)
 
 
-def _kept(shelf: _Shelf, picture: Picture, width: int, kind: str, data: bytes) -> None:
+def _kept(shelf: _EncoderCache, picture: DecodedImage, width: int, kind: str, data: bytes) -> None:
     name = f"image-{width}.{_extension(kind)}"
     path = shelf.scratch / name
     path.write_bytes(data)
@@ -174,7 +174,7 @@ def _srcset(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _ladder(
-    path: Path, inputs: Mapping[str, Any], shelf: _Shelf, step: Callable[[float], None]
+    path: Path, inputs: Mapping[str, Any], shelf: _EncoderCache, step: Callable[[float], None]
 ) -> dict[str, Any]:
     """Every height as AV1 in every container."""
     whole = probe.part(path, {})
@@ -200,5 +200,5 @@ def _ladder(
 
 
 _OPERATIONS: Mapping[
-    str, Callable[[Path, Mapping[str, Any], _Shelf, Callable[[float], None]], dict[str, Any]]
+    str, Callable[[Path, Mapping[str, Any], _EncoderCache, Callable[[float], None]], dict[str, Any]]
 ] = {"image-responsive": _responsive, "image-cdn-auto": _cdn, "video-av1-ladder": _ladder}

@@ -14,7 +14,7 @@ MOST_SECONDS = 30 * 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MediaStream:
     """What is taken of a file: from `begin` on for `seconds`, by its packets and not its claims."""
 
     path: Path
@@ -32,7 +32,7 @@ def source(task: Task) -> Path:
     return path
 
 
-def part(path: Path, inputs: Mapping[str, Any]) -> Part:
+def part(path: Path, inputs: Mapping[str, Any]) -> MediaStream:
     """The part that `start` and `duration` ask for; raises `UnusableInput` where it is empty."""
     with demux.opened(path) as container:
         filmed, heard = bool(container.streams.video), bool(container.streams.audio)
@@ -43,7 +43,7 @@ def part(path: Path, inputs: Mapping[str, Any]) -> Part:
     seconds = min(float(inputs.get("duration") or length), length - begin)
     if seconds > MOST_SECONDS:
         raise UnusableInput(f"At most {MOST_SECONDS / 60:g} minutes are taken: give a duration")
-    return Part(path, begin, seconds, filmed, heard)
+    return MediaStream(path, begin, seconds, filmed, heard)
 
 
 def _length(container: Any) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.encode.probe import Part
-from sixfold.engines.video.decoder import NoSound, Reel, Voice
-from sixfold.engines.video.encode import SOUND_RATE, Film, Kind, Sound
+from sixfold.engines.encode.probe import MediaStream
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReel
+from sixfold.engines.video.encode import SOUND_RATE, EncodedSound, EncodedVideo, VideoKind
 from sixfold.engines.video.gif import write_gif
 
 Array = NDArray[Any]
@@ -32,8 +32,8 @@ def size_of(shape: tuple[int, int], width: int | None = None, height: int | None
 
 
 def transcoded(
-    part: Part,
-    kind: Kind,
+    part: MediaStream,
+    kind: VideoKind,
     target: Path,
     choose: Callable[[tuple[int, int]], tuple[int, int]],
     step: Callable[[float], None],
@@ -48,8 +48,8 @@ def transcoded(
         sound = None
         if voice is not None:
             samples = round(frames / rate * SOUND_RATE)
-            sound = Sound(samples, lambda first, last: voice.read(last - first))
-        with Film(target, size, rate, sound, kind) as film:
+            sound = EncodedSound(samples, lambda first, last: voice.read(last - first))
+        with EncodedVideo(target, size, rate, sound, kind) as film:
             for index in range(frames):
                 film.add(_flat(reel.pixels(reel.at(part.begin + float(index / rate)), size)))
                 step((index + 1) / frames)
@@ -61,7 +61,7 @@ def transcoded(
     return {"width": size[0], "height": size[1], "duration": round(float(frames / rate), 3), "fps": shown}
 
 
-def shape_of(part: Part) -> tuple[int, int]:
+def shape_of(part: MediaStream) -> tuple[int, int]:
     """A film's width and height, upright and in square pixels."""
     reel = _reel(part)
     try:
@@ -70,16 +70,16 @@ def shape_of(part: Part) -> tuple[int, int]:
         reel.close()
 
 
-def _reel(part: Part) -> Reel:
+def _reel(part: MediaStream) -> VideoReel:
     if not part.filmed:
         raise UnusableInput("There is no picture in this file.")
-    return Reel(part.path, part.begin)
+    return VideoReel(part.path, part.begin)
 
 
-def _voice(part: Part) -> Voice | None:
+def _voice(part: MediaStream) -> AudioTrack | None:
     try:
-        return Voice(part.path, part.begin) if part.heard else None
-    except NoSound:
+        return AudioTrack(part.path, part.begin) if part.heard else None
+    except NoAudioTrack:
         return None
 
 
@@ -91,7 +91,9 @@ def _flat(pixels: Array) -> Array:
     return np.ascontiguousarray((pixels[..., :3] * cover + 255 * (1 - cover)).astype(np.uint8))
 
 
-def animated(part: Part, target: Path, width: int | None, step: Callable[[float], None]) -> dict[str, Any]:
+def animated(
+    part: MediaStream, target: Path, width: int | None, step: Callable[[float], None]
+) -> dict[str, Any]:
     """Write the part as a GIF; return its facts."""
     count = max(1, round(part.seconds * GIF_RATE))
     if count > GIF_MOST_FRAMES:
@@ -113,7 +115,7 @@ def animated(part: Part, target: Path, width: int | None, step: Callable[[float]
     return {"width": size[0], "height": size[1], "duration": float(count / GIF_RATE), "fps": float(GIF_RATE)}
 
 
-def _pictures(part: Part, size: tuple[int, int], count: int) -> Iterator[Array]:
+def _pictures(part: MediaStream, size: tuple[int, int], count: int) -> Iterator[Array]:
     reel = _reel(part)
     try:
         for index in range(count):
@@ -122,12 +124,12 @@ def _pictures(part: Part, size: tuple[int, int], count: int) -> Iterator[Array]:
         reel.close()
 
 
-def still(part: Part, at: float | None, width: int) -> Array:
+def still(part: MediaStream, at: float | None, width: int) -> Array:
     """One picture of a film, RGB: at a second, or where there is most to see; no wider than it is."""
     moments = [at] if at is not None else [part.seconds * share for share in _LOOKED_AT]
     found: list[Array] = []
     for moment in moments:
-        reel = _reel(Part(part.path, moment, part.seconds, part.filmed, part.heard))
+        reel = _reel(MediaStream(part.path, moment, part.seconds, part.filmed, part.heard))
         try:
             frame = reel.at(moment)
             found.append(_flat(reel.pixels(frame, size_of(reel.size(frame), width))))

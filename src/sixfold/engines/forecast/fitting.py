@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.forecast.models import Form, State
+from sixfold.engines.forecast.models import ForecastModel, State
 from sixfold.engines.forecast.series import Values
 
 Array = NDArray[np.float64]
@@ -19,10 +19,10 @@ _SEED = 5
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedModel:
     """A form with its parameters, after the last value. `score` is AICc: lower is better."""
 
-    form: Form
+    form: ForecastModel
     sets: Array  # shape (parameters, 1)
     state: State
     length: int
@@ -45,7 +45,7 @@ class Fitted:
         return out
 
 
-def fit(form: Form, values: Values, rounds: int = ROUNDS) -> Fitted:
+def fit(form: ForecastModel, values: Values, rounds: int = ROUNDS) -> FittedModel:
     """The best parameters by least squares, found by the cross-entropy method; always the same ones."""
     rng = np.random.default_rng(_SEED)
     low, high = np.array(form.low)[:, None], np.array(form.high)[:, None]
@@ -65,22 +65,24 @@ def fit(form: Form, values: Values, rounds: int = ROUNDS) -> Fitted:
     count = judged.size
     taken = form.free + 1
     sigma = float(np.sqrt((judged**2).sum() / max(1, count - taken)))
-    return Fitted(form, best, state, values.size, sigma, _score(judged, form.free + form.states, values.size))
+    return FittedModel(
+        form, best, state, values.size, sigma, _score(judged, form.free + form.states, values.size)
+    )
 
 
-def _unjudged(form: Form, values: Values) -> int:
+def _unjudged(form: ForecastModel, values: Values) -> int:
     """How many first errors say nothing, as the state began with those values."""
     return min(max(1, form.season) if form.name == "seasonal naive" else 0, values.size - 1)
 
 
-def _losses(form: Form, sets: Array, values: Values) -> Array:
+def _losses(form: ForecastModel, sets: Array, values: Values) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         errors, _ = _run(form, sets, values)
         losses = (errors[_unjudged(form, values) :] ** 2).sum(0)
     return np.where(np.isfinite(losses), losses, np.inf)
 
 
-def _run(form: Form, sets: Array, values: Values) -> tuple[Array, State]:
+def _run(form: ForecastModel, sets: Array, values: Values) -> tuple[Array, State]:
     state = form.begin(sets, values)
     errors = np.zeros((values.size, sets.shape[1]))
     for at in range(values.size):

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from sixfold.engines.forecast import fitting
-from sixfold.engines.forecast.models import Complex, Form, Repeating, Smoothing, Theta
+from sixfold.engines.forecast.models import (
+    ComplexSmoothing,
+    ExponentialSmoothing,
+    ForecastModel,
+    SeasonalNaive,
+    ThetaModel,
+)
 from sixfold.engines.forecast.series import Values
 
 COMBINED = "mean of "
@@ -23,7 +29,7 @@ _ROUNDS = 9  # of the search in a backtest, which only compares
 
 
 @dataclass(frozen=True)
-class Told:
+class SelectedForecast:
     """What is foretold: the mean and the spread at each step, on the scale of the reckoning."""
 
     mean: Values
@@ -31,14 +37,16 @@ class Told:
 
 
 @dataclass
-class Trial:
+class BacktestTrial:
     """How a way of foretelling did where the answer is known."""
 
     errors: list[float] = field(default_factory=list)
     relative: list[float] = field(default_factory=list)
     standard: list[float] = field(default_factory=list)
 
-    def note(self, told: Told, truth: Values, back: Callable[[Values], Values], forward: Values) -> None:
+    def note(
+        self, told: SelectedForecast, truth: Values, back: Callable[[Values], Values], forward: Values
+    ) -> None:
         """One window."""
         mean = back(told.mean)
         self.errors += list(np.abs(mean - truth))
@@ -101,7 +109,7 @@ def _same(values: Values) -> Values:
     return values
 
 
-def _is_in(form: Form, chosen: str) -> bool:
+def _is_in(form: ForecastModel, chosen: str) -> bool:
     return form.name == chosen or (
         chosen.startswith(COMBINED) and form.name in chosen.removeprefix(COMBINED).split(" + ")
     )
@@ -111,50 +119,58 @@ def _wants_logarithms(values: Values, season: int) -> bool:
     """Whether a positive series is better told by its logarithms: by likelihood, of one form on both."""
     if values.min() <= 0 or values.size < _SHORT:
         return False
-    form = Smoothing("A", season)
+    form = ExponentialSmoothing("A", season)
     plain = fitting.fit(form, values, _ROUNDS).score
     logged = fitting.fit(form, np.log(values), _ROUNDS).score + 2 * float(np.log(values).sum())
     return logged < plain
 
 
-def _forms(values: Values, season: int) -> list[Form]:
+def _forms(values: Values, season: int) -> list[ForecastModel]:
     """The forms that are tried: one that repeats, Theta, the best of smoothing, complex smoothing."""
-    naive: Form = Repeating(season) if season > 1 else Repeating(1, "naive")
+    naive: ForecastModel = SeasonalNaive(season) if season > 1 else SeasonalNaive(1, "naive")
     if values.size < _SHORT:
-        return [naive, Theta(1)] if values.size > 3 else [naive]
-    kinds: list[Form] = [Smoothing(trend, period) for trend in ("N", "A", "Ad") for period in {1, season}]
+        return [naive, ThetaModel(1)] if values.size > 3 else [naive]
+    kinds: list[ForecastModel] = [
+        ExponentialSmoothing(trend, period) for trend in ("N", "A", "Ad") for period in {1, season}
+    ]
     smooth = min(kinds, key=lambda form: fitting.fit(form, values, _ROUNDS).score)
-    return [naive, Theta(season), smooth, Complex(season)]
+    return [naive, ThetaModel(season), smooth, ComplexSmoothing(season)]
 
 
-def _told(form: Form, values: Values, horizon: int, rounds: int) -> Told:
-    return Told(*fitting.fit(form, values, rounds).ahead(horizon))
+def _told(form: ForecastModel, values: Values, horizon: int, rounds: int) -> SelectedForecast:
+    return SelectedForecast(*fitting.fit(form, values, rounds).ahead(horizon))
 
 
-def _joined(told: Sequence[Told]) -> Told:
+def _joined(told: Sequence[SelectedForecast]) -> SelectedForecast:
     """The mean of several; their spread as that of errors that go together."""
-    return Told(np.mean([one.mean for one in told], axis=0), np.mean([one.spread for one in told], axis=0))
+    return SelectedForecast(
+        np.mean([one.mean for one in told], axis=0), np.mean([one.spread for one in told], axis=0)
+    )
 
 
 def _tried(
-    forms: Sequence[Form], scaled: Values, values: Values, horizon: int, back: Callable[[Values], Values]
-) -> tuple[dict[str, Trial], int, int]:
+    forms: Sequence[ForecastModel],
+    scaled: Values,
+    values: Values,
+    horizon: int,
+    back: Callable[[Values], Values],
+) -> tuple[dict[str, BacktestTrial], int, int]:
     """Each form and their means at origins in the past; with how many of them, and how far they reached."""
     season = max(form.season for form in forms)
     reach = max(1, min(horizon, values.size // 5, 2 * season if season > 1 else 12))
     least = max(2 * season + 2, values.size // 2, 6)
     windows = min(_WINDOWS, (values.size - least) // reach)
-    trials: dict[str, Trial] = {}
+    trials: dict[str, BacktestTrial] = {}
     for window in range(windows, 0, -1):
         origin = values.size - window * reach
         truth, forward = values[origin : origin + reach], scaled[origin : origin + reach]
         told = {form.name: _told(form, scaled[:origin], reach, _ROUNDS) for form in forms}
         for name, one in (told | _means(told)).items():
-            trials.setdefault(name, Trial()).note(one, truth, back, forward)
+            trials.setdefault(name, BacktestTrial()).note(one, truth, back, forward)
     return trials, windows, reach
 
 
-def _means(told: Mapping[str, Told]) -> dict[str, Told]:
+def _means(told: Mapping[str, SelectedForecast]) -> dict[str, SelectedForecast]:
     """The means of the clever forms: of each two, and of all."""
     clever = [name for name in told if "naive" not in name]
     groups = (
@@ -163,7 +179,7 @@ def _means(told: Mapping[str, Told]) -> dict[str, Told]:
     return {COMBINED + " + ".join(group): _joined([told[name] for name in group]) for group in groups}
 
 
-def _factor(trial: Trial, windows: int) -> float:
+def _factor(trial: BacktestTrial, windows: int) -> float:
     """How much wider the spread has to be than the forms say, as the backtest shows it."""
     errors = np.clip(np.array(trial.standard), -6, 6)
     count = min(errors.size, 6.0 * windows)  # errors of one window go together
@@ -171,7 +187,11 @@ def _factor(trial: Trial, windows: int) -> float:
 
 
 def _backtest(
-    trials: Mapping[str, Trial], chosen: str, levels: Sequence[float], seen: tuple[int, int], factor: float
+    trials: Mapping[str, BacktestTrial],
+    chosen: str,
+    levels: Sequence[float],
+    seen: tuple[int, int],
+    factor: float,
 ) -> dict[str, Any]:
     """What the answer says of the trials."""
     best = trials[chosen]

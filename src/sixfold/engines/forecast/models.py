@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 State = dict[str, Any]
 
 
-class Form(Protocol):
+class ForecastModel(Protocol):
     """One model, not yet fitted. `low` and `high` bound its parameters."""
 
     @property
@@ -67,7 +67,7 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True)
-class Smoothing:
+class ExponentialSmoothing:
     """Exponential smoothing with additive errors: level, and as chosen trend, damping and season."""
 
     trend: str  # N, A or Ad
@@ -120,7 +120,7 @@ class Smoothing:
 
 
 @dataclass(frozen=True)
-class Complex:
+class ComplexSmoothing:
     """Complex exponential smoothing (Svetunkov et al. 2022), with a season of its own where there is one."""
 
     season: int
@@ -173,7 +173,7 @@ def _turned(real: Array, hidden: Array, first: Array, second: Array, error: Arra
 
 
 @dataclass(frozen=True)
-class Theta:
+class ThetaModel:
     """The optimised Theta model (Fiorucci et al. 2016) on the series without its season."""
 
     season: int
@@ -213,7 +213,7 @@ class Theta:
 
 
 @dataclass(frozen=True)
-class Repeating:
+class SeasonalNaive:
     """What was a season ago, comes again; without a season, what was last."""
 
     season: int

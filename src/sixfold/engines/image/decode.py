@@ -23,7 +23,7 @@ from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 from sixfold.engines.image import headers
 from sixfold.engines.image.headers import MAX_BYTES, MAX_PIXELS, UnreadableImage, probe
 
-__all__ = ["MAX_BYTES", "MAX_PIXELS", "Picture", "UnreadableImage", "decode", "probe"]
+__all__ = ["MAX_BYTES", "MAX_PIXELS", "DecodedImage", "UnreadableImage", "decode", "probe"]
 
 Pixels = NDArray[np.uint8]
 
@@ -51,7 +51,7 @@ _CODEC_ERRORS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class DecodedImage:
     """A decoded picture, upright and in sRGB: `rgb` is HxWx3, `alpha` HxW or None when opaque.
 
     `format` is the file's (PNG, JPEG, WEBP, GIF, BMP, TIFF, AVIF).
@@ -78,7 +78,7 @@ def decode(
     max_pixels: int = MAX_PIXELS,
     max_bytes: int = MAX_BYTES,
     target: tuple[int, int] | None = None,
-) -> Picture:
+) -> DecodedImage:
     """Read a picture (the first frame of an animation), or raise `UnreadableImage` with one sentence.
 
     With `target` (width, height) a JPEG is decoded at the smallest eighth that still covers it, which
@@ -98,7 +98,7 @@ def decode(
                 raise headers.damaged() from error
 
 
-def _pixels(file: BinaryIO, format_: str, max_pixels: int, target: tuple[int, int] | None) -> Picture:
+def _pixels(file: BinaryIO, format_: str, max_pixels: int, target: tuple[int, int] | None) -> DecodedImage:
     with Image.open(file, formats=(format_,)) as image:
         # The codec's own idea of the size counts too: a GIF frame may be larger than its screen.
         headers.check_pixels(*image.size, image.size[0] * image.size[1], max_pixels)
@@ -108,7 +108,7 @@ def _pixels(file: BinaryIO, format_: str, max_pixels: int, target: tuple[int, in
         image.load()
         upright = ImageOps.exif_transpose(image)
     rgb, alpha = _split(_in_srgb(upright))
-    return Picture(rgb, alpha, format_)
+    return DecodedImage(rgb, alpha, format_)
 
 
 def _split(image: Image.Image) -> tuple[Pixels, Pixels | None]:

@@ -23,7 +23,7 @@ _SKIN = 0.22
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
+class DetectedFace:
     """A box round a face, in pixels of the picture that was searched."""
 
     left: float
@@ -36,10 +36,10 @@ class Face:
         """Square pixels."""
         return (self.right - self.left) * (self.bottom - self.top)
 
-    def head(self, width: int, height: int) -> Face:
+    def head(self, width: int, height: int) -> DetectedFace:
         """The whole head with hair and chin, within a picture of this size."""
         across, down = self.right - self.left, self.bottom - self.top
-        return Face(
+        return DetectedFace(
             max(0.0, self.left - 0.25 * across),
             max(0.0, self.top - 0.45 * down),
             min(float(width), self.right + 0.25 * across),
@@ -47,7 +47,7 @@ class Face:
         )
 
 
-def find(rgb: Pixels) -> tuple[Face, ...]:
+def find(rgb: Pixels) -> tuple[DetectedFace, ...]:
     """Faces of HxWx3, the largest first; one that shows no skin is left out as a likeness of the light."""
     small = saliency.reduced(rgb, WORK_SIDE)
     scale = max(rgb.shape[:2]) / max(small.shape[:2])
@@ -55,11 +55,11 @@ def find(rgb: Pixels) -> tuple[Face, ...]:
     boxes = _boxes(grey, "haarcascade_frontalface_default.xml", mirrored=False)
     for mirrored in (False, True):
         boxes += _boxes(grey, "haarcascade_profileface.xml", mirrored=mirrored)
-    kept: list[Face] = []
+    kept: list[DetectedFace] = []
     for box in sorted(boxes, key=lambda face: -face.area):
         if _has_skin(small, box) and not any(_overlap(box, other) > _OVERLAP for other in kept):
             kept.append(box)
-    return tuple(Face(f.left * scale, f.top * scale, f.right * scale, f.bottom * scale) for f in kept)
+    return tuple(DetectedFace(f.left * scale, f.top * scale, f.right * scale, f.bottom * scale) for f in kept)
 
 
 @cache
@@ -68,20 +68,20 @@ def _cascade(name: str) -> Any:
     return cv2.CascadeClassifier(str(Path(cv2.__file__).parent / "data" / name))
 
 
-def _boxes(grey: NDArray[Any], name: str, *, mirrored: bool) -> list[Face]:
+def _boxes(grey: NDArray[Any], name: str, *, mirrored: bool) -> list[DetectedFace]:
     least = max(20, round(min(grey.shape) * _SMALLEST))
     searched = cv2.flip(grey, 1) if mirrored else grey
     found = _cascade(name).detectMultiScale(
         searched, scaleFactor=1.15, minNeighbors=_NEIGHBOURS[name], minSize=(least, least)
     )
     width = grey.shape[1]
-    faces = [Face(float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in found]
+    faces = [DetectedFace(float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in found]
     if mirrored:
-        return [Face(width - face.right, face.top, width - face.left, face.bottom) for face in faces]
+        return [DetectedFace(width - face.right, face.top, width - face.left, face.bottom) for face in faces]
     return faces
 
 
-def _has_skin(rgb: Pixels, face: Face) -> bool:
+def _has_skin(rgb: Pixels, face: DetectedFace) -> bool:
     box = rgb[round(face.top) : round(face.bottom), round(face.left) : round(face.right)]
     if not box.size:
         return False
@@ -93,7 +93,7 @@ def _has_skin(rgb: Pixels, face: Face) -> bool:
     return bool(((red > 134) & (red < 178) & (blue > 78) & (blue < 130)).mean() > _SKIN)
 
 
-def _overlap(one: Face, other: Face) -> float:
+def _overlap(one: DetectedFace, other: DetectedFace) -> float:
     across = min(one.right, other.right) - max(one.left, other.left)
     down = min(one.bottom, other.bottom) - max(one.top, other.top)
     if across <= 0 or down <= 0:

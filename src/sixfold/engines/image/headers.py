@@ -39,7 +39,7 @@ def damaged() -> UnreadableImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class ImageHeader:
     """A format's name as Pillow spells it, and the size in pixels as stored (before any rotation).
 
     `buffer_pixels` is the largest picture that a decoder would have to hold at once: more than
@@ -83,7 +83,7 @@ def opened(source: Path | str | bytes, max_bytes: int) -> BinaryIO:
     return file
 
 
-def read(file: BinaryIO, *, whole: bool = False) -> Header:
+def read(file: BinaryIO, *, whole: bool = False) -> ImageHeader:
     """The header of an open file; raises what `probe` raises."""
     head = file.read(_HEAD_BYTES)
     file.seek(0)
@@ -99,7 +99,7 @@ def read(file: BinaryIO, *, whole: bool = False) -> Header:
             found = _header(kind, data, whole=whole)
     if found.width <= 0 or found.height <= 0:
         raise damaged()
-    return Header(kind.pillow, *found[:3])
+    return ImageHeader(kind.pillow, *found[:3])
 
 
 def _header(kind: media_types.FileFormat, data: bytes, *, whole: bool) -> parts.MediaHeader:

@@ -23,7 +23,7 @@ _PREFERRED = ("CUDAExecutionProvider", "CoreMLExecutionProvider", "CPUExecutionP
 _TYPES = {"tensor(float16)": np.float16, "tensor(int64)": np.int64}
 
 
-class Session:
+class OnnxSession:
     """An open model. `shapes` are its inputs' sizes (height, width) in order, None for an open side."""
 
     def __init__(self, place: str) -> None:

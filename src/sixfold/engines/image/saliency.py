@@ -27,7 +27,7 @@ _KEEP = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Regions:
+class SalientRegions:
     """An even partition: `labels` HxW, mean Lab colours Nx3, centres Nx2 (0 to 1), areas and rims N."""
 
     labels: NDArray[np.int32]
@@ -67,7 +67,7 @@ def reduced(image: Array, side: int) -> Array:
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA)
 
 
-def regions(lab: Array) -> Regions:
+def regions(lab: Array) -> SalientRegions:
     """An even partition of a small Lab picture into a few hundred regions."""
     height, width = lab.shape[:2]
     step = max(4, round((height * width / _REGIONS) ** 0.5))
@@ -84,7 +84,7 @@ def regions(lab: Array) -> Regions:
     centres = places / areas[:, None] / [height, width]
     rim = np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]])
     border = np.bincount(rim, minlength=count).astype(np.float64)
-    return Regions(labels, colours, centres, areas, border, _links(labels))
+    return SalientRegions(labels, colours, centres, areas, border, _links(labels))
 
 
 def _links(labels: NDArray[np.int32]) -> Array:
@@ -95,7 +95,7 @@ def _links(labels: NDArray[np.int32]) -> Array:
     return np.unique(pairs, axis=0)
 
 
-def ground_share(found: Regions) -> Array:
+def ground_share(found: SalientRegions) -> Array:
     """How surely each region belongs to the ground, 0 to 1, by its connection to the border."""
     colour = np.linalg.norm(found.colours[:, None] - found.colours[None], axis=2)
     distance = np.full((found.count, found.count), np.inf)
@@ -111,7 +111,7 @@ def ground_share(found: Regions) -> Array:
     return 1 - np.exp(-(reach**2) / 2)
 
 
-def _worth(found: Regions) -> Array:
+def _worth(found: SalientRegions) -> Array:
     ground = ground_share(found)
     colour = np.linalg.norm(found.colours[:, None] - found.colours[None], axis=2)
     apart = ((found.centres[:, None] - found.centres[None]) ** 2).sum(2)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from sixfold.clients.anthropic import ANTHROPIC, Anthropic
-from sixfold.clients.openai import OPENAI, OpenAI, Usage
+from sixfold.clients.anthropic import ANTHROPIC, AnthropicClient
+from sixfold.clients.openai import OPENAI, OpenAIClient, OpenAIUsage
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.providers import image_io, model_table
-from sixfold.engines.providers.image_io import Sent
-from sixfold.engines.providers.model_table import Used
+from sixfold.engines.providers.image_io import UploadImage
+from sixfold.engines.providers.model_table import UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine
 
 _LONGEST = 1024  # pixels of a side: enough to say what is there
@@ -40,10 +40,10 @@ class _Caption(ProviderEngine):
             "provider": self.provider.name,
             "provider_model": self._route.model,
         }
-        cost = self._route.price.micros(Used(text_in=used.text_in, out=used.out))
+        cost = self._route.price.micros(UsedInputs(text_in=used.text_in, out=used.out))
         return Result(data=data, quality="full", upstream_cost_micros=cost)
 
-    async def _said(self, prompt: str, sent: Sent) -> tuple[str, Usage]:
+    async def _said(self, prompt: str, sent: UploadImage) -> tuple[str, OpenAIUsage]:
         raise NotImplementedError
 
 
@@ -53,8 +53,8 @@ class OpenAICaption(_Caption):
     provider = OPENAI
     setting = "openai_api_key"
 
-    async def _said(self, prompt: str, sent: Sent) -> tuple[str, Usage]:
-        return await OpenAI(self._calls()).describe(self._route.model, prompt, sent.data_uri())
+    async def _said(self, prompt: str, sent: UploadImage) -> tuple[str, OpenAIUsage]:
+        return await OpenAIClient(self._calls()).describe(self._route.model, prompt, sent.data_uri())
 
 
 class AnthropicCaption(_Caption):
@@ -63,6 +63,6 @@ class AnthropicCaption(_Caption):
     provider = ANTHROPIC
     setting = "anthropic_api_key"
 
-    async def _said(self, prompt: str, sent: Sent) -> tuple[str, Usage]:
-        claude = Anthropic(self._calls())
+    async def _said(self, prompt: str, sent: UploadImage) -> tuple[str, OpenAIUsage]:
+        claude = AnthropicClient(self._calls())
         return await claude.describe(self._route.model, prompt, sent.data, sent.content_type)

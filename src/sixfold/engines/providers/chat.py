@@ -11,13 +11,13 @@ from sixfold.core import ids
 from sixfold.core.accounts import charges
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.provenance.formats import media_types
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.workers.remote_engines import HostServices
 
 _DEFAULT, _VISION = "text-llm", "vision"  # the router's names of the default models for words and for images
 _BY_WORDS = "units"
 
 
-class TalkEngine:
+class ProviderChatEngine:
     """Asks the relay for `text-llm`, `chat` and `vision`.
 
     A variant that the operator's aliases name is that model; any other is the default for what is asked: a
@@ -27,7 +27,7 @@ class TalkEngine:
     name = "relay"
     version = "1"
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: HostServices) -> None:
         self._outside = outside
 
     async def run(self, task: Task, context: Context) -> Result:

@@ -16,11 +16,11 @@ import httpx
 
 from sixfold import errors
 from sixfold.clients import cog
-from sixfold.clients.cog import Cog
+from sixfold.clients.cog import CogClient
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.media import mounts
 from sixfold.core.provenance.formats import media_types
-from sixfold.core.workers.remote_engines import MachineLost
+from sixfold.core.workers.remote_engines import RemoteLost
 from sixfold.net.data_uris import is_data_uri, parse_data_uri
 
 _MAX_FILE_BYTES = 512 * 2**20
@@ -30,13 +30,13 @@ _SLOT_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CogContainer:
     """Where the model runs: its server, the folder that it sees as the mounted artifacts, and its end.
 
     `joined`: a list of texts that it gives is one text.
     """
 
-    server: Cog
+    server: CogClient
     version: str
     artifacts: Path
     remove: Callable[[], Awaitable[None]]
@@ -46,23 +46,23 @@ class Place:
 class CogEngine:
     """One container's model."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CogContainer) -> None:
         self.name = "cog"
         self.version = place.version
         self._place = place
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Run a task there; raises `EngineError` with one sentence, and `MachineLost` when it is gone."""
+        """Run a task there; raises `EngineError` with one sentence, and `RemoteLost` when it is gone."""
         inputs = await asyncio.to_thread(self._inputs, task)
         context.progress(0.0)
         try:
             ended = await self._predicted(task.id, inputs)
-        except cog.Refused as refused:
+        except cog.CogRefused as refused:
             raise UnusableInput(f"The model does not take this: {refused}.") from refused
-        except cog.Broken as broken:
+        except cog.CogUnreachable as broken:
             raise EngineError(f"The model's container cannot be understood: {broken}.") from broken
         except httpx.TransportError as error:
-            raise MachineLost("went away with its container") from error
+            raise RemoteLost("went away with its container") from error
         for line in ended.log.splitlines():
             context.log(line)
         if ended.state != "succeeded":
@@ -73,17 +73,17 @@ class CogEngine:
         """Take the container away. Idempotent."""
         await self._place.remove()
 
-    async def _predicted(self, name: str, inputs: Mapping[str, Any]) -> cog.Ended:
+    async def _predicted(self, name: str, inputs: Mapping[str, Any]) -> cog.CogResult:
         try:
             async with asyncio.timeout(None) as patience:
                 while True:
-                    with contextlib.suppress(cog.Busy):
+                    with contextlib.suppress(cog.CogBusy):
                         return await self._place.server.predict(name, inputs)
                     if patience.when() is None:
                         patience.reschedule(asyncio.get_running_loop().time() + _SLOT_SECONDS)
                     await asyncio.sleep(_SLOT_LOOK_SECONDS)
         except TimeoutError as error:
-            raise MachineLost("kept its slots to itself, and was given up") from error
+            raise RemoteLost("kept its slots to itself, and was given up") from error
         except asyncio.CancelledError:
             await self._cancel(name)
             raise

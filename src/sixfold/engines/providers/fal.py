@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sixfold.clients import provider_client
-from sixfold.clients.fal import FAL, Fal, Made
-from sixfold.clients.provider_client import Calls, Refusal
+from sixfold.clients.fal import FAL, FalClient, FalResult
+from sixfold.clients.provider_client import ProviderClient, ProviderRefusal
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.providers import image_runs
-from sixfold.engines.providers.image_runs import Desk, Drawn
-from sixfold.engines.providers.model_table import Call, Used
+from sixfold.engines.providers.image_runs import CallResult, RunContextImages
+from sixfold.engines.providers.model_table import ModelCall, UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine
 
 
@@ -24,25 +24,27 @@ class FalEngine(ProviderEngine):
     async def run(self, task: Task, context: Context) -> Result:
         """Have fal draw it; what was queued there is canceled when the run ends early."""
         to = self._calls()
-        fal = Fal(to)
+        fal = FalClient(to)
 
-        async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
+        async def draw(
+            call: ModelCall, desk: RunContextImages, report: Callable[[float], None]
+        ) -> CallResult:
             inputs = dict(call.inputs)
             if word := self._route.fields.get("source"):
                 inputs[word] = desk.source().data_uri()
             return self._drawn(to, await self._made(fal, inputs, desk, report), call)
 
-        desk = Desk(FAL.title, self._outside, context, self._limits)
+        desk = RunContextImages(FAL.title, self._outside, context, self._limits)
         return await image_runs.run(task, context, self._route, draw, desk)
 
     async def _made(
         self,
-        fal: Fal,
+        fal: FalClient,
         inputs: dict[str, Any],
-        desk: Desk,
+        desk: RunContextImages,
         report: Callable[[float], None],
         model: str = "",
-    ) -> Made:
+    ) -> FalResult:
         """What fal makes of `inputs`, from the queue to the answer."""
         ticket = await provider_client.handed_over(
             fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds),
@@ -67,21 +69,21 @@ class FalEngine(ProviderEngine):
             if not ended:
                 await provider_client.undone(fal.cancel(ticket), self._limits.grace_seconds)
 
-    def _drawn(self, to: Calls, made: Made, call: Call) -> Drawn:
+    def _drawn(self, to: ProviderClient, made: FalResult, call: ModelCall) -> CallResult:
         found = provider_client.texts(made.document.get("images")) or [
             provider_client.mapping(made.document.get("image"))
         ]
         files = [file for file in found if isinstance(file.get("url"), str)]
         if not files:
-            raise to.failed(Refusal("broken", said="gave an answer without a picture"))
+            raise to.failed(ProviderRefusal("broken", said="gave an answer without a picture"))
         flags = made.document.get("has_nsfw_concepts")
         if isinstance(flags, list) and any(flags):  # such a picture comes blackened
-            raise to.failed(Refusal("policy"))
+            raise to.failed(ProviderRefusal("policy"))
         pixels = sum(_pixels(file) for file in files)
         seed = made.document.get("seed")
-        return Drawn(
+        return CallResult(
             [str(file["url"]) for file in files],
-            Used(images=len(files), pixels=pixels, units=made.billed_units),
+            UsedInputs(images=len(files), pixels=pixels, units=made.billed_units),
             seed if isinstance(seed, int) else call.seed,
         )
 

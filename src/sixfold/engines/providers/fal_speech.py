@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold.clients import provider_client
-from sixfold.clients.fal import FAL, Fal
-from sixfold.clients.openai import Heard
-from sixfold.clients.provider_client import Refusal
+from sixfold.clients.fal import FAL, FalClient
+from sixfold.clients.openai import TranscriptionResult
+from sixfold.clients.provider_client import ProviderRefusal
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.providers import speech_runs
 from sixfold.engines.providers.fal import FalEngine
-from sixfold.engines.providers.image_runs import Desk
-from sixfold.engines.providers.model_table import Used
+from sixfold.engines.providers.image_runs import RunContextImages
+from sixfold.engines.providers.model_table import UsedInputs
 from sixfold.engines.providers.speech_runs import Recording, Report
 
 
-class FalSpeech(FalEngine):
+class FalSpeechEngine(FalEngine):
     """Says a text through fal's queue."""
 
     async def run(self, task: Task, context: Context) -> Result:
         """One file of sound; what was queued there is canceled when the run ends early."""
-        fal = Fal(self._calls())
-        desk = Desk(FAL.title, self._outside, context, self._limits)
+        fal = FalClient(self._calls())
+        desk = RunContextImages(FAL.title, self._outside, context, self._limits)
 
         async def say(inputs: Mapping[str, Any], report: Report) -> bytes:
             made = await self._made(fal, dict(inputs), desk, report)
@@ -34,27 +34,31 @@ class FalSpeech(FalEngine):
         return await speech_runs.spoken(task, self._route, say, desk)
 
 
-class FalListening(FalEngine):
+class FalTranscriptionEngine(FalEngine):
     """Writes a recording down through fal's queue."""
 
     async def run(self, task: Task, context: Context) -> Result:
         """The text, and the times of its words."""
         to = self._calls()
-        desk = Desk(FAL.title, self._outside, context, self._limits)
+        desk = RunContextImages(FAL.title, self._outside, context, self._limits)
 
-        async def listen(recording: Recording, language: str, report: Report) -> tuple[Heard, Used]:
+        async def listen(
+            recording: Recording, language: str, report: Report
+        ) -> tuple[TranscriptionResult, UsedInputs]:
             words = self._route.fields
             inputs = {**self._route.fixed, words["source"]: recording.data_uri()}
             if language:
                 inputs[words["language"]] = language
-            made = await self._made(Fal(to), inputs, desk, report)
+            made = await self._made(FalClient(to), inputs, desk, report)
             text = made.document.get("text")
             if not isinstance(text, str):
-                raise to.failed(Refusal("broken", said="gave an answer without a text"))
+                raise to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
             chunks = [_word(chunk) for chunk in provider_client.texts(made.document.get("chunks"))]
             found = made.document.get("inferred_languages")
             spoken = language or (str(found[0]) if isinstance(found, list) and found else "")
-            return Heard(text.strip(), spoken, (), chunks), Used(seconds=made.billed_units)
+            return TranscriptionResult(text.strip(), spoken, (), chunks), UsedInputs(
+                seconds=made.billed_units
+            )
 
         return await speech_runs.heard(task, self._route, listen, desk)
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sixfold import errors
 from sixfold.clients import provider_client
 from sixfold.clients.gradio import server
-from sixfold.clients.gradio.server import Server
+from sixfold.clients.gradio.server import GradioServer
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.core.predictions.outputs import OUTPUT_NAME
 from sixfold.core.provenance.formats import media_types
@@ -25,7 +25,7 @@ _MAX_FILES = 64
 _VAGUE = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 
-class Ways(Protocol):
+class GradioPaths(Protocol):
     """What of `Outside` is needed to reach a space."""
 
     def key(self, name: str) -> str:
@@ -55,7 +55,7 @@ class GradioEngine:
 
     def __init__(
         self,
-        outside: Ways,
+        outside: GradioPaths,
         *,
         base: str,
         function: int,
@@ -96,15 +96,15 @@ class GradioEngine:
     async def close(self) -> None:
         """Connections are the server's."""
 
-    def _server(self) -> Server:
+    def _server(self) -> GradioServer:
         trusted = self._more.get("trusted") is True
         client = self._outside.client if trusted else self._outside.guarded
         token = self._outside.key("hf_token") if self._more.get("token") else ""
-        return Server(client, self._base, token, str(self._more.get("prefix", "")))
+        return GradioServer(client, self._base, token, str(self._more.get("prefix", "")))
 
     # -- in ----------------------------------------------------------------------------------------
 
-    async def _placed(self, to: Server, place: Mapping[str, Any], task: Task) -> Any:
+    async def _placed(self, to: GradioServer, place: Mapping[str, Any], task: Task) -> Any:
         name, kind = str(place["name"]), str(place["kind"])
         if kind in ("media", "gallery"):
             path = task.files.get(name)
@@ -122,7 +122,7 @@ class GradioEngine:
 
     # -- meanwhile ---------------------------------------------------------------------------------
 
-    async def _followed(self, to: Server, session: str, event: str, context: Context) -> list[Any]:
+    async def _followed(self, to: GradioServer, session: str, event: str, context: Context) -> list[Any]:
         async for message in to.events(session, event, _RUN_SECONDS):
             match message.get("msg"):
                 case "estimation" if isinstance(rank := message.get("rank"), int):
@@ -141,7 +141,7 @@ class GradioEngine:
 
     # -- out ---------------------------------------------------------------------------------------
 
-    async def _result(self, to: Server, given: list[Any], context: Context) -> Result:
+    async def _result(self, to: GradioServer, given: list[Any], context: Context) -> Result:
         values = {name: value for index, value in enumerate(given) if (name := self._name(index))}
         found = {name: list(_files(value)) for name, value in values.items()}
         first = self._name(self._output)
@@ -168,7 +168,7 @@ class GradioEngine:
         return name if name or (self._returns and index != self._output) else f"output_{index + 1}"
 
     async def _fetched(
-        self, to: Server, file: Mapping[str, Any], context: Context, place: tuple[int, str]
+        self, to: GradioServer, file: Mapping[str, Any], context: Context, place: tuple[int, str]
     ) -> Artifact:
         index, name = place
         target = context.scratch / f"space-{index}"
@@ -183,7 +183,7 @@ class GradioEngine:
         return Artifact(content_type, path=target, info=info | ({OUTPUT_NAME: name} if name else {}))
 
 
-async def _sent(to: Server, path: Path) -> dict[str, Any]:
+async def _sent(to: GradioServer, path: Path) -> dict[str, Any]:
     suffix = await asyncio.to_thread(_suffix, path)
     stored = await to.upload(path, f"input{suffix}")
     return {

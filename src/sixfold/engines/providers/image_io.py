@@ -17,7 +17,7 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import Artifact, EngineError
 from sixfold.engines.image import decode, encode, png_cleaning
-from sixfold.engines.image.decode import Picture, Pixels, UnreadableImage
+from sixfold.engines.image.decode import DecodedImage, Pixels, UnreadableImage
 
 LONGEST = 2048  # pixels of a source's longer side: more than any of these models looks at
 MAX_SIDE = 4096
@@ -25,7 +25,7 @@ _PROFILE_WITHIN = 4096  # bytes: a colour profile stands before the pixels
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class UploadImage:
     """A source as it leaves: its bytes and their type, its own size, and the size that it is sent at."""
 
     data: bytes
@@ -43,7 +43,7 @@ class Sent:
         return f"data:{self.content_type};base64,{base64.b64encode(self.data).decode('ascii')}"
 
 
-def prepared(path: Path, longest: int = LONGEST, shape: float | None = None) -> Sent:
+def prepared(path: Path, longest: int = LONGEST, shape: float | None = None) -> UploadImage:
     """A source to be sent, its middle in `shape` (width by height) where one is named.
 
     Raises `UnusableInput` when it cannot be read.
@@ -59,7 +59,7 @@ def prepared(path: Path, longest: int = LONGEST, shape: float | None = None) -> 
         alpha = _fitted(picture.alpha, size)
     format_ = "jpeg" if alpha is None else "png"
     data = encode.encode(rgb, alpha, format=format_, quality=95)
-    return Sent(data, encode.CONTENT_TYPES[format_], _own_size(path, picture), size)
+    return UploadImage(data, encode.CONTENT_TYPES[format_], _own_size(path, picture), size)
 
 
 def finished(
@@ -96,7 +96,7 @@ def _kept(made: bytes | Path, size: tuple[int, int] | None, format_: str) -> Art
     return None if bare is None else Artifact("image/png", bare, {"width": width, "height": height})
 
 
-def _own_size(path: Path, picture: Picture) -> tuple[int, int]:
+def _own_size(path: Path, picture: DecodedImage) -> tuple[int, int]:
     """The size of a picture as it is seen: a JPEG may have been decoded smaller, and turned upright."""
     _, width, height = decode.probe(path)
     turned = (width > height) != (picture.width > picture.height)

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from sixfold import errors
-from sixfold.clients.provider_client import Limits
+from sixfold.clients.provider_client import ProviderLimits
 from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.providers import image_io
 from sixfold.engines.providers import requests as provider_requests
-from sixfold.engines.providers.image_io import Sent
-from sixfold.engines.providers.model_table import Call, Route, Used
-from sixfold.engines.providers.requests import Order
+from sixfold.engines.providers.image_io import UploadImage
+from sixfold.engines.providers.model_table import ModelCall, ModelRoute, UsedInputs
+from sixfold.engines.providers.requests import ProviderTask
 from sixfold.net import data_uris
 
 _AT_ONCE = 4
@@ -26,23 +26,23 @@ _MOST_LINES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class CallResult:
     """What one call gave: each picture as its bytes, or as the address (or `data:` URI) that holds it."""
 
     pictures: Sequence[bytes | str]
-    used: Used
+    used: UsedInputs
     seed: int | None = None
 
 
 @dataclass(slots=True)
-class Desk:
+class RunContextImages:
     """What a call may use of its run: the way out, progress and log of the whole, and its limits."""
 
     title: str
-    outside: Outside
+    outside: HostServices
     context: Context
-    limits: Limits
-    sent: Sent | None = None
+    limits: ProviderLimits
+    sent: UploadImage | None = None
     _shares: dict[int, float] = field(default_factory=dict[int, float])
     _lines: int = 0
 
@@ -57,17 +57,17 @@ class Desk:
             self.context.log(line[:500])
         self._lines += len(lines)
 
-    def source(self) -> Sent:
+    def source(self) -> UploadImage:
         """The picture that goes in."""
         if self.sent is None:
             raise EngineError("This needs a source picture.")
         return self.sent
 
 
-Draw = Callable[[Call, Desk, Callable[[float], None]], Awaitable[Drawn]]
+Draw = Callable[[ModelCall, RunContextImages, Callable[[float], None]], Awaitable[CallResult]]
 
 
-async def run(task: Task, context: Context, route: Route, draw: Draw, desk: Desk) -> Result:
+async def run(task: Task, context: Context, route: ModelRoute, draw: Draw, desk: RunContextImages) -> Result:
     """Have a provider draw what a task asks for; `draw` makes one call."""
     order = provider_requests.read(task)
     for word in route.unheard(order):
@@ -93,22 +93,22 @@ async def run(task: Task, context: Context, route: Route, draw: Draw, desk: Desk
     return Result(artifacts, data, "full", cost)
 
 
-def _shape(order: Order, sent: Sent | None) -> tuple[int, int] | None:
+def _shape(order: ProviderTask, sent: UploadImage | None) -> tuple[int, int] | None:
     return order.size or (sent.size if sent else None)
 
 
-def _target(order: Order, sent: Sent | None) -> tuple[int, int] | None:
+def _target(order: ProviderTask, sent: UploadImage | None) -> tuple[int, int] | None:
     """The exact size of what comes out; an enlarged picture is as large as it was made."""
     if order.scale is not None or sent is None:
         return order.size
     return order.size or sent.own_size
 
 
-async def _all(calls: Sequence[Call], desk: Desk, draw: Draw) -> list[Drawn]:
+async def _all(calls: Sequence[ModelCall], desk: RunContextImages, draw: Draw) -> list[CallResult]:
     """Every call, a few at a time; one that fails ends the others, upstream too."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(index: int, call: Call) -> Drawn:
+    async def one(index: int, call: ModelCall) -> CallResult:
         async with turns:
             return await draw(call, desk, lambda done: desk.progress(index, done, len(calls)))
 
@@ -126,7 +126,9 @@ async def _all(calls: Sequence[Call], desk: Desk, draw: Draw) -> list[Drawn]:
         raise
 
 
-async def _artifacts(drawn: Sequence[Drawn], order: Order, desk: Desk) -> tuple[Artifact, ...]:
+async def _artifacts(
+    drawn: Sequence[CallResult], order: ProviderTask, desk: RunContextImages
+) -> tuple[Artifact, ...]:
     found = [picture for one in drawn for picture in one.pictures][: order.count]
     if len(found) < order.count:
         raise EngineError(f"{desk.title} gave {len(found)} of {order.count} pictures; try again.")
@@ -141,7 +143,7 @@ async def _artifacts(drawn: Sequence[Drawn], order: Order, desk: Desk) -> tuple[
     return tuple(await asyncio.gather(*(one(index, picture) for index, picture in enumerate(found))))
 
 
-async def _fetched(address: str, index: int, desk: Desk) -> bytes | Path:
+async def _fetched(address: str, index: int, desk: RunContextImages) -> bytes | Path:
     """What lies at an address that a provider named: through the guard, or out of the URI itself."""
     most = desk.limits.file_bytes
     if data_uris.is_data_uri(address):
@@ -162,11 +164,11 @@ async def _fetched(address: str, index: int, desk: Desk) -> bytes | Path:
     return target
 
 
-def _cost(route: Route, drawn: Sequence[Drawn]) -> int | None:
+def _cost(route: ModelRoute, drawn: Sequence[CallResult]) -> int | None:
     costs = [route.price.micros(one.used) for one in drawn]
     return sum(cost for cost in costs if cost is not None) if None not in costs else None
 
 
-def _receipt(title: str, route: Route, cost: int | None, seconds: float) -> str:
+def _receipt(title: str, route: ModelRoute, cost: int | None, seconds: float) -> str:
     paid = f"about {cost / 1_000_000:.6f}".rstrip("0") + " USD" if cost is not None else "an unknown amount"
     return f"{title} made this with {route.model} in {seconds:.1f} s, for {paid} to the operator"

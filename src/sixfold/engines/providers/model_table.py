@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sixfold.core.money import MICROS_PER_USD
-from sixfold.engines.providers.requests import Order
+from sixfold.engines.providers.requests import ProviderTask
 
 _TABLE = Path(__file__).with_name("providers.toml")
 _MEGAPIXEL = 2**20
@@ -25,7 +25,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class SizeRules:
     """How a provider takes a size, and which it can make."""
 
     as_: str
@@ -74,7 +74,7 @@ def _nearest(names: Sequence[str], separator: str, shape: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class UsedInputs:
     """What one call used, as far as its provider says."""
 
     images: int = 0
@@ -88,7 +88,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class ModelPrice:
     """What a provider takes, in USD; per token it is per million of them."""
 
     per: str
@@ -99,7 +99,7 @@ class Price:
     image_in: Decimal = Decimal(0)
     out: Decimal = Decimal(0)
 
-    def micros(self, used: Used) -> int | None:
+    def micros(self, used: UsedInputs) -> int | None:
         """What a call cost, rounded up, or None where the provider did not say what it used."""
         match self.per:
             case "image":
@@ -124,7 +124,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One call: the provider's inputs, and how many pictures it is to give."""
 
     inputs: Mapping[str, Any]
@@ -133,7 +133,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ModelRoute:
     """One capability at one provider.
 
     Of films: `pictured` is the model that takes a picture, where it is another one; `lengths` are the seconds
@@ -147,9 +147,9 @@ class Route:
     model: str
     most: int
     fields: Mapping[str, str]
-    price: Price
+    price: ModelPrice
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    sizes: Sizes | None = None
+    sizes: SizeRules | None = None
     pictured: str = ""
     lengths: tuple[int, ...] = ()
     counted: bool = False
@@ -171,17 +171,17 @@ class Route:
         """The provider's value for one of ours."""
         return self.values.get(word, {}).get(value, value)
 
-    def unheard(self, order: Order) -> list[str]:
+    def unheard(self, order: ProviderTask) -> list[str]:
         """The inputs that were asked for and that this provider's model does not take."""
         return [_WORDS.get(word, word) for word in order.asked() if word not in self.fields]
 
-    def calls(self, order: Order, shape: tuple[int, int] | None) -> list[Call]:
+    def calls(self, order: ProviderTask, shape: tuple[int, int] | None) -> list[ModelCall]:
         """The calls of an order; `shape` is the size to ask for, where one is known."""
         each = self.most if "count" in self.fields else 1
         counts = [min(each, order.count - done) for done in range(0, order.count, each)]
         return [self._call(order, shape, index, count) for index, count in enumerate(counts)]
 
-    def _call(self, order: Order, shape: tuple[int, int] | None, index: int, count: int) -> Call:
+    def _call(self, order: ProviderTask, shape: tuple[int, int] | None, index: int, count: int) -> ModelCall:
         seed = order.seed_of(index) if "seed" in self.fields else None
         size = self.sizes.said(*shape) if self.sizes and shape else None
         values = {
@@ -199,9 +199,9 @@ class Route:
             for word, value in values.items()
             if value is not None and word in self.fields
         }
-        return Call({**self.fixed, **said}, count, seed)
+        return ModelCall({**self.fixed, **said}, count, seed)
 
-    def _prompt(self, order: Order) -> str:
+    def _prompt(self, order: ProviderTask) -> str:
         template = look(order.model)
         prompt = template.replace("{prompt}", order.prompt)
         if order.negative and self.fields.get("negative") == "prompt":
@@ -215,7 +215,7 @@ def _table() -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class Override:
     """What an operator puts over a row: another model, further inputs ("" for none), his own prices."""
 
     model: str = ""
@@ -223,12 +223,12 @@ class Over:
     price: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def route(provider: str, capability: str, over: Over | None = None) -> Route:
+def route(provider: str, capability: str, over: Override | None = None) -> ModelRoute:
     """A row's route, with what an operator puts over it; raises `ValueError` where there is no such row."""
     rows_here = _table()[provider]
     if capability not in rows_here:
         raise ValueError(f"{provider} has no route {capability!r}; it has {', '.join(rows_here)}")
-    row, own = rows_here[capability], over or Over()
+    row, own = rows_here[capability], over or Override()
     price: dict[str, Any] = {
         name: Decimal(str(given)) if name in _AMOUNTS else given
         for name, given in {**row["price"], **own.price}.items()
@@ -236,15 +236,15 @@ def route(provider: str, capability: str, over: Over | None = None) -> Route:
     sizes = {"as_" if name == "as" else name: value for name, value in row.get("size", {}).items()}
     for name in ("ratios", "listed"):
         sizes[name] = tuple(sizes.get(name, ()))
-    return Route(
+    return ModelRoute(
         provider=provider,
         capability=capability,
         model=own.model or row["model"],
         most=row["most"],
         fields=row["fields"],
-        price=Price(**price),
+        price=ModelPrice(**price),
         fixed={name: value for name, value in {**row.get("fixed", {}), **own.inputs}.items() if value != ""},
-        sizes=Sizes(**sizes) if "as_" in sizes else None,
+        sizes=SizeRules(**sizes) if "as_" in sizes else None,
         pictured="" if own.model else row.get("pictured", ""),
         lengths=tuple(row.get("lengths", ())),
         counted=row.get("counted", False),

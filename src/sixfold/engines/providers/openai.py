@@ -7,11 +7,11 @@ import base64
 import binascii
 from collections.abc import Callable
 
-from sixfold.clients.openai import OPENAI, Images, OpenAI
+from sixfold.clients.openai import OPENAI, OpenAIClient, OpenAIImages
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.providers import image_runs
-from sixfold.engines.providers.image_runs import Desk, Drawn
-from sixfold.engines.providers.model_table import Call, Used
+from sixfold.engines.providers.image_runs import CallResult, RunContextImages
+from sixfold.engines.providers.model_table import ModelCall, UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine
 
 
@@ -27,9 +27,11 @@ class OpenAIEngine(ProviderEngine):
 
     async def run(self, task: Task, context: Context) -> Result:
         """Have it drawn, or repainted where the route takes a source."""
-        openai = OpenAI(self._calls())
+        openai = OpenAIClient(self._calls())
 
-        async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
+        async def draw(
+            call: ModelCall, desk: RunContextImages, report: Callable[[float], None]
+        ) -> CallResult:
             report(0.05)
             fields = {"model": self._route.model, **call.inputs}
             if "source" in self._route.fields:
@@ -40,11 +42,11 @@ class OpenAIEngine(ProviderEngine):
             report(1.0)
             return await asyncio.to_thread(_drawn, made)
 
-        desk = Desk(OPENAI.title, self._outside, context, self._limits)
+        desk = RunContextImages(OPENAI.title, self._outside, context, self._limits)
         return await image_runs.run(task, context, self._route, draw, desk)
 
 
-def _drawn(made: Images) -> Drawn:
+def _drawn(made: OpenAIImages) -> CallResult:
     try:
         decoded = [base64.b64decode(text, validate=True) for text in made.encoded]
     except binascii.Error as error:
@@ -52,6 +54,6 @@ def _drawn(made: Images) -> Drawn:
     found: list[bytes | str] = [*decoded, *made.addresses]
     usage = made.usage
     if usage is None:
-        return Drawn(found, Used(images=len(found)))
-    used = Used(images=len(found), text_in=usage.text_in, image_in=usage.image_in, out=usage.out)
-    return Drawn(found, used)
+        return CallResult(found, UsedInputs(images=len(found)))
+    used = UsedInputs(images=len(found), text_in=usage.text_in, image_in=usage.image_in, out=usage.out)
+    return CallResult(found, used)

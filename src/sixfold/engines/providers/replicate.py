@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from sixfold.clients import provider_client
-from sixfold.clients.provider_client import Calls, Refusal
-from sixfold.clients.replicate import REPLICATE, Prediction, Replicate
+from sixfold.clients.provider_client import ProviderClient, ProviderRefusal
+from sixfold.clients.replicate import REPLICATE, ReplicateClient, ReplicatePrediction
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.providers import image_runs
-from sixfold.engines.providers.image_runs import Desk, Drawn
-from sixfold.engines.providers.model_table import Call, Used
+from sixfold.engines.providers.image_runs import CallResult, RunContextImages
+from sixfold.engines.providers.model_table import ModelCall, UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine
 
 _INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
@@ -20,7 +20,7 @@ _INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
 _WAIT_SECONDS = 5
 
 
-class Source(Protocol):
+class VersionSource(Protocol):
     """What goes in beside words: a picture or a recording."""
 
     @property
@@ -46,9 +46,11 @@ class ReplicateEngine(ProviderEngine):
     async def run(self, task: Task, context: Context) -> Result:
         """Have Replicate draw it; what runs there is canceled when the run ends early."""
         to = self._calls()
-        replicate = Replicate(to)
+        replicate = ReplicateClient(to)
 
-        async def draw(call: Call, desk: Desk, report: Callable[[float], None]) -> Drawn:
+        async def draw(
+            call: ModelCall, desk: RunContextImages, report: Callable[[float], None]
+        ) -> CallResult:
             inputs = dict(call.inputs)
             word = self._route.fields.get("source")
             async with self._placed(replicate, desk.source() if word else None) as source:
@@ -57,11 +59,13 @@ class ReplicateEngine(ProviderEngine):
                 ended = await self._made(replicate, self._route.model, inputs, desk, report)
             return _drawn(to, ended, call)
 
-        desk = Desk(REPLICATE.title, self._outside, context, self._limits)
+        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
         return await image_runs.run(task, context, self._route, draw, desk)
 
     @asynccontextmanager
-    async def _placed(self, replicate: Replicate, sent: Source | None) -> AsyncGenerator[str, None]:
+    async def _placed(
+        self, replicate: ReplicateClient, sent: VersionSource | None
+    ) -> AsyncGenerator[str, None]:
         """A source where the model can read it, removed again afterwards."""
         if sent is None:
             yield ""
@@ -76,12 +80,12 @@ class ReplicateEngine(ProviderEngine):
 
     async def _made(
         self,
-        replicate: Replicate,
+        replicate: ReplicateClient,
         model: str,
         inputs: dict[str, Any],
-        desk: Desk,
+        desk: RunContextImages,
         report: Callable[[float], None],
-    ) -> Prediction:
+    ) -> ReplicatePrediction:
         """What Replicate makes of `inputs`, from the prediction's beginning to its end."""
         started = await provider_client.handed_over(
             replicate.create(
@@ -96,8 +100,12 @@ class ReplicateEngine(ProviderEngine):
         return await self._awaited(replicate, started, desk, report)
 
     async def _awaited(
-        self, replicate: Replicate, prediction: Prediction, desk: Desk, report: Callable[[float], None]
-    ) -> Prediction:
+        self,
+        replicate: ReplicateClient,
+        prediction: ReplicatePrediction,
+        desk: RunContextImages,
+        report: Callable[[float], None],
+    ) -> ReplicatePrediction:
         seen = 0
         try:
             async for _ in provider_client.paces(self._limits):
@@ -117,9 +125,9 @@ class ReplicateEngine(ProviderEngine):
                 await provider_client.undone(replicate.cancel(prediction), self._limits.grace_seconds)
 
 
-def _drawn(to: Calls, prediction: Prediction, call: Call) -> Drawn:
+def _drawn(to: ProviderClient, prediction: ReplicatePrediction, call: ModelCall) -> CallResult:
     output = prediction.output
     found = [one for one in (output if isinstance(output, list) else [output]) if isinstance(one, str)]
     if not found:
-        raise to.failed(Refusal("broken", said="gave an answer without a picture"))
-    return Drawn(found, Used(images=len(found), seconds=prediction.seconds), call.seed)
+        raise to.failed(ProviderRefusal("broken", said="gave an answer without a picture"))
+    return CallResult(found, UsedInputs(images=len(found), seconds=prediction.seconds), call.seed)

@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold.clients import provider_client
-from sixfold.clients.openai import Heard
-from sixfold.clients.provider_client import Refusal
-from sixfold.clients.replicate import REPLICATE, Replicate
+from sixfold.clients.openai import TranscriptionResult
+from sixfold.clients.provider_client import ProviderRefusal
+from sixfold.clients.replicate import REPLICATE, ReplicateClient
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.providers import speech_runs
-from sixfold.engines.providers.image_runs import Desk
-from sixfold.engines.providers.model_table import Used
+from sixfold.engines.providers.image_runs import RunContextImages
+from sixfold.engines.providers.model_table import UsedInputs
 from sixfold.engines.providers.replicate import ReplicateEngine
 from sixfold.engines.providers.speech_runs import Recording, Report
 
 
-class ReplicateSpeech(ReplicateEngine):
+class ReplicateSpeechEngine(ReplicateEngine):
     """Says a text through Replicate's predictions."""
 
     async def run(self, task: Task, context: Context) -> Result:
         """One file of sound; what runs there is canceled when the run ends early."""
-        replicate = Replicate(self._calls())
-        desk = Desk(REPLICATE.title, self._outside, context, self._limits)
+        replicate = ReplicateClient(self._calls())
+        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
 
         async def say(inputs: Mapping[str, Any], report: Report) -> bytes:
             made = await self._made(replicate, self._route.model, dict(inputs), desk, report)
@@ -32,16 +32,18 @@ class ReplicateSpeech(ReplicateEngine):
         return await speech_runs.spoken(task, self._route, say, desk)
 
 
-class ReplicateListening(ReplicateEngine):
+class ReplicateTranscriptionEngine(ReplicateEngine):
     """Writes a recording down through Replicate's predictions."""
 
     async def run(self, task: Task, context: Context) -> Result:
         """The text, and the times of its segments: the model tells none of words."""
         to = self._calls()
-        replicate = Replicate(to)
-        desk = Desk(REPLICATE.title, self._outside, context, self._limits)
+        replicate = ReplicateClient(to)
+        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
 
-        async def listen(recording: Recording, language: str, report: Report) -> tuple[Heard, Used]:
+        async def listen(
+            recording: Recording, language: str, report: Report
+        ) -> tuple[TranscriptionResult, UsedInputs]:
             words = self._route.fields
             inputs: dict[str, Any] = dict(self._route.fixed)
             if language:
@@ -52,9 +54,9 @@ class ReplicateListening(ReplicateEngine):
             told = provider_client.mapping(made.output)
             text = told.get("transcription")
             if not isinstance(text, str):
-                raise to.failed(Refusal("broken", said="gave an answer without a text"))
+                raise to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
             spoken = language or str(told.get("detected_language") or "")
-            heard = Heard(text.strip(), spoken, provider_client.texts(told.get("segments")), ())
-            return heard, Used(seconds=made.seconds)
+            heard = TranscriptionResult(text.strip(), spoken, provider_client.texts(told.get("segments")), ())
+            return heard, UsedInputs(seconds=made.seconds)
 
         return await speech_runs.heard(task, self._route, listen, desk)

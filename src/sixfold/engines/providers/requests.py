@@ -16,7 +16,7 @@ _MOST_IMAGES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ProviderTask:
     """One picture or several. `size` is what must come out, or None: as large as it is made.
 
     `seed`, `strength`, `scale` and `faces` are None where the model has no such input.
@@ -54,7 +54,7 @@ class Order:
         return int.from_bytes(digest) & 0x7FFF_FFFF
 
 
-def read(task: Task) -> Order:
+def read(task: Task) -> ProviderTask:
     """The order of a task; raises `EngineError` for a format that nobody can give."""
     inputs = task.inputs
     format_ = str(inputs.get("format") or "png").lower().replace("jpg", "jpeg")
@@ -63,7 +63,7 @@ def read(task: Task) -> Order:
     width, height = inputs.get("width"), inputs.get("height")
     size = (int(width), int(height)) if width is not None and height is not None else None
     quality = inputs.get("quality")
-    return Order(
+    return ProviderTask(
         model=task.model,
         prompt=str(inputs.get("prompt") or inputs.get("style_prompt") or ""),
         negative=str(inputs.get("negative_prompt") or "").strip(),

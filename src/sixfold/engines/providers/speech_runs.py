@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.clients.openai import Heard
+from sixfold.clients.openai import TranscriptionResult
 from sixfold.core.catalog.engines import Artifact, EngineError, Result, Task, UnusableInput
-from sixfold.engines.providers.image_runs import Desk
-from sixfold.engines.providers.model_table import Route, Used
+from sixfold.engines.providers.image_runs import RunContextImages
+from sixfold.engines.providers.model_table import ModelRoute, UsedInputs
 from sixfold.engines.speech import files, synthesis, transcription, voices
-from sixfold.engines.speech.transcription import Segment, Word
+from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 from sixfold.engines.video import decoder
 
 Wave = NDArray[np.float32]
@@ -46,11 +46,11 @@ Report = Callable[[float], None]
 Say = Callable[[Mapping[str, Any], Report], Awaitable[bytes]]
 """One call: its inputs, how far it is; and the file of sound that came of them."""
 
-Listen = Callable[[Recording, str, Report], Awaitable[tuple[Heard, Used]]]
+Listen = Callable[[Recording, str, Report], Awaitable[tuple[TranscriptionResult, UsedInputs]]]
 """One call: a recording, the code of its language or none; what was heard, and what that took."""
 
 
-async def spoken(task: Task, route: Route, say: Say, desk: Desk) -> Result:
+async def spoken(task: Task, route: ModelRoute, say: Say, desk: RunContextImages) -> Result:
     """One file of sound in the format asked for, a long text in several calls."""
     wanted = synthesis.order(task)
     if wanted.language and wanted.language not in route.values.get("language", {}):
@@ -70,11 +70,11 @@ async def spoken(task: Task, route: Route, say: Say, desk: Desk) -> Result:
     desk.context.progress(0.95)
     artifact = await asyncio.to_thread(_written, waves, wanted.format, desk.context.scratch)
     data = {"voice": wanted.voice.id, "duration": artifact.info["duration"], **_served(route)}
-    cost = route.price.micros(Used(characters=sum(map(len, texts)), seconds=data["duration"]))
+    cost = route.price.micros(UsedInputs(characters=sum(map(len, texts)), seconds=data["duration"]))
     return Result((artifact,), data, "full", cost)
 
 
-async def heard(task: Task, route: Route, listen: Listen, desk: Desk) -> Result:
+async def heard(task: Task, route: ModelRoute, listen: Listen, desk: RunContextImages) -> Result:
     """The text, and its segments and words as far as the provider tells their times."""
     wave = await asyncio.to_thread(transcription.sound, task)
     desk.context.progress(0.05)
@@ -94,13 +94,13 @@ async def heard(task: Task, route: Route, listen: Listen, desk: Desk) -> Result:
     return dataclasses.replace(told, data={**told.data, **_served(route)}, upstream_cost_micros=cost)
 
 
-def _stretch(desk: Desk, begin: float, share: float) -> Report:
+def _stretch(desk: RunContextImages, begin: float, share: float) -> Report:
     """Tells how far one call is, from now on; raises `Canceled` when it is not wanted any more."""
     desk.context.progress(begin)
     return lambda done: desk.context.progress(begin + share * done)
 
 
-async def fetched(address: Any, desk: Desk) -> bytes:
+async def fetched(address: Any, desk: RunContextImages) -> bytes:
     """The file of sound at an address that a provider named."""
     if not isinstance(address, str):
         raise EngineError(f"{desk.title} gave an answer without a sound; try again.")
@@ -114,7 +114,7 @@ async def fetched(address: Any, desk: Desk) -> bytes:
 # -- a text, and the sound of it ---------------------------------------------------------------------
 
 
-def _inputs(route: Route, wanted: synthesis.Order, text: str, speed: float) -> dict[str, Any]:
+def _inputs(route: ModelRoute, wanted: synthesis.SpeechRequest, text: str, speed: float) -> dict[str, Any]:
     """The model's inputs; a word of it with a dot lies within another."""
     values = {
         "prompt": text,
@@ -132,7 +132,7 @@ def _inputs(route: Route, wanted: synthesis.Order, text: str, speed: float) -> d
     return said
 
 
-def _speed(route: Route, speed: float) -> tuple[float, float]:
+def _speed(route: ModelRoute, speed: float) -> tuple[float, float]:
     """The speed to ask for, and by how much what was said is quickened here."""
     asked = min(max(speed, route.speeds[0]), route.speeds[1]) if route.speeds else speed
     return asked, speed / asked
@@ -181,18 +181,18 @@ def _recording(wave: Wave, folder: Path) -> Recording:
     return Recording(made.path.read_bytes(), wave.size / transcription.RATE)
 
 
-def _segments(found: Heard, seconds: float) -> list[Segment]:
+def _segments(found: TranscriptionResult, seconds: float) -> list[TimedSegment]:
     """Segments with their words; of words alone, those between two pauses; without times, one for all."""
-    words = [Word(str(one.get("word") or "").strip(), *_times(one), 0.0) for one in found.words]
+    words = [TimedWord(str(one.get("word") or "").strip(), *_times(one), 0.0) for one in found.words]
     if found.segments:
         return [_segment(one, words) for one in found.segments]
     if words:
         return [_together(part) for part in _parted(words)]
-    return [Segment(found.text, 0.0, seconds, [])] if found.text else []
+    return [TimedSegment(found.text, 0.0, seconds, [])] if found.text else []
 
 
-def _parted(words: Sequence[Word]) -> list[list[Word]]:
-    parts: list[list[Word]] = []
+def _parted(words: Sequence[TimedWord]) -> list[list[TimedWord]]:
+    parts: list[list[TimedWord]] = []
     for word in words:
         near = parts and word.start - parts[-1][-1].end < _PARTED_SECONDS
         if near and word.end - parts[-1][0].start < _LONGEST_SECONDS:
@@ -202,16 +202,16 @@ def _parted(words: Sequence[Word]) -> list[list[Word]]:
     return parts
 
 
-def _together(words: Sequence[Word]) -> Segment:
-    return Segment(" ".join(word.word for word in words), words[0].start, words[-1].end, words)
+def _together(words: Sequence[TimedWord]) -> TimedSegment:
+    return TimedSegment(" ".join(word.word for word in words), words[0].start, words[-1].end, words)
 
 
-def _segment(row: Any, words: Sequence[Word]) -> Segment:
+def _segment(row: Any, words: Sequence[TimedWord]) -> TimedSegment:
     start, end = _times(row)
     sure = math.exp(min(0.0, _number(row.get("avg_logprob")))) if "avg_logprob" in row else 0.0
     text = str(row.get("text") or "").strip()
     inside = [dataclasses.replace(word, confidence=sure) for word in words if start <= word.start < end]
-    return Segment(text, start, end, inside or [Word(text, start, end, sure)])
+    return TimedSegment(text, start, end, inside or [TimedWord(text, start, end, sure)])
 
 
 def _times(row: Any) -> tuple[float, float]:
@@ -231,9 +231,9 @@ def _code(name: str) -> str:
         return name
 
 
-def _served(route: Route) -> dict[str, str]:
+def _served(route: ModelRoute) -> dict[str, str]:
     return {"provider": route.provider, "provider_model": route.model}
 
 
-def _late(desk: Desk) -> EngineError:
+def _late(desk: RunContextImages) -> EngineError:
     return EngineError(f"{desk.title} did not finish within {desk.limits.whole_seconds:g} seconds.")

@@ -14,13 +14,13 @@ from typing import Any, Literal, cast
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.gateway.chat import Chat, Message, Text
-from sixfold.core.media.media import Source
+from sixfold.core.gateway.chat import ChatMessage, ChatRequest, TextPart
+from sixfold.core.media.media import MediaSource
 from sixfold.core.media.ports import OutputFile
-from sixfold.core.predictions.child_runs import Child
+from sixfold.core.predictions.child_runs import ChildRun
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.predictions.states import PredictionState
+from sixfold.core.workers.remote_engines import HostServices
 
 _DEFAULT = "text-llm"  # the router's name for the default model
 _ROLES: dict[str, Literal["user", "assistant"]] = {
@@ -31,13 +31,13 @@ _ROLES: dict[str, Literal["user", "assistant"]] = {
 _EFFORT = "medium"
 
 
-class ConversingEngine:
+class ProviderSpeechToSpeechEngine:
     """`converse` answers what was said, in words and aloud; `chat` answers in words only."""
 
     name = "conversing"
     version = "1"
 
-    def __init__(self, outside: Outside) -> None:
+    def __init__(self, outside: HostServices) -> None:
         self._outside = outside
 
     async def run(self, task: Task, context: Context) -> Result:
@@ -68,28 +68,28 @@ class ConversingEngine:
         blob = parent.task.files.get("audio")
         if blob is None:
             raise UnusableInput("There is nothing to answer: give text, or audio.")
-        recording = Source(blob, "application/octet-stream", 0)
-        ended = await self._ordered(parent, Child("stt", "stt", {}, {"audio_url": recording}))
+        recording = MediaSource(blob, "application/octet-stream", 0)
+        ended = await self._ordered(parent, ChildRun("stt", "stt", {}, {"audio_url": recording}))
         assert ended.output is not None  # noqa: S101 - it succeeded
         return str(ended.output.data.get("text") or "").strip()
 
     async def _spoken(self, parent: Prediction, task: Task, context: Context, text: str) -> Artifact:
         wanted = {"prompt": text, "format": task.inputs["audio_format"]}
-        ended = await self._ordered(parent, Child("tts", "tts", wanted))
+        ended = await self._ordered(parent, ChildRun("tts", "tts", wanted))
         assert ended.output is not None  # noqa: S101 - it succeeded
         file: OutputFile = ended.output.files[0]
-        source = Source(file.blob, file.content_type, file.size)
+        source = MediaSource(file.blob, file.content_type, file.size)
         found = await self._outside.workshop.names.file(source, file.name)
         path = context.scratch / file.name
         await asyncio.to_thread(shutil.copyfile, found.path, path)
         return Artifact(file.content_type, info={**file.info, "name": "audio"}, path=path)
 
-    async def _ordered(self, parent: Prediction, child: Child) -> Prediction:
+    async def _ordered(self, parent: Prediction, child: ChildRun) -> Prediction:
         try:
             ended = await self._outside.children.run(parent, child)
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
-        if ended.state is not State.SUCCEEDED:
+        if ended.state is not PredictionState.SUCCEEDED:
             raise EngineError(ended.error or f"{child.model} did not succeed")
         return ended
 
@@ -97,13 +97,13 @@ class ConversingEngine:
         """The connections are the relay's."""
 
 
-def _chat(task: Task, said: str) -> Chat:
-    turns = [*_history(str(task.inputs.get("history") or "")), Message("user", (Text(said),))]
+def _chat(task: Task, said: str) -> ChatRequest:
+    turns = [*_history(str(task.inputs.get("history") or "")), ChatMessage("user", (TextPart(said),))]
     effort = _EFFORT if task.inputs.get("enable_reasoning") else ""
-    return Chat(tuple(turns), system=str(task.inputs.get("system_prompt") or ""), effort=effort)
+    return ChatRequest(tuple(turns), system=str(task.inputs.get("system_prompt") or ""), effort=effort)
 
 
-def _history(text: str) -> list[Message]:
+def _history(text: str) -> list[ChatMessage]:
     """What was said before; raises `UnusableInput`."""
     if not text.strip():
         return []
@@ -112,11 +112,11 @@ def _history(text: str) -> list[Message]:
     except (ValueError, RecursionError) as error:
         raise UnusableInput("history must be a JSON array of items with role and text.") from error
     items = cast("list[Any]", rows) if isinstance(rows, list) else [None]
-    turns: list[Message] = []
+    turns: list[ChatMessage] = []
     for item in items:
         row = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
         role, words = _ROLES.get(str(row.get("role"))), row.get("text")
         if role is None or not isinstance(words, str):
             raise UnusableInput("history must be a JSON array of items with role and text.")
-        turns.append(Message(role, (Text(words),)))
+        turns.append(ChatMessage(role, (TextPart(words),)))
     return turns

@@ -29,13 +29,13 @@ from sixfold.core.catalog.engines import (
     UnusableInput,
 )
 from sixfold.engines.providers import image_io
-from sixfold.engines.providers.image_io import Sent
-from sixfold.engines.providers.image_runs import Desk
-from sixfold.engines.providers.model_table import Route, Used
+from sixfold.engines.providers.image_io import UploadImage
+from sixfold.engines.providers.image_runs import RunContextImages
+from sixfold.engines.providers.model_table import ModelRoute, UsedInputs
 from sixfold.engines.video import conform, dimensions, probe, task_parser, timing
-from sixfold.engines.video.conform import Wanted
-from sixfold.engines.video.decoder import Reel
-from sixfold.engines.video.task_parser import Order
+from sixfold.engines.video.conform import ConformTarget
+from sixfold.engines.video.decoder import VideoReel
+from sixfold.engines.video.task_parser import VideoTask
 
 PICTURES = ("image_url", "image")
 _BILLED_RATE = 16  # film models count seconds at this many frames, whatever rate is asked for
@@ -45,29 +45,29 @@ _FROM, _TO = 0.93, 0.99  # of the progress
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VideoRequest:
     """One call: which model, its inputs, the seconds that are billed, and what its film must become."""
 
     model: str
     inputs: Mapping[str, Any]
     billed_seconds: float
-    sent: Sent | None = None
-    wanted: Wanted | None = None
-    order: Order | None = None
+    sent: UploadImage | None = None
+    wanted: ConformTarget | None = None
+    order: VideoTask | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Filmed:
+class VideoResult:
     """What a call gave: the film's address, and the seed where the model tells it."""
 
     address: str
     seed: int | None = None
 
 
-Make = Callable[[Asked, Desk], Awaitable[Filmed]]
+Make = Callable[[VideoRequest, RunContextImages], Awaitable[VideoResult]]
 
 
-async def run(task: Task, route: Route, make: Make, desk: Desk) -> Result:
+async def run(task: Task, route: ModelRoute, make: Make, desk: RunContextImages) -> Result:
     """Have a provider make the film that a task asks for; `make` makes one call."""
     began = time.monotonic()
     asked = await _asked(task, route, desk)
@@ -81,7 +81,7 @@ async def run(task: Task, route: Route, make: Make, desk: Desk) -> Result:
         raise EngineError(f"{desk.title} did not finish within {whole:g} seconds.") from None
     artifact = await finished((path,), asked, desk.context, desk.title)
     desk.context.progress(1.0)
-    cost = route.price.micros(Used(seconds=asked.billed_seconds))
+    cost = route.price.micros(UsedInputs(seconds=asked.billed_seconds))
     desk.context.log(f"{desk.title} made this with {asked.model} in {time.monotonic() - began:.1f} s")
     data: dict[str, Any] = {"provider": route.provider, "provider_model": asked.model}
     if filmed.seed is not None:
@@ -96,7 +96,7 @@ def picture_of(task: Task) -> Path | None:
     return next((task.files[name] for name in PICTURES if name in task.files), None)
 
 
-async def _asked(task: Task, route: Route, desk: Desk) -> Asked:
+async def _asked(task: Task, route: ModelRoute, desk: RunContextImages) -> VideoRequest:
     """The provider's inputs."""
     order = task_parser.read(task.inputs)
     sent = await _sent(picture_of(task), order, route)
@@ -104,16 +104,16 @@ async def _asked(task: Task, route: Route, desk: Desk) -> Asked:
     given = dict(task.inputs)
     if route.lengths:
         billed = float(next((one for one in route.lengths if one >= order.seconds), route.lengths[-1]))
-        wanted = Wanted(order.resolution, order.size, order.seconds, order.sound)
+        wanted = ConformTarget(order.resolution, order.size, order.seconds, order.sound)
         given |= {"seconds": int(billed), "sound": order.sound}
     if route.sizes:
         given["size"] = route.sizes.said(*(order.size or (sent.size if sent else (16, 9))))
     model = route.pictured if sent and route.pictured else route.model
     inputs = {**route.fixed, **_said(given, route, desk)}
-    return Asked(model, inputs, billed, sent, wanted, order if route.counted else None)
+    return VideoRequest(model, inputs, billed, sent, wanted, order if route.counted else None)
 
 
-async def _sent(source: Path | None, order: Order, route: Route) -> Sent | None:
+async def _sent(source: Path | None, order: VideoTask, route: ModelRoute) -> UploadImage | None:
     """The picture as it leaves the machine; raises `EngineError` where the model cannot do without one."""
     if source is None:
         if "seconds" not in route.fields:
@@ -123,7 +123,7 @@ async def _sent(source: Path | None, order: Order, route: Route) -> Sent | None:
     return await asyncio.to_thread(image_io.prepared, source, shape=float(shape) if shape else None)
 
 
-def _said(given: Mapping[str, Any], route: Route, desk: Desk) -> dict[str, Any]:
+def _said(given: Mapping[str, Any], route: ModelRoute, desk: RunContextImages) -> dict[str, Any]:
     """What was given, in the provider's words; what it has no word for is left out, and the log says so."""
     given = {name: value for name, value in given.items() if value not in (None, "")}
     for word in _SPOKEN:
@@ -132,7 +132,7 @@ def _said(given: Mapping[str, Any], route: Route, desk: Desk) -> dict[str, Any]:
     return {theirs: route.said(ours, given[ours]) for ours, theirs in route.fields.items() if ours in given}
 
 
-async def finished(paths: tuple[Path, ...], asked: Asked, context: Context, title: str) -> Artifact:
+async def finished(paths: tuple[Path, ...], asked: VideoRequest, context: Context, title: str) -> Artifact:
     """The film as it was ordered, where it did not come so; raises `EngineError`."""
     try:
         found = await asyncio.to_thread(probe.look, paths[0])
@@ -144,15 +144,15 @@ async def finished(paths: tuple[Path, ...], asked: Asked, context: Context, titl
         elif asked.wanted is not None:
             path = await conform.fitted(path, found, asked.wanted, context)
         found = await asyncio.to_thread(probe.look, path)
-    except (probe.NoFilm, conform.Unfit, UnusableInput) as error:
+    except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
         raise EngineError(f"{title} gave a film that cannot be read; try again.") from error
     return Artifact(found.content_type, b"", found.info(), path)
 
 
 async def counted(
-    paths: tuple[Path, ...], order: Order, size: tuple[int, int], context: Context, rate: int = 0
+    paths: tuple[Path, ...], order: VideoTask, size: tuple[int, int], context: Context, rate: int = 0
 ) -> Path:
-    """An order's film of `size` (width, height) out of the frames of others; raises `Unfit`.
+    """An order's film of `size` (width, height) out of the frames of others; raises `VideoUnfit`.
 
     The frames were made at `rate`, or at the order's own; a later file begins with the frame that ended the
     one before it.
@@ -166,10 +166,10 @@ async def counted(
         context.progress(_FROM + (_TO - _FROM) * share)
 
     def write() -> None:
-        frames_ = _Counted(paths)
+        frames_ = _CountedVideo(paths)
         timing.write(iter(frames_), at, order, size, target, step)
         if frames_.count < _ENOUGH * float(order.seconds * at):
-            raise conform.Unfit("too short")
+            raise conform.VideoUnfit("too short")
 
     try:
         await asyncio.to_thread(write)
@@ -179,7 +179,7 @@ async def counted(
     return target
 
 
-class _Counted:
+class _CountedVideo:
     """The frames of files, one after the other, as RGB."""
 
     def __init__(self, paths: tuple[Path, ...]) -> None:
@@ -190,7 +190,7 @@ class _Counted:
         return chain.from_iterable(self._of(path, bool(place)) for place, path in enumerate(self._paths))
 
     def _of(self, path: Path, skip: bool) -> Iterator[NDArray[Any]]:
-        with closing(Reel(path)) as reel:
+        with closing(VideoReel(path)) as reel:
             for number, frame in enumerate(reel.each()):
                 if number or not skip:
                     self.count += 1

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from sixfold.engines.python_models import files, signature
-from sixfold.engines.python_models.files import WrongFile
+from sixfold.engines.python_models.files import InvalidModelFile
 
 
 def main(argv: list[str]) -> int:
@@ -17,18 +17,18 @@ def main(argv: list[str]) -> int:
     sys.stdout = sys.stderr  # what the file prints is no part of the description
     try:
         found = described(Path(argv[0]))
-    except WrongFile as wrong:
+    except InvalidModelFile as wrong:
         found = {"fault": str(wrong)}
     out.write(json.dumps(found))
     return 0
 
 
 def described(path: Path) -> dict[str, object]:
-    """What the file's model is; raises `WrongFile`."""
+    """What the file's model is; raises `InvalidModelFile`."""
     function, facts = files.load(path)
     name = facts.name or re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")
     if not files.NAME.fullmatch(name):
-        raise WrongFile(f"{name!r} is no name for a model: use a to z, digits and -")
+        raise InvalidModelFile(f"{name!r} is no name for a model: use a to z, digits and -")
     said = (function.__doc__ or "").strip()
     return {
         "name": name,

@@ -13,7 +13,7 @@ from PIL import Image
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.python_models import files, signature
-from sixfold.engines.python_models.files import WrongFile
+from sixfold.engines.python_models.files import InvalidModelFile
 
 
 class FunctionEngine:
@@ -26,7 +26,7 @@ class FunctionEngine:
         self._path = Path(path)
         try:
             self._function, _ = files.load(Path(path))
-        except WrongFile as wrong:
+        except InvalidModelFile as wrong:
             raise EngineError(f"The model's file cannot be used: {wrong}.") from wrong
         self._kinds: Mapping[str, Any] = signature.kinds(self._function)
         self._progress = signature.progress_argument(self._function)

@@ -10,38 +10,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sixfold.model_api import MARK, Facts
+from sixfold.model_api import MARK, ModelFacts
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
-class WrongFile(Exception):
+class InvalidModelFile(Exception):
     """The file holds no model that can be used; the text is a clause that says why."""
 
 
-def load(path: Path) -> tuple[Callable[..., Any], Facts]:
+def load(path: Path) -> tuple[Callable[..., Any], ModelFacts]:
     """The file's model and what its decorator was told; runs the file."""
     spec = importlib.util.spec_from_file_location(f"sixfold_own_{path.stem.replace('-', '_')}", path)
     if spec is None or spec.loader is None:
-        raise WrongFile("it is no Python file")
+        raise InvalidModelFile("it is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where hints of the file look for its names
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
-        raise WrongFile(f"{where}{error.msg}") from error
+        raise InvalidModelFile(f"{where}{error.msg}") from error
     except (Exception, SystemExit) as error:
-        raise WrongFile(f"{place(error, path)}{type(error).__name__}: {error}") from error
+        raise InvalidModelFile(f"{place(error, path)}{type(error).__name__}: {error}") from error
     found = [
         each
         for each in vars(module).values()
         if callable(each)
-        and isinstance(getattr(each, MARK, None), Facts)
+        and isinstance(getattr(each, MARK, None), ModelFacts)
         and getattr(each, "__module__", "") == spec.name
     ]
     if len(found) != 1:
-        raise WrongFile(
+        raise InvalidModelFile(
             "it has no function with @sixfold.model" if not found else "it has more than one model"
         )
     return found[0], getattr(found[0], MARK)

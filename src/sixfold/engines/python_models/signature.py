@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from PIL import Image
 
 from sixfold import model_api
-from sixfold.engines.python_models.files import WrongFile
+from sixfold.engines.python_models.files import InvalidModelFile
 
 _PLAIN: Mapping[Any, str] = {
     str: "string",
@@ -28,11 +28,11 @@ _BOUNDS = (("min", ("least", "ge")), ("max", ("most", "le")))  # ours, and those
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The function's hints, resolved; raises `WrongFile`."""
+    """The function's hints, resolved; raises `InvalidModelFile`."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError) as error:
-        raise WrongFile(f"a hint cannot be understood: {error}") from error
+        raise InvalidModelFile(f"a hint cannot be understood: {error}") from error
 
 
 def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
@@ -41,9 +41,9 @@ def inputs(function: Callable[..., Any]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise WrongFile(f"{name} must be an argument with a name")
+            raise InvalidModelFile(f"{name} must be an argument with a name")
         if name not in known:
-            raise WrongFile(f"{name} has no type hint")
+            raise InvalidModelFile(f"{name} has no type hint")
         if known[name] != model_api.Progress:
             found[name] = _input(name, known[name], parameter.default)
     return found
@@ -78,24 +78,24 @@ def _input(name: str, hint: Any, default: Any) -> dict[str, Any]:
     elif isinstance(default, str | int | float | bool):
         facts["default"] = default
     elif default is not None:
-        raise WrongFile(f"the default of {name} must be a text, a number, true, false or None")
+        raise InvalidModelFile(f"the default of {name} must be a text, a number, true, false or None")
     return facts
 
 
 def _typed(name: str, bare: Any) -> dict[str, Any]:
-    """What a bare type says of its input; raises `WrongFile` for one that no request can give."""
+    """What a bare type says of its input; raises `InvalidModelFile` for one that no request can give."""
     if get_origin(bare) is Literal:
         return _choice(name, get_args(bare))
     if bare in _PLAIN:
         return {"type": _PLAIN[bare]}
-    raise WrongFile(f"{name} has a type that no request can give: {bare}")
+    raise InvalidModelFile(f"{name} has a type that no request can give: {bare}")
 
 
 def _choice(name: str, values: tuple[Any, ...]) -> dict[str, Any]:
     """One of several values, which are all texts or all whole numbers."""
     whole = all(type(value) is int for value in values)
     if not whole and not all(isinstance(value, str) for value in values):
-        raise WrongFile(f"the choices of {name} must be texts, or whole numbers")
+        raise InvalidModelFile(f"the choices of {name} must be texts, or whole numbers")
     return {"type": "integer" if whole else "string", "choices": [str(value) for value in values]}
 
 

@@ -13,7 +13,7 @@ ADD = "on a public address a file is live once it came by `sixfold model add`"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VisibilityDecision:
     """What becomes of a file: it is `shut` in or not; or the `fault` for which it is not live; a `note`."""
 
     shut: bool = False
@@ -22,7 +22,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class VisibilityRules:
     """`open_to_all`: a file is live as soon as it lies there. `sandbox`: by the setting of that name.
 
     A file that `sixfold model add` put there is vouched for, and runs as the operator's own programs do.
@@ -32,17 +32,19 @@ class Rules:
     open_to_all: bool = True
     sandbox: Literal["", "always", "off"] = ""
 
-    def judge(self, path: Path, *, vouched: bool) -> Verdict:
+    def judge(self, path: Path, *, vouched: bool) -> VisibilityDecision:
         """What becomes of a file."""
         if not vouched and not self.open_to_all:
-            return Verdict(fault=ADD)
+            return VisibilityDecision(fault=ADD)
         if self.sandbox == "off" or (vouched and self.sandbox != "always"):
-            return Verdict()
+            return VisibilityDecision()
         missing = bubblewrap.fault()
         if not missing:
-            return Verdict(shut=True)
+            return VisibilityDecision(shut=True)
         if self.sandbox == "always":
-            return Verdict(fault=f"SIXFOLD_SANDBOX=always, and {missing}")
+            return VisibilityDecision(fault=f"SIXFOLD_SANDBOX=always, and {missing}")
         if path.stat().st_uid != os.getuid():
-            return Verdict(fault=f"it is another user's, so it runs in a sandbox only, and {missing}")
-        return Verdict(note=f"runs without a sandbox, since {missing}")
+            return VisibilityDecision(
+                fault=f"it is another user's, so it runs in a sandbox only, and {missing}"
+            )
+        return VisibilityDecision(note=f"runs without a sandbox, since {missing}")

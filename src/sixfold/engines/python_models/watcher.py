@@ -23,12 +23,12 @@ from typing import Any
 
 from sixfold import errors
 from sixfold.clients import bubblewrap
-from sixfold.clients.bubblewrap import Cell
+from sixfold.clients.bubblewrap import Sandbox
 from sixfold.core.accounts import accounts
-from sixfold.core.catalog.custom_models import OwnModels
+from sixfold.core.catalog.custom_models import CustomModels
 from sixfold.core.catalog.metering import CONTAINER_TIME
 from sixfold.core.database import Database
-from sixfold.engines.python_models.visibility import Rules
+from sixfold.engines.python_models.visibility import VisibilityRules
 from sixfold.settings import Settings, worker_environment
 
 KIND = "model"
@@ -41,7 +41,7 @@ _FACTORY = "sixfold.engines.python_models.engine:FunctionEngine"
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedModel:
     """A file as it was read: its hash, and its description or what is wrong with it.
 
     `shut`: it runs in a sandbox; `note` is what its author should know.
@@ -55,10 +55,12 @@ class Described:
     note: str = ""
 
 
-def build(settings: Settings, own: OwnModels, database: Database) -> Shelf:
+def build(settings: Settings, own: CustomModels, database: Database) -> ModelWatcher:
     """The shelf of a server of these settings."""
     alone = settings.on_loopback and not settings.public_url
-    return Shelf(settings.data_dir / "models", own, database, environment(), Rules(alone, settings.sandbox))
+    return ModelWatcher(
+        settings.data_dir / "models", own, database, environment(), VisibilityRules(alone, settings.sandbox)
+    )
 
 
 def environment() -> dict[str, str]:
@@ -67,19 +69,21 @@ def environment() -> dict[str, str]:
     return {**worker_environment(), "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
-def look(path: Path, environ: Mapping[str, str], rules: Rules, chosen: Mapping[str, str]) -> Described:
+def look(
+    path: Path, environ: Mapping[str, str], rules: VisibilityRules, chosen: Mapping[str, str]
+) -> DescribedModel:
     """A file as the rules have it read; `chosen` is what `sixfold model add` noted of it."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     verdict = rules.judge(path, vouched=chosen.get("sha256") == sha256)
     if verdict.fault:
-        return Described(path, sha256, fault=verdict.fault)
+        return DescribedModel(path, sha256, fault=verdict.fault)
     return dataclasses.replace(describe(path, environ, shut=verdict.shut), note=verdict.note)
 
 
-def describe(path: Path, environ: Mapping[str, str], *, shut: bool = False) -> Described:
+def describe(path: Path, environ: Mapping[str, str], *, shut: bool = False) -> DescribedModel:
     """Run a file in a process of its own, `shut` in or not, and hear what it is."""
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    cell = bubblewrap.command(Cell(shown=(path.absolute(),))) if shut else []
+    cell = bubblewrap.command(Sandbox(shown=(path.absolute(),))) if shut else []
     try:
         ended = subprocess.run(  # noqa: S603 - our own interpreter and module, on the operator's own file
             [*cell, sys.executable, "-m", "sixfold.engines.python_models.describe", str(path.absolute())],
@@ -90,12 +94,12 @@ def describe(path: Path, environ: Mapping[str, str], *, shut: bool = False) -> D
         )
         found = json.loads(ended.stdout)
     except subprocess.TimeoutExpired:
-        return Described(path, sha256, fault=f"it was not read within {_DESCRIBE_SECONDS} seconds")
+        return DescribedModel(path, sha256, fault=f"it was not read within {_DESCRIBE_SECONDS} seconds")
     except ValueError:
-        return Described(path, sha256, fault="it ended before it was read")
+        return DescribedModel(path, sha256, fault="it ended before it was read")
     if "fault" in found:
-        return Described(path, sha256, fault=str(found["fault"]))
-    return Described(path, sha256, found, shut=shut)
+        return DescribedModel(path, sha256, fault=str(found["fault"]))
+    return DescribedModel(path, sha256, found, shut=shut)
 
 
 def added(folder: Path) -> dict[str, dict[str, str]]:
@@ -107,16 +111,16 @@ def added(folder: Path) -> dict[str, dict[str, str]]:
     return found if isinstance(found, dict) else {}
 
 
-class Shelf:
+class ModelWatcher:
     """Watches the folder."""
 
     def __init__(
         self,
         folder: Path,
-        own: OwnModels,
+        own: CustomModels,
         database: Database,
         environ: Mapping[str, str],
-        rules: Rules,
+        rules: VisibilityRules,
     ) -> None:
         self.faults: dict[str, str] = {}
         self._folder = folder
@@ -186,7 +190,7 @@ class Shelf:
         if found.note:
             _LOG.warning("%s %s", path.name, found.note)
 
-    async def _put(self, account_id: str, found: Described, chosen: Mapping[str, str]) -> str:
+    async def _put(self, account_id: str, found: DescribedModel, chosen: Mapping[str, str]) -> str:
         """Make it the account's model; gives what is wrong with it."""
         name = chosen.get("name") or str(found.facts["name"])
         hardware = chosen.get("hardware") or str(found.facts["hardware"]) or None
@@ -249,7 +253,7 @@ def _keep(path: Path, kept: Path) -> None:
         part.replace(kept)
 
 
-def _document(found: Described, name: str, kept: Path, hardware: str | None) -> dict[str, Any]:
+def _document(found: DescribedModel, name: str, kept: Path, hardware: str | None) -> dict[str, Any]:
     facts, version = found.facts, found.sha256[:16]
     inner = {"factory": _FACTORY, "options": {"path": str(kept), "version": version}}
     engine = {

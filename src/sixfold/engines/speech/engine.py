@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.speech import espeak, post_processing, synthesis, time_stretch, voices
-from sixfold.engines.speech.espeak import Manner
-from sixfold.engines.speech.synthesis import Order
+from sixfold.engines.speech.espeak import EspeakStyle
+from sixfold.engines.speech.synthesis import SpeechRequest
 
 Wave = NDArray[np.float32]
 
@@ -30,7 +30,7 @@ class SpeechEngine:
         return Result((artifact,), {"voice": wanted.voice.id, "duration": seconds}, "preview")
 
 
-def said(text: str, wanted: Order) -> Wave:
+def said(text: str, wanted: SpeechRequest) -> Wave:
     """A sentence at the speed that was asked for: by the synthesiser's own pace as far as that goes."""
     natural = post_processing.trimmed(_spoken(text, wanted, wanted.voice.pace))
     if wanted.speed == 1:
@@ -41,9 +41,11 @@ def said(text: str, wanted: Order) -> Wave:
     )
 
 
-def _spoken(text: str, wanted: Order, pace: int) -> Wave:
+def _spoken(text: str, wanted: SpeechRequest, pace: int) -> Wave:
     voice = wanted.voice
-    manner = Manner(f"{voices.accent(voice, wanted.language)}+{voice.colour}", voice.pitch, voice.lilt, pace)
+    manner = EspeakStyle(
+        f"{voices.accent(voice, wanted.language)}+{voice.colour}", voice.pitch, voice.lilt, pace
+    )
     wave, rate = espeak.said(text, manner)
     if rate != _RATE:
         raise RuntimeError(f"espeak-ng speaks at {rate} Hz")

@@ -33,7 +33,7 @@ _Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctype
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class EspeakStyle:
     """How a text is said: the voice by the library's name (`en-us+f3`), 0 to 99 each, words a minute."""
 
     name: str
@@ -69,7 +69,7 @@ def _choose(library: Any, name: str) -> None:
         raise EngineError(f"The speech synthesiser has no voice {name}.")
 
 
-def said(text: str, manner: Manner) -> tuple[Wave, int]:
+def said(text: str, manner: EspeakStyle) -> tuple[Wave, int]:
     """The text as mono samples from -1 to 1, and how many are a second."""
     heard: list[NDArray[np.int16]] = []
 

@@ -24,7 +24,7 @@ _PIECE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class AudioFormat:
     """How a file of one name is written."""
 
     muxer: str
@@ -35,12 +35,12 @@ class Format:
 
 
 FORMATS = {
-    "mp3": Format("mp3", "libmp3lame", "audio/mpeg", 96_000),
-    "opus": Format("ogg", "libopus", "audio/ogg", 48_000),
-    "wav": Format("wav", "pcm_s16le", "audio/wav"),
-    "flac": Format("flac", "flac", "audio/flac"),
-    "aac": Format("adts", "aac", "audio/aac", 96_000),
-    "pcm": Format("s16le", "pcm_s16le", "audio/pcm", rate=24_000),  # no header: 16 bits, mono
+    "mp3": AudioFormat("mp3", "libmp3lame", "audio/mpeg", 96_000),
+    "opus": AudioFormat("ogg", "libopus", "audio/ogg", 48_000),
+    "wav": AudioFormat("wav", "pcm_s16le", "audio/wav"),
+    "flac": AudioFormat("flac", "flac", "audio/flac"),
+    "aac": AudioFormat("adts", "aac", "audio/aac", 96_000),
+    "pcm": AudioFormat("s16le", "pcm_s16le", "audio/pcm", rate=24_000),  # no header: 16 bits, mono
 }
 
 

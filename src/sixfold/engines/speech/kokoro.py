@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.speech import espeak, networks, synthesis, voices
-from sixfold.engines.speech.voices import Voice
+from sixfold.engines.speech.voices import SpeakingVoice
 
 Wave = NDArray[np.float32]
 
@@ -55,7 +55,7 @@ class KokoroEngine:
         data = {"voice": wanted.voice.id, "duration": artifact.info["duration"], "speaker": speaker}
         return Result((artifact,), data, "full")
 
-    def speaker(self, voice: Voice, language: str) -> str:
+    def speaker(self, voice: SpeakingVoice, language: str) -> str:
         """The network's voice for one of ours: of its language and kind, taken in turn."""
         able = sorted(name for name in self._styles if name[:1] in _ACCENTS.get(language, ""))
         if not able:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.normalization import normalized
 from sixfold.engines.speech import espeak, networks, synthesis, voices
-from sixfold.engines.speech.voices import Voice
+from sixfold.engines.speech.voices import SpeakingVoice
 
 Wave = NDArray[np.float32]
 
@@ -25,7 +25,7 @@ _PAD, _START, _END = "_", "^", "$"
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
+class PiperSpeaker:
     """One speaker of one file."""
 
     file: Path
@@ -41,21 +41,21 @@ class PiperEngine:
 
     def __init__(self, *, source: str = "", weights: str = "") -> None:
         self._speakers = _speakers(Path(source or weights))
-        self._loaded: dict[Path, _File] = {}
+        self._loaded: dict[Path, _VoiceFile] = {}
 
     def run(self, task: Task, context: Context) -> Result:
         """One file of sound, sentence by sentence, at the speed asked for."""
         wanted = synthesis.order(task)
         speaker = self.speaker(wanted.voice, wanted.language or wanted.voice.language)
         if speaker.file not in self._loaded:
-            self._loaded = {speaker.file: _File(speaker.file)}  # one at a time is held
+            self._loaded = {speaker.file: _VoiceFile(speaker.file)}  # one at a time is held
         file = self._loaded[speaker.file]
         artifact = synthesis.recorded(
             wanted, lambda text: file.said(text, speaker.number, wanted.speed), file.rate, context
         )
         return Result((artifact,), {"voice": wanted.voice.id, "duration": artifact.info["duration"]}, "full")
 
-    def speaker(self, voice: Voice, language: str) -> Speaker:
+    def speaker(self, voice: SpeakingVoice, language: str) -> PiperSpeaker:
         """The voice's own speaker: the voices of a language take its speakers in turn."""
         able = [speaker for speaker in self._speakers if speaker.language == language]
         if not able:
@@ -65,7 +65,7 @@ class PiperEngine:
         return able[alike.index(voice.id) % len(able)]
 
 
-class _File:
+class _VoiceFile:
     """A loaded network and what its description says."""
 
     def __init__(self, path: Path) -> None:
@@ -115,14 +115,14 @@ def _facts(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _speakers(source: Path) -> list[Speaker]:
+def _speakers(source: Path) -> list[PiperSpeaker]:
     """Every speaker of every file, in the order of the names."""
     paths = [source] if source.is_file() else sorted(source.rglob("*.onnx"))
     if not paths:
         raise EngineError("There is no Piper voice (NAME.onnx) where `source` points.")
-    found: list[Speaker] = []
+    found: list[PiperSpeaker] = []
     for path in paths:
         facts = _facts(path)
         language = str(facts["espeak"]["voice"]).partition("-")[0]
-        found += [Speaker(path, language, number) for number in range(int(facts.get("num_speakers", 1)))]
+        found += [PiperSpeaker(path, language, number) for number in range(int(facts.get("num_speakers", 1)))]
     return found

@@ -6,17 +6,17 @@ from typing import Any
 
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.speech.engine import SpeechEngine
-from sixfold.engines.speech.sphinx import ListeningEngine
+from sixfold.engines.speech.sphinx import SphinxEngine
 
 
-class TalkingEngine:
+class SpeechToSpeechEngine:
     """`transcribe` writes down `audio`; `speak` says `text`, or what was heard where there is none."""
 
     name = "talking"
     version = "1"
 
     def __init__(self) -> None:
-        self._listening: ListeningEngine | None = None
+        self._listening: SphinxEngine | None = None
         self._speaking = SpeechEngine()
 
     def run(self, task: Task, context: Context) -> Result:
@@ -43,5 +43,5 @@ class TalkingEngine:
             need = "audio" if wanted == "transcribe" else "text, or audio to say again"
             raise UnusableInput(f"The task {wanted} needs {need}.")
         if self._listening is None:
-            self._listening = ListeningEngine()
+            self._listening = SphinxEngine()
         return dict(self._listening.run(task, context).data)

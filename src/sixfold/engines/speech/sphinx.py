@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.speech import acoustic_adaptation, transcription
-from sixfold.engines.speech.transcription import Segment, Word
+from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
 _FRAMES = 100  # a second
 _TRIED = 8.0  # seconds of speech that both hear, at least
@@ -25,7 +25,7 @@ _NO_WORD = re.compile(r"<.*>|\[.*\]|\+\+.*\+\+")
 _VARIANT = re.compile(r"\(\d+\)$")
 
 
-class Sphinx:
+class SphinxDecoder:
     """The recogniser, loaded: about 120 MB."""
 
     def __init__(self, **options: Any) -> None:
@@ -35,7 +35,7 @@ class Sphinx:
             samprate=transcription.RATE, loglevel="FATAL", bestpath=True, lw=_LANGUAGE, **options
         )
 
-    def heard(self, wave: NDArray[np.float32], start: float) -> Segment:
+    def heard(self, wave: NDArray[np.float32], start: float) -> TimedSegment:
         """What is said in a stretch of 16 kHz that begins at `start` seconds."""
         samples = np.rint(np.clip(wave, -1, 1) * 32_767).astype("<i2").tobytes()
         self._decoder.reinit_feat()  # what it heard before leaves nothing behind
@@ -43,7 +43,7 @@ class Sphinx:
         self._decoder.process_raw(samples, no_search=False, full_utt=True)
         self._decoder.end_utt()
         words = [
-            Word(
+            TimedWord(
                 _VARIANT.sub("", part.word),
                 start + part.start_frame / _FRAMES,
                 start + (part.end_frame + 1) / _FRAMES,
@@ -54,36 +54,36 @@ class Sphinx:
         ]
         end = words[-1].end if words else start + wave.size / transcription.RATE
         text = " ".join(word.word for word in words)
-        return Segment(text, words[0].start if words else start, end, words)
+        return TimedSegment(text, words[0].start if words else start, end, words)
 
 
-def moved() -> Sphinx:
+def moved() -> SphinxDecoder:
     """The recogniser with its model moved to our own voices."""
     from pocketsphinx import get_model_path
 
     model = Path(get_model_path()) / "en-us" / "en-us"
     with tempfile.TemporaryDirectory() as folder:
         means = acoustic_adaptation.write(model, acoustic_adaptation.moved(model), Path(folder) / "means")
-        return Sphinx(mean=str(means))
+        return SphinxDecoder(mean=str(means))
 
 
-class ListeningEngine:
+class SphinxEngine:
     """Writes down `audio_url`, stretch by stretch; `preview`, with how sure it is of every word."""
 
     name = "listening"
     version = "3"
 
     def __init__(self) -> None:
-        self.plain, self.moved = Sphinx(), moved()
+        self.plain, self.moved = SphinxDecoder(), moved()
 
     def run(self, task: Task, context: Context) -> Result:
         """The text, its segments and words."""
         context.progress(0.01)
         wave = transcription.sound(task)
         stretches = transcription.spoken(wave)
-        segments: list[Segment] = []
+        segments: list[TimedSegment] = []
         both, ear, tried = (self.plain, self.moved), self.plain, 0.0
-        first: tuple[list[Segment], list[Segment]] = ([], [])
+        first: tuple[list[TimedSegment], list[TimedSegment]] = ([], [])
         for number, (start, end) in enumerate(stretches):
             context.progress(0.05 + 0.95 * number / len(stretches))
             if tried < _TRIED:
@@ -102,6 +102,6 @@ class ListeningEngine:
         return transcription.told(segments, wave, task, "preview", "en")
 
 
-def _sure(segments: list[Segment]) -> float:
+def _sure(segments: list[TimedSegment]) -> float:
     """How sure all that was heard is, by the length of words."""
     return sum((word.end - word.start) * word.confidence for part in segments for word in part.words)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, Task, UnusableInput
 from sixfold.engines.speech import files, post_processing, sentences, voices
-from sixfold.engines.speech.voices import Voice
+from sixfold.engines.speech.voices import SpeakingVoice
 
 Wave = NDArray[np.float32]
 
@@ -21,23 +21,23 @@ _AROUND_SECONDS = 0.12  # of silence before the first and after the last
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SpeechRequest:
     """What is to be said, by whom, how fast, and as which file."""
 
     sentences: tuple[str, ...]
-    voice: Voice
+    voice: SpeakingVoice
     language: str
     speed: float
     format: str
 
 
-def order(task: Task) -> Order:
+def order(task: Task) -> SpeechRequest:
     """The order of a task, whichever model's names it has; raises `UnusableInput`."""
     said = next((str(task.inputs[name]) for name in _TEXTS if task.inputs.get(name)), "")
     parts = sentences.split(said)
     if not parts:
         raise UnusableInput("The text has nothing in it that can be said.")
-    return Order(
+    return SpeechRequest(
         sentences=tuple(parts),
         voice=voices.find(str(task.inputs.get("voice") or "")),
         language=voices.language(str(task.inputs.get("language") or "")),
@@ -47,7 +47,7 @@ def order(task: Task) -> Order:
 
 
 def recorded(
-    wanted: Order, speak: Callable[[str], Wave], rate: int, context: Context, share: float = 1.0
+    wanted: SpeechRequest, speak: Callable[[str], Wave], rate: int, context: Context, share: float = 1.0
 ) -> Artifact:
     """One file of all sentences as `speak` says them; progress goes up to `share`."""
     context.progress(0.01)
@@ -56,7 +56,7 @@ def recorded(
 
 
 def _paced(
-    wanted: Order, speak: Callable[[str], Wave], rate: int, progress: Callable[[float], None]
+    wanted: SpeechRequest, speak: Callable[[str], Wave], rate: int, progress: Callable[[float], None]
 ) -> Iterator[Wave]:
     """The sentences with their pauses."""
     around, pause = (

@@ -29,7 +29,7 @@ _PURE, _MOSTLY = 0.97, 0.7  # one tone has so much of a window's power, in so ma
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class TimedWord:
     """A word, its seconds in the recording, and how sure it is from 0 to 1."""
 
     word: str
@@ -48,13 +48,13 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class TimedSegment:
     """What was said without a pause."""
 
     text: str
     start: float
     end: float
-    words: Sequence[Word]
+    words: Sequence[TimedWord]
 
     @property
     def confidence(self) -> float:
@@ -137,7 +137,7 @@ def _cuts(start: float, end: float, level: NDArray[Any]) -> Iterator[float]:
         yield start
 
 
-def told(segments: Sequence[Segment], wave: Wave, task: Task, quality: Quality, language: str) -> Result:
+def told(segments: Sequence[TimedSegment], wave: Wave, task: Task, quality: Quality, language: str) -> Result:
     """The answer: the text, its segments, and how sure all of it is; billed by the minute."""
     seconds = wave.size / RATE
     timed = bool(task.inputs.get("timestamps", True))

@@ -24,7 +24,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class SpeakingVoice:
     """One voice: the fields are those of its row in `data/voices.toml`."""
 
     id: str
@@ -38,13 +38,13 @@ class Voice:
 
 
 @cache
-def table() -> Mapping[str, Voice]:
+def table() -> Mapping[str, SpeakingVoice]:
     """Every voice by its id, in the table's order."""
     text = resources.files("sixfold.data").joinpath("voices.toml").read_text("utf-8")
-    return {name: Voice(id=name, **row) for name, row in tomllib.loads(text).items()}
+    return {name: SpeakingVoice(id=name, **row) for name, row in tomllib.loads(text).items()}
 
 
-def find(name: str) -> Voice:
+def find(name: str) -> SpeakingVoice:
     """The voice of this id, whatever its case; the first for none. Raises `UnusableInput`."""
     known = table()
     wanted = name.strip().casefold()
@@ -66,7 +66,7 @@ def language(hint: str) -> str:
     return code
 
 
-def accent(voice: Voice, hint: str) -> str:
+def accent(voice: SpeakingVoice, hint: str) -> str:
     """The synthesiser's language for a voice and a hint."""
     code = language(hint)
     return voice.accent if code in ("", voice.language) else LANGUAGES[code]

@@ -8,7 +8,7 @@ from typing import Any
 
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.speech import transcription
-from sixfold.engines.speech.transcription import Segment, Word
+from sixfold.engines.speech.transcription import TimedSegment, TimedWord
 
 
 class WhisperEngine:
@@ -35,14 +35,16 @@ class WhisperEngine:
             word_timestamps=bool(task.inputs.get("timestamps", True)),
             vad_filter=False,
         )
-        segments: list[Segment] = []
+        segments: list[TimedSegment] = []
         for part in found:
             context.progress(min(1.0, part.end * transcription.RATE / wave.size))
             segments.append(_segment(part))
         return transcription.told(segments, wave, task, "full", str(facts.language))
 
 
-def _segment(part: Any) -> Segment:
-    words = [Word(word.word.strip(), word.start, word.end, word.probability) for word in part.words or ()]
-    sure = words or [Word(part.text, part.start, part.end, math.exp(min(0.0, part.avg_logprob)))]
-    return Segment(part.text.strip(), part.start, part.end, sure)
+def _segment(part: Any) -> TimedSegment:
+    words = [
+        TimedWord(word.word.strip(), word.start, word.end, word.probability) for word in part.words or ()
+    ]
+    sure = words or [TimedWord(part.text, part.start, part.end, math.exp(min(0.0, part.avg_logprob)))]
+    return TimedSegment(part.text.strip(), part.start, part.end, sure)

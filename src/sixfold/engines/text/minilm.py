@@ -55,7 +55,7 @@ class MiniLM:
         positions = weights["embeddings.position_embeddings.weight"]
         self._positions = positions + weights["embeddings.token_type_embeddings.weight"][0]
         self._norm = _pair(weights, "embeddings.LayerNorm")
-        self._layers = [_Layer(weights, number) for number in range(_LAYERS)]
+        self._layers = [_EncoderLayer(weights, number) for number in range(_LAYERS)]
         self._one_at_a_time = threading.Lock()
 
     def embed(self, texts: Sequence[str]) -> list[bytes]:
@@ -86,7 +86,7 @@ class MiniLM:
         return mean / np.linalg.norm(mean, axis=1, keepdims=True)
 
 
-class _Layer:
+class _EncoderLayer:
     """Self-attention and a feed-forward net, each with its residual and its normalization."""
 
     def __init__(self, weights: dict[str, Floats], number: int) -> None:

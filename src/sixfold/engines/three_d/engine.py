@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, Quality, Result, Task
 from sixfold.engines.three_d import glb, mesh, subject, texture_bake, voxels
-from sixfold.engines.three_d.glb import Part
-from sixfold.engines.three_d.subject import Subject
+from sixfold.engines.three_d.glb import MeshPart
+from sixfold.engines.three_d.subject import MeshSubject
 
 Array = NDArray[Any]
 
@@ -68,7 +68,7 @@ class ReliefEngine:
         atlas = texture_bake.Atlas.of(seen.inside)
         material = texture_bake.baked(seen, atlas, int(inputs.get("texture_size") or _TEXTURE))
         context.progress(0.9)
-        part = Part(
+        part = MeshPart(
             closed.positions,
             closed.normals,
             closed.faces,
@@ -80,34 +80,36 @@ class ReliefEngine:
         return _result((part,), task.model, "preview", seen)
 
 
-def _body(seen: Subject, cells: int) -> Part:
+def _body(seen: MeshSubject, cells: int) -> MeshPart:
     """A smooth body, alike before and behind, with a colour at every vertex."""
     laid = mesh.laid(seen.inside, cells, smooth=True)
     deep = seen.near * (_FRONT * _shorter(seen))
     closed = mesh.closed(laid, deep, deep, 1e6)
     places = np.clip((laid.nodes[closed.node] * seen.side).astype(int), 0, seen.side - 1)
     colours = seen.rgb[places[:, 1], places[:, 0]] / 255
-    return Part(closed.positions, closed.normals, closed.faces, glb.Material(), colours=glb.linear(colours))
+    return MeshPart(
+        closed.positions, closed.normals, closed.faces, glb.Material(), colours=glb.linear(colours)
+    )
 
 
-def _at(seen: Subject, cells: int) -> Subject:
+def _at(seen: MeshSubject, cells: int) -> MeshSubject:
     """The subject as a grid of `cells` shows it."""
     size = (cells, cells)
     small, rgb, near = (
         cv2.resize(values, size, interpolation=cv2.INTER_AREA)
         for values in (seen.inside, seen.rgb, seen.near)
     )
-    return Subject(rgb, small, near, seen.confidence)
+    return MeshSubject(rgb, small, near, seen.confidence)
 
 
-def _shorter(seen: Subject) -> float:
+def _shorter(seen: MeshSubject) -> float:
     """The shorter side of the thing in metres, but never a sliver of the longer one."""
     rows, columns = (np.flatnonzero((seen.inside > 0.5).any(axis)) for axis in (1, 0))
     sides = sorted((np.ptp(found) + 1) / seen.side if found.size else 0.1 for found in (rows, columns))
     return max(sides[0], 0.3 * sides[1])
 
 
-def _unseen(seen: Subject, seed: int) -> Array:
+def _unseen(seen: MeshSubject, seed: int) -> Array:
     """How far the back stands out: round like the front, flatter here and fuller there by the seed."""
     body = subject.body(seen.inside, np.zeros_like(seen.near))
     coarse = np.random.default_rng(seed).uniform(-1, 1, (5, 5)).astype(np.float32)
@@ -121,12 +123,12 @@ def _distance(fov: Any) -> float:
     return 0.5 / math.tan(min(2.0, max(0.05, angle)) / 2)
 
 
-def _warn(seen: Subject, context: Context) -> None:
+def _warn(seen: MeshSubject, context: Context) -> None:
     if seen.confidence < 0.5:
         context.log("the subject is hard to tell from its background: a picture with alpha is cut exactly")
 
 
-def _result(parts: tuple[Part, ...], name: str, quality: Quality, seen: Subject) -> Result:
+def _result(parts: tuple[MeshPart, ...], name: str, quality: Quality, seen: MeshSubject) -> Result:
     data = glb.encode(parts, name)
     info = {
         "vertices": sum(len(part.positions) for part in parts),

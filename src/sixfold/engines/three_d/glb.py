@@ -43,7 +43,7 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MeshPart:
     """A mesh: positions and normals Nx3 float32, faces Mx3; colours Nx3 (linear), or coordinates Nx2.
 
     `tangents` (Nx4) say where the texture's right lies, for a map of normals.
@@ -105,7 +105,7 @@ class _Buffer:
         return len(self.accessors) - 1
 
 
-def encode(parts: Sequence[Part], name: str) -> bytes:
+def encode(parts: Sequence[MeshPart], name: str) -> bytes:
     """The file's bytes; the same parts always give the same ones."""
     buffer = _Buffer()
     images: list[dict[str, Any]] = []
@@ -134,7 +134,7 @@ def encode(parts: Sequence[Part], name: str) -> bytes:
     return container.assemble(json.dumps(scene, separators=(",", ":")).encode(), bytes(buffer.data))
 
 
-def _primitive(buffer: _Buffer, number: int, part: Part) -> dict[str, Any]:
+def _primitive(buffer: _Buffer, number: int, part: MeshPart) -> dict[str, Any]:
     attributes = {
         "POSITION": buffer.vertices(part.positions, bounds=True),
         "NORMAL": buffer.vertices(part.normals),

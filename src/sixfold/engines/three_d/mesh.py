@@ -16,7 +16,7 @@ _TURNS = 3  # of the even spacing of an outline
 
 
 @dataclass(frozen=True, slots=True)
-class Sheets:
+class SheetMesh:
     """Nodes (Nx2, in 0 to 1 across and down the square), which lie on the outline, cells and rim edges.
 
     `cells` are Mx4 nodes: upper left, lower left, lower right, upper right; `edges` are Kx2 nodes with the
@@ -35,7 +35,7 @@ class Sheets:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedMesh:
     """The mesh: front nodes, back nodes, then a copy of the outline's for each side of the seam.
 
     `node` says which node a vertex stands on, `back` (bool) whether it belongs to the back sheet.
@@ -59,7 +59,7 @@ class Closed:
         return np.column_stack([right, np.where(self.back, -1.0, 1.0)]).astype(np.float32)
 
 
-def laid(inside: Array, count: int, *, smooth: bool) -> Sheets:
+def laid(inside: Array, count: int, *, smooth: bool) -> SheetMesh:
     """Cells of a `count` x `count` grid that lie in a thing; `smooth` draws their edge to its outline."""
     centres = cv2.resize(inside, (count, count), interpolation=cv2.INTER_AREA)
     there = _unpinched(centres > 0.5)
@@ -76,10 +76,10 @@ def laid(inside: Array, count: int, *, smooth: bool) -> Sheets:
     edges = _edges(cells)
     if smooth:
         nodes = _drawn(nodes, outline, edges, inside, count)
-    return Sheets(nodes.astype(np.float32), outline, cells, edges)
+    return SheetMesh(nodes.astype(np.float32), outline, cells, edges)
 
 
-def fitting(inside: Array, most_faces: int, most_count: int, *, smooth: bool) -> Sheets:
+def fitting(inside: Array, most_faces: int, most_count: int, *, smooth: bool) -> SheetMesh:
     """The finest sheets that have at most `most_faces` triangles and `most_count` cells across."""
     share = max(float((inside > 0.5).mean()), 1e-3)
     count = int(np.clip(np.sqrt(most_faces / (4 * share)), 8, most_count))
@@ -88,7 +88,7 @@ def fitting(inside: Array, most_faces: int, most_count: int, *, smooth: bool) ->
     return sheets
 
 
-def closed(sheets: Sheets, front: Array, back: Array, distance: float) -> Closed:
+def closed(sheets: SheetMesh, front: Array, back: Array, distance: float) -> ClosedMesh:
     """The mesh with `front` and `back` (HxW, metres from the middle plane) as a camera saw it.
 
     The camera stands `distance` metres before the middle plane: what is nearer is smaller than it looks.
@@ -112,7 +112,7 @@ def closed(sheets: Sheets, front: Array, back: Array, distance: float) -> Closed
     return _seamed(sheets, positions, normals, faces, len(walls))
 
 
-def _seamed(sheets: Sheets, positions: Array, normals: Array, faces: Array, walls: int) -> Closed:
+def _seamed(sheets: SheetMesh, positions: Array, normals: Array, faces: Array, walls: int) -> ClosedMesh:
     """With vertices of their own for the walls, whose texture is the front's on both sides."""
     count, rim = len(sheets.nodes), np.flatnonzero(sheets.outline)
     copies = np.concatenate([rim, rim + count])
@@ -123,7 +123,7 @@ def _seamed(sheets: Sheets, positions: Array, normals: Array, faces: Array, wall
     node = np.concatenate([np.tile(np.arange(count), 2), copies % count])
     back = np.zeros(len(node), bool)
     back[count : 2 * count] = True
-    return Closed(
+    return ClosedMesh(
         np.concatenate([positions, positions[copies]]),
         np.concatenate([normals, normals[copies]]),
         sewn,

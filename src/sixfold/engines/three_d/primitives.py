@@ -18,22 +18,22 @@ _ROUND = (0.0, 0.3, 1.0)  # where a rounded edge is sampled, in parts of its rad
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class PrimitiveBody:
     """Positions and normals Nx3, faces Mx3."""
 
     positions: Array
     normals: Array
     faces: Array
 
-    def moved(self, matrix: Array, offset: Array) -> Body:
+    def moved(self, matrix: Array, offset: Array) -> PrimitiveBody:
         """Turned, stretched and shifted; a matrix that mirrors keeps the faces outside."""
         normals = self.normals @ np.linalg.inv(matrix)
         normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
         faces = self.faces if np.linalg.det(matrix) > 0 else self.faces[:, ::-1]
-        return Body(self.positions @ matrix.T + offset, normals, faces)
+        return PrimitiveBody(self.positions @ matrix.T + offset, normals, faces)
 
 
-def box(size: Sequence[float], edge: float = 0.12) -> Body:
+def box(size: Sequence[float], edge: float = 0.12) -> PrimitiveBody:
     """A box round the origin, its edges rounded by `edge` of its shortest side."""
     half = np.array(size, float) / 2
     radius = max(1e-4, edge * float(half.min()) * 2)
@@ -52,10 +52,10 @@ def box(size: Sequence[float], edge: float = 0.12) -> Body:
     outer = np.concatenate(positions)
     core = np.clip(outer, -inner, inner)
     normals = (outer - core) / np.linalg.norm(outer - core, axis=1, keepdims=True)
-    return Body(core + radius * normals, normals, np.concatenate(faces))
+    return PrimitiveBody(core + radius * normals, normals, np.concatenate(faces))
 
 
-def turned(profile: Sequence[Sequence[float]], around: int = _AROUND) -> Body:
+def turned(profile: Sequence[Sequence[float]], around: int = _AROUND) -> PrimitiveBody:
     """A profile of (radius, height), from below upwards, turned round the y axis and closed at both ends."""
     line = [(float(radius), float(height)) for radius, height in profile]
     line = [(0.0, line[0][1])] * (line[0][0] > 1e-6) + line + [(0.0, line[-1][1])] * (line[-1][0] > 1e-6)
@@ -71,10 +71,10 @@ def turned(profile: Sequence[Sequence[float]], around: int = _AROUND) -> Body:
     flat = positions.reshape(-1, 3)
     corners = flat[faces]
     area = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1)
-    return Body(flat, normals.reshape(-1, 3), faces[area > 1e-12])
+    return PrimitiveBody(flat, normals.reshape(-1, 3), faces[area > 1e-12])
 
 
-def ring(radius: float, thick: float, around: int = 48) -> Body:
+def ring(radius: float, thick: float, around: int = 48) -> PrimitiveBody:
     """A ring that lies flat."""
     turn, round_ = np.meshgrid(
         np.linspace(0, 2 * np.pi, around + 1), np.linspace(0, 2 * np.pi, 19), indexing="ij"
@@ -82,17 +82,17 @@ def ring(radius: float, thick: float, around: int = 48) -> Body:
     out = np.stack([np.cos(turn) * np.cos(round_), np.sin(round_), -np.sin(turn) * np.cos(round_)], 2)
     middle = np.stack([np.cos(turn), np.zeros_like(turn), -np.sin(turn)], 2) * radius
     faces = _grid(around + 1, 19)[:, ::-1]
-    return Body((middle + out * thick).reshape(-1, 3), out.reshape(-1, 3), faces[:, ::-1])
+    return PrimitiveBody((middle + out * thick).reshape(-1, 3), out.reshape(-1, 3), faces[:, ::-1])
 
 
-def ball(size: Sequence[float]) -> Body:
+def ball(size: Sequence[float]) -> PrimitiveBody:
     """An ellipsoid of these diameters round the origin."""
     angles = np.linspace(-np.pi / 2, np.pi / 2, 21)
     whole = turned(np.stack([np.cos(angles), np.sin(angles)], 1).tolist())
     return whole.moved(np.diag(np.array(size, float) / 2), np.zeros(3))
 
 
-def rod(low: float, high: float, height: float) -> Body:
+def rod(low: float, high: float, height: float) -> PrimitiveBody:
     """A cylinder or a cone from the origin up, its edges a little rounded."""
     soft = min(0.12 * max(low, high), 0.2 * height, 0.02)
     profile = [(max(0.0, low - soft), 0.0), (low, soft)] if low > soft else [(low, 0.0)]

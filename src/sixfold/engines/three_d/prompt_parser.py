@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.three_d import primitives
-from sixfold.engines.three_d.glb import Material, Part
-from sixfold.engines.three_d.primitives import Body
+from sixfold.engines.three_d.glb import Material, MeshPart
+from sixfold.engines.three_d.primitives import PrimitiveBody
 
 Array = NDArray[Any]
 
@@ -27,7 +27,7 @@ _MIRRORS = {"x": ((-1, 1),), "z": ((1, -1),), "xz": ((-1, 1), (1, -1), (-1, -1))
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedThing:
     """One thing of a prompt: its name (empty for a study), its main paint or None, and its stretch."""
 
     name: str
@@ -35,10 +35,10 @@ class Named:
     stretch: tuple[float, float, float]
 
 
-def read(prompt: str) -> tuple[Named, ...]:
+def read(prompt: str) -> tuple[NamedThing, ...]:
     """The things that a prompt names, in its order, each with the colours and sizes said before it."""
     words = [found[0] for found in _WORD.finditer(prompt.lower())]
-    found: list[Named] = []
+    found: list[NamedThing] = []
     paint, stretch = None, np.ones(3)
     at = 0
     while at < len(words):
@@ -47,20 +47,20 @@ def read(prompt: str) -> tuple[Named, ...]:
         paint = tone or paint
         stretch = stretch * np.array(_table()["sizes"].get(words[at], (1, 1, 1)), float)
         if name:
-            found.append(Named(name, paint, _three(stretch)))
+            found.append(NamedThing(name, paint, _three(stretch)))
             paint, stretch = None, np.ones(3)
         at += max(1, length)
     if not found:
-        return (Named("", paint, _three(stretch)),)
+        return (NamedThing("", paint, _three(stretch)),)
     if paint and found[-1].paint is None:  # "a chair of gold"
-        found[-1] = Named(found[-1].name, paint, found[-1].stretch)
+        found[-1] = NamedThing(found[-1].name, paint, found[-1].stretch)
     return tuple(found[:_MOST_THINGS])
 
 
-def built(things: Sequence[Named], seed: int) -> tuple[Part, ...]:
+def built(things: Sequence[NamedThing], seed: int) -> tuple[MeshPart, ...]:
     """The things in a row on the ground, a part for each paint."""
     random = np.random.default_rng(seed)
-    by_paint: dict[str, list[Body]] = {}
+    by_paint: dict[str, list[PrimitiveBody]] = {}
     left = 0.0
     for thing in things:
         row = _table()["things"][thing.name] if thing.name else _study(random)
@@ -79,15 +79,15 @@ def built(things: Sequence[Named], seed: int) -> tuple[Part, ...]:
     return _centred(by_paint)
 
 
-def _centred(by_paint: Mapping[str, list[Body]]) -> tuple[Part, ...]:
+def _centred(by_paint: Mapping[str, list[PrimitiveBody]]) -> tuple[MeshPart, ...]:
     everything = np.concatenate([body.positions for found in by_paint.values() for body in found])
     middle = (everything.min(0) + everything.max(0)) / 2 * np.array([1, 0, 1])
     return tuple(_part(found, material(paint), middle) for paint, found in by_paint.items())
 
 
-def _part(found: Sequence[Body], painted: Material, middle: Array) -> Part:
+def _part(found: Sequence[PrimitiveBody], painted: Material, middle: Array) -> MeshPart:
     starts = np.cumsum([0, *(len(body.positions) for body in found[:-1])])
-    return Part(
+    return MeshPart(
         np.concatenate([body.positions for body in found]) - middle,
         np.concatenate([body.normals for body in found]),
         np.concatenate([body.faces + start for body, start in zip(found, starts, strict=True)]),
@@ -107,7 +107,7 @@ def material(paint: str) -> Material:
     )
 
 
-def _bodies(row: Mapping[str, Any], thing: Named) -> list[tuple[str, Body]]:
+def _bodies(row: Mapping[str, Any], thing: NamedThing) -> list[tuple[str, PrimitiveBody]]:
     paints = {"main": thing.paint or row["main"], "trim": row.get("trim", row["main"])}
     if paints["trim"] == paints["main"]:
         paints["trim"] = row["main"]
@@ -129,7 +129,7 @@ _SHAPES = {
 }
 
 
-def _copies(body: Body, wish: Any) -> list[Body]:
+def _copies(body: PrimitiveBody, wish: Any) -> list[PrimitiveBody]:
     if isinstance(wish, int):
         return [body.moved(_turn((0, 360 * at / wish, 0)), np.zeros(3)) for at in range(wish)]
     mirrored = [body.moved(np.diag([x, 1.0, z]), np.zeros(3)) for x, z in _MIRRORS.get(wish, ())]

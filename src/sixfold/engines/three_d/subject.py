@@ -26,7 +26,7 @@ _DETAIL = 0.16  # how much of the guessed nearness shows on the round body
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MeshSubject:
     """A thing in the middle of a square of `side` pixels.
 
     `rgb` is side x side x 3, drawn on beyond the outline; `inside` float32 0 to 1, half at the outline;
@@ -44,7 +44,7 @@ class Subject:
         return self.rgb.shape[0]
 
 
-def read(task: Task, side: int, ratio: float) -> Subject:
+def read(task: Task, side: int, ratio: float) -> MeshSubject:
     """The subject of a task's picture, its longer side `ratio` of the square's."""
     path = task.files.get("image") or task.files.get("image_url")
     if path is None:
@@ -59,7 +59,7 @@ def read(task: Task, side: int, ratio: float) -> Subject:
     hidden = (cv2.erode(inside, np.ones((3, 3), np.uint8)) < 0.9).astype(np.uint8)
     beyond = np.clip(np.rint(layers.filled(colours.astype(np.float32), hidden)), 0, 255).astype(np.uint8)
     drawn = np.where(hidden[..., None] > 0, beyond, colours)
-    return Subject(drawn, inside, body(inside, heuristic.nearness(drawn)), confidence)
+    return MeshSubject(drawn, inside, body(inside, heuristic.nearness(drawn)), confidence)
 
 
 def body(inside: Array, nearness: Array) -> Array:
@@ -87,7 +87,7 @@ def _inflated(inside: Array) -> Array:
     return root / max(float(root.max()), 1e-6)
 
 
-def _alpha(picture: decode.Picture) -> tuple[Array, float]:
+def _alpha(picture: decode.DecodedImage) -> tuple[Array, float]:
     """The outline: the picture's own alpha where it has one, else its subject, else all of it."""
     if picture.alpha is not None:
         return picture.alpha.astype(np.float32) / 255, 1.0

@@ -6,7 +6,7 @@ from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.engines.three_d import glb, prompt_parser
 
 
-class WordsEngine:
+class TextTo3DEngine:
     """Builds what `prompt` names; what it does not know becomes an abstract study in its colours."""
 
     name = "bodies"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image import encode
 from sixfold.engines.three_d.glb import Material
-from sixfold.engines.three_d.subject import Subject
+from sixfold.engines.three_d.subject import MeshSubject
 
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
@@ -66,7 +66,7 @@ class Atlas:
         return cv2.warpAffine(values, matrix, size, flags=how, borderMode=cv2.BORDER_REPLICATE)
 
 
-def baked(subject: Subject, atlas: Atlas, size: int) -> Material:
+def baked(subject: MeshSubject, atlas: Atlas, size: int) -> Material:
     """The material: colours, fine relief and shine, each a texture."""
     colours = atlas.painted(subject.rgb, unseen(subject), size)
     lightness = cv2.cvtColor(subject.rgb, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
@@ -84,7 +84,7 @@ def baked(subject: Subject, atlas: Atlas, size: int) -> Material:
     )
 
 
-def unseen(subject: Subject) -> Pixels:
+def unseen(subject: MeshSubject) -> Pixels:
     """The colours of the back: the front's, drawn into each other, as no detail of it is known."""
     weight = subject.inside[..., None].astype(np.float32)
     sigma = _UNSEEN * subject.side

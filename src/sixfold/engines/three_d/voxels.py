@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image.vector import palette
 from sixfold.engines.three_d import glb
-from sixfold.engines.three_d.glb import Part
-from sixfold.engines.three_d.subject import Subject
+from sixfold.engines.three_d.glb import MeshPart
+from sixfold.engines.three_d.subject import MeshSubject
 
 Array = NDArray[Any]
 
@@ -21,7 +21,7 @@ _SHADES = (1.0, 1.0, 1.12, 0.78, 0.96, 0.9)  # by the side that a face looks to:
 _LEAST_SHARE = 0.45  # of a cube's square that has to be inside
 
 
-def grid(subject: Subject, count: int) -> tuple[Array, Array]:
+def grid(subject: MeshSubject, count: int) -> tuple[Array, Array]:
     """Which cubes are there (x, y up, z to the front, bool) and the colour of each column (x, y, 3)."""
     size = (count, count)
     share = cv2.resize(subject.inside, size, interpolation=cv2.INTER_AREA)
@@ -51,7 +51,7 @@ def _joined(there: Array) -> Array:
     return np.isin(labels, kept)
 
 
-def mesh(solid: Array, colours: Array) -> Part:
+def mesh(solid: Array, colours: Array) -> MeshPart:
     """The skin of the cubes in a cube of one metre; faces in one plane that have one colour are one."""
     count = len(solid)
     codes = colours.astype(np.int64) @ np.array([65536, 256, 1]) + 1
@@ -65,7 +65,7 @@ def mesh(solid: Array, colours: Array) -> Part:
     tinted = np.repeat(glb.linear(np.clip(rgb * shade, 0, 1)), 4, axis=0)
     first = np.arange(0, len(corners), 4)[:, None]
     faces = (first + np.array([0, 1, 2, 0, 2, 3])).reshape(-1, 3)
-    return Part(corners, normals, faces, glb.Material(roughness=0.9), colours=tinted)
+    return MeshPart(corners, normals, faces, glb.Material(roughness=0.9), colours=tinted)
 
 
 def _facing(volume: Array, axis: int, way: int) -> list[tuple[Array, Array, int, float]]:

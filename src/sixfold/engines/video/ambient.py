@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.image.scene.prompt_parser import Scene
+from sixfold.engines.image.scene.prompt_parser import ParsedScene
 from sixfold.engines.video import parallax, yuv
-from sixfold.engines.video.layers import Still
+from sixfold.engines.video.layers import SourceStill
 from sixfold.engines.video.parallax import Ripple
-from sixfold.engines.video.task_parser import Order
-from sixfold.engines.video.yuv import Planes
+from sixfold.engines.video.task_parser import VideoTask
+from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
 
@@ -44,7 +44,7 @@ _DUST = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
+class ParticleFall:
     """One kind of thing in the air, in layers of depth: how many, how large (of the height), how it goes.
 
     `fall` and `drift` are heights and widths a second of the nearest; `sway` is of the width.
@@ -62,9 +62,9 @@ class Fall:
 
 
 FALLS = {
-    "snow": Fall("snow", 420, (0.0016, 0.0052), 0.13, 0.02, 0.012, ((246, 249, 255),), 0.85),
-    "rain": Fall("rain", 300, (0.016, 0.06), 1.5, 0.12, 0.0, ((214, 224, 236),), 0.3, "streak"),
-    "leaves": Fall(
+    "snow": ParticleFall("snow", 420, (0.0016, 0.0052), 0.13, 0.02, 0.012, ((246, 249, 255),), 0.85),
+    "rain": ParticleFall("rain", 300, (0.016, 0.06), 1.5, 0.12, 0.0, ((214, 224, 236),), 0.3, "streak"),
+    "leaves": ParticleFall(
         "leaves",
         34,
         (0.006, 0.014),
@@ -75,13 +75,15 @@ FALLS = {
         1.0,
         "leaf",
     ),
-    "petals": Fall(
+    "petals": ParticleFall(
         "petals", 46, (0.004, 0.010), 0.10, 0.06, 0.03, ((247, 205, 216), (240, 176, 196)), 0.95, "leaf"
     ),
-    "sparks": Fall(
+    "sparks": ParticleFall(
         "sparks", 60, (0.0012, 0.0034), -0.16, 0.02, 0.02, ((255, 178, 74), (255, 214, 130)), 0.9, "glow"
     ),
-    "motes": Fall("motes", 54, (0.0012, 0.0040), -0.012, 0.008, 0.02, ((255, 244, 214),), 0.5, "glow"),
+    "motes": ParticleFall(
+        "motes", 54, (0.0012, 0.0040), -0.012, 0.008, 0.02, ((255, 244, 214),), 0.5, "glow"
+    ),
 }
 
 
@@ -96,10 +98,10 @@ class _Speck:
     turn: float
 
 
-class Falling:
+class FallingParticles:
     """One kind of falling thing over a film of `size`."""
 
-    def __init__(self, fall: Fall, size: tuple[int, int], seed: int) -> None:
+    def __init__(self, fall: ParticleFall, size: tuple[int, int], seed: int) -> None:
         rng = noise.stream(seed, fall.name)
         self._fall, self._size = fall, size
         self._colours = [yuv.colour_of(colour) for colour in fall.colours]
@@ -116,7 +118,7 @@ class Falling:
             for _ in range(fall.count)
         ]
 
-    def over(self, picture: Planes, second: float) -> Planes:
+    def over(self, picture: YuvPlanes, second: float) -> YuvPlanes:
         """The picture with the specks where they are at `second`."""
         width, height = self._size
         y, uv = picture.y, picture.uv
@@ -128,7 +130,7 @@ class Falling:
             half = cv2.resize(mask, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
             y = _toward(y, luma, mask)
             uv = cv2.merge([_toward(uv[..., 0], blue, half), _toward(uv[..., 1], red, half)])
-        return Planes(y, uv)
+        return YuvPlanes(y, uv)
 
     def _draw(self, mask: Array, speck: _Speck, second: float) -> None:
         width, height = self._size
@@ -162,7 +164,7 @@ def _toward(values: Array, target: int, mask: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class AmbientMotion:
     """All that moves of its own in one film; `told` names it."""
 
     told: tuple[str, ...]
@@ -171,13 +173,15 @@ class Life:
     sky: Array | None = None
     wind: float = 0.0
     waves: tuple[tuple[float, float, float, float], ...] = ()
-    falling: tuple[Falling, ...] = ()
+    falling: tuple[FallingParticles, ...] = ()
     mist: Array | None = None
     flicker: tuple[Array, tuple[float, ...]] | None = None
     flashes: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, scene: Scene, order: Order, still: Still, size: tuple[int, int]) -> Life:
+    def of(
+        cls, scene: ParsedScene, order: VideoTask, still: SourceStill, size: tuple[int, int]
+    ) -> AmbientMotion:
         """What a prompt and a picture ask for."""
         text = order.prompt.casefold()
         grid = parallax.grid(size)
@@ -211,7 +215,7 @@ class Life:
             sky=sky,
             wind=0.004 * (1 if rng.random() < 0.5 else -1) * (2.0 if scene.weather == "storm" else 1.0),
             waves=waves,
-            falling=tuple(Falling(FALLS[name], size, order.seed) for name in names),
+            falling=tuple(FallingParticles(FALLS[name], size, order.seed) for name in names),
             mist=mist,
             flicker=flicker,
             flashes=flashes,
@@ -225,7 +229,7 @@ class Life:
             return () if shimmer is None and clouds is None else (shimmer or clouds,)
         return (Ripple(shimmer.x + clouds.x, shimmer.y + clouds.y),)
 
-    def over(self, picture: Planes, second: float) -> Planes:
+    def over(self, picture: YuvPlanes, second: float) -> YuvPlanes:
         """The picture with what is in the air before it."""
         if self.flicker is not None:
             picture = _lit(picture, self.flicker, second)
@@ -235,13 +239,13 @@ class Life:
             picture = falling.over(picture, second)
         light = sum(_flash(second - begin) for begin in self.flashes)
         if light > 0.01:
-            picture = Planes(
+            picture = YuvPlanes(
                 cv2.convertScaleAbs(picture.y, alpha=1 + 0.5 * light, beta=14 * light), picture.uv
             )
         return picture
 
 
-def _in_the_air(scene: Scene, text: str) -> list[str]:
+def _in_the_air(scene: ParsedScene, text: str) -> list[str]:
     found: list[str] = []
     outside = not _SHELTERED & set(scene.places)
     if outside and scene.weather == "snow":
@@ -271,7 +275,7 @@ def _denied(name: str, negative: str) -> bool:
     return name.rstrip("s") in negative
 
 
-def _water(scene: Scene, text: str, still: Still, grid: tuple[int, int]) -> Array | None:
+def _water(scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, int]) -> Array | None:
     """Where water lies, growing towards the viewer: the painter's mask, or what may be it in a photograph."""
     if still.water is not None:
         mask = cv2.resize(still.water.astype(np.float32), grid, interpolation=cv2.INTER_AREA)
@@ -296,7 +300,7 @@ def _watery(rgb: Array) -> Array:
     return cv2.GaussianBlur(like.astype(np.float32) * low, (0, 0), 3)
 
 
-def _sky(scene: Scene, text: str, still: Still, grid: tuple[int, int]) -> Array | None:
+def _sky(scene: ParsedScene, text: str, still: SourceStill, grid: tuple[int, int]) -> Array | None:
     if still.sky is None or scene.time == "night" or _SHELTERED & set(scene.places):
         return None
     painted = still.water is not None or bool(scene.places)
@@ -337,7 +341,7 @@ def _clouds(sky: Array | None, wind: float, second: float) -> Ripple | None:
     return Ripple(sky * way, sky * np.float32(0.0))
 
 
-def _mist(scene: Scene, still: Still, grid: tuple[int, int], seed: int) -> Array | None:
+def _mist(scene: ParsedScene, still: SourceStill, grid: tuple[int, int], seed: int) -> Array | None:
     """A wide, soft, wrapping texture of mist by how far things are; None in clear air."""
     if scene.weather != "fog":
         return None
@@ -347,7 +351,7 @@ def _mist(scene: Scene, still: Still, grid: tuple[int, int], seed: int) -> Array
     return np.stack([band, np.hstack([far, far]).astype(np.float32)])
 
 
-def _veiled(picture: Planes, mist: Array, second: float, wind: float) -> Planes:
+def _veiled(picture: YuvPlanes, mist: Array, second: float, wind: float) -> YuvPlanes:
     band, far = mist
     height, width = band.shape[0], band.shape[1] // 2
     shift = (wind * 6 * second) % 1.0 * 2 * width
@@ -358,11 +362,11 @@ def _veiled(picture: Planes, mist: Array, second: float, wind: float) -> Planes:
     mask = cv2.resize((amount * 255).astype(np.uint8), picture.size, interpolation=cv2.INTER_LINEAR)
     half = cv2.resize(mask, (picture.size[0] // 2, picture.size[1] // 2), interpolation=cv2.INTER_AREA)
     uv = cv2.merge([_toward(picture.uv[..., index], yuv.NO_COLOUR, half) for index in (0, 1)])
-    return Planes(_toward(picture.y, 205, mask), uv)
+    return YuvPlanes(_toward(picture.y, 205, mask), uv)
 
 
 def _flicker(
-    text: str, still: Still, size: tuple[int, int], rng: np.random.Generator
+    text: str, still: SourceStill, size: tuple[int, int], rng: np.random.Generator
 ) -> tuple[Array, tuple[float, ...]] | None:
     """Where warm light falls, and the phases of its flicker; None without a flame."""
     if not _FLAMES.search(text):
@@ -376,7 +380,7 @@ def _flicker(
     return wide.astype(np.float32), tuple(float(rng.uniform(0, math.tau)) for _ in range(4))
 
 
-def _flashes(scene: Scene, seconds: float, rng: np.random.Generator) -> tuple[float, ...]:
+def _flashes(scene: ParsedScene, seconds: float, rng: np.random.Generator) -> tuple[float, ...]:
     """When lightning lights up a storm: about every four seconds, far apart enough for any eye."""
     if scene.weather != "storm" or _SHELTERED & set(scene.places):
         return ()
@@ -392,7 +396,7 @@ def _flash(since: float) -> float:
     return 0.7 * first + (math.exp(-(since - 0.16) / 0.18) if since >= 0.16 else 0.0)
 
 
-def _lit(picture: Planes, flicker: tuple[Array, tuple[float, ...]], second: float) -> Planes:
+def _lit(picture: YuvPlanes, flicker: tuple[Array, tuple[float, ...]], second: float) -> YuvPlanes:
     where, phases = flicker
     rates: tuple[Callable[[float], float], ...] = (math.sin, math.sin, math.cos, math.cos)
     beat = sum(
@@ -402,4 +406,4 @@ def _lit(picture: Planes, flicker: tuple[Array, tuple[float, ...]], second: floa
         )
     )
     gain = where * np.float32(0.11 * beat) + np.float32(1.0)
-    return Planes(cv2.multiply(picture.y, gain, dtype=cv2.CV_8U), picture.uv)
+    return YuvPlanes(cv2.multiply(picture.y, gain, dtype=cv2.CV_8U), picture.uv)

@@ -24,7 +24,7 @@ _TURNING = ("pan", "tilt", "x", "y", "z", "zoom", "roll")
 
 
 @dataclass(frozen=True, slots=True)
-class Pose:
+class CameraPose:
     """The camera at one moment: where the picture goes.
 
     A point at (x, y) from the middle, of nearness q (0 far, 1 near), goes to
@@ -42,7 +42,7 @@ class Pose:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CameraMove:
     """One move: its name and direction, and how far it goes at an ordinary speed in five seconds."""
 
     name: str
@@ -57,20 +57,20 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class MovePhrase:
     """Moves that go together."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[CameraMove, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CameraPath:
     """What a prompt asks of the camera; `asked` is false where it says nothing of it.
 
     `rest` is the prompt without the names of moves, in which a crane is no bird and a truck no car.
     """
 
-    phrases: tuple[Phrase, ...]
+    phrases: tuple[MovePhrase, ...]
     asked: bool
     rest: str = ""
 
@@ -81,7 +81,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _MoveRow:
     name: str
     words: re.Pattern[str]
     axis: str
@@ -91,21 +91,21 @@ class _Row:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _MoveTable:
     then: re.Pattern[str]
     camera: re.Pattern[str]
     still: re.Pattern[str]
     directions: Mapping[str, tuple[int, re.Pattern[str]]]
     axes: Mapping[str, Sequence[str]]
     speeds: Sequence[tuple[re.Pattern[str], float]]
-    rows: Sequence[_Row]
+    rows: Sequence[_MoveRow]
 
 
 @cache
-def _table() -> _Table:
+def _table() -> _MoveTable:
     table = resources.files("sixfold.engines.video").joinpath("moves.toml")
     document = tomllib.loads(table.read_text("utf-8"))
-    return _Table(
+    return _MoveTable(
         then=re.compile(document["then"]),
         camera=re.compile(document["camera"]),
         still=re.compile(document["still"]),
@@ -115,7 +115,7 @@ def _table() -> _Table:
         axes=document["axes"],
         speeds=[(re.compile(words), speed) for words, speed in document["speeds"].items()],
         rows=[
-            _Row(
+            _MoveRow(
                 row["name"],
                 re.compile(row["words"]),
                 row.get("axis", ""),
@@ -128,25 +128,25 @@ def _table() -> _Table:
     )
 
 
-def read(prompt: str, negative: str = "") -> Plan:
+def read(prompt: str, negative: str = "") -> CameraPath:
     """What `prompt` says of the camera, less the moves that `negative` names."""
     table, text = _table(), prompt.casefold()
     unwanted = {row.name for row in table.rows if row.words.search(negative.casefold())}
-    phrases: list[Phrase] = []
+    phrases: list[MovePhrase] = []
     rest: list[str] = []
     still = False
     for part in table.then.split(text):
         if table.still.search(part):
             still = True
-            phrases.append(Phrase(()))
+            phrases.append(MovePhrase(()))
             rest.append(table.still.sub(" ", part))
             continue
         named = list(_moves(part))
         rest.append(_without(part, [span for _, span in named]))
         found = tuple(move for move, _ in named if move.name not in unwanted)
         if found:
-            phrases.append(Phrase(found))
-    return Plan(tuple(phrases), bool(phrases) or still, ", ".join(rest))
+            phrases.append(MovePhrase(found))
+    return CameraPath(tuple(phrases), bool(phrases) or still, ", ".join(rest))
 
 
 def _without(part: str, spans: Sequence[tuple[int, int]]) -> str:
@@ -157,7 +157,7 @@ def _without(part: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join(kept)
 
 
-def _moves(part: str) -> Iterator[tuple[Move, tuple[int, int]]]:
+def _moves(part: str) -> Iterator[tuple[CameraMove, tuple[int, int]]]:
     """Each move of a phrase, and where it is named."""
     table = _table()
     speaks = bool(table.camera.search(part))
@@ -175,11 +175,11 @@ def _moves(part: str) -> Iterator[tuple[Move, tuple[int, int]]]:
                 continue
             taken.append((start, end))
             done |= row.do.keys()
-            yield Move(row.name, sign, _speed(part, start, end), row.do), (start, end)
+            yield CameraMove(row.name, sign, _speed(part, start, end), row.do), (start, end)
             break
 
 
-def _sign(row: _Row, part: str, start: int, end: int) -> int | None:
+def _sign(row: _MoveRow, part: str, start: int, end: int) -> int | None:
     """The direction nearest to a move's name, behind it first; None where the move needs one."""
     if not row.axis:
         return 1
@@ -202,12 +202,12 @@ def _speed(part: str, start: int, end: int) -> float:
     return next((speed for words, speed in _table().speeds if words.search(near)), 1.0)
 
 
-class Path:
+class MovePath:
     """A plan over the time of a film: a pose at every moment from 0 to 1."""
 
-    def __init__(self, plan: Plan, seconds: float, seed: int) -> None:
+    def __init__(self, plan: CameraPath, seconds: float, seed: int) -> None:
         phrases = plan.phrases if plan.asked else (_unasked(seed),)
-        self._parts: list[tuple[float, float, Move, float]] = []
+        self._parts: list[tuple[float, float, CameraMove, float]] = []
         for index, phrase in enumerate(phrases):
             begins, ends = index / len(phrases), (index + 1) / len(phrases)
             lasts = (ends - begins) * seconds
@@ -215,7 +215,7 @@ class Path:
                 reach = min(_MOST, move.speed * lasts / _USUAL_SECONDS)
                 self._parts.append((begins, ends, move, move.sign * reach))
         self._seconds = seconds
-        self._shaken = _Shaking(seed)
+        self._shaken = _CameraShake(seed)
         self._middle = {"pan": 0.0, "tilt": 0.0, "x": 0.0, "y": 0.0}
         self._middle = self._middles()
 
@@ -241,11 +241,11 @@ class Path:
                     sums[name] = max(sums[name], amount * move.speed * inside)
         return sums
 
-    def at(self, moment: float) -> Pose:
+    def at(self, moment: float) -> CameraPose:
         """The pose at `moment`, 0 at the film's beginning and 1 at its end."""
         sums = self._sums(moment)
         shake_x, shake_y, shake_roll = self._shaken.at(moment * self._seconds, sums["sway"], sums["shake"])
-        return Pose(
+        return CameraPose(
             pan_x=sums["pan"] - self._middle["pan"] + shake_x,
             pan_y=sums["tilt"] - self._middle["tilt"] + shake_y,
             shift_x=sums["x"] - self._middle["x"],
@@ -256,7 +256,7 @@ class Path:
         )
 
 
-class _Shaking:
+class _CameraShake:
     """How a hand holds a camera: slow swaying, and fast trembling, by seed."""
 
     def __init__(self, seed: int) -> None:
@@ -293,12 +293,12 @@ def _eased(at: float) -> float:
     return top * (at - _EASE / 2)
 
 
-def _unasked(seed: int) -> Phrase:
+def _unasked(seed: int) -> MovePhrase:
     """What a prompt gets that says nothing of the camera: it comes slowly closer, drifting to one side."""
     sign = 1 if noise.stream(seed, "unasked").random() < 0.5 else -1
-    return Phrase(
+    return MovePhrase(
         (
-            Move("dolly", 1, 0.8, {"z": 0.16, "zoom": 0.07}),
-            Move("orbit", sign, 0.6, {"x": 0.11, "focus": 0.45}),
+            CameraMove("dolly", 1, 0.8, {"z": 0.16, "zoom": 0.07}),
+            CameraMove("orbit", sign, 0.6, {"x": 0.11, "focus": 0.45}),
         )
     )

@@ -20,7 +20,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.engines.audio.stereo import Stereo
+from sixfold.engines.audio.stereo import StereoSignal
 from sixfold.engines.video import headers, yuv
 from sixfold.engines.video.encode import SOUND_RATE
 
@@ -37,7 +37,7 @@ _HIGH = 720  # pixels from which a film that says nothing of its colours has tho
 _TURNS = {90: 1, 180: 2, 270: 3}
 
 
-class NoSound(Exception):
+class NoAudioTrack(Exception):
     """The file has no sound."""
 
 
@@ -52,7 +52,7 @@ def opened(path: Path, wanted: str) -> Any:
         raise UnusableInput("The file is damaged or cut off") from error
 
 
-class Reel:
+class VideoReel:
     """The frames of a film from `begin` on, asked for in the order of time."""
 
     def __init__(self, path: Path, begin: float = 0.0) -> None:
@@ -205,10 +205,10 @@ def _turns(frame: Any) -> int:
     return _TURNS.get(round(frame.rotation) % 360, 0)
 
 
-class Voice:
+class AudioTrack:
     """The sound of a file from `begin` on, stereo at 48 kHz, `speed` times as fast at its own pitch.
 
-    Raises `NoSound` where there is none.
+    Raises `NoAudioTrack` where there is none.
     """
 
     def __init__(self, path: Path, begin: float = 0.0, speed: float = 1.0) -> None:
@@ -223,7 +223,7 @@ class Voice:
 
     def _open(self, begin: float) -> None:
         if not self._container.streams.audio:
-            raise NoSound
+            raise NoAudioTrack
         self._stream = self._container.streams.audio[0]
         if begin > _SEEK_FROM:
             first = float((self._stream.start_time or 0) * self._stream.time_base)
@@ -254,7 +254,7 @@ class Voice:
         return whole[:, :count]
 
     def _samples(self, begin: float) -> Iterator[Array]:
-        stereo = Stereo(SOUND_RATE)
+        stereo = StereoSignal(SOUND_RATE)
         first = float((self._stream.start_time or 0) * self._stream.time_base)
         late: int | None = None
         for frame in self._decoded():
@@ -286,7 +286,7 @@ class Voice:
         yield None
 
 
-def _resampled(stereo: Stereo, frame: Any) -> list[Array]:
+def _resampled(stereo: StereoSignal, frame: Any) -> list[Array]:
     try:
         return [np.nan_to_num(piece) for piece in stereo.pieces(frame)]
     except (av.error.FFmpegError, ValueError):

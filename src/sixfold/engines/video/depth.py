@@ -25,7 +25,7 @@ _CLEAR = 0.93  # how much of a subject's outline has to lie on such edges
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class DepthGuess:
     """All float32 in 0..1 at a small size: `near`, how much a pixel is `sky`, and the `subject` or None."""
 
     near: Array
@@ -33,7 +33,7 @@ class Guess:
     subject: Array | None
 
 
-def estimate(rgb: Array) -> Guess:
+def estimate(rgb: Array) -> DepthGuess:
     """The guess for a picture of bytes, at most 320 pixels long."""
     height, width = rgb.shape[:2]
     scale = min(1.0, _SIDE / max(height, width))
@@ -46,7 +46,7 @@ def estimate(rgb: Array) -> Guess:
         1 - 0.6 * _gentle(sky)
     )
     subject = _subject(small, saliency * (1 - sky))
-    return Guess(np.clip(near, 0, 1).astype(np.float32), sky, subject)
+    return DepthGuess(np.clip(near, 0, 1).astype(np.float32), sky, subject)
 
 
 def _gentle(values: Array) -> Array:

@@ -21,10 +21,10 @@ from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
 from sixfold.engines.video import encoders, yuv
-from sixfold.engines.video.yuv import Planes
+from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
-Picture = Planes | tuple[Array, ...] | Array  # a tuple: lightness and two colours, 4:2:0
+Picture = YuvPlanes | tuple[Array, ...] | Array  # a tuple: lightness and two colours, 4:2:0
 
 SOUND_RATE = 48_000
 SOUND_BITS = 160_000
@@ -37,7 +37,7 @@ _VP9 = {"deadline": "realtime", "cpu-used": "6", "crf": "30", "b": "0", "row-mt"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class VideoKind:
     """One kind of film: its container, its two codecs, and how many samples a frame of sound has."""
 
     content_type: str
@@ -51,11 +51,13 @@ class Kind:
     muxing: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-MP4 = Kind("video/mp4", "mp4", "libx264", _OPTIONS, "yuv420p", "aac", 1024, muxing={"movflags": "+faststart"})
-KINDS: Mapping[str, Kind] = {
+MP4 = VideoKind(
+    "video/mp4", "mp4", "libx264", _OPTIONS, "yuv420p", "aac", 1024, muxing={"movflags": "+faststart"}
+)
+KINDS: Mapping[str, VideoKind] = {
     "mp4": MP4,
-    "webm": Kind("video/webm", "webm", "libvpx-vp9", _VP9, "yuv420p", "libopus", 960, "flt", _UNSIGNED),
-    "webm-cover": Kind(
+    "webm": VideoKind("video/webm", "webm", "libvpx-vp9", _VP9, "yuv420p", "libopus", 960, "flt", _UNSIGNED),
+    "webm-cover": VideoKind(
         "video/webm",
         "webm",
         "libvpx-vp9",
@@ -66,7 +68,7 @@ KINDS: Mapping[str, Kind] = {
         "flt",
         _UNSIGNED,
     ),
-    "mov-cover": Kind(
+    "mov-cover": VideoKind(
         "video/quicktime",
         "mov",
         "prores_ks",
@@ -80,19 +82,19 @@ KINDS: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class EncodedSound:
     """A film's sound: `read(first, last)` gives float32 (2, last - first) at 48 kHz, asked in order."""
 
     samples: int
     read: Callable[[int, int], Array]
 
     @classmethod
-    def of(cls, wave: Array) -> Sound:
+    def of(cls, wave: Array) -> EncodedSound:
         """A whole one: float32 (2, samples) in -1..1."""
         return cls(wave.shape[1], lambda first, last: wave[:, first:last])
 
 
-class Film:
+class EncodedVideo:
     """Writes one film frame by frame."""
 
     def __init__(
@@ -100,8 +102,8 @@ class Film:
         path: Path,
         size: tuple[int, int],
         rate: Fraction,
-        sound: Sound | None = None,
-        kind: Kind = MP4,
+        sound: EncodedSound | None = None,
+        kind: VideoKind = MP4,
         threads: int = 1,
     ) -> None:
         self._container = av.open(str(path), "w", format=kind.container, options=dict(kind.muxing))
@@ -179,7 +181,7 @@ def sheets(rgb: Array) -> tuple[Array, ...]:
 
 def _frame(picture: Picture, wanted: str) -> av.VideoFrame:
     match picture:
-        case Planes(y, uv):
+        case YuvPlanes(y, uv):
             return _of_sheets((y, uv[..., 0], uv[..., 1]))
         case tuple():
             return _of_sheets(picture)

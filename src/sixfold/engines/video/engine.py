@@ -13,7 +13,7 @@ from typing import Any
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.engines.audio.ambience import track
 from sixfold.engines.image.scene import prompt_parser
-from sixfold.engines.image.scene.prompt_parser import Scene
+from sixfold.engines.image.scene.prompt_parser import ParsedScene
 from sixfold.engines.video import (
     ambient,
     camera_moves,
@@ -25,9 +25,9 @@ from sixfold.engines.video import (
     source_image,
     task_parser,
 )
-from sixfold.engines.video.camera_moves import Path as CameraPath
-from sixfold.engines.video.layers import Still
-from sixfold.engines.video.task_parser import Order
+from sixfold.engines.video.camera_moves import MovePath as CameraPath
+from sixfold.engines.video.layers import SourceStill
+from sixfold.engines.video.task_parser import VideoTask
 
 _PICTURES = ("image_url", "image")
 _SHARPEST = 1.5  # times the film's size that a still is kept at, for what comes closer
@@ -58,12 +58,12 @@ class CameraEngine:
         size = order.size or dimensions.frame(order.resolution, dimensions.shape_of(order.aspect, shape))
         path = CameraPath(plan, order.seconds, order.seed)
         base_zoom = parallax.margin((path.at(step / (_SAMPLES - 1)) for step in range(_SAMPLES)), size)
-        still = _still(picture, _Wanted(scene, order, size, base_zoom), context)
+        still = _still(picture, _CameraRequest(scene, order, size, base_zoom), context)
         context.progress(_PREPARED)
-        life = ambient.Life.of(scene, order, still, size)
+        life = ambient.AmbientMotion.of(scene, order, still, size)
         target = context.scratch / "film.mp4"
-        stage = parallax.Stage(layers.apart(still, parallax.grid(size)), size, base_zoom)
-        reused = _film(target, _Shot(stage, path, life, order, size), context)
+        stage = parallax.ParallaxStage(layers.apart(still, parallax.grid(size)), size, base_zoom)
+        reused = _film(target, _CameraShot(stage, path, life, order, size), context)
         info = {
             "width": size[0],
             "height": size[1],
@@ -79,23 +79,23 @@ class CameraEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    scene: Scene
-    order: Order
+class _CameraRequest:
+    scene: ParsedScene
+    order: VideoTask
     size: tuple[int, int]
     base_zoom: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Shot:
-    stage: parallax.Stage
+class _CameraShot:
+    stage: parallax.ParallaxStage
     path: CameraPath
-    life: ambient.Life
-    order: Order
+    life: ambient.AmbientMotion
+    order: VideoTask
     size: tuple[int, int]
 
 
-def _picture(task: Task, order: Order) -> Any:
+def _picture(task: Task, order: VideoTask) -> Any:
     """The picture that came with the task, or None."""
     source = next((task.files[name] for name in _PICTURES if name in task.files), None)
     if source is None:
@@ -103,7 +103,7 @@ def _picture(task: Task, order: Order) -> Any:
     return source_image.opened(source, round(dimensions.SHORT_SIDES[order.resolution] * 2 * _SHARPEST))
 
 
-def _still(picture: Any, wanted: _Wanted, context: Context) -> Still:
+def _still(picture: Any, wanted: _CameraRequest, context: Context) -> SourceStill:
     """What is filmed, as much larger than the film as the camera begins closer, where there is the detail."""
     if picture is None:
         done = 0
@@ -125,13 +125,13 @@ def _even(size: tuple[int, int], scale: float) -> tuple[int, int]:
     return 2 * round(size[0] * kept / 2), 2 * round(size[1] * kept / 2)
 
 
-def _film(target: Path, shot: _Shot, context: Context) -> int:
+def _film(target: Path, shot: _CameraShot, context: Context) -> int:
     """Every frame rendered and encoded, one at a time; gives how many came of the one before."""
     order, count = shot.order, shot.order.all_frames
     sound = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
-    heard = None if sound is None else encode.Sound.of(sound)
-    frames = frame_reuse.Frames(shot.stage, sparing=order.sparing)
-    with encode.Film(target, shot.size, order.shown_rate, heard) as film:
+    heard = None if sound is None else encode.EncodedSound.of(sound)
+    frames = frame_reuse.FrameSource(shot.stage, sparing=order.sparing)
+    with encode.EncodedVideo(target, shot.size, order.shown_rate, heard) as film:
         for index in range(count):
             second = float(index / order.shown_rate)
             pose = shot.path.at(index / (count - 1))

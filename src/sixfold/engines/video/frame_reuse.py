@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.video.ambient import Ripple
-from sixfold.engines.video.camera_moves import Pose
-from sixfold.engines.video.parallax import Stage
-from sixfold.engines.video.yuv import Planes
+from sixfold.engines.video.camera_moves import CameraPose
+from sixfold.engines.video.parallax import ParallaxStage
+from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
 
@@ -25,15 +25,15 @@ _NEAR = 0.008  # of the short side: how far a corner may have gone
 _HALFWAY = 0.5  # of nearness: what stands for a whole picture
 
 
-class Frames:
+class FrameSource:
     """The frames of a stage, in order; with `sparing`, near ones are moved."""
 
-    def __init__(self, stage: Stage, *, sparing: bool) -> None:
+    def __init__(self, stage: ParallaxStage, *, sparing: bool) -> None:
         self._stage, self._sparing = stage, sparing
-        self._kept: tuple[Pose, Planes] | None = None
+        self._kept: tuple[CameraPose, YuvPlanes] | None = None
         self.moved = 0
 
-    def at(self, pose: Pose, ripples: Callable[[], tuple[Ripple | None, ...]]) -> Planes:
+    def at(self, pose: CameraPose, ripples: Callable[[], tuple[Ripple | None, ...]]) -> YuvPlanes:
         """The next frame."""
         if self._kept is not None:
             before, picture = self._kept
@@ -48,7 +48,7 @@ class Frames:
         return made
 
 
-def _from(pose: Pose, stage: Stage) -> Array:
+def _from(pose: CameraPose, stage: ParallaxStage) -> Array:
     """Where a pixel of a frame, from its middle, comes from in a picture of one nearness: a 3 x 3 matrix."""
     turn, far = math.radians(pose.roll), 1 - pose.approach * _HALFWAY
     zoom, (width, height) = pose.zoom * stage.base_zoom, stage.size
@@ -71,8 +71,8 @@ def _farthest(line: Array, size: tuple[int, int]) -> float:
     return float(np.abs(line @ corners - corners).max())
 
 
-def _moved(picture: Planes, line: Array) -> Planes:
-    return Planes(
+def _moved(picture: YuvPlanes, line: Array) -> YuvPlanes:
+    return YuvPlanes(
         _warped(picture.y, line, 1, cv2.INTER_CUBIC), _warped(picture.uv, line, 2, cv2.INTER_LINEAR)
     )
 

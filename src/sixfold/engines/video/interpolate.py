@@ -21,7 +21,7 @@ _NO_MAP = np.empty((0, 0), np.float32)
 _MOST_PIXELS = 1 << 20  # the flow of larger frames is found on smaller copies
 
 
-class Between:
+class FrameInterpolator:
     """Makes frames between pairs of one size; the frames are bytes (height, width, 3)."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.video import yuv
-from sixfold.engines.video.yuv import Planes
+from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
 
@@ -25,17 +25,17 @@ _SOFT = 0.02  # of the grid's width: nearness changes gently within a plate, so 
 
 
 @dataclass(frozen=True, slots=True)
-class Plate:
+class BackgroundLayer:
     """One layer: its planes, its `near` (small, float32, 0 far to 1 near), its `matte` (bytes) or None."""
 
-    planes: Planes
+    planes: YuvPlanes
     near: Array
     matte: Array | None = None
     half_matte: Array | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Still:
+class SourceStill:
     """A picture to be filmed, its sides even. `near`, `sky` and `water` are float32 in 0..1 of any size.
 
     `fronts` are what stands before everything else, and what stands before that (float32 in 0..1, any size).
@@ -48,7 +48,7 @@ class Still:
     water: Array | None = None
 
 
-def apart(still: Still, grid: tuple[int, int]) -> tuple[Plate, ...]:
+def apart(still: SourceStill, grid: tuple[int, int]) -> tuple[BackgroundLayer, ...]:
     """The plates of a still, far to near; `grid` is the size (width, height) that nearness is kept at."""
     height, width = still.rgb.shape[:2]
     near = cv2.resize(still.near, grid, interpolation=cv2.INTER_AREA)
@@ -57,7 +57,7 @@ def apart(still: Still, grid: tuple[int, int]) -> tuple[Plate, ...]:
         for front in still.fronts
     ]
     rim, lap = _disc(_RIM * min(width, height)), _disc(_LAP * min(width, height))
-    found: list[Plate] = []
+    found: list[BackgroundLayer] = []
     for index in range(len(solids) + 1):
         nearer = solids[index] if index < len(solids) else np.zeros((height, width), np.uint8)
         picture = yuv.of_rgb(
@@ -66,12 +66,12 @@ def apart(still: Still, grid: tuple[int, int]) -> tuple[Plate, ...]:
         here = 1 - nearer if index == 0 else solids[index - 1] & (1 - nearer)
         level = _level(near, here, grid)
         if index == 0:
-            found.append(Plate(picture, level))
+            found.append(BackgroundLayer(picture, level))
             continue
         matte = cv2.GaussianBlur(cv2.dilate(solids[index - 1], lap) * np.uint8(255), (0, 0), 1.1)
         half = cv2.resize(matte, (width // 2, height // 2), interpolation=cv2.INTER_AREA)
         small = cv2.resize(solids[index - 1], grid, interpolation=cv2.INTER_AREA)
-        found.append(Plate(picture, _stood(level, found[-1].near, small > 0), matte, half))
+        found.append(BackgroundLayer(picture, _stood(level, found[-1].near, small > 0), matte, half))
     return tuple(found)
 
 

@@ -15,9 +15,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.video.camera_moves import Pose
-from sixfold.engines.video.layers import Plate
-from sixfold.engines.video.yuv import Planes
+from sixfold.engines.video.camera_moves import CameraPose
+from sixfold.engines.video.layers import BackgroundLayer
+from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
 _Map = tuple[Array, Array]  # columns and rows, float32
@@ -35,7 +35,7 @@ class Ripple:
     y: Array
 
 
-def margin(poses: Iterable[Pose], size: tuple[int, int], most_near: float = 1.0) -> float:
+def margin(poses: Iterable[CameraPose], size: tuple[int, int], most_near: float = 1.0) -> float:
     """How much closer a film must begin so that no pose looks past the picture's edge; at least 1."""
     half_w, half_h = size[0] / 2, size[1] / 2
     needed = 1.0
@@ -59,10 +59,10 @@ def grid(size: tuple[int, int]) -> tuple[int, int]:
     return max(8, round(size[0] / CELL)), max(8, round(size[1] / CELL))
 
 
-class Stage:
+class ParallaxStage:
     """Renders poses of one set of plates at `size` (width, height); the plates may be larger."""
 
-    def __init__(self, plates: tuple[Plate, ...], size: tuple[int, int], base_zoom: float) -> None:
+    def __init__(self, plates: tuple[BackgroundLayer, ...], size: tuple[int, int], base_zoom: float) -> None:
         self._plates = plates
         self.size = self._size = size
         self.base_zoom = self._zoom = base_zoom
@@ -76,24 +76,24 @@ class Stage:
         self._x = np.arange(width, dtype=np.float32) + np.float32(0.5 - width / 2)
         self._y = np.arange(height, dtype=np.float32) + np.float32(0.5 - height / 2)
 
-    def frame(self, pose: Pose, ripples: tuple[Ripple | None, ...] = ()) -> Planes:
+    def frame(self, pose: CameraPose, ripples: tuple[Ripple | None, ...] = ()) -> YuvPlanes:
         """The picture from `pose`; each plate may have a ripple of its own."""
-        found: Planes | None = None
+        found: YuvPlanes | None = None
         for index, plate in enumerate(self._plates):
             ripple = ripples[index] if index < len(ripples) else None
             full, half = self._maps(plate, pose, ripple)
             y = _sampled(plate.planes.y, full, cv2.INTER_CUBIC)
             uv = _sampled(plate.planes.uv, half, cv2.INTER_LINEAR)
             if found is None or plate.matte is None or plate.half_matte is None:
-                found = Planes(y, uv)
+                found = YuvPlanes(y, uv)
                 continue
             over = _sampled(plate.matte, full, cv2.INTER_LINEAR)
             thin = _sampled(plate.half_matte, half, cv2.INTER_LINEAR)
-            found = Planes(_blended(found.y, y, over), _blended(found.uv, uv, thin))
+            found = YuvPlanes(_blended(found.y, y, over), _blended(found.uv, uv, thin))
         assert found is not None  # noqa: S101 - a stage has a plate
         return found
 
-    def _maps(self, plate: Plate, pose: Pose, ripple: Ripple | None) -> tuple[_Map, _Map]:
+    def _maps(self, plate: BackgroundLayer, pose: CameraPose, ripple: Ripple | None) -> tuple[_Map, _Map]:
         """Where each pixel of the lightness and of the colour comes from, in the plate's pixels."""
         width, height = self._size
         zoom = pose.zoom * self._zoom
@@ -127,7 +127,7 @@ class Stage:
             wide += (np.float32(down) * self._y)[:, None]
         return wide
 
-    def _parallax(self, near: Array, pose: Pose, ux: Array, uy: Array) -> tuple[Array, Array]:
+    def _parallax(self, near: Array, pose: CameraPose, ux: Array, uy: Array) -> tuple[Array, Array]:
         """What nearness adds to where a pixel of the grid comes from, in output pixels."""
         if not (pose.shift_x or pose.shift_y or pose.approach):
             return np.zeros_like(ux), np.zeros_like(uy)

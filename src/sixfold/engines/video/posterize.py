@@ -53,7 +53,7 @@ class VideoFxEngine:
             raise EngineError("This effect needs a film.")
         try:
             film = probe.look(path)
-        except probe.NoFilm as error:
+        except probe.NotAVideo as error:
             raise UnusableInput(f"The film cannot be read: {error}.") from error
         if max(film.width, film.height) > _MOST_SIDE:
             raise UnusableInput(f"The film may be at most {_MOST_SIDE} pixels wide and high.")
@@ -62,7 +62,7 @@ class VideoFxEngine:
         target = context.scratch / "film.mp4"
         levels = int(task.inputs.get("num_levels") or _LEVELS)
         try:
-            with _Work(path, target, codec) as work:
+            with _PosterizeJob(path, target, codec) as work:
                 frames = work.through(_table(levels), film.seconds, context)
         except (av.error.FFmpegError, ValueError) as error:
             raise UnusableInput("The film is damaged: it cannot be read to its end.") from error
@@ -77,7 +77,7 @@ def _table(levels: int) -> Array:
     return np.rint(steps * 255).astype(np.uint8)
 
 
-class _Work:
+class _PosterizeJob:
     """A film being read and the one being written."""
 
     def __init__(self, source: Path, target: Path, codec: Codec) -> None:

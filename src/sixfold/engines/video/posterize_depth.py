@@ -15,8 +15,8 @@ from sixfold.engines.image import decode, encode
 from sixfold.engines.image.depth import heuristic, maps
 from sixfold.engines.video import encode as films
 from sixfold.engines.video import layers, parallax, source_image
-from sixfold.engines.video.camera_moves import Pose
-from sixfold.engines.video.layers import Still
+from sixfold.engines.video.camera_moves import CameraPose
+from sixfold.engines.video.layers import SourceStill
 
 Array = NDArray[Any]
 
@@ -26,7 +26,7 @@ _SWAY, _LIFT, _CLOSER = 0.06, 0.03, 0.10  # at full strength: shares of the fram
 _STRENGTH, _SECONDS = 0.55, 3
 
 
-class Teller(Protocol):
+class DepthEstimator(Protocol):
     """Estimates how near each pixel is."""
 
     def nearness(self, rgb: Array) -> Array:
@@ -65,7 +65,7 @@ class OnnxDepthEngine:
         return run(task, context, self._model, "full")
 
 
-def run(task: Task, context: Context, teller: Teller, quality: Quality) -> Result:
+def run(task: Task, context: Context, teller: DepthEstimator, quality: Quality) -> Result:
     """The whole task, by whoever tells nearness."""
     path = task.files.get("image") or task.files.get("image_url")
     if path is None:
@@ -86,7 +86,7 @@ def run(task: Task, context: Context, teller: Teller, quality: Quality) -> Resul
 
 
 def _swayed(
-    rgb: Array, teller: Teller, wish: tuple[float, int], context: Context, quality: Quality
+    rgb: Array, teller: DepthEstimator, wish: tuple[float, int], context: Context, quality: Quality
 ) -> Result:
     """A film that ends where it begins, of a camera that goes once round."""
     strength, seconds = wish
@@ -97,13 +97,13 @@ def _swayed(
     context.progress(0.15)
     count = round(seconds * _RATE)
     poses = [_pose(index / count, strength) for index in range(count)]
-    stage = parallax.Stage(
-        layers.apart(Still(still.rgb, near, still.fronts), parallax.grid(size)),
+    stage = parallax.ParallaxStage(
+        layers.apart(SourceStill(still.rgb, near, still.fronts), parallax.grid(size)),
         size,
         parallax.margin(poses, size),
     )
     target = context.scratch / "parallax.mp4"
-    with films.Film(target, size, _RATE) as film:
+    with films.EncodedVideo(target, size, _RATE) as film:
         for index, pose in enumerate(poses):
             film.add(stage.frame(pose))
             context.progress(0.15 + 0.84 * (index + 1) / count)
@@ -117,10 +117,10 @@ def _gentle(near: Array, quality: Quality) -> Array:
     return cv2.GaussianBlur(near.astype(np.float32), (0, 0), share * max(near.shape))
 
 
-def _pose(share: float, strength: float) -> Pose:
+def _pose(share: float, strength: float) -> CameraPose:
     """The camera at a share of its round: it sways to the side, rises, and comes a little closer."""
     turn = 2 * math.pi * share
-    return Pose(
+    return CameraPose(
         shift_x=_SWAY * strength * math.sin(turn),
         shift_y=_LIFT * strength * math.sin(turn) * math.cos(turn),
         approach=_CLOSER * strength * (1 - math.cos(turn)) / 2,

@@ -15,12 +15,12 @@ _MOST_PIXELS = 8192 * 8192
 _CONTENT_TYPES = {"mov": "video/mp4", "matroska": "video/webm"}
 
 
-class NoFilm(Exception):
+class NotAVideo(Exception):
     """The file is no MP4 or WebM with a picture in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Film:
+class ProbedVideo:
     """A film's facts: pixels, seconds, frames a second."""
 
     content_type: str
@@ -35,24 +35,24 @@ class Film:
         return {"width": self.width, "height": self.height, "duration": round(self.seconds, 3), "fps": rate}
 
 
-def look(path: Path) -> Film:
-    """Read a film's header, with the one demuxer that its first bytes name; raises `NoFilm`."""
+def look(path: Path) -> ProbedVideo:
+    """Read a film's header, with the one demuxer that its first bytes name; raises `NotAVideo`."""
     demuxer = demux.demuxer(path)
     if demuxer not in _CONTENT_TYPES:
-        raise NoFilm("neither MP4 nor WebM")
+        raise NotAVideo("neither MP4 nor WebM")
     return _looked(path, _CONTENT_TYPES[demuxer], demuxer)
 
 
-def _looked(path: Path, content_type: str, demuxer: str) -> Film:
+def _looked(path: Path, content_type: str, demuxer: str) -> ProbedVideo:
     try:
         with av.open(str(path), "r", format=demuxer) as container:
             if not container.streams.video:
-                raise NoFilm("no picture in it")
+                raise NotAVideo("no picture in it")
             stream = container.streams.video[0]
             seconds = (container.duration or 0) / 1_000_000
             rate = float(stream.average_rate or 0)
             if not (0 < stream.width * stream.height <= _MOST_PIXELS and seconds > 0 and rate > 0):
-                raise NoFilm("a header that says too little or too much")
-            return Film(content_type, stream.width, stream.height, seconds, rate)
+                raise NotAVideo("a header that says too little or too much")
+            return ProbedVideo(content_type, stream.width, stream.height, seconds, rate)
     except (av.error.FFmpegError, ValueError, OverflowError) as error:
-        raise NoFilm(str(error)) from error
+        raise NotAVideo(str(error)) from error

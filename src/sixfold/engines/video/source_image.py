@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image import decode
 from sixfold.engines.image.scene import noise, painter
-from sixfold.engines.image.scene.prompt_parser import Scene
-from sixfold.engines.image.scene.quality import Effort
+from sixfold.engines.image.scene.prompt_parser import ParsedScene
+from sixfold.engines.image.scene.quality import RenderQuality
 from sixfold.engines.video import depth
-from sixfold.engines.video.layers import Still
+from sixfold.engines.video.layers import SourceStill
 
 Array = NDArray[Any]
 
@@ -36,12 +36,12 @@ def opened(path: Path, least: int) -> Array:
     return (picture.rgb * share + 128 * (1 - share)).astype(np.uint8)
 
 
-def sent(picture: Array, size: tuple[int, int]) -> Still:
+def sent(picture: Array, size: tuple[int, int]) -> SourceStill:
     """A picture that was sent in, its middle cut to the shape of `size` (width, height) and scaled to it."""
     rgb = covering(picture, size)
     guess = depth.estimate(rgb)
     fronts = () if guess.subject is None else (_refined(guess.subject, rgb),)
-    return Still(rgb, guess.near, fronts, guess.sky)
+    return SourceStill(rgb, guess.near, fronts, guess.sky)
 
 
 def covering(rgb: Array, size: tuple[int, int]) -> Array:
@@ -65,8 +65,8 @@ def _refined(subject: Array, rgb: Array) -> Array:
 
 
 def painted(
-    scene: Scene, seed: int, size: tuple[int, int], step: Callable[[str], None], effort: Effort
-) -> Still:
+    scene: ParsedScene, seed: int, size: tuple[int, int], step: Callable[[str], None], effort: RenderQuality
+) -> SourceStill:
     """The scene, painted; its depth is the painter's own, so near things stand before far ones exactly."""
     scale = min(1.0, _PAINT_MOST / max(size))
     shape = (2 * round(size[1] * scale / 2), 2 * round(size[0] * scale / 2))
@@ -80,4 +80,4 @@ def painted(
     sky = (stage.depth > _FARTHEST_OF_ALL).astype(np.float32)
     fronts = [(near > level).astype(np.float32) for level in _FRONTS]
     seen = tuple(front for front in fronts if 0.004 < front.mean() < 0.8)
-    return Still(rgb, near, seen, sky, stage.water)
+    return SourceStill(rgb, near, seen, sky, stage.water)

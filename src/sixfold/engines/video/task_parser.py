@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from sixfold.engines.image.scene.quality import AS_IT_IS, Effort
+from sixfold.engines.image.scene.quality import AS_IT_IS, RenderQuality
 
 _RATE = 24
 _SECONDS = 5.0
@@ -15,7 +15,7 @@ _INTERPOLATORS = ("film", "rife")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class VideoTask:
     """One film, of exactly `size` (width, height) where that is said.
 
     `between` frames are put between each two of `frames`; the rate rises with them. `sparing`: what was
@@ -32,7 +32,7 @@ class Order:
     size: tuple[int, int] | None
     aspect: str
     sound: bool
-    effort: Effort = AS_IT_IS
+    effort: RenderQuality = AS_IT_IS
     sparing: bool = False
 
     @property
@@ -51,13 +51,13 @@ class Order:
         return float(self.all_frames / self.shown_rate)
 
 
-def read(inputs: Mapping[str, Any]) -> Order:
+def read(inputs: Mapping[str, Any]) -> VideoTask:
     """The order in checked inputs: frames by number (`num_frames`) or by time (`duration`)."""
     rate = Fraction(int(inputs.get("frames_per_second") or _RATE))
     given = inputs.get("num_frames")
     frames = int(given) if given else round(float(inputs.get("duration") or _SECONDS) * rate)
     interpolated = inputs.get("interpolator_model") in _INTERPOLATORS
-    return Order(
+    return VideoTask(
         prompt=str(inputs.get("prompt") or "").strip(),
         negative=str(inputs.get("negative_prompt") or "").strip(),
         seed=int(inputs.get("seed") or 0),
@@ -68,7 +68,7 @@ def read(inputs: Mapping[str, Any]) -> Order:
         size=_size(inputs),
         aspect=str(inputs.get("aspect_ratio") or "auto"),
         sound=bool(inputs.get("sound")),
-        effort=Effort.of(inputs),
+        effort=RenderQuality.of(inputs),
         sparing=bool(inputs.get("cache_accel")),
     )
 

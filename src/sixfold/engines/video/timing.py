@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sixfold.engines.audio.ambience import track
 from sixfold.engines.video import encode, source_image
-from sixfold.engines.video.interpolate import Between
-from sixfold.engines.video.task_parser import Order
+from sixfold.engines.video.interpolate import FrameInterpolator
+from sixfold.engines.video.task_parser import VideoTask
 
 Array = NDArray[Any]
 
@@ -23,7 +23,7 @@ _PARTS = 12  # of the time between two frames that were made, at most
 def write(
     made: Iterator[Array],
     rate: Fraction,
-    order: Order,
+    order: VideoTask,
     size: tuple[int, int],
     target: Path,
     step: Callable[[float], None] = lambda _share: None,
@@ -34,8 +34,8 @@ def write(
     to fit the prompt where the order has any.
     """
     wave = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
-    heard = None if wave is None else encode.Sound.of(wave)
-    with encode.Film(target, size, order.shown_rate, heard) as film:
+    heard = None if wave is None else encode.EncodedSound.of(wave)
+    with encode.EncodedVideo(target, size, order.shown_rate, heard) as film:
         pairs = _Pairs(made)
         for index in range(order.all_frames):
             place = index / order.shown_rate * rate
@@ -50,7 +50,7 @@ class _Pairs:
         self._made = made
         self._before = self._after = next(made)
         self._first = 0  # the number of `_before`
-        self._flow = Between()
+        self._flow = FrameInterpolator()
 
     def at(self, place: Fraction) -> Array:
         """The frame at a place between two numbers; the last one holds."""

@@ -1,7 +1,7 @@
 """Pictures as an encoder wants them: lightness at full size, colour at half (4:2:0, BT.709, video range).
 
 The whole film is made in these planes: to warp them costs half of what RGB costs, and no frame has to be
-converted. `Planes.y` is (height, width), `Planes.uv` (height / 2, width / 2, 2), both of bytes; sides are
+converted. `YuvPlanes.y` is (height, width), `YuvPlanes.uv` (height / 2, width / 2, 2), both of bytes; sides are
 even.
 """
 
@@ -35,7 +35,7 @@ _BACK = np.linalg.inv(np.vstack([_TO, [0, 0, 0, 1]]))[:3].astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Planes:
+class YuvPlanes:
     """One picture."""
 
     y: Array
@@ -47,12 +47,12 @@ class Planes:
         return self.y.shape[1], self.y.shape[0]
 
 
-def of_rgb(rgb: Array) -> Planes:
+def of_rgb(rgb: Array) -> YuvPlanes:
     """A picture of bytes (height, width, 3); an odd last row or column is left out."""
     even = rgb[: rgb.shape[0] & ~1, : rgb.shape[1] & ~1]
     ycc = cv2.transform(np.ascontiguousarray(even), _TO)
     half = (even.shape[1] // 2, even.shape[0] // 2)
-    return Planes(
+    return YuvPlanes(
         np.ascontiguousarray(ycc[..., 0]), cv2.resize(ycc[..., 1:], half, interpolation=cv2.INTER_AREA)
     )
 
@@ -70,7 +70,7 @@ def of_frame(frame: Any) -> tuple[Array, ...]:
     )
 
 
-def to_rgb(planes: Planes) -> Array:
+def to_rgb(planes: YuvPlanes) -> Array:
     """The picture in RGB bytes."""
     colour = cv2.resize(planes.uv, planes.size, interpolation=cv2.INTER_LINEAR)
     return cv2.transform(np.dstack([planes.y, colour]), _BACK)

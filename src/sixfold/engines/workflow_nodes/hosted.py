@@ -16,13 +16,21 @@ from typing import Any
 from sixfold.core import json_decoding
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workflows.documents import mapping
-from sixfold.core.workflows.estimate import Unknown
-from sixfold.core.workflows.ports import Asked, Child, File, Given, Made, NodeContext, Run
+from sixfold.core.workflows.estimate import UnknownCost
+from sixfold.core.workflows.ports import (
+    ChildRequest,
+    NodeArtifact,
+    NodeChild,
+    NodeContext,
+    NodeFile,
+    NodeInputs,
+    Run,
+)
 from sixfold.engines.audio import effects
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.workflow_nodes import audio, images, sampling, values
 from sixfold.engines.workflow_nodes.scaling import scaled
-from sixfold.engines.workflow_nodes.values import Film, Reel, Sound
+from sixfold.engines.workflow_nodes.values import AudioValue, FramesValue, VideoValue
 from sixfold.errors import EngineUnavailable
 
 _SEEDS = 2**31
@@ -35,23 +43,23 @@ _UNKNOWN_SOUND = (
     "No engine on this server makes the sound that the prompt describes; set `model` to another model, "
     "which `GET /api/services` lists."
 )
-Ask = Callable[[Mapping[str, Any]], Asked]
-Take = Callable[[NodeContext, Child, Mapping[str, Any]], Given]
+Ask = Callable[[Mapping[str, Any]], ChildRequest]
+Take = Callable[[NodeContext, NodeChild, Mapping[str, Any]], NodeInputs]
 _FILM_TYPES = ("video/mp4", "video/webm", "video/quicktime")
 
 
 @dataclass(frozen=True, slots=True)
-class Hosted:
+class HostedNodes:
     """One class: its order, and what becomes of the model's answer."""
 
     ask: Ask
     take: Take
 
-    def estimate(self, inputs: Mapping[str, Any]) -> tuple[Asked, ...]:
+    def estimate(self, inputs: Mapping[str, Any]) -> tuple[ChildRequest, ...]:
         """What the node will order, as far as its inputs are known."""
         return (self.ask(inputs),)
 
-    async def run(self, context: NodeContext, **inputs: Any) -> Given:
+    async def run(self, context: NodeContext, **inputs: Any) -> NodeInputs:
         """Order, wait, take."""
         ready = {name: await asyncio.to_thread(_sendable, context, value) for name, value in inputs.items()}
         child = await context.child(self.ask(ready))
@@ -61,11 +69,11 @@ class Hosted:
 def _sendable(context: NodeContext, value: Any) -> Any:
     """A picture, a sound or a film as a file; anything else as it is."""
     match value:
-        case Film(file):
+        case VideoValue(file):
             return file
-        case Sound():
+        case AudioValue():
             return audio.file(context, value)
-        case Reel(frames, _, _):
+        case FramesValue(frames, _, _):
             return values.file(context, frames)
         case _ if hasattr(value, "shape"):
             return values.file(context, value)
@@ -76,13 +84,13 @@ def _given(**inputs: Any) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if value is not None}
 
 
-def _seed(inputs: Mapping[str, Any]) -> int | Unknown:
+def _seed(inputs: Mapping[str, Any]) -> int | UnknownCost:
     return _as(lambda seed: int(seed) % _SEEDS, inputs.get("seed") or 0)
 
 
 def _as(kind: Callable[[Any], Any], value: Any) -> Any:
     """A value as its kind; what only the run knows stays unknown."""
-    return value if isinstance(value, Unknown) else kind(value)
+    return value if isinstance(value, UnknownCost) else kind(value)
 
 
 def _strength(inputs: Mapping[str, Any]) -> Any:
@@ -92,7 +100,7 @@ def _strength(inputs: Mapping[str, Any]) -> Any:
 
 def _named(model: Any, otherwise: str) -> str:
     """The model that a node orders; its price has to be known before the run."""
-    if isinstance(model, Unknown):
+    if isinstance(model, UnknownCost):
         raise UnusableInput("which model does the work has to be known before the run")
     return str(model or otherwise)
 
@@ -100,13 +108,13 @@ def _named(model: Any, otherwise: str) -> str:
 # -- orders --------------------------------------------------------------------------------------
 
 
-def _text_to_image(inputs: Mapping[str, Any]) -> Asked:
+def _text_to_image(inputs: Mapping[str, Any]) -> ChildRequest:
     sizes = {name: _as(int, inputs[name]) for name in ("width", "height", "steps")}
     words = {name: _as(str, inputs.get(name) or "") for name in ("prompt", "negative_prompt")}
-    return Asked(sampling.IMAGE, {**words, **sizes, "seed": _seed(inputs)})
+    return ChildRequest(sampling.IMAGE, {**words, **sizes, "seed": _seed(inputs)})
 
 
-def _restyle(inputs: Mapping[str, Any]) -> Asked:
+def _restyle(inputs: Mapping[str, Any]) -> ChildRequest:
     told = _given(
         style_prompt=inputs.get("prompt"),
         strength=_strength(inputs),
@@ -114,137 +122,137 @@ def _restyle(inputs: Mapping[str, Any]) -> Asked:
         guidance=inputs.get("guidance_scale"),
         source_image_url=inputs.get("image"),
     )
-    return Asked(sampling.RESTYLE, {**told, "seed": _seed(inputs)})
+    return ChildRequest(sampling.RESTYLE, {**told, "seed": _seed(inputs)})
 
 
-def _upscale(inputs: Mapping[str, Any]) -> Asked:
+def _upscale(inputs: Mapping[str, Any]) -> ChildRequest:
     model = inputs.get("upscale_model")
     name = str(getattr(model, "inputs", {}).get("model_name", "")).lower()
     told = {
         "scale": 2 if "x2" in name or "2x" in name else 4,
         "model": "anime" if "anime" in name else "general",
     }
-    return Asked("upscaler", {**told, **_given(image=inputs.get("image"))})
+    return ChildRequest("upscaler", {**told, **_given(image=inputs.get("image"))})
 
 
-def _transcribe(inputs: Mapping[str, Any]) -> Asked:
-    return Asked("stt", _given(audio_url=inputs.get("audio"), language=inputs.get("language") or None))
+def _transcribe(inputs: Mapping[str, Any]) -> ChildRequest:
+    return ChildRequest("stt", _given(audio_url=inputs.get("audio"), language=inputs.get("language") or None))
 
 
-def _speak(inputs: Mapping[str, Any]) -> Asked:
+def _speak(inputs: Mapping[str, Any]) -> ChildRequest:
     sample, words = inputs.get("voice_sample"), inputs.get("sample_text")
     if isinstance(words, str) and words.strip() and sample is None:
         raise EngineUnavailable(CLONING)
-    return Asked("tts-a", {"input": _as(str, inputs.get("text") or ""), **_given(voice_sample=sample)})
+    return ChildRequest("tts-a", {"input": _as(str, inputs.get("text") or ""), **_given(voice_sample=sample)})
 
 
-def _effects(inputs: Mapping[str, Any]) -> Asked:
+def _effects(inputs: Mapping[str, Any]) -> ChildRequest:
     prompt, model = inputs.get("prompt"), _named(inputs.get("model"), _EFFECTS)
     if model == _EFFECTS and isinstance(prompt, str) and not effects.known(prompt):
         raise EngineUnavailable(_UNKNOWN_SOUND)
     told = {"prompt": prompt, "duration_seconds": inputs.get("duration_seconds")}
-    return Asked(model, told)
+    return ChildRequest(model, told)
 
 
-def _text_to_3d(inputs: Mapping[str, Any]) -> Asked:
-    return Asked(_named(inputs.get("model"), "text-to-3d"), {"prompt": inputs.get("prompt")})
+def _text_to_3d(inputs: Mapping[str, Any]) -> ChildRequest:
+    return ChildRequest(_named(inputs.get("model"), "text-to-3d"), {"prompt": inputs.get("prompt")})
 
 
-def _image_to_3d(inputs: Mapping[str, Any]) -> Asked:
-    return Asked(_named(inputs.get("model"), "image-to-3d-voxel"), _given(image=inputs.get("image")))
+def _image_to_3d(inputs: Mapping[str, Any]) -> ChildRequest:
+    return ChildRequest(_named(inputs.get("model"), "image-to-3d-voxel"), _given(image=inputs.get("image")))
 
 
-def _template(inputs: Mapping[str, Any]) -> Asked:
+def _template(inputs: Mapping[str, Any]) -> ChildRequest:
     template, given = _named(inputs.get("template"), "").removeprefix("template:"), inputs.get("input")
     linked = _given(**{name: inputs.get(name) for name in ("image", "mask", "audio", "video")})
-    if isinstance(given, Unknown):
-        return Asked(template, linked, open=True)
+    if isinstance(given, UnknownCost):
+        return ChildRequest(template, linked, open=True)
     try:
         told = json_decoding.decode_whole(str(given or "{}"))
     except (ValueError, RecursionError):
         raise UnusableInput("the template's input is no JSON; its numbers must be finite") from None
     if not isinstance(told, dict):
         raise UnusableInput("the template's input is no JSON object")
-    return Asked(template, {**mapping(told), **linked})
+    return ChildRequest(template, {**mapping(told), **linked})
 
 
 # -- answers -------------------------------------------------------------------------------------
 
 
-def _first(child: Child) -> File:
+def _first(child: NodeChild) -> NodeFile:
     if not child.files:
         raise EngineError("the model gave no file")
     return child.files[0]
 
 
-def _picture(_context: NodeContext, child: Child, _inputs: Mapping[str, Any]) -> Given:
-    return Given((values.read(_first(child).path)[0],))
+def _picture(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
+    return NodeInputs((values.read(_first(child).path)[0],))
 
 
-def _ruled(_context: NodeContext, child: Child, inputs: Mapping[str, Any]) -> Given:
+def _ruled(_context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeInputs:
     """A repainted picture that keeps the source's lines."""
     source = values.frames(inputs["image"])[:1]
     made = scaled(values.read(_first(child).path)[0], source.shape[2], source.shape[1], "lanczos")
     lines = images.canny(_context, source, 0.2, 0.5)[0]
     strength = float(inputs.get("strength", inputs.get("conditioning_scale", 0.6)))
-    return Given((sampling.led(made, lines, strength),))
+    return NodeInputs((sampling.led(made, lines, strength),))
 
 
-def _sound(_context: NodeContext, child: Child, _inputs: Mapping[str, Any]) -> Given:
-    return Given((Sound(sounds.read(_first(child).path, 3600), sounds.RATE),))
+def _sound(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
+    return NodeInputs((AudioValue(sounds.read(_first(child).path, 3600), sounds.RATE),))
 
 
-def _text(_context: NodeContext, child: Child, _inputs: Mapping[str, Any]) -> Given:
-    return Given((str(child.data.get("text", "")),))
+def _text(_context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
+    return NodeInputs((str(child.data.get("text", "")),))
 
 
-def _model_file(context: NodeContext, child: Child, inputs: Mapping[str, Any]) -> Given:
+def _model_file(context: NodeContext, child: NodeChild, inputs: Mapping[str, Any]) -> NodeInputs:
     file = _first(child)
-    return Given((file.digest,), made=(_kept(context, file, "3d", str(inputs.get("model") or "mesh")),))
+    return NodeInputs((file.digest,), made=(_kept(context, file, "3d", str(inputs.get("model") or "mesh")),))
 
 
-def _anything(context: NodeContext, child: Child, _inputs: Mapping[str, Any]) -> Given:
+def _anything(context: NodeContext, child: NodeChild, _inputs: Mapping[str, Any]) -> NodeInputs:
     """What a template gave: its first picture, sound and film, and its data as text; all files are shown."""
     outputs: list[Any] = [None, None, None, json.dumps(child.data, ensure_ascii=False) if child.data else ""]
-    made: list[Made] = []
+    made: list[NodeArtifact] = []
     for file in child.files:
         kind = file.content_type.partition("/")[0]
         if kind == "image" and outputs[0] is None and file.content_type != "image/svg+xml":
             outputs[0] = values.read(file.path)[0]
         elif kind == "audio" and outputs[1] is None:
-            outputs[1] = Sound(sounds.read(file.path, 3600), sounds.RATE)
+            outputs[1] = AudioValue(sounds.read(file.path, 3600), sounds.RATE)
         elif file.content_type in _FILM_TYPES and outputs[2] is None:
-            outputs[2] = Film(file)
+            outputs[2] = VideoValue(file)
         made.append(_kept(context, file, _KINDS.get(kind, "3d" if kind == "model" else "files"), "template"))
     ui = {"text": (outputs[3],)} if outputs[3] else {}
-    return Given(tuple(outputs), tuple(made), ui)
+    return NodeInputs(tuple(outputs), tuple(made), ui)
 
 
 _KINDS = {"image": "images", "video": "images", "audio": "audio"}
 
 
-def _kept(context: NodeContext, file: File, kind: str, prefix: str) -> Made:
+def _kept(context: NodeContext, file: NodeFile, kind: str, prefix: str) -> NodeArtifact:
     path = context.scratch / secrets.token_hex(12)
     path.write_bytes(file.path.read_bytes())
-    return Made(file.content_type, path=path, kind=kind, prefix=prefix, info=file.info)
+    return NodeArtifact(file.content_type, path=path, kind=kind, prefix=prefix, info=file.info)
 
 
-def save_text(_context: NodeContext, text: str, filename_prefix: str) -> Given:
+def save_text(_context: NodeContext, text: str, filename_prefix: str) -> NodeInputs:
     """A text as a file."""
-    made = Made("text/plain", str(text).encode(), kind="files", prefix=filename_prefix)
-    return Given((str(text),), (made,), {"text": (str(text),)})
+    made = NodeArtifact("text/plain", str(text).encode(), kind="files", prefix=filename_prefix)
+    return NodeInputs((str(text),), (made,), {"text": (str(text),)})
 
 
-HOSTED: Mapping[str, Hosted] = {
-    "SixfoldTemplate": Hosted(_template, _anything),
-    "SixfoldTextToImage": Hosted(_text_to_image, _picture),
-    "SixfoldEdgeStyle": Hosted(_restyle, _ruled),
-    "SixfoldLineControl": Hosted(_restyle, _ruled),
-    "SixfoldTranscribe": Hosted(_transcribe, _text),
-    "SixfoldCloneSpeech": Hosted(_speak, _sound),
-    "SixfoldSoundEffects": Hosted(_effects, _sound),
-    "SixfoldTextTo3D": Hosted(_text_to_3d, _model_file),
-    "SixfoldImageTo3D": Hosted(_image_to_3d, _model_file),
-    "ImageUpscaleWithModel": Hosted(_upscale, _picture),
+HOSTED: Mapping[str, HostedNodes] = {
+    "SixfoldTemplate": HostedNodes(_template, _anything),
+    "SixfoldTextToImage": HostedNodes(_text_to_image, _picture),
+    "SixfoldEdgeStyle": HostedNodes(_restyle, _ruled),
+    "SixfoldLineControl": HostedNodes(_restyle, _ruled),
+    "SixfoldTranscribe": HostedNodes(_transcribe, _text),
+    "SixfoldCloneSpeech": HostedNodes(_speak, _sound),
+    "SixfoldSoundEffects": HostedNodes(_effects, _sound),
+    "SixfoldTextTo3D": HostedNodes(_text_to_3d, _model_file),
+    "SixfoldImageTo3D": HostedNodes(_image_to_3d, _model_file),
+    "ImageUpscaleWithModel": HostedNodes(_upscale, _picture),
 }
 RUNS: Mapping[str, Run] = {"SixfoldSaveText": save_text}

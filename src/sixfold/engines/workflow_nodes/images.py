@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.ports import File, Given, NodeContext, Run
+from sixfold.core.workflows.ports import NodeContext, NodeFile, NodeInputs, Run
 from sixfold.engines.workflow_nodes import values
 from sixfold.engines.workflow_nodes.frame_split import room
 from sixfold.engines.workflow_nodes.scaling import scaled
@@ -23,12 +23,12 @@ _SIDES_TURNED = {"none": 0, "90 degrees": -1, "180 degrees": 2, "270 degrees": 1
 # -- in and out ----------------------------------------------------------------------------------
 
 
-def load(_context: NodeContext, image: File) -> tuple[Frames, Mask]:
+def load(_context: NodeContext, image: NodeFile) -> tuple[Frames, Mask]:
     """A picture and where it is transparent."""
     return values.read(_path(image))
 
 
-def load_mask(_context: NodeContext, image: File, channel: str) -> tuple[Mask]:
+def load_mask(_context: NodeContext, image: NodeFile, channel: str) -> tuple[Mask]:
     """One channel of a picture as a mask; that of the cover is turned round."""
     picture, clear = values.read(_path(image))
     if channel == "alpha":
@@ -37,35 +37,35 @@ def load_mask(_context: NodeContext, image: File, channel: str) -> tuple[Mask]:
 
 
 def _path(given: Any) -> Any:
-    if not isinstance(given, File):
+    if not isinstance(given, NodeFile):
         raise UnusableInput("there is no such file")
     return given.path
 
 
-def save(context: NodeContext, images: Any, filename_prefix: str = "ComfyUI") -> Given:
+def save(context: NodeContext, images: Any, filename_prefix: str = "ComfyUI") -> NodeInputs:
     """Pictures as PNG, kept."""
     return _given(context, images, filename_prefix, temporary=False)
 
 
-def preview(context: NodeContext, images: Any) -> Given:
+def preview(context: NodeContext, images: Any) -> NodeInputs:
     """Pictures as PNG, shown for a while."""
     return _given(context, images, "ComfyUI_temp", temporary=True)
 
 
-def _given(context: NodeContext, images: Any, prefix: str, *, temporary: bool) -> Given:
+def _given(context: NodeContext, images: Any, prefix: str, *, temporary: bool) -> NodeInputs:
     total = len(frames(images))
     files = []
     for at, each in enumerate(made(images, prefix, temporary=temporary)):
         files.append(each)
         context.progress(at + 1, total)
-    return Given(made=tuple(files))
+    return NodeInputs(made=tuple(files))
 
 
-def save_websocket(context: NodeContext, images: Any) -> Given:
+def save_websocket(context: NodeContext, images: Any) -> NodeInputs:
     """Pictures sent to whoever watches, and kept nowhere."""
     for each in made(images, ""):
         context.image(each.data)
-    return Given()
+    return NodeInputs()
 
 
 # -- size ----------------------------------------------------------------------------------------
@@ -151,11 +151,11 @@ def flip(_context: NodeContext, image: Any, flip_method: str) -> tuple[Frames]:
     return (np.flip(frames(image), axis).copy(),)
 
 
-def size(_context: NodeContext, image: Any, **_: Any) -> Given:
+def size(_context: NodeContext, image: Any, **_: Any) -> NodeInputs:
     """Pixels across and down, and how many pictures."""
     count, rows, columns = frames(image).shape[:3]
     text = f"width: {columns}, height: {rows}\n batch size: {count}"
-    return Given((columns, rows, count), ui={"text": (text,)})
+    return NodeInputs((columns, rows, count), ui={"text": (text,)})
 
 
 # -- several -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 from sixfold.core.workflows.estimate import MOST
 from sixfold.core.workflows.nodes import NodeSpec
-from sixfold.core.workflows.ports import Many, NodeContext, Run
+from sixfold.core.workflows.ports import ListValue, NodeContext, Run
 
 _CARRIED = """
     MODEL CLIP VAE CONDITIONING LATENT CONTROL_NET CLIP_VISION CLIP_VISION_OUTPUT STYLE_MODEL GLIGEN NOISE
@@ -23,23 +23,23 @@ SYMBOLIC = frozenset(_CARRIED.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class LatentTerm:
     """One output of a node that was not computed."""
 
     class_type: str
     inputs: Mapping[str, Any]
     slot: int = 0
 
-    def parents(self, *names: str) -> Iterator[Term]:
+    def parents(self, *names: str) -> Iterator[LatentTerm]:
         """The terms that went into it; those of the inputs named, or all."""
         for name, value in self.inputs.items():
-            if isinstance(value, Term) and (not names or name in names):
+            if isinstance(value, LatentTerm) and (not names or name in names):
                 yield value
 
-    def line(self, *names: str) -> Iterator[Term]:
+    def line(self, *names: str) -> Iterator[LatentTerm]:
         """It and what it was made of, nearest first; through the inputs named where there are any."""
         seen: set[int] = set()
-        queue: list[Term] = [self]
+        queue: list[LatentTerm] = [self]
         for term in queue:
             if id(term) not in seen:
                 seen.add(id(term))
@@ -51,9 +51,9 @@ def recorder(spec: NodeSpec) -> Run:
     """A node that only remembers what it was given; a list that it gives is one of one term."""
 
     def record(_context: NodeContext, **inputs: Any) -> tuple[Any, ...]:
-        given = [Term(spec.class_type, inputs, slot) for slot in range(len(spec.outputs))]
+        given = [LatentTerm(spec.class_type, inputs, slot) for slot in range(len(spec.outputs))]
         return tuple(
-            Many((term,)) if output.is_list else term
+            ListValue((term,)) if output.is_list else term
             for term, output in zip(given, spec.outputs, strict=True)
         )
 
@@ -72,7 +72,7 @@ _ALIGNED = ("positive", "negative")  # conditionings that a class gives in this 
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class LatentControl:
     """A picture (or a film's pictures) that leads another's lines, and how strongly."""
 
     image: Any
@@ -80,7 +80,7 @@ class Control:
 
 
 @dataclass(slots=True)
-class Wish:
+class LatentRequest:
     """What a latent would be, in the words of the platform's models."""
 
     prompt: str = ""
@@ -98,7 +98,7 @@ class Wish:
     loras: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
     source: Any = None
     mask: Any = None
-    control: Control | None = None
+    control: LatentControl | None = None
     sampled: bool = False
 
     @property
@@ -107,9 +107,9 @@ class Wish:
         return self.source is None or (self.denoise >= 1 and self.mask is None)
 
 
-def read(latent: Term) -> Wish:
+def read(latent: LatentTerm) -> LatentRequest:
     """What a latent would be."""
-    wish = Wish()
+    wish = LatentRequest()
     sampler = next((each for each in latent.line(*_LATENT) if each.class_type in _SAMPLERS), None)
     if sampler is not None:
         _of_sampler(wish, sampler)
@@ -117,7 +117,7 @@ def read(latent: Term) -> Wish:
     return wish
 
 
-def _of_sampler(wish: Wish, sampler: Term) -> None:
+def _of_sampler(wish: LatentRequest, sampler: LatentTerm) -> None:
     wish.sampled = True
     parts: dict[str, Any] = {}
     for term in sampler.line("guider", "noise", "sigmas", "sampler"):
@@ -134,9 +134,9 @@ def _of_sampler(wish: Wish, sampler: Term) -> None:
     positive = parts.get("positive") or parts.get("conditioning") or parts.get("cond1")
     negative = parts.get("negative") or parts.get("cond2")
     wish.prompt, wish.negative = _words(positive, 0), _words(negative, 1)
-    if isinstance(positive, Term):
+    if isinstance(positive, LatentTerm):
         _of_conditioning(wish, positive)
-    if isinstance(model := parts.get("model"), Term):
+    if isinstance(model := parts.get("model"), LatentTerm):
         _of_model(wish, model)
 
 
@@ -145,7 +145,7 @@ def _words(given: Any, side: int) -> str:
     said: list[str] = []
     queue: list[Any] = [given]
     for term in queue:
-        if not isinstance(term, Term) or term.class_type == "ConditioningZeroOut":
+        if not isinstance(term, LatentTerm) or term.class_type == "ConditioningZeroOut":
             continue
         said += [term.inputs[name].strip() for name in _TEXTS if isinstance(term.inputs.get(name), str)]
         both = [term.inputs[name] for name in _ALIGNED if name in term.inputs]
@@ -157,23 +157,23 @@ def _words(given: Any, side: int) -> str:
 
 
 def _is_conditioning(value: Any) -> bool:
-    return isinstance(value, Term) and not value.class_type.endswith(
+    return isinstance(value, LatentTerm) and not value.class_type.endswith(
         ("Loader", "LoaderSimple", "SetLastLayer")
     )
 
 
-def _of_conditioning(wish: Wish, positive: Term) -> None:
+def _of_conditioning(wish: LatentRequest, positive: LatentTerm) -> None:
     for term in positive.line(*_ALIGNED, "conditioning", "conditioning_1", "conditioning_2"):
         told = term.inputs
         if "control_net" in told and told.get("image") is not None and wish.control is None:
-            wish.control = Control(told["image"], _number(told.get("strength"), 1.0))
+            wish.control = LatentControl(told["image"], _number(told.get("strength"), 1.0))
         if isinstance(told.get("frame_rate"), int | float):
             wish.fps = float(told["frame_rate"])
         if "pixels" in told and wish.source is None:
             wish.source, wish.mask = told["pixels"], told.get("mask")
 
 
-def _of_model(wish: Wish, model: Term) -> None:
+def _of_model(wish: LatentRequest, model: LatentTerm) -> None:
     for term in model.line("model", "model1", "clip"):
         told = term.inputs
         name = next((str(told[key]) for key in _LOADERS if key in told), "")
@@ -182,7 +182,7 @@ def _of_model(wish: Wish, model: Term) -> None:
             wish.loras.append((str(told["lora_name"]), _number(told.get("strength_model"), 1.0)))
 
 
-def _of_latents(wish: Wish, latent: Term) -> None:
+def _of_latents(wish: LatentRequest, latent: LatentTerm) -> None:
     """Size, length and pictures, from the end to the beginning; what comes later in the graph holds."""
     factor = 1.0
     for term in latent.line(*_LATENT):
@@ -199,7 +199,7 @@ def _of_latents(wish: Wish, latent: Term) -> None:
         if wish.source is None:
             wish.source = next((told[name] for name in _PICTURES if told.get(name) is not None), None)
         if told.get("control_video") is not None and wish.control is None:
-            wish.control = Control(told["control_video"], _number(told.get("strength"), 1.0))
+            wish.control = LatentControl(told["control_video"], _number(told.get("strength"), 1.0))
     wish.width, wish.height = round(wish.width * factor), round(wish.height * factor)
 
 

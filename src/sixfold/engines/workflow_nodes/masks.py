@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sixfold.core.workflows.ports import Given, NodeContext, Run
+from sixfold.core.workflows.ports import NodeContext, NodeInputs, Run
 from sixfold.engines.workflow_nodes import images
 from sixfold.engines.workflow_nodes.frame_split import room
 from sixfold.engines.workflow_nodes.scaling import scaled
@@ -154,7 +154,7 @@ def split_alpha(_context: NodeContext, image: Any) -> tuple[Frames, Mask]:
     return picture[..., :3], 1 - cover
 
 
-def preview(context: NodeContext, mask: Any) -> Given:
+def preview(context: NodeContext, mask: Any) -> NodeInputs:
     """A mask, shown for a while."""
     return images.preview(context, to_image(context, mask)[0])
 

@@ -11,21 +11,21 @@ import numpy as np
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows.estimate import MOST
-from sixfold.core.workflows.ports import Asked, Child, File, NodeContext, Run
+from sixfold.core.workflows.ports import ChildRequest, NodeChild, NodeContext, NodeFile, Run
 from sixfold.engines.workflow_nodes import frame_split, values
-from sixfold.engines.workflow_nodes.latents import Term, Wish, read
+from sixfold.engines.workflow_nodes.latents import LatentRequest, LatentTerm, read
 from sixfold.engines.workflow_nodes.scaling import scaled
-from sixfold.engines.workflow_nodes.values import Film, Frames, Mask, frames
+from sixfold.engines.workflow_nodes.values import Frames, Mask, VideoValue, frames
 
 IMAGE, RESTYLE, FILM = "graph-image", "graph-restyle", "graph-film"
 _SEEDS = 2**31
 _LEAST_SIDE = 64  # what is smaller is painted larger, and brought to size
 
 
-def asked(inputs: Mapping[str, Any]) -> tuple[Asked, ...]:
+def asked(inputs: Mapping[str, Any]) -> tuple[ChildRequest, ...]:
     """What decoding a latent will order, without the pictures that go along."""
     latent = inputs.get("samples")
-    if not isinstance(latent, Term):
+    if not isinstance(latent, LatentTerm):
         return ()
     wish = read(latent)
     if not wish.sampled:
@@ -34,9 +34,9 @@ def asked(inputs: Mapping[str, Any]) -> tuple[Asked, ...]:
     return (_order(wish, 0, None),) * (1 if wish.length else wish.count)
 
 
-async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames | Film]:
+async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames | VideoValue]:
     """A latent's pictures, ordered from the platform."""
-    if not isinstance(samples, Term):
+    if not isinstance(samples, LatentTerm):
         raise EngineError("there is nothing to decode")
     wish = read(samples)
     source = None if wish.source is None else await asyncio.to_thread(frames, wish.source)
@@ -59,12 +59,12 @@ async def decode(context: NodeContext, samples: Any, **_: Any) -> tuple[Frames |
     return (await asyncio.to_thread(_pictures, context, children, wish, source),)
 
 
-def _sent(context: NodeContext, source: Frames, wish: Wish) -> File:
+def _sent(context: NodeContext, source: Frames, wish: LatentRequest) -> NodeFile:
     resized = scaled(source[:1, ..., :3], wish.width, wish.height, "area", "center")
     return values.file(context, resized)
 
 
-def _order(wish: Wish, at: int, picture: File | None) -> Asked:
+def _order(wish: LatentRequest, at: int, picture: NodeFile | None) -> ChildRequest:
     """The order for one picture, or for the film."""
     shared: dict[str, Any] = {
         "negative_prompt": wish.negative,
@@ -82,20 +82,24 @@ def _order(wish: Wish, at: int, picture: File | None) -> Asked:
             "num_frames": wish.length,
             "frames_per_second": rate,
         }
-        return Asked(FILM, {**order, **({"image_url": picture} if picture else {})})
+        return ChildRequest(FILM, {**order, **({"image_url": picture} if picture else {})})
     if not wish.anew:
         words = {"style_prompt": wish.prompt, "strength": max(0.01, min(wish.denoise, 1.0))}
-        return Asked(RESTYLE, {**shared, **words, **({"source_image_url": picture} if picture else {})})
+        return ChildRequest(
+            RESTYLE, {**shared, **words, **({"source_image_url": picture} if picture else {})}
+        )
     larger = max(1, -(-_LEAST_SIDE // min(wish.width, wish.height)))
     size = {"width": wish.width * larger, "height": wish.height * larger}
-    return Asked(IMAGE, {**shared, "prompt": wish.prompt, **size})
+    return ChildRequest(IMAGE, {**shared, "prompt": wish.prompt, **size})
 
 
 def _even(side: int) -> int:
     return max(2, side // 2 * 2)
 
 
-def _pictures(context: NodeContext, children: list[Child], wish: Wish, source: Frames | None) -> Frames:
+def _pictures(
+    context: NodeContext, children: list[NodeChild], wish: LatentRequest, source: Frames | None
+) -> Frames:
     series = [scaled(_picture(child), wish.width, wish.height, "lanczos") for child in children]
     made = np.concatenate(series)
     if wish.mask is not None and source is not None:
@@ -106,7 +110,7 @@ def _pictures(context: NodeContext, children: list[Child], wish: Wish, source: F
     return made
 
 
-def _picture(child: Child) -> Frames:
+def _picture(child: NodeChild) -> Frames:
     if not child.files:
         raise EngineError("the model gave no picture")
     return values.read(child.files[0].path)[0]
@@ -142,11 +146,11 @@ def _drawn(picture: Frames, line: Mask, weight: np.float32) -> Frames:
     return np.clip(mixed * (1 - ink * 0.85), 0, 1)
 
 
-def _film(child: Child, wish: Wish) -> Film | Frames:
+def _film(child: NodeChild, wish: LatentRequest) -> VideoValue | Frames:
     if not child.files:
         raise EngineError("the model gave no film")
     if wish.control is None:
-        return Film(child.files[0])
+        return VideoValue(child.files[0])
     pictures = frame_split.taken_apart(child.files[0].path)[0][: wish.length]
     return led(pictures, frames(wish.control.image), wish.control.strength)
 

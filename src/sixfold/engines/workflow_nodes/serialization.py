@@ -13,8 +13,8 @@ import blake3
 import msgspec
 import numpy as np
 
-from sixfold.core.workflows.ports import File, Many
-from sixfold.engines.workflow_nodes.values import Film, Reel, Sound
+from sixfold.core.workflows.ports import ListValue, NodeFile
+from sixfold.engines.workflow_nodes.values import AudioValue, FramesValue, VideoValue
 
 _LEVEL = 1
 _MOST_SMALL = 2**14  # bytes of outcomes that are read without looking for pixels
@@ -25,7 +25,7 @@ class _Unpackable(Exception):
     """A value that has no bytes."""
 
 
-class Packer:
+class NodeValuePacker:
     """Packs what nodes give; films go into a folder again when they come back."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,11 +54,11 @@ class Packer:
         match value:
             case np.ndarray():
                 return value.nbytes
-            case Sound(wave, _):
+            case AudioValue(wave, _):
                 return wave.nbytes
-            case Reel(frames, _, _):
+            case FramesValue(frames, _, _):
                 return frames.nbytes
-            case Many():
+            case ListValue():
                 return sum(self.weigh(each) for each in value)
         return 0
 
@@ -73,29 +73,29 @@ class Packer:
             case "floats":
                 return np.frombuffer(zlib.decompress(data), np.float32).reshape(told).copy()
             case "sound":
-                return Sound(self._unpacked(data), told)
+                return AudioValue(self._unpacked(data), told)
             case "film":
-                return Film(self._file(told, data))
+                return VideoValue(self._file(told, data))
             case _:
-                return Many(self._unpacked(each) for each in data)
+                return ListValue(self._unpacked(each) for each in data)
 
-    def _file(self, content_type: str, data: bytes) -> File:
+    def _file(self, content_type: str, data: bytes) -> NodeFile:
         digest = blake3.blake3(data).hexdigest()
         path = self._folder / digest
         if not path.exists():
             path.write_bytes(data)
-        return replace(File(digest, content_type, path))
+        return replace(NodeFile(digest, content_type, path))
 
 
 def _packed(value: Any) -> list[Any]:
     match value:
         case np.ndarray():
             return _array(value)
-        case Sound(wave, rate):
+        case AudioValue(wave, rate):
             return ["sound", rate, _array(wave)]
-        case Film(file):
+        case VideoValue(file):
             return ["film", file.content_type, file.path.read_bytes()]
-        case Many():
+        case ListValue():
             return ["many", None, [_packed(each) for each in value]]
         case None | bool() | int() | float() | str():
             return ["json", None, json.dumps(value)]

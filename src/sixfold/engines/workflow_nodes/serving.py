@@ -16,13 +16,13 @@ from typing import Any
 from sixfold import errors
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.workflows import node_frames
-from sixfold.core.workflows.context import Context, Home
+from sixfold.core.workflows.context import GraphHome, RunContextNodes
 from sixfold.core.workflows.node_frames import Frame, Frames
 from sixfold.core.workflows.node_sessions import LocalSession, Work, Worked
-from sixfold.core.workflows.ports import Child, Event
-from sixfold.core.workflows.validate import Node
+from sixfold.core.workflows.ports import NodeChild, NodeEvent
+from sixfold.core.workflows.validate import GraphNode
 from sixfold.engines.workflow_nodes import registry
-from sixfold.engines.workflow_nodes.serialization import Packer
+from sixfold.engines.workflow_nodes.serialization import NodeValuePacker
 
 _READ_BYTES = 2**18
 _THREADS = 2
@@ -77,9 +77,9 @@ class _Run:
     def __init__(self, scratch: Path, threads: ThreadPoolExecutor, send: Callable[[Frame], None]) -> None:
         self._scratch = scratch
         self._send = send
-        self._session = LocalSession(Packer(scratch), threads)
+        self._session = LocalSession(NodeValuePacker(scratch), threads)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._children: dict[int, asyncio.Future[Child]] = {}
+        self._children: dict[int, asyncio.Future[NodeChild]] = {}
 
     async def end(self) -> None:
         """Forget everything."""
@@ -120,18 +120,20 @@ class _Run:
 
     async def _ran(self, told: Mapping[str, Any]) -> Worked:
         inputs = {name: node_frames.read_value(row) for name, row in told["inputs"].items()}
-        home = Home(_Place(self._scratch, _Children(told["number"], self)), self._telling(told["number"]))
-        context = Context(told["node"], "", home)
-        work = Work(Node(told["node"], _REGISTRY[told["class_type"]]), inputs, told["packs"])
+        home = GraphHome(
+            _Place(self._scratch, _Children(told["number"], self)), self._telling(told["number"])
+        )
+        context = RunContextNodes(told["node"], "", home)
+        work = Work(GraphNode(told["node"], _REGISTRY[told["class_type"]]), inputs, told["packs"])
         return await self._session.run(work, context)
 
     async def _loaded(self, frame: Frame) -> Worked:
         told = frame.told
         packed = await asyncio.to_thread(frame.take, told["packed"], self._scratch)
-        return await self._session.load(Node(told["node"], _REGISTRY[told["class_type"]]), packed)
+        return await self._session.load(GraphNode(told["node"], _REGISTRY[told["class_type"]]), packed)
 
-    def _telling(self, number: int) -> Callable[[Event], None]:
-        def tell(event: Event) -> None:
+    def _telling(self, number: int) -> Callable[[NodeEvent], None]:
+        def tell(event: NodeEvent) -> None:
             told = {"kind": "event", "number": number, "type": event.type, "data": event.data}
             self._send(Frame(told, event.binary))
 
@@ -139,7 +141,7 @@ class _Run:
 
     # -- children ------------------------------------------------------------------------------------
 
-    async def child(self, number: int, model: str, inputs: Mapping[str, Any]) -> Child:
+    async def child(self, number: int, model: str, inputs: Mapping[str, Any]) -> NodeChild:
         """What the server's child gave."""
         mine = len(self._children)
         answer = self._children[mine] = asyncio.get_running_loop().create_future()
@@ -154,7 +156,7 @@ class _Run:
             answer.set_exception(ChildFailed(told["child"]))
         else:
             files = tuple(map(node_frames.read_file, row["files"]))
-            answer.set_result(Child(files, row["data"], row["preview"]))
+            answer.set_result(NodeChild(files, row["data"], row["preview"]))
 
 
 class _Children:
@@ -166,7 +168,7 @@ class _Children:
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
-    ) -> Child:
+    ) -> NodeChild:
         """The ended child."""
         return await self._run.child(self._number, model, inputs)
 

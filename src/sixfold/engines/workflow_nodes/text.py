@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.estimate import Unknown
-from sixfold.core.workflows.ports import Given, NodeContext, Run
+from sixfold.core.workflows.estimate import UnknownCost
+from sixfold.core.workflows.ports import NodeContext, NodeInputs, Run
 
 # The slowest of these nodes takes about 20 ms for a text of this length.
 _MOST_CHARS = 2**20
@@ -19,9 +19,9 @@ def value(_context: NodeContext, value: Any) -> tuple[Any]:
     return (value,)
 
 
-def preview(_context: NodeContext, source: Any = None) -> Given:
+def preview(_context: NodeContext, source: Any = None) -> NodeInputs:
     """Whatever it is, as text."""
-    return Given(ui={"text": (shown(source),)})
+    return NodeInputs(ui={"text": (shown(source),)})
 
 
 def shown(source: Any) -> str:
@@ -36,7 +36,7 @@ def shown(source: Any) -> str:
 
 def switch(_context: NodeContext, switch: bool, on_false: Any = None, on_true: Any = None) -> tuple[Any]:
     """One of two values; before a run that alone knows which, the one that is there."""
-    if isinstance(switch, Unknown):
+    if isinstance(switch, UnknownCost):
         return (on_false if on_true is None else on_true,)
     return (on_true if switch else on_false,)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.ports import File, Made, NodeContext
+from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile
 from sixfold.engines.image import decode, encode
 from sixfold.engines.workflow_nodes import frame_split
 
@@ -23,7 +23,7 @@ Pixels = NDArray[Any]  # uint8
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class AudioValue:
     """Sound: float32 (channels, samples) in -1..1."""
 
     wave: NDArray[Any]
@@ -31,24 +31,24 @@ class Sound:
 
 
 @dataclass(frozen=True, slots=True)
-class Film:
+class VideoValue:
     """A film that nobody has taken apart yet; it goes for its pictures, too."""
 
-    file: File
+    file: NodeFile
 
 
 @dataclass(frozen=True, slots=True)
-class Reel:
+class FramesValue:
     """A film put together of pictures and sound, and not written yet."""
 
     frames: Frames
     fps: float
-    sound: Sound | None = None
+    sound: AudioValue | None = None
 
 
 def frames(value: Any) -> Frames:
     """The pictures of an IMAGE, those of a film taken apart."""
-    if isinstance(value, Film):
+    if isinstance(value, VideoValue):
         return frame_split.taken_apart(value.file.path)[0]
     if not isinstance(value, np.ndarray) or value.ndim != 4:
         raise UnusableInput("this input takes pictures")
@@ -89,14 +89,14 @@ def _rgb(picture: Pixels) -> Pixels:
     return np.repeat(picture[..., :1], 3, -1) if picture.shape[-1] < 3 else picture[..., :3]
 
 
-def made(image: Any, prefix: str, *, temporary: bool = False) -> Iterator[Made]:
+def made(image: Any, prefix: str, *, temporary: bool = False) -> Iterator[NodeArtifact]:
     """A PNG of every picture."""
     for picture in whole(frames(image)):
         info = {"width": picture.shape[1], "height": picture.shape[0]}
-        yield Made("image/png", png(picture), prefix=prefix, temporary=temporary, info=info)
+        yield NodeArtifact("image/png", png(picture), prefix=prefix, temporary=temporary, info=info)
 
 
-def file(context: NodeContext, image: Any) -> File:
+def file(context: NodeContext, image: Any) -> NodeFile:
     """The first picture as a file for one of the platform's models."""
     return context.file(png(whole(frames(image)[:1])[0]), "image/png")
 

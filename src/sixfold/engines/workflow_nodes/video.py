@@ -13,77 +13,81 @@ import numpy as np
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.ports import File, Given, Made, NodeContext, Run
+from sixfold.core.workflows.ports import NodeArtifact, NodeContext, NodeFile, NodeInputs, Run
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.video import encode
 from sixfold.engines.workflow_nodes import values
 from sixfold.engines.workflow_nodes.frame_split import taken_apart
-from sixfold.engines.workflow_nodes.values import Film, Frames, Reel, Sound, frames
+from sixfold.engines.workflow_nodes.values import AudioValue, Frames, FramesValue, VideoValue, frames
 
 _METHODS = {"default": 4, "fastest": 0, "slowest": 6}
 
 
-def load(_context: NodeContext, file: File) -> tuple[Film]:
+def load(_context: NodeContext, file: NodeFile) -> tuple[VideoValue]:
     """A film, whole."""
-    return (Film(file),)
+    return (VideoValue(file),)
 
 
-def components(_context: NodeContext, video: Any) -> tuple[Frames, Sound | None, float]:
+def components(_context: NodeContext, video: Any) -> tuple[Frames, AudioValue | None, float]:
     """A film's pictures, its sound and its rate."""
-    if isinstance(video, Reel):
+    if isinstance(video, FramesValue):
         return video.frames, video.sound, video.fps
     path = _film(video).file.path
     series, rate = taken_apart(path)
     return series, _sound(path), rate
 
 
-def _film(video: Any) -> Film:
-    if not isinstance(video, Film):
+def _film(video: Any) -> VideoValue:
+    if not isinstance(video, VideoValue):
         raise UnusableInput("this input takes a film")
     return video
 
 
-def _sound(path: Path) -> Sound | None:
+def _sound(path: Path) -> AudioValue | None:
     try:
-        return Sound(sounds.read(path, 3600), sounds.RATE)
+        return AudioValue(sounds.read(path, 3600), sounds.RATE)
     except UnusableInput:
         return None
 
 
-def together(_context: NodeContext, images: Any, fps: float, audio: Any = None) -> tuple[Reel]:
+def together(_context: NodeContext, images: Any, fps: float, audio: Any = None) -> tuple[FramesValue]:
     """Pictures and sound as a film."""
-    return (Reel(frames(images), fps, audio if isinstance(audio, Sound) else None),)
+    return (FramesValue(frames(images), fps, audio if isinstance(audio, AudioValue) else None),)
 
 
-def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI", **_: Any) -> Given:
+def save(context: NodeContext, video: Any, filename_prefix: str = "video/ComfyUI", **_: Any) -> NodeInputs:
     """A film as MP4."""
-    if isinstance(video, Film) and video.file.content_type == "video/mp4":
+    if isinstance(video, VideoValue) and video.file.content_type == "video/mp4":
         kept = _copied(context, video.file)
         return _given(
-            Made("video/mp4", path=kept, kind="images", prefix=filename_prefix, info=video.file.info)
+            NodeArtifact("video/mp4", path=kept, kind="images", prefix=filename_prefix, info=video.file.info)
         )
     series, sound, rate = components(context, video)
     return _given(_written(context, series, rate, sound, (encode.MP4, filename_prefix)))
 
 
-def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: float, **_: Any) -> Given:
+def save_webm(context: NodeContext, images: Any, filename_prefix: str, fps: float, **_: Any) -> NodeInputs:
     """Pictures as WebM."""
     return _given(_written(context, frames(images), fps, None, (encode.KINDS["webm"], filename_prefix)))
 
 
-def _copied(context: NodeContext, file: File) -> Path:
+def _copied(context: NodeContext, file: NodeFile) -> Path:
     path = context.scratch / secrets.token_hex(12)
     path.write_bytes(file.path.read_bytes())
     return path
 
 
-def _given(made: Made) -> Given:
-    return Given(made=(made,), ui={"animated": (True,)})
+def _given(made: NodeArtifact) -> NodeInputs:
+    return NodeInputs(made=(made,), ui={"animated": (True,)})
 
 
 def _written(
-    context: NodeContext, series: Frames, rate: float, sound: Sound | None, how: tuple[encode.Kind, str]
-) -> Made:
+    context: NodeContext,
+    series: Frames,
+    rate: float,
+    sound: AudioValue | None,
+    how: tuple[encode.VideoKind, str],
+) -> NodeArtifact:
     kind, prefix = how
     path = context.scratch / secrets.token_hex(12)
     height, width = (side // 2 * 2 for side in series.shape[1:3])
@@ -91,14 +95,14 @@ def _written(
     wave = None
     if sound is not None:
         stereo = np.resize(sound.wave, (2, sound.wave.shape[1])) if len(sound.wave) == 1 else sound.wave[:2]
-        wave = encode.Sound.of(stereo if sound.rate == sounds.RATE else resampled(stereo, sound.rate))
-    with encode.Film(path, (width, height), fraction, wave, kind) as film:
+        wave = encode.EncodedSound.of(stereo if sound.rate == sounds.RATE else resampled(stereo, sound.rate))
+    with encode.EncodedVideo(path, (width, height), fraction, wave, kind) as film:
         for at, picture in enumerate(series):
             film.add(np.ascontiguousarray(values.whole(picture[:height, :width, :3])))
             context.progress(at + 1, len(series))
     seconds = round(len(series) / rate, 3)
     info = {"width": width, "height": height, "duration": seconds, "fps": float(fraction)}
-    return Made(kind.content_type, path=path, prefix=prefix, info=info)
+    return NodeArtifact(kind.content_type, path=path, prefix=prefix, info=info)
 
 
 def resampled(wave: Any, rate: int) -> Any:
@@ -108,7 +112,7 @@ def resampled(wave: Any, rate: int) -> Any:
 
 def save_webp(
     context: NodeContext, images: Any, filename_prefix: str, fps: float, lossless: bool, **more: Any
-) -> Given:
+) -> NodeInputs:
     """Pictures that move, as WebP."""
     options = {
         "lossless": bool(lossless),
@@ -120,7 +124,7 @@ def save_webp(
 
 def save_apng(
     context: NodeContext, images: Any, filename_prefix: str, fps: float, compress_level: int
-) -> Given:
+) -> NodeInputs:
     """Pictures that move, as PNG."""
     return _moving(
         context, images, fps, ("PNG", "image/png", filename_prefix), {"compress_level": compress_level}
@@ -129,7 +133,7 @@ def save_apng(
 
 def _moving(
     context: NodeContext, images: Any, fps: float, how: tuple[str, str, str], options: Mapping[str, Any]
-) -> Given:
+) -> NodeInputs:
     format_, content_type, prefix = how
     series = values.whole(frames(images))
     pictures = [Image.fromarray(picture) for picture in series]
@@ -146,7 +150,7 @@ def _moving(
     )
     height, width = series.shape[1:3]
     info = {"width": width, "height": height, "duration": round(len(series) / fps, 3), "fps": fps}
-    return _given(Made(content_type, out.getvalue(), prefix=prefix, info=info))
+    return _given(NodeArtifact(content_type, out.getvalue(), prefix=prefix, info=info))
 
 
 RUNS: Mapping[str, Run] = {

@@ -16,12 +16,12 @@ from typing import Any, TypeVar, cast
 from sixfold import errors
 from sixfold.core.database import Transaction
 from sixfold.store import sql
-from sixfold.store.admin import BadDatabase, Health
-from sixfold.store.archive import Damaged, Row, TableReader
+from sixfold.store.admin import DatabaseHealth, InvalidDatabase
+from sixfold.store.archive import ArchiveDamaged, Row, TableReader
 from sixfold.store.postgres import connection as link
-from sixfold.store.postgres.binding import Binder
-from sixfold.store.postgres.connection import GONE, Connection
-from sixfold.store.postgres.readers import Reading
+from sixfold.store.postgres.binding import PostgresBinder
+from sixfold.store.postgres.connection import GONE, PostgresConnection
+from sixfold.store.postgres.readers import PooledRead
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class _Session:
         self._thread = threading.Thread(target=self._loop.run_forever, name="postgres-session", daemon=True)
         self._thread.start()
         try:
-            self.connection: Connection = self.run(link.connect(url, **settings))
+            self.connection: PostgresConnection = self.run(link.connect(url, **settings))
         except BaseException:
             self._end()
             raise
@@ -133,7 +133,7 @@ class _Tables:
             yield from (tuple(record) for record in batch)
 
 
-async def _open(connection: Connection, query: str) -> Any:
+async def _open(connection: PostgresConnection, query: str) -> Any:
     return await connection.cursor(query)
 
 
@@ -187,14 +187,14 @@ class PostgresLoader:
         return self._tables.columns()
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Take a table's rows; raises `Damaged` for one that the schema refuses."""
+        """Take a table's rows; raises `ArchiveDamaged` for one that the schema refuses."""
         copied = self._connection.copy_records_to_table(table, records=map(_fit, rows), columns=list(columns))
         try:
             self._session.run(copied)
         except (*GONE, TypeError, ValueError, OverflowError) as error:
             if self._connection.is_closed():
                 raise
-            raise Damaged(f"a row of {table} does not fit its schema ({error})") from error
+            raise ArchiveDamaged(f"a row of {table} does not fit its schema ({error})") from error
 
     def commit(self) -> None:
         """Keep what was loaded, once the `with` ends without an error."""
@@ -211,7 +211,7 @@ class PostgresLoader:
     def read(self, transaction: Transaction[T]) -> T:
         """Run a reading transaction on what was loaded."""
         return self._session.run(
-            Reading(sql.queries("postgres"), Binder()).drive(self._connection, transaction)
+            PooledRead(sql.queries("postgres"), PostgresBinder()).drive(self._connection, transaction)
         )
 
 
@@ -220,7 +220,7 @@ def _fit(row: Row) -> tuple[Any, ...]:
     return tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in row)
 
 
-class PostgresKeeper:
+class PostgresAdmin:
     """Looks after a database, without a server of ours."""
 
     dialect = "postgres"
@@ -243,9 +243,9 @@ class PostgresKeeper:
         with contextlib.closing(_Session(self._url)) as session:
             return session.run(link.migrate(session.connection, target))
 
-    def health(self) -> Health:
-        """Its schema; raises `BadDatabase`. References and pages are PostgreSQL's own care."""
+    def health(self) -> DatabaseHealth:
+        """Its schema; raises `InvalidDatabase`. References and pages are PostgreSQL's own care."""
         try:
-            return Health(self.schema() or 0)
+            return DatabaseHealth(self.schema() or 0)
         except (*GONE, errors.StoreFailed) as error:
-            raise BadDatabase(str(error)) from error
+            raise InvalidDatabase(str(error)) from error

@@ -20,7 +20,7 @@ _TYPES = ((str, "text"), (int, "bigint"), (float, "double precision"), (bytes, "
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedStatement:
     """A statement in PostgreSQL's words; its arguments in order, and which are texts or switches."""
 
     text: str
@@ -38,18 +38,18 @@ class Prepared:
             values[index] = int(values[index])
         return values
 
-    def counting(self) -> Prepared:
+    def counting(self) -> PreparedStatement:
         """The same, telling of each row that it changes."""
         return replace(self, text=f"{self.text} RETURNING 1 AS changed")
 
 
-class Binder:
+class PostgresBinder:
     """Prepares each statement once for each combination of types."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], Prepared] = {}
+        self._known: dict[tuple[Any, ...], PreparedStatement] = {}
 
-    def __call__(self, sql: str, params: Mapping[str, Value]) -> Prepared:
+    def __call__(self, sql: str, params: Mapping[str, Value]) -> PreparedStatement:
         """The statement for parameters of these types; raises `KeyError` for a name without a value."""
         key = (sql, *params, *map(type, params.values()))
         found = self._known.get(key)
@@ -58,7 +58,7 @@ class Binder:
         return found
 
 
-def translate(sql: str, params: Mapping[str, Value]) -> Prepared:
+def translate(sql: str, params: Mapping[str, Value]) -> PreparedStatement:
     """One statement, translated; a `:now` without a value is when its transaction began."""
     names: list[str] = []
 
@@ -78,7 +78,7 @@ def translate(sql: str, params: Mapping[str, Value]) -> Prepared:
     text = _TOKEN.sub(numbered, sql)
     texts = tuple(index for index, name in enumerate(names) if isinstance(params[name], str))
     flags = tuple(index for index, name in enumerate(names) if isinstance(params[name], bool))
-    return Prepared(text, tuple(names), texts, flags)
+    return PreparedStatement(text, tuple(names), texts, flags)
 
 
 def _type(value: Value) -> str | None:

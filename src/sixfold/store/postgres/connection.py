@@ -41,11 +41,11 @@ _SESSION = {
 }
 
 
-class Unreachable(errors.StoreFailed):
+class DatabaseUnreachable(errors.StoreFailed):
     """The database cannot be reached."""
 
 
-class Connection(Protocol):
+class PostgresConnection(Protocol):
     """What is used of an asyncpg connection."""
 
     async def execute(self, query: str) -> str: ...
@@ -64,8 +64,8 @@ class Connection(Protocol):
     def terminate(self) -> None: ...
 
 
-async def connect(url: str, **session: str) -> Connection:
-    """A connection with this store's settings and `session`'s; raises `Unreachable` with one sentence."""
+async def connect(url: str, **session: str) -> PostgresConnection:
+    """A connection with this store's settings and `session`'s; raises `DatabaseUnreachable` with one sentence."""
     open_connection: Any = cast("Any", asyncpg).connect
     try:
         opened = await open_connection(
@@ -76,11 +76,13 @@ async def connect(url: str, **session: str) -> Connection:
             server_settings={**_SESSION, **session},
         )
     except (*GONE, ValueError) as error:
-        raise Unreachable(f"The database {place(url)} cannot be reached ({_reason(error)})") from error
-    return cast("Connection", opened)
+        raise DatabaseUnreachable(
+            f"The database {place(url)} cannot be reached ({_reason(error)})"
+        ) from error
+    return cast("PostgresConnection", opened)
 
 
-async def close(connection: Connection | None) -> None:
+async def close(connection: PostgresConnection | None) -> None:
     """Let a connection go, whatever state it is in."""
     if connection is not None and not connection.is_closed():
         with contextlib.suppress(*GONE):
@@ -104,14 +106,14 @@ def _reason(error: BaseException) -> str:
     return " ".join((told or type(error).__name__).split())
 
 
-async def version(connection: Connection) -> int:
+async def version(connection: PostgresConnection) -> int:
     """The schema version of a database; 0 when Sixfold has not been here."""
     if await connection.fetchval("SELECT to_regclass('schema_version')") is None:
         return 0
     return int(await connection.fetchval("SELECT number FROM schema_version"))
 
 
-async def migrate(connection: Connection, target: int | None = None) -> tuple[int, int]:
+async def migrate(connection: PostgresConnection, target: int | None = None) -> tuple[int, int]:
     """Bring the schema to `target` (default: the newest), forward or back; gives (before, after).
 
     All or nothing. Of servers that start at once one migrates, and the others wait and find it done.
@@ -130,7 +132,7 @@ async def migrate(connection: Connection, target: int | None = None) -> tuple[in
     return before, after
 
 
-async def apply(connection: Connection, target: int | None = None) -> tuple[int, int]:
+async def apply(connection: PostgresConnection, target: int | None = None) -> tuple[int, int]:
     """The same inside the caller's transaction."""
     await connection.fetch("SELECT pg_advisory_xact_lock($1)", MIGRATING)
     before = after = await version(connection)

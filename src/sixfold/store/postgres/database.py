@@ -23,12 +23,12 @@ from sixfold.core.clock import SECOND_US, Clock
 from sixfold.core.database import Query, Transaction, TransactionConflict, Value
 from sixfold.store import sql
 from sixfold.store.postgres import connection as link
-from sixfold.store.postgres.binding import Binder, Prepared
-from sixfold.store.postgres.connection import GONE, Connection
-from sixfold.store.postgres.listener import Listener, Told
-from sixfold.store.postgres.pipelining import Folder
-from sixfold.store.postgres.readers import Readers, Reading
-from sixfold.store.postgres.transactions import Apart, Crowd, Job, Seen
+from sixfold.store.postgres.binding import PostgresBinder, PreparedStatement
+from sixfold.store.postgres.connection import GONE, PostgresConnection
+from sixfold.store.postgres.listener import NotificationListener, Told
+from sixfold.store.postgres.pipelining import StatementBatcher
+from sixfold.store.postgres.readers import PooledRead, ReaderPool
+from sixfold.store.postgres.transactions import Crowd, RunSeparately, StepResultRow, TransactionJob
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class PostgresDatabase:
     """One PostgreSQL database, shared by any number of servers. Connects when it is first used.
 
     What cannot be done while the server is out of reach raises `StoreFailed`; at the first use that says why
-    (`Unreachable`). For one event loop.
+    (`DatabaseUnreachable`). For one event loop.
     """
 
     dialect = "postgres"
@@ -57,13 +57,13 @@ class PostgresDatabase:
         self._url = url
         self._clock = clock
         self._queries = sql.queries(self.dialect)
-        self._bind = Binder()
-        self._folder = Folder()
+        self._bind = PostgresBinder()
+        self._folder = StatementBatcher()
         self._opening = asyncio.Lock()
-        self._writer: Connection | None = None
-        self._readers = Readers(url)
-        self._listener = Listener(url, self._is_own)
-        self._jobs: deque[Job] = deque()
+        self._writer: PostgresConnection | None = None
+        self._readers = ReaderPool(url)
+        self._listener = NotificationListener(url, self._is_own)
+        self._jobs: deque[TransactionJob] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._migrated = False
@@ -76,7 +76,7 @@ class PostgresDatabase:
         """Hand `transaction` to the next group; returns after the commit that holds it."""
         self._refuse_closed()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._jobs.append(Job(transaction, durable, future))
+        self._jobs.append(TransactionJob(transaction, durable, future))
         self._arrived.set()
         if self._task is None:
             self._task = asyncio.create_task(self._write_forever(), name="postgres-writer")
@@ -89,8 +89,8 @@ class PostgresDatabase:
             if not self._migrated:
                 await self._open_writer()
             async with self._readers.snapshot() as connection:
-                return await Reading(self._queries, self._bind, self._clock).drive(connection, transaction)
-        except (*GONE, link.Unreachable) as error:
+                return await PooledRead(self._queries, self._bind, self._clock).drive(connection, transaction)
+        except (*GONE, link.DatabaseUnreachable) as error:
             raise self._told(error) from error
 
     async def join(self, boot: str, told: Told) -> None:
@@ -115,7 +115,7 @@ class PostgresDatabase:
 
     def _told(self, error: BaseException) -> BaseException:
         """What callers are told. Where the database lies is for the log, and for whoever starts a server."""
-        if isinstance(error, link.Unreachable) and self._migrated:
+        if isinstance(error, link.DatabaseUnreachable) and self._migrated:
             return _failed(error)
         return _verdict(error)
 
@@ -134,7 +134,7 @@ class PostgresDatabase:
                 await self._commit_group(group)
                 _settle(group)
 
-    async def _commit_group(self, group: list[Job]) -> None:
+    async def _commit_group(self, group: list[TransactionJob]) -> None:
         durable = any(job.durable for job in group)
         for job in group:
             job.begin()
@@ -147,7 +147,7 @@ class PostgresDatabase:
             for job in group:
                 job.fail(job.error or self._told(error))
 
-    async def _run_group(self, group: list[Job], begin: str) -> None:
+    async def _run_group(self, group: list[TransactionJob], begin: str) -> None:
         connection = await self._begin(begin)
         alike = [job for job in group if job.query is not None and job.query.name in _ALIKE]
         alone = group
@@ -162,7 +162,7 @@ class PostgresDatabase:
         await connection.execute("COMMIT")
         self._folder.kept()
 
-    async def _begin(self, statement: str) -> Connection:
+    async def _begin(self, statement: str) -> PostgresConnection:
         connection = await self._open_writer()
         try:
             await connection.execute(statement)
@@ -174,7 +174,7 @@ class PostgresDatabase:
             await connection.execute(statement)
         return connection
 
-    async def _run_together(self, connection: Connection, jobs: list[Job]) -> bool:
+    async def _run_together(self, connection: PostgresConnection, jobs: list[TransactionJob]) -> bool:
         """Take each job a step at a time, all in one statement; False when that came to nothing."""
         asking = jobs
         try:
@@ -183,23 +183,25 @@ class PostgresDatabase:
                     given = [arguments for _, arguments in crowd]
                     told = await self._folder.run(connection, prepared, given)
                     for (job, arguments), rows in zip(crowd, told, strict=True):
-                        job.tell(Seen(prepared.text, arguments, rows))
+                        job.tell(StepResultRow(prepared.text, arguments, rows))
                         job.refuse_half()
                 asking = [job for job in asking if job.query is not None]
-        except (Apart, asyncpg.PostgresError):
+        except (RunSeparately, asyncpg.PostgresError):
             if connection.is_closed():
                 raise
             await self._undo(connection)
             return False
         return True
 
-    async def _crowds(self, connection: Connection, jobs: list[Job]) -> dict[Prepared, Crowd]:
+    async def _crowds(
+        self, connection: PostgresConnection, jobs: list[TransactionJob]
+    ) -> dict[PreparedStatement, Crowd]:
         """The jobs by the statement that they ask for, in their order."""
-        crowds: dict[Prepared, Crowd] = {}
+        crowds: dict[PreparedStatement, Crowd] = {}
         for job in jobs:
             query = job.query
             if query is not None and query.each is not None:
-                raise Apart
+                raise RunSeparately
             if query is not None:
                 try:
                     prepared, arguments = await self._prepared(connection, job, query.name, query.params)
@@ -210,7 +212,7 @@ class PostgresDatabase:
                     crowds.setdefault(prepared, []).append((job, arguments))
         return crowds
 
-    async def _run(self, connection: Connection, job: Job) -> None:
+    async def _run(self, connection: PostgresConnection, job: TransactionJob) -> None:
         if job.error is not None:
             return
         await _again(connection, job)
@@ -224,8 +226,8 @@ class PostgresDatabase:
         if job.error is not None:
             await self._undo(connection)
 
-    async def _answer(self, connection: Connection, job: Job, query: Query) -> None:
-        asked: dict[Prepared, list[list[Any]]] = {}
+    async def _answer(self, connection: PostgresConnection, job: TransactionJob, query: Query) -> None:
+        asked: dict[PreparedStatement, list[list[Any]]] = {}
         for params in sql.turns(query):
             prepared, arguments = await self._prepared(connection, job, query.name, params)
             if query.each is not None:
@@ -234,7 +236,7 @@ class PostgresDatabase:
         for _ in range(_TRIES):
             try:
                 seen = [
-                    Seen(prepared.text, arguments, rows)
+                    StepResultRow(prepared.text, arguments, rows)
                     for prepared, given in asked.items()
                     for arguments, rows in zip(
                         given, await self._folder.run(connection, prepared, given), strict=True
@@ -256,19 +258,19 @@ class PostgresDatabase:
                 return
         raise errors.StoreFailed("The database is too busy right now; nothing was changed")
 
-    async def _back(self, connection: Connection, job: Job) -> None:
+    async def _back(self, connection: PostgresConnection, job: TransactionJob) -> None:
         """Bring a request to where it stood before the statement that failed."""
         await self._undo(connection)
         await _again(connection, job)
 
-    async def _undo(self, connection: Connection) -> None:
+    async def _undo(self, connection: PostgresConnection) -> None:
         """Back to the savepoint, behind which folded statements may have been made."""
         self._folder.undone()
         await connection.execute(_UNDO)
 
     async def _prepared(
-        self, connection: Connection, job: Job, name: str, params: Mapping[str, Value]
-    ) -> tuple[Prepared, list[Any]]:
+        self, connection: PostgresConnection, job: TransactionJob, name: str, params: Mapping[str, Value]
+    ) -> tuple[PreparedStatement, list[Any]]:
         statement = self._queries[name]
         if statement.needs_now:
             if job.moment is None:
@@ -277,7 +279,7 @@ class PostgresDatabase:
         prepared = self._bind(statement.sql, params)
         return prepared, prepared.arguments(params)
 
-    async def _now(self, connection: Connection) -> int:
+    async def _now(self, connection: PostgresConnection) -> int:
         """The database's clock, asked once a second and carried on by the monotonic one."""
         if self._clock is not None:
             return self._clock()
@@ -287,7 +289,7 @@ class PostgresDatabase:
             self._asked = here
         return self._ahead + here
 
-    async def _open_writer(self) -> Connection:
+    async def _open_writer(self) -> PostgresConnection:
         async with self._opening:
             if self._writer is None or self._writer.is_closed():
                 writer = await link.connect(self._url)
@@ -314,7 +316,7 @@ class PostgresDatabase:
         )
 
 
-async def _again(connection: Connection, job: Job) -> None:
+async def _again(connection: PostgresConnection, job: TransactionJob) -> None:
     """Run once more what was undone; a request was told what it is told now, or nothing holds.
 
     Columns behind those that both have do not count: a number of what was folded, or what a migration added.
@@ -352,7 +354,7 @@ def _monotonic_us() -> int:
     return time.monotonic_ns() // 1000
 
 
-def _settle(group: list[Job]) -> None:
+def _settle(group: list[TransactionJob]) -> None:
     for job in group:
         if job.future.done():
             continue

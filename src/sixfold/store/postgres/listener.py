@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from sixfold import errors
 from sixfold.store.postgres import connection as link
-from sixfold.store.postgres.connection import GONE, Connection
+from sixfold.store.postgres.connection import GONE, PostgresConnection
 
 _LOG = logging.getLogger("sixfold.store")
 _CHANNEL = "sixfold"
@@ -21,13 +21,13 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.1, 2.0
 Told = Callable[[str, str, str], None]
 
 
-class Listener:
+class NotificationListener:
     """One connection that listens, and holds the lock which says that this server lives."""
 
     def __init__(self, url: str, is_own: Callable[[int], bool]) -> None:
         self._url = url
         self._is_own = is_own
-        self._connection: Connection | None = None
+        self._connection: PostgresConnection | None = None
         self._task: asyncio.Task[None] | None = None
         self._lost = asyncio.Event()
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sixfold.core.database import Row
-from sixfold.store.postgres.binding import Prepared
-from sixfold.store.postgres.connection import Connection
+from sixfold.store.postgres.binding import PreparedStatement
+from sixfold.store.postgres.connection import PostgresConnection
 
 _ARGUMENT = re.compile(r"\$(\d+)::(text|bigint|double precision|bytea)")
 _FUNCTION = """
@@ -24,7 +24,7 @@ BEGIN FOR fold_turn IN 1 .. cardinality($1) LOOP {statement}; END LOOP; END $fol
 _ROWS = "RETURN QUERY WITH done AS ({statement}) SELECT done.*, fold_turn::bigint FROM done"
 
 
-class Folder:
+class StatementBatcher:
     """The folded statements of one session."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Folder:
         self._fresh.clear()
 
     async def run(
-        self, connection: Connection, prepared: Prepared, arguments: Sequence[Sequence[Any]]
+        self, connection: PostgresConnection, prepared: PreparedStatement, arguments: Sequence[Sequence[Any]]
     ) -> list[list[Row]]:
         """The rows of each turn. A row has the number of its turn behind its own columns."""
         if len(arguments) == 1 or not prepared.names:
@@ -59,7 +59,7 @@ class Folder:
             turns[int(row["fold_nr"]) - 1].append(row)
         return turns
 
-    async def _make(self, connection: Connection, prepared: Prepared) -> str:
+    async def _make(self, connection: PostgresConnection, prepared: PreparedStatement) -> str:
         self._made += 1
         name = f"fold_{self._made}"
         kinds = {int(number): kind for number, kind in _ARGUMENT.findall(prepared.text)}

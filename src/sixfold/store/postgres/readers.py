@@ -12,9 +12,9 @@ from typing import TypeVar
 from sixfold.core.clock import Clock
 from sixfold.core.database import Row, Transaction, Value
 from sixfold.store.postgres import connection as link
-from sixfold.store.postgres.binding import Binder, Prepared
-from sixfold.store.postgres.connection import GONE, PATIENCE_SECONDS, Connection
-from sixfold.store.sql import Statement, turns
+from sixfold.store.postgres.binding import PostgresBinder, PreparedStatement
+from sixfold.store.postgres.connection import GONE, PATIENCE_SECONDS, PostgresConnection
+from sixfold.store.sql import SqlStatement, turns
 
 T = TypeVar("T")
 
@@ -22,14 +22,14 @@ _READERS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PooledRead:
     """How a transaction that only reads is driven, on whichever connection."""
 
-    queries: Mapping[str, Statement]
-    bind: Binder
+    queries: Mapping[str, SqlStatement]
+    bind: PostgresBinder
     clock: Clock | None = None
 
-    async def drive(self, connection: Connection, transaction: Transaction[T]) -> T:
+    async def drive(self, connection: PostgresConnection, transaction: Transaction[T]) -> T:
         """Its value."""
         fresh = True
         bound = {} if self.clock is None else {"now": self.clock()}
@@ -50,7 +50,9 @@ class Reading:
             return end.value
 
 
-async def _first(connection: Connection, prepared: Prepared, given: Mapping[str, Value]) -> list[Row]:
+async def _first(
+    connection: PostgresConnection, prepared: PreparedStatement, given: Mapping[str, Value]
+) -> list[Row]:
     """What a snapshot's first statement gives; where another server has migrated since, on a new snapshot."""
     arguments = prepared.arguments(given)
     try:
@@ -60,17 +62,17 @@ async def _first(connection: Connection, prepared: Prepared, given: Mapping[str,
         return await connection.fetch(prepared.text, *arguments)
 
 
-class Readers:
+class ReaderPool:
     """Connections that only read, the last used first; each snapshot has one for itself."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._idle: list[Connection] = []
+        self._idle: list[PostgresConnection] = []
         self._closed = False
         self._room = asyncio.Semaphore(_READERS)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncGenerator[Connection]:
+    async def snapshot(self) -> AsyncGenerator[PostgresConnection]:
         """A connection in a transaction that sees one moment of the database."""
         async with self._room:
             connection = await self._begin()
@@ -86,7 +88,7 @@ class Readers:
             if self._closed:
                 await self.close()
 
-    async def _begin(self) -> Connection:
+    async def _begin(self) -> PostgresConnection:
         while self._idle:
             with contextlib.suppress(*GONE):  # the server was restarted since: try the next, then a new one
                 return await _begun(self._idle.pop())
@@ -102,7 +104,7 @@ class Readers:
             await link.close(self._idle.pop())
 
 
-async def _begun(connection: Connection) -> Connection:
+async def _begun(connection: PostgresConnection) -> PostgresConnection:
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await connection.execute("BEGIN")

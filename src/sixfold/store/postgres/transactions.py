@@ -12,7 +12,7 @@ from sixfold.core.database import Query, Row, Transaction
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StepResultRow:
     """A statement that a transaction has run, and what it was told."""
 
     text: str
@@ -26,7 +26,7 @@ class Seen:
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class TransactionJob:
     """A transaction on its way: `query` is what it asks next, None once it has ended.
 
     `moment` (epoch µs) is its `now`, from when it first asks for it.
@@ -37,7 +37,7 @@ class Job:
     future: asyncio.Future[Any]
     query: Query | None = None
     moment: int | None = None
-    seen: list[Seen] = field(default_factory=list["Seen"])
+    seen: list[StepResultRow] = field(default_factory=list["StepResultRow"])
     value: Any = None
     error: BaseException | None = None
 
@@ -54,29 +54,29 @@ class Job:
         """The first question."""
         self.ask(partial(next, self.transaction))
 
-    def tell(self, seen: Seen) -> None:
+    def tell(self, seen: StepResultRow) -> None:
         """An answer."""
         self.seen.append(seen)
         self.ask(partial(self.transaction.send, seen.rows))
 
-    def count(self, seen: Sequence[Seen]) -> None:
+    def count(self, seen: Sequence[StepResultRow]) -> None:
         """The answer to a query with `each`."""
         self.seen += seen
         changed = sum(len(step.rows) for step in seen)
         self.ask(partial(self.transaction.send, [{"changed": changed}]))
 
     def refuse_half(self) -> None:
-        """Raise `Apart` where it failed after it had written."""
+        """Raise `RunSeparately` where it failed after it had written."""
         if self.error is not None and any(step.wrote for step in self.seen):
-            raise Apart
+            raise RunSeparately
 
     def fail(self, error: BaseException) -> None:
         """The end, without a value."""
         self.query, self.error = None, error
 
 
-Crowd = list[tuple[Job, list[Any]]]  # who asks for the same, and with which arguments
+Crowd = list[tuple[TransactionJob, list[Any]]]  # who asks for the same, and with which arguments
 
 
-class Apart(Exception):
+class RunSeparately(Exception):
     """Transactions that ran together must be run one by one: one of them failed after it had written."""

@@ -19,7 +19,7 @@ NOBODY = -1  # in a column of places, where there is none
 _MOST_TIMES = 255  # the fourth counts
 
 
-class Column:
+class PackedColumn:
     """An array that grows as it is written; `values` is a view of what there is, good until it grows."""
 
     def __init__(self, kind: Any) -> None:
@@ -48,7 +48,7 @@ class Column:
         return self._buffer[: self._length]
 
 
-class Room:
+class FreeList:
     """Places from 0 on, of which those that were given back are taken first."""
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ class Room:
         self._free.append(place)
 
 
-class Shares:
+class SharedBuffer:
     """The places of a room that each page has: as many as it asked for last."""
 
     def __init__(self) -> None:
-        self._room = Room()
+        self._room = FreeList()
         self._of: dict[int, list[int]] = {}
         self.count = 0  # of places that some page has
 
@@ -118,7 +118,7 @@ class Postings:
     def __init__(self) -> None:
         self._lists: dict[str, _List] = {}
         self._numbered: list[_List] = []
-        self._numbers = Room()
+        self._numbers = FreeList()
         self._of: list[bytes] = []  # by place: number and times of each word
         self._renamed: set[int] = set()
         self._count = 0  # of postings

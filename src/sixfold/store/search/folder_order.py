@@ -13,19 +13,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from sixfold.core.memory import slugs
-from sixfold.store.search.columns import NOBODY, Column
+from sixfold.store.search.columns import NOBODY, PackedColumn
 
 _DIGITS = re.compile(r"\d{1,15}")
 _NUMBERED = re.compile(r"(\D*)(\d{1,8}(?:[-_.]\d{1,8})*)")
 
 
-class Order:
+class FolderOrder:
     """The neighbours of every page, kept as pages come and go."""
 
-    def __init__(self, of: Sequence[str], created: Column) -> None:
+    def __init__(self, of: Sequence[str], created: PackedColumn) -> None:
         """`of` and `created` tell each place's slug and time, from before it is added until it is removed."""
-        self.before = Column(np.int64)
-        self.after = Column(np.int64)
+        self.before = PackedColumn(np.int64)
+        self.after = PackedColumn(np.int64)
         self._slugs = of
         self._created = created
         self._series: dict[str, list[int]] = {}

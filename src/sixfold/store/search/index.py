@@ -6,14 +6,14 @@ from collections.abc import Collection
 
 import numpy as np
 
-from sixfold.core.memory.indexing.entries import Entry
-from sixfold.store.search.page_store import Pages
+from sixfold.core.memory.indexing.entries import IndexEntry
+from sixfold.store.search.page_store import IndexedPages
 from sixfold.store.search.query_view import PageView
 
 _LET_GO = 2**24  # bytes of the vectors that a search lets go, and more
 
 
-class PageIndex(Pages):
+class PageIndex(IndexedPages):
     """All pages of one account, as of the last change that was read."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class PageIndex(Pages):
         # the system clears it each time anew: with vectors alone to judge by, a third of what a search costs.
         np.empty(_LET_GO, np.uint8)
 
-    def put(self, page_id: str, entry: Entry) -> None:
+    def put(self, page_id: str, entry: IndexEntry) -> None:
         """A page as it now stands, in place of what was there of it."""
         self._views.clear()
         super().put(page_id, entry)

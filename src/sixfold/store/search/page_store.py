@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from sixfold.core.memory.indexing.entries import Entry
+from sixfold.core.memory.indexing.entries import IndexEntry
 from sixfold.core.memory.relation_extraction import dates
 from sixfold.core.memory.search import time_expressions
 from sixfold.store.search import folder_order
-from sixfold.store.search.columns import NOBODY, Column, Flags, Places, Postings, Room, Shares
+from sixfold.store.search.columns import NOBODY, Flags, FreeList, PackedColumn, Places, Postings, SharedBuffer
 from sixfold.store.search.spelling import Spellings
 
 DIMENSIONS = 384
@@ -24,7 +24,7 @@ Label = Literal["name", "folder", "tag", "collection"]
 _PAGE_BYTES = 920  # what the Python side of one page takes, measured
 
 
-class Pages:
+class IndexedPages:
     """What is known of every page, written page by page and read by `PageView` column by column.
 
     A place that no page has stands in no posting, has no folder, no neighbour and no length.
@@ -35,40 +35,40 @@ class Pages:
         self.spellings = Spellings(self.words)
         self.labels = Postings()  # what a page is found by beside its words
         self.types: dict[str, int] = {}
-        self.alive = Column(np.bool_)
-        self.length = Column(np.float32)
-        self.created = Column(np.int64)
-        self.updated = Column(np.int64)
-        self.dated_from = Column(np.int64)  # what its slug tells of its time;
-        self.dated_to = Column(np.int64)  # 0 where that is nothing
-        self.type = Column(np.int32)
-        self.folder = Column(np.int64)
-        self.part = Column(np.bool_)
-        self.states = Column(np.bool_)
-        self.several = Column(np.bool_)  # passages; a page of one has none
+        self.alive = PackedColumn(np.bool_)
+        self.length = PackedColumn(np.float32)
+        self.created = PackedColumn(np.int64)
+        self.updated = PackedColumn(np.int64)
+        self.dated_from = PackedColumn(np.int64)  # what its slug tells of its time;
+        self.dated_to = PackedColumn(np.int64)  # 0 where that is nothing
+        self.type = PackedColumn(np.int32)
+        self.folder = PackedColumn(np.int64)
+        self.part = PackedColumn(np.bool_)
+        self.states = PackedColumn(np.bool_)
+        self.several = PackedColumn(np.bool_)  # passages; a page of one has none
         self.passage_words = Postings()
-        self.passage_page = Column(np.int64)
-        self.passage_length = Column(np.float32)
+        self.passage_page = PackedColumn(np.int64)
+        self.passage_length = PackedColumn(np.float32)
         self.page_ids: list[str] = []
         self.slugs: list[str] = []
-        self.order = folder_order.Order(self.slugs, self.created)
-        self.folder_pages = Column(np.int64)
-        self.folder_words = Column(np.float64)
+        self.order = folder_order.FolderOrder(self.slugs, self.created)
+        self.folder_pages = PackedColumn(np.int64)
+        self.folder_words = PackedColumn(np.float64)
         self.matrix = np.zeros((0, DIMENSIONS), np.float32)
-        self.row_page = Column(np.int64)
+        self.row_page = PackedColumn(np.int64)
         self._folders: dict[str, int] = {}
         self._place: dict[str, int] = {}
-        self._passages = Shares()
-        self._rows = Shares()
+        self._passages = SharedBuffer()
+        self._rows = SharedBuffer()
         self._targets: dict[str, tuple[str, ...]] = {}
         self._sources: dict[str, set[str]] = {}
-        self._places = Room()
-        self._numbers = Room()  # of folders
+        self._places = FreeList()
+        self._numbers = FreeList()  # of folders
         self._folder("")
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def put(self, page_id: str, entry: Entry) -> None:
+    def put(self, page_id: str, entry: IndexEntry) -> None:
         """A page as it now stands, in place of what was there of it."""
         place = self._place.get(page_id)
         if place is None:
@@ -145,7 +145,7 @@ class Pages:
         self.created[place] = 0
         return place
 
-    def _enter(self, place: int, entry: Entry) -> None:
+    def _enter(self, place: int, entry: IndexEntry) -> None:
         """A page comes into its folder and its row."""
         self.slugs[place] = entry.slug
         self.created[place] = entry.created_at
@@ -248,7 +248,7 @@ class Pages:
         return words + len(self.alive) * _PAGE_BYTES + self.matrix.nbytes
 
 
-def _labels(entry: Entry) -> Mapping[str, int]:
+def _labels(entry: IndexEntry) -> Mapping[str, int]:
     """What a page is found by beside its words, each once."""
     of: Mapping[Label, Iterable[str]] = {
         "name": entry.names,

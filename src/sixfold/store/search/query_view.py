@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.core.memory.search.ports import Filter, Saturation
+from sixfold.core.memory.search.ports import Saturation, SearchFilter
 from sixfold.store.search.columns import Flags, Floats, Places
-from sixfold.store.search.page_store import Pages
+from sixfold.store.search.page_store import IndexedPages
 
 T = TypeVar("T")
-_EVERYTHING = Filter()
+_EVERYTHING = SearchFilter()
 _LENDS = 0.4  # of the best page's number: who has less lends nothing
 _MOST_HELD = 1 << 20  # postings of words asked for lately, 12 bytes each
 _BLOCK = 128  # places of which the best one stands for all, when the best of all are sought
@@ -26,7 +26,7 @@ Hits = tuple[Places, Floats]
 class PageView:
     """`signals.View` on numpy; good until the index changes. A vector is an array."""
 
-    def __init__(self, index: Pages, visible: Flags, *, whole: bool) -> None:
+    def __init__(self, index: IndexedPages, visible: Flags, *, whole: bool) -> None:
         """`visible` are the pages that the caller sees; `whole` where these are all that there are."""
         self._of = index
         self._visible = visible
@@ -235,7 +235,7 @@ class PageView:
 
     # -- results ---------------------------------------------------------------------------------
 
-    def best(self, score: Any, among: Any, keep: Filter, limit: int) -> Sequence[int]:
+    def best(self, score: Any, among: Any, keep: SearchFilter, limit: int) -> Sequence[int]:
         """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
         allowed = (among > 0) & self._visible
         if keep != _EVERYTHING:
@@ -310,7 +310,7 @@ class PageView:
     def _seen(self, places: Places) -> Places:
         return places if self._whole else places[self._visible[places]]
 
-    def _passing(self, keep: Filter) -> Flags:
+    def _passing(self, keep: SearchFilter) -> Flags:
         index = self._of
         flags = np.ones(len(self._visible), np.bool_)
         if keep.types:

@@ -19,7 +19,7 @@ class SchemaMismatch(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class SqlStatement:
     """One named query: its SQL with `:name` parameters, and the sentence that describes it."""
 
     sql: str
@@ -38,14 +38,14 @@ class Migration:
 
 
 @cache
-def queries(dialect: str) -> dict[str, Statement]:
+def queries(dialect: str) -> dict[str, SqlStatement]:
     """Every named query; a file in `queries/<dialect>/` replaces portable ones by name."""
-    found: dict[str, Statement] = {}
+    found: dict[str, SqlStatement] = {}
     folder = _HERE / "queries"
     for path in sorted(folder.glob("*.sql")) + sorted((folder / dialect).glob("*.sql")):
         pieces = _NAME.split(path.read_text("utf-8"))[1:]
         for name, description, sql in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True):
-            found[name] = Statement(sql.strip().rstrip(";"), description, ":now" in sql)
+            found[name] = SqlStatement(sql.strip().rstrip(";"), description, ":now" in sql)
     return found
 
 

@@ -12,8 +12,8 @@ from typing import TypeVar, cast
 from sixfold.core.clock import steady_clock
 from sixfold.core.database import Rows, Transaction
 from sixfold.store import sql
-from sixfold.store.admin import BadDatabase, Health
-from sixfold.store.archive import Damaged, Row
+from sixfold.store.admin import DatabaseHealth, InvalidDatabase
+from sixfold.store.archive import ArchiveDamaged, Row
 from sixfold.store.sqlite import database as sqlite
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class SqliteLoader:
         return found
 
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Take a table's rows; raises `Damaged` for one that the schema refuses."""
+        """Take a table's rows; raises `ArchiveDamaged` for one that the schema refuses."""
         marks = ", ".join("?" * len(columns))
         try:
             self._connection.executemany(
@@ -102,7 +102,7 @@ class SqliteLoader:
                 rows,
             )
         except (sqlite3.Error, OverflowError, UnicodeEncodeError) as error:
-            raise Damaged(f"a row of {table} does not fit its schema ({error})") from error
+            raise ArchiveDamaged(f"a row of {table} does not fit its schema ({error})") from error
 
     def commit(self) -> None:
         """Keep what was loaded, all in the one file."""
@@ -130,7 +130,7 @@ class SqliteLoader:
             return end.value
 
 
-class SqliteKeeper:
+class SqliteAdmin:
     """Looks after a database file, without a server."""
 
     dialect = "sqlite"
@@ -155,15 +155,15 @@ class SqliteKeeper:
         with _understood(), contextlib.closing(sqlite.connect(str(self._path))) as connection:
             return sqlite.migrate(connection, target)
 
-    def health(self) -> Health:
-        """Look at every page and every reference of the file as it is; raises `BadDatabase`."""
+    def health(self) -> DatabaseHealth:
+        """Look at every page and every reference of the file as it is; raises `InvalidDatabase`."""
         with self._looking() as connection:
             schema = sqlite.version(connection)
             faults = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({_FAULTS})")]
             loose = connection.execute("PRAGMA foreign_key_check").fetchmany(_FAULTS)
         faults = [fault for fault in faults if fault != "ok"]
         faults += [f"a row of {row[0]} refers to a missing row of {row[2]}" for row in loose]
-        return Health(schema, tuple(faults))
+        return DatabaseHealth(schema, tuple(faults))
 
     @contextlib.contextmanager
     def _looking(self) -> Generator[sqlite3.Connection]:
@@ -178,7 +178,7 @@ def _understood() -> Generator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise BadDatabase(str(error)) from error
+        raise InvalidDatabase(str(error)) from error
 
 
 def columns(connection: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

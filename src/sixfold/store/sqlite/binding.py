@@ -14,7 +14,7 @@ _TOKEN = re.compile(r"'(?:[^']|'')*'|--[^\n]*|:([a-z_]\w*)")
 Arguments = Callable[[Mapping[str, Value]], tuple[Any, ...]]
 
 
-class Bound:
+class BoundStatement:
     """A statement in SQLite's words; `:now` comes last of its arguments."""
 
     __slots__ = ("_named", "_needs_now", "text")
@@ -38,17 +38,17 @@ class Bound:
         return [(*row, now) for row in values] if self._needs_now else list(values)
 
 
-class Binder:
+class SqliteBinder:
     """Translates each statement once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Bound] = {}
+        self._known: dict[str, BoundStatement] = {}
 
-    def __call__(self, sql: str) -> Bound:
+    def __call__(self, sql: str) -> BoundStatement:
         """The statement as SQLite runs it."""
         found = self._known.get(sql)
         if found is None:
-            found = self._known[sql] = Bound(sql)
+            found = self._known[sql] = BoundStatement(sql)
         return found
 
 

@@ -20,7 +20,7 @@ from sixfold import errors
 from sixfold.core.clock import Clock, steady_clock
 from sixfold.core.database import Query, Transaction, TransactionConflict
 from sixfold.store import sql
-from sixfold.store.sqlite.binding import Binder
+from sixfold.store.sqlite.binding import SqliteBinder
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ _STATEMENTS = 512  # that stay prepared
 
 
 @dataclass(slots=True)
-class _Job:
+class _WriteJob:
     transaction: Transaction[Any]
     durable: bool
     loop: asyncio.AbstractEventLoop
@@ -54,9 +54,9 @@ class SqliteDatabase:
         migrate(self._writer)
         self._reader = self._connect()
         self._durable = True  # as `connect` leaves it
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_WriteJob | None] = queue.SimpleQueue()
         self._queries = sql.queries(self.dialect)
-        self._bind = Binder()
+        self._bind = SqliteBinder()
         self._closed = False
         self._thread = threading.Thread(target=self._write_forever, name="sqlite-writer", daemon=True)
         self._thread.start()
@@ -72,7 +72,7 @@ class SqliteDatabase:
             raise sqlite3.ProgrammingError("the database is closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        self._jobs.put(_Job(transaction, durable, loop, future))
+        self._jobs.put(_WriteJob(transaction, durable, loop, future))
         return await future
 
     async def read(self, transaction: Transaction[T]) -> T:
@@ -105,8 +105,8 @@ class SqliteDatabase:
             if stop:
                 return
 
-    def _next_group(self) -> tuple[list[_Job], bool]:
-        group: list[_Job] = []
+    def _next_group(self) -> tuple[list[_WriteJob], bool]:
+        group: list[_WriteJob] = []
         job = self._jobs.get()
         while True:
             if job is None:
@@ -119,7 +119,7 @@ class SqliteDatabase:
             except queue.Empty:
                 return group, False
 
-    def _commit_group(self, group: list[_Job]) -> None:
+    def _commit_group(self, group: list[_WriteJob]) -> None:
         writer = self._writer
         durable = any(job.durable for job in group)
         try:
@@ -137,7 +137,7 @@ class SqliteDatabase:
             for job in group:
                 job.error = job.error or _store_failed(error)
 
-    def _run(self, writer: sqlite3.Connection, job: _Job, *, alone: bool) -> None:
+    def _run(self, writer: sqlite3.Connection, job: _WriteJob, *, alone: bool) -> None:
         """In a savepoint, unless there is no neighbour to leave alone."""
         if not alone:
             writer.execute("SAVEPOINT request")
@@ -233,8 +233,8 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-def _settle(group: list[_Job]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
+def _settle(group: list[_WriteJob]) -> None:
+    by_loop: dict[asyncio.AbstractEventLoop, list[_WriteJob]] = {}
     for job in group:
         by_loop.setdefault(job.loop, []).append(job)
     for loop, jobs in by_loop.items():
@@ -242,7 +242,7 @@ def _settle(group: list[_Job]) -> None:
             loop.call_soon_threadsafe(_resolve, jobs)
 
 
-def _resolve(jobs: list[_Job]) -> None:
+def _resolve(jobs: list[_WriteJob]) -> None:
     for job in jobs:
         if job.future.done():
             continue

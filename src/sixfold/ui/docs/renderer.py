@@ -28,7 +28,7 @@ _BEGINNING = 4_000  # characters
 _LISTED = 3  # headings of the first levels stand in the list of contents
 
 
-class Heading(NamedTuple):
+class GuideHeading(NamedTuple):
     """A heading of a guide: its level from 2 on, its anchor, its words."""
 
     level: int
@@ -36,7 +36,7 @@ class Heading(NamedTuple):
     text: str
 
 
-class Picture(NamedTuple):
+class GuidePicture(NamedTuple):
     """Where a picture is served, and its size in pixels."""
 
     url: str
@@ -44,7 +44,7 @@ class Picture(NamedTuple):
     height: int
 
 
-class Guide(NamedTuple):
+class GuidePage(NamedTuple):
     """What a list says of a guide; `name` is its file below docs/ without the suffix."""
 
     name: str
@@ -52,14 +52,14 @@ class Guide(NamedTuple):
     line: str
 
 
-class Around(Protocol):
+class PageNeighbours(Protocol):
     """What stands around a guide. Paths are as its text gives them; None where nothing is there."""
 
-    def linked(self, path: str) -> Guide | None:
+    def linked(self, path: str) -> GuidePage | None:
         """The guide that a link leads to."""
         ...
 
-    def picture(self, path: str) -> Picture | None:
+    def picture(self, path: str) -> GuidePicture | None:
         """A picture."""
         ...
 
@@ -67,17 +67,17 @@ class Around(Protocol):
         """The text of a file."""
         ...
 
-    def beside(self, pattern: str) -> Sequence[Guide]:
+    def beside(self, pattern: str) -> Sequence[GuidePage]:
         """The guides whose paths match a pattern."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class RenderedGuide:
     """A guide as HTML below its title, and its headings in their order."""
 
     html: str
-    headings: tuple[Heading, ...]
+    headings: tuple[GuideHeading, ...]
 
 
 def url(name: str) -> str:
@@ -97,14 +97,14 @@ def told(text: str) -> tuple[str, str]:
     return title.replace("`", ""), (sentence[0] if sentence else first).removesuffix(":")
 
 
-def lay_out(text: str, around: Around) -> Laid:
+def lay_out(text: str, around: PageNeighbours) -> RenderedGuide:
     """A guide as people read it, without its title."""
     tokens = _PARSER.parse(text)
     headings = tuple(_anchored(tokens))
     if tokens and tokens[0].tag == "h1":
         tokens = tokens[3:]
     env: dict[str, Any] = {"around": around, "tables": 0, "under": "above the first heading"}
-    return Laid(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
+    return RenderedGuide(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
 
 
 def _pairs(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
@@ -121,7 +121,7 @@ def _words(token: Token, tick: str = "") -> str:
     return "".join(parts).strip()
 
 
-def _anchored(tokens: Sequence[Token]) -> Iterator[Heading]:
+def _anchored(tokens: Sequence[Token]) -> Iterator[GuideHeading]:
     """Give headings the anchors that a code host and Sphinx give them; yield those that are listed."""
     seen: dict[str, int] = {}
     for opened, inline in _pairs(tokens):
@@ -134,10 +134,10 @@ def _anchored(tokens: Sequence[Token]) -> Iterator[Heading]:
         opened.attrSet("id", anchor)
         opened.meta["words"] = words
         if int(opened.tag[1]) <= _LISTED:
-            yield Heading(int(opened.tag[1]), anchor, words)
+            yield GuideHeading(int(opened.tag[1]), anchor, words)
 
 
-class _Renderer(RendererHTML):
+class _GuideRenderer(RendererHTML):
     """The tokens that are not plain HTML."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -159,7 +159,7 @@ class _Renderer(RendererHTML):
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         alt, src = html.escape(_words(tokens[idx])), str(tokens[idx].attrs.get("src", ""))
-        found: Picture | None = env["around"].picture(src)
+        found: GuidePicture | None = env["around"].picture(src)
         if found is None:
             return f"<em>{alt}</em>"
         size = f'width="{found.width}" height="{found.height}"'
@@ -233,7 +233,7 @@ def _included(text: str | None, given: Mapping[str, str]) -> str:
     return _code("\n".join(lines[first:last]), given.get("language", ""))
 
 
-def _listed(guides: Sequence[Guide]) -> str:
+def _listed(guides: Sequence[GuidePage]) -> str:
     rows = [
         f'<li><a href="{html.escape(url(guide.name))}">{html.escape(guide.title)}</a></li>'
         for guide in guides
@@ -242,7 +242,7 @@ def _listed(guides: Sequence[Guide]) -> str:
 
 
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer)
+    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_GuideRenderer)
     return parser.enable(["table", "strikethrough"])
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import sixfold
 from sixfold.ui.docs import renderer
-from sixfold.ui.docs.renderer import Guide, Laid, Picture
+from sixfold.ui.docs.renderer import GuidePage, GuidePicture, RenderedGuide
 
 _PACKAGE = Path(sixfold.__file__).parent
 _CARRIED = _PACKAGE / "guides"
@@ -37,26 +37,28 @@ class Edition:
             for section in SECTIONS
             for path in sorted((folder / section).glob("*.md"))
         }
-        self.guides = {name: Guide(name, *renderer.told(text)) for name, text in self._texts.items()}
-        self._laid: dict[str, Laid] = {}
-        self._pictures: dict[str, Picture] = {}
+        self.guides = {name: GuidePage(name, *renderer.told(text)) for name, text in self._texts.items()}
+        self._laid: dict[str, RenderedGuide] = {}
+        self._pictures: dict[str, GuidePicture] = {}
 
-    def sections(self) -> dict[str, list[Guide]]:
+    def sections(self) -> dict[str, list[GuidePage]]:
         """The guides of each section that has any, in the order of their files."""
         found = {section: self.of(section) for section in SECTIONS}
         return {section: guides for section, guides in found.items() if guides}
 
-    def of(self, section: str) -> list[Guide]:
+    def of(self, section: str) -> list[GuidePage]:
         """The guides of a section."""
         return [guide for guide in self.guides.values() if posixpath.dirname(guide.name) == section]
 
-    def laid(self, name: str) -> Laid:
+    def laid(self, name: str) -> RenderedGuide:
         """A guide as HTML; raises `KeyError` for an unknown name."""
         if name not in self._laid:
-            self._laid[name] = renderer.lay_out(self._texts[name], _Around(self, posixpath.dirname(name)))
+            self._laid[name] = renderer.lay_out(
+                self._texts[name], _NeighbourLinks(self, posixpath.dirname(name))
+            )
         return self._laid[name]
 
-    def neighbours(self, name: str) -> tuple[Guide | None, Guide | None]:
+    def neighbours(self, name: str) -> tuple[GuidePage | None, GuidePage | None]:
         """The guides before and after one in the order of reading."""
         names = list(self.guides)
         at = names.index(name)
@@ -69,7 +71,7 @@ class Edition:
         known = path.suffix in _PICTURES and path.parent.name == "pictures" and path.is_file()
         return (path.read_bytes(), _PICTURES[path.suffix]) if known else None
 
-    def picture(self, name: str) -> Picture | None:
+    def picture(self, name: str) -> GuidePicture | None:
         """Where a picture is served, with its content's hash, so that it may be kept for ever."""
         if name not in self._pictures:
             found = self.bytes_of(name)
@@ -77,7 +79,7 @@ class Edition:
                 return None
             digest = hashlib.sha256(found[0]).hexdigest()[:12]
             with Image.open(self._folder / "pictures" / name) as image:
-                self._pictures[name] = Picture(renderer.url(f"pictures/{name}?v={digest}"), *image.size)
+                self._pictures[name] = GuidePicture(renderer.url(f"pictures/{name}?v={digest}"), *image.size)
         return self._pictures[name]
 
     def source(self, path: str) -> str | None:
@@ -88,7 +90,7 @@ class Edition:
         return None
 
 
-class _Around:
+class _NeighbourLinks:
     """What stands around the guides of one section."""
 
     def __init__(self, edition: Edition, section: str) -> None:
@@ -99,11 +101,11 @@ class _Around:
         """A relative path, seen from the root of the sources."""
         return posixpath.normpath(posixpath.join("docs", self._section, path))
 
-    def linked(self, path: str) -> Guide | None:
+    def linked(self, path: str) -> GuidePage | None:
         """The guide that a link leads to."""
         return self._edition.guides.get(self._at(path).removeprefix("docs/").removesuffix(".md"))
 
-    def picture(self, path: str) -> Picture | None:
+    def picture(self, path: str) -> GuidePicture | None:
         """A picture."""
         return self._edition.picture(self._at(path).removeprefix("docs/pictures/"))
 
@@ -111,13 +113,13 @@ class _Around:
         """The text of a file."""
         return self._edition.source(self._at(path))
 
-    def beside(self, pattern: str) -> Sequence[Guide]:
+    def beside(self, pattern: str) -> Sequence[GuidePage]:
         """The guides whose paths match a pattern."""
         wanted = self._at(pattern).removeprefix("docs/")
         return [guide for name, guide in self._edition.guides.items() if fnmatchcase(name, wanted)]
 
 
-class Shelf:
+class DocsRepository:
     """The newest edition: a guide that is written while the server runs is there at the next look."""
 
     def __init__(self, folder: Path = FOLDER) -> None:

@@ -12,24 +12,26 @@ from sixfold import errors
 from sixfold.core.accounts import rights
 from sixfold.ui.docs import renderer
 from sixfold.ui.docs import repository as docs_repository
-from sixfold.ui.docs.repository import Shelf
-from sixfold.ui.pages import Pages
+from sixfold.ui.docs.repository import DocsRepository
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls
-from sixfold.web.openapi import Document
-from sixfold.web.routing import Route
-from sixfold.web.services import Services
+from sixfold.web.openapi import OpenApiDocument
+from sixfold.web.routing import RouteEntry
+from sixfold.web.services import WebServices
 
 _KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
-class Reading:
+class DocsPages:
     """The guides, and every area's operations from its OpenAPI document."""
 
-    def __init__(self, services: Services, pages: Pages, documents: Mapping[str, Document]) -> None:
+    def __init__(
+        self, services: WebServices, pages: PageTemplates, documents: Mapping[str, OpenApiDocument]
+    ) -> None:
         self._services = services
         self._pages = pages
         self._documents = documents
-        self._shelf = Shelf()
+        self._shelf = DocsRepository()
 
     async def contents(self, request: Request) -> Response:
         """Every guide with a line, every path with what it does."""
@@ -70,13 +72,15 @@ class Reading:
         return Response(found[0], 200, _KEPT, found[1])
 
 
-def routes(services: Services, pages: Pages, documents: Mapping[str, Document]) -> tuple[Route, ...]:
+def routes(
+    services: WebServices, pages: PageTemplates, documents: Mapping[str, OpenApiDocument]
+) -> tuple[RouteEntry, ...]:
     """Everything at and below `/docs`."""
-    reading = Reading(services, pages, documents)
+    reading = DocsPages(services, pages, documents)
     return (
-        Route("/docs", {"GET": reading.contents}, access=rights.PUBLIC),
-        Route(
+        RouteEntry("/docs", {"GET": reading.contents}, access=rights.PUBLIC),
+        RouteEntry(
             "/docs/pictures/{name}", {"GET": reading.picture, "HEAD": reading.picture}, access=rights.PUBLIC
         ),
-        Route("/docs/{name:path}", {"GET": reading.one}, access=rights.PUBLIC),
+        RouteEntry("/docs/{name:path}", {"GET": reading.one}, access=rights.PUBLIC),
     )

@@ -13,11 +13,11 @@ from sixfold import errors
 from sixfold.core.database import Row, Transaction, now
 from sixfold.core.memory import folders, limits, pages, queries, slugs
 from sixfold.core.memory.models import Caller
-from sixfold.core.memory.ports import Answer, Search
+from sixfold.core.memory.ports import SearchRequest, SearchResult
 from sixfold.ui.memory import formatting
-from sixfold.ui.memory.visitors import Visitor
-from sixfold.ui.pages import Pages
-from sixfold.web.services import Services
+from sixfold.ui.memory.visitors import MemoryUser
+from sixfold.ui.pages import PageTemplates
+from sixfold.web.services import WebServices
 
 _RECENT = 14
 _FACETS = 500  # names of one kind that are counted; the most frequent are shown first
@@ -28,7 +28,7 @@ _QUERY_CHARS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ListFilter:
     """What the address asks for; "" is no filter."""
 
     q: str = ""
@@ -52,13 +52,13 @@ class Wanted:
         return formatting.browse(kept)
 
 
-def _wanted(request: Request) -> Wanted:
+def _wanted(request: Request) -> ListFilter:
     query = request.query_params
     prefix = slugs.beginning(query.get("prefix", "").strip()[: limits.LONG_SLUG])
     if prefix and not prefix.endswith("/"):
         prefix += "/"
     offset = query.get("offset", "")
-    return Wanted(
+    return ListFilter(
         q=query.get("q", "").strip()[:_QUERY_CHARS],
         prefix=prefix,
         tag=query.get("tag", "")[: limits.TAG_CHARS],
@@ -78,7 +78,7 @@ def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
     return found
 
 
-def _shelf(caller: Caller, wanted: Wanted) -> Transaction[dict[str, Any]]:
+def _shelf(caller: Caller, wanted: ListFilter) -> Transaction[dict[str, Any]]:
     """Everything on the page but the results of a search."""
     facets = yield from _facets(caller)
     opened = yield from folders.opened(caller, wanted.prefix, _PAGE, wanted.cursor if wanted.prefix else "")
@@ -88,38 +88,38 @@ def _shelf(caller: Caller, wanted: Wanted) -> Transaction[dict[str, Any]]:
     if not wanted.filters:
         seen["overview"] = yield from queries.overview(caller, _RECENT)
         return seen
-    filters = pages.Filter(wanted.tag, wanted.type, wanted.collection)
+    filters = pages.PageFilter(wanted.tag, wanted.type, wanted.collection)
     rows = yield from pages.listed(caller, filters, _PAGE, wanted.cursor)
     seen["rows"] = rows[:_PAGE]
     seen["next_cursor"] = rows[_PAGE - 1]["slug"] if len(rows) > _PAGE else None
     return seen
 
 
-class Browsing:
+class BrowsePages:
     """The page of the whole memory, and its results while somebody types."""
 
-    def __init__(self, services: Services, shown: Pages) -> None:
+    def __init__(self, services: WebServices, shown: PageTemplates) -> None:
         self._services = services
         self._pages = shown
 
-    async def show(self, request: Request, visitor: Visitor) -> Response:
+    async def show(self, request: Request, visitor: MemoryUser) -> Response:
         """Folders and lists; with `q` what was found."""
         wanted = _wanted(request)
         found = await self._found(visitor, wanted)
         seen = await self._services.database.read(_shelf(visitor.caller, wanted))
         return self._render("memory/browse.html", visitor, wanted, {**found, **seen})
 
-    async def results(self, request: Request, visitor: Visitor) -> Response:
+    async def results(self, request: Request, visitor: MemoryUser) -> Response:
         """What was found, alone: what the script puts on the page."""
         wanted = _wanted(request)
         found = await self._found(visitor, wanted)
         moment = await self._services.database.read(now())
         return self._render("memory/results.html", visitor, wanted, {**found, "now": moment})
 
-    async def _found(self, visitor: Visitor, wanted: Wanted) -> Mapping[str, Any]:
+    async def _found(self, visitor: MemoryUser, wanted: ListFilter) -> Mapping[str, Any]:
         if not wanted.q:
             return {"answer": None, "problem": ""}
-        asked = Search(
+        asked = SearchRequest(
             query=wanted.q,
             limit=_RESULTS,
             offset=min(wanted.offset, _MOST_RESULTS),
@@ -130,12 +130,14 @@ class Browsing:
             explain=True,
         )
         try:
-            answer: Answer | None = await self._services.memory.search(visitor.caller, asked)
+            answer: SearchResult | None = await self._services.memory.search(visitor.caller, asked)
         except (errors.BadRequest, errors.EngineUnavailable) as error:
             return {"answer": None, "problem": error.message}
         return {"answer": answer, "problem": "", "more": len(answer.hits) == _RESULTS}
 
-    def _render(self, name: str, visitor: Visitor, wanted: Wanted, values: Mapping[str, Any]) -> Response:
+    def _render(
+        self, name: str, visitor: MemoryUser, wanted: ListFilter, values: Mapping[str, Any]
+    ) -> Response:
         defaults = {"overview": None, "next_cursor": None, "more": False, "results": _RESULTS}
         return self._pages.render(
             name, visitor.session, visitor=visitor, wanted=wanted, **{**defaults, **values}

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sixfold.core.memory import diff, merge, page_edits
-from sixfold.core.memory.diff import Hunk, Piece
-from sixfold.core.memory.models import PAGE_TYPE, Page
-from sixfold.core.memory.page_edits import Wanted
+from sixfold.core.memory.diff import DiffPiece, Hunk
+from sixfold.core.memory.models import PAGE_TYPE, MemoryPage
+from sixfold.core.memory.page_edits import PageWrite
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedPage:
     """The texts in the editor; `version` is that of the page they began from, 0 for a new one."""
 
     slug: str = ""
@@ -25,28 +25,28 @@ class Typed:
     version: int = 0
 
 
-class Clash(NamedTuple):
+class EditConflict(NamedTuple):
     """Both sides of a conflict as they stand between the marks, and as pieces that differ or do not."""
 
     mine: str
     theirs: str
-    pieces: tuple[tuple[Piece, ...], tuple[Piece, ...]]
+    pieces: tuple[tuple[DiffPiece, ...], tuple[DiffPiece, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
+class EditOutcome:
     """An edit that met another: what is in the editor now, and what somebody has to look at."""
 
-    typed: Typed
-    theirs: Page
-    conflicts: tuple[Clash, ...]
+    typed: TypedPage
+    theirs: MemoryPage
+    conflicts: tuple[EditConflict, ...]
     fields: tuple[tuple[str, str, str], ...]  # name, mine, theirs: mine is in the editor
     changes: tuple[Hunk, ...]  # what they changed
 
 
-def of_page(page: Page) -> Typed:
+def of_page(page: MemoryPage) -> TypedPage:
     """The editor as it opens."""
-    return Typed(
+    return TypedPage(
         slug=page.slug,
         title=page.title,
         type=page.type,
@@ -57,10 +57,10 @@ def of_page(page: Page) -> Typed:
     )
 
 
-def of_form(form: Mapping[str, str], slug: str = "") -> Typed:
+def of_form(form: Mapping[str, str], slug: str = "") -> TypedPage:
     """The editor as it was sent; lines end in a line feed."""
     version = form.get("version", "")
-    return Typed(
+    return TypedPage(
         slug=slug or form.get("slug", "").strip(),
         title=form.get("title", "").strip(),
         type=form.get("type", "").strip(),
@@ -71,9 +71,9 @@ def of_form(form: Mapping[str, str], slug: str = "") -> Typed:
     )
 
 
-def wanted(typed: Typed, base: Page | None) -> Wanted:
+def wanted(typed: TypedPage, base: MemoryPage | None) -> PageWrite:
     """The page to be written; raises `BadRequest` for names that are none."""
-    return Wanted(
+    return PageWrite(
         slug=typed.slug,
         body=_body(typed, base),
         title=typed.title or None,
@@ -83,17 +83,17 @@ def wanted(typed: Typed, base: Page | None) -> Wanted:
     )
 
 
-def _body(typed: Typed, base: Page | None) -> str:
+def _body(typed: TypedPage, base: MemoryPage | None) -> str:
     return typed.body if base is None else merge.with_ends_of(typed.body, base.body)
 
 
-def _names(name: str, text: str, base: Page | None) -> tuple[str, ...]:
+def _names(name: str, text: str, base: MemoryPage | None) -> tuple[str, ...]:
     """Tags or collections; those of the page where the text is as it was, since a name may have a comma."""
     before: tuple[str, ...] = getattr(base, name) if base is not None else ()
     return before if text == ", ".join(before) else page_edits.texts(name, text)
 
 
-def meet(typed: Typed, base: Page, theirs: Page) -> Met:
+def meet(typed: TypedPage, base: MemoryPage, theirs: MemoryPage) -> EditOutcome:
     """Merge what was typed on `base` into what the page says now; nothing of either is lost."""
     body = merge.texts(base.body, _body(typed, base), theirs.body)
     clashes: list[tuple[str, str, str]] = []
@@ -106,11 +106,11 @@ def meet(typed: Typed, base: Page, theirs: Page) -> Met:
     for name in ("tags", "collections"):
         mine = _names(name, getattr(typed, name), base)
         values[name] = ", ".join(merge.names(getattr(base, name), mine, getattr(theirs, name)))
-    return Met(
+    return EditOutcome(
         typed=replace(typed, slug=theirs.slug, body=body.text, version=theirs.version, **values),
         theirs=theirs,
         conflicts=tuple(
-            Clash(*part.sides, diff.words(*(side.rstrip("\n") for side in part.sides)))
+            EditConflict(*part.sides, diff.words(*(side.rstrip("\n") for side in part.sides)))
             for part in body.conflicts
         ),
         fields=tuple(clashes),

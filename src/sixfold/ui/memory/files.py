@@ -14,15 +14,15 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from sixfold import errors
 from sixfold.core.memory import slugs
-from sixfold.core.memory.commands import Terms
-from sixfold.core.memory.import_export.archives import Report
+from sixfold.core.memory.commands import WriteTerms
+from sixfold.core.memory.import_export.archives import ImportReport
 from sixfold.core.memory.import_export.paths import ENDINGS
-from sixfold.core.memory.page_edits import Wanted
+from sixfold.core.memory.page_edits import PageWrite
 from sixfold.ui.memory.markdown import page_path
-from sixfold.ui.memory.visitors import Doorkeeper, Visitor
-from sixfold.ui.pages import Pages
+from sixfold.ui.memory.visitors import MemoryAuth, MemoryUser
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import bodies, multipart
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _REFUSED = (
     errors.BadRequest,
@@ -34,21 +34,21 @@ _REFUSED = (
 _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Control": "no-store"}
 
 
-class Files:
+class MemoryFilePages:
     """Takes files in, and gives them out."""
 
-    def __init__(self, services: Services, shown: Pages, doors: Doorkeeper) -> None:
+    def __init__(self, services: WebServices, shown: PageTemplates, doors: MemoryAuth) -> None:
         self._services = services
         self._memory = services.memory
         self._pages = shown
         self._doors = doors
         self._folder = services.settings.data_dir / "tmp"
 
-    async def form(self, request: Request, visitor: Visitor) -> Response:
+    async def form(self, request: Request, visitor: MemoryUser) -> Response:
         """The form that takes files in."""
         return self._render(visitor)
 
-    async def take_in(self, request: Request, visitor: Visitor) -> Response:
+    async def take_in(self, request: Request, visitor: MemoryUser) -> Response:
         """Import what was sent: an archive, or one markdown file as a new page."""
         if bodies.media_type(request) != "multipart/form-data":
             raise errors.UnsupportedMedia("This takes a form with a file")
@@ -59,7 +59,7 @@ class Files:
                 return self._render(visitor, problem="Choose a file first", status=400)
             return await self._take(visitor, file)
 
-    async def _take(self, visitor: Visitor, file: UploadFile) -> Response:
+    async def _take(self, visitor: MemoryUser, file: UploadFile) -> Response:
         try:
             if (file.filename or "").lower().endswith(ENDINGS):
                 return await self._one(visitor, file)
@@ -67,7 +67,7 @@ class Files:
         except _REFUSED as error:
             return self._render(visitor, problem=error.message, status=error.status)
 
-    async def _one(self, visitor: Visitor, file: UploadFile) -> Response:
+    async def _one(self, visitor: MemoryUser, file: UploadFile) -> Response:
         slug = slugs.loosely(Path(file.filename or "").stem)
         if slug is None:
             raise errors.BadRequest("The file's name gives no slug")
@@ -76,10 +76,10 @@ class Files:
             text = raw.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise errors.BadRequest("The file is no text in UTF-8") from error
-        saved = await self._memory.write(visitor.caller, Wanted(slug, text, whole=True), Terms())
+        saved = await self._memory.write(visitor.caller, PageWrite(slug, text, whole=True), WriteTerms())
         return RedirectResponse(page_path(saved.page.slug), 303)
 
-    async def _archive(self, visitor: Visitor, source: BinaryIO) -> Report:
+    async def _archive(self, visitor: MemoryUser, source: BinaryIO) -> ImportReport:
         path = self._folder / f"import-{secrets.token_hex(16)}"
         try:
             await asyncio.to_thread(_keep, source, path)
@@ -89,12 +89,12 @@ class Files:
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    async def take_out(self, request: Request, visitor: Visitor) -> Response:
+    async def take_out(self, request: Request, visitor: MemoryUser) -> Response:
         """Every page as a zip of markdown files."""
         return StreamingResponse(self._memory.take_out(visitor.caller), 200, _ZIP, "application/zip")
 
     def _render(
-        self, visitor: Visitor, *, problem: str = "", report: Report | None = None, status: int = 200
+        self, visitor: MemoryUser, *, problem: str = "", report: ImportReport | None = None, status: int = 200
     ) -> Response:
         return self._pages.render(
             "memory/import.html",

@@ -18,7 +18,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from sixfold.core.memory import markdown, slugs
-from sixfold.core.memory.mentions import Mention
+from sixfold.core.memory.mentions import PageMention
 from sixfold.ui.memory import render_limits
 
 MOST_CHARS = 100_000
@@ -37,17 +37,17 @@ _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class RenderContext:
     """Where a text stands: its page's slug and title, what its names mean, whose it is, who may write."""
 
     slug: str = ""
     title: str = ""
-    mentions: Mapping[str, Mention] | None = None
+    mentions: Mapping[str, PageMention] | None = None
     may_write: bool = False
     account_id: str = ""
 
 
-class Heading(NamedTuple):
+class PageHeading(NamedTuple):
     """A heading of a text: its level from 2 on, its anchor, its words."""
 
     level: int
@@ -56,11 +56,11 @@ class Heading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedPage:
     """A text as HTML, and its headings in their order."""
 
     html: str
-    headings: tuple[Heading, ...] = ()
+    headings: tuple[PageHeading, ...] = ()
 
 
 def page_path(slug: str, action: str = "") -> str:
@@ -68,7 +68,7 @@ def page_path(slug: str, action: str = "") -> str:
     return f"/memory/{quote(slug)}{f'/~{action}' if action else ''}"
 
 
-def render(body: str, context: Context) -> Rendered:
+def render(body: str, context: RenderContext) -> RenderedPage:
     """Render a text to HTML without a first heading that repeats the title.
 
     A text that is too long, or whose layout exceeds `render_limits`, is shown as plain text with the reason.
@@ -81,7 +81,7 @@ def render(body: str, context: Context) -> Rendered:
         return _plain(body, "its parts are nested too deeply")
 
 
-def _rendered(body: str, context: Context) -> Rendered:
+def _rendered(body: str, context: RenderContext) -> RenderedPage:
     if len(body) > MOST_CHARS:
         raise render_limits.RenderTooLarge(
             f"it has {len(body)} characters; the limit for a layout is {MOST_CHARS}"
@@ -92,13 +92,13 @@ def _rendered(body: str, context: Context) -> Rendered:
     tokens = _without_title(_PARSER.parse(body, env), context.title)
     headings = _anchored(tokens)
     _called_out(tokens)
-    return Rendered(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
+    return RenderedPage(_PARSER.renderer.render(tokens, _PARSER.options, env), headings)
 
 
-def _plain(body: str, reason: str) -> Rendered:
+def _plain(body: str, reason: str) -> RenderedPage:
     note = f'<p class="note">This text is shown without layout because {html.escape(reason)}.</p>'
     text = html.escape(body, quote=False)
-    return Rendered(f'{note}<pre class="plain" tabindex="0"><code>{text}</code></pre>')
+    return RenderedPage(f'{note}<pre class="plain" tabindex="0"><code>{text}</code></pre>')
 
 
 # -- what a text may lead to ---------------------------------------------------------------------
@@ -151,9 +151,9 @@ def _words(token: Token) -> str:
     return "".join(parts)
 
 
-def _anchored(tokens: Sequence[Token]) -> tuple[Heading, ...]:
+def _anchored(tokens: Sequence[Token]) -> tuple[PageHeading, ...]:
     """Headings below the page's title, which is the first level, with anchors that no page can choose."""
-    found: list[Heading] = []
+    found: list[PageHeading] = []
     seen: dict[str, int] = {}
     lower = int(any(token.tag == "h1" for token in tokens if token.type == "heading_open"))
     for number, token in enumerate(tokens):
@@ -168,7 +168,7 @@ def _anchored(tokens: Sequence[Token]) -> tuple[Heading, ...]:
             anchor = f"{anchor}~{seen[anchor]}"
         token.attrSet("id", anchor)
         if len(found) < _MOST_HEADINGS:
-            found.append(Heading(int(token.tag[1]), anchor, text))
+            found.append(PageHeading(int(token.tag[1]), anchor, text))
     return tuple(found)
 
 
@@ -205,7 +205,11 @@ def _wiki(state: StateInline, silent: bool) -> bool:
         return False
     name, _, text = match[1].partition("|")
     heading = name.partition("#")[2].strip()
-    here = markdown.Named(heading, "", "", text.strip() or heading) if heading[:1] not in {"", "^"} else None
+    here = (
+        markdown.NamedReference(heading, "", "", text.strip() or heading)
+        if heading[:1] not in {"", "^"}
+        else None
+    )
     found = markdown.named(match[1]) or here
     if found is None:
         return False
@@ -223,7 +227,7 @@ def _wiki(state: StateInline, silent: bool) -> bool:
     return True
 
 
-class _Renderer(render_limits.BoundedRenderer):
+class _PageRenderer(render_limits.BoundedRenderer):
     """The tokens that are not HTML's own, and those that must be looked at."""
 
     def wiki(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -325,21 +329,21 @@ def _page_file(href: str, slug: str) -> str | None:
     return markdown.file_target(path, slugs.parent(slug))
 
 
-def _to_page(text: str, meta: Mapping[str, str], mention: Mention | None, context: Context) -> str:
+def _to_page(text: str, meta: Mapping[str, str], mention: PageMention | None, context: RenderContext) -> str:
     if mention is not None:
         path = html.escape(page_path(mention.slug) + meta["place"])
         return f'<a class="wiki" href="{path}">{html.escape(text)}</a>'
     return f"{_unwritten_open(meta['target'], context)}{html.escape(text)}</a>"
 
 
-def _unwritten_open(target: str, context: Context) -> str:
+def _unwritten_open(target: str, context: RenderContext) -> str:
     if not context.may_write:
         return '<a class="unwritten" title="not yet written">'
     return f'<a class="unwritten" href="/memory/~new?slug={quote(target, safe="")}" title="not yet written">'
 
 
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer)
+    parser = MarkdownIt("commonmark", {"html": False}, renderer_cls=_PageRenderer)
     parser.enable(["table", "strikethrough"])
     parser.validateLink = may_lead
     parser.inline.ruler.before("link", "wiki", _wiki)

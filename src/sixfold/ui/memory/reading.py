@@ -14,16 +14,16 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.database import Transaction, now
 from sixfold.core.memory import diff, limits, links, mentions, pages, queries, slugs
-from sixfold.core.memory.mentions import Mention
-from sixfold.core.memory.models import LINK_TYPE, Caller, Link, Page
+from sixfold.core.memory.mentions import PageMention
+from sixfold.core.memory.models import LINK_TYPE, Caller, Link, MemoryPage
 from sixfold.core.memory.operations import before
-from sixfold.core.memory.queries import View
+from sixfold.core.memory.queries import PageGraphView
 from sixfold.core.memory.service import Change, part
-from sixfold.ui.memory.markdown import Context, Rendered, page_path, render
-from sixfold.ui.memory.visitors import Visitor
-from sixfold.ui.pages import Pages
+from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path, render
+from sixfold.ui.memory.visitors import MemoryUser
+from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _CACHED_CHARS = 8_000
 _AT_ONCE = 1_000  # characters that are rendered on the event loop: the worst of them take 10 ms
@@ -34,11 +34,11 @@ _MOST_LINES = 3_000  # of a comparison that are shown
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownPage:
     """A page with what surrounds it, what its names mean, and the time now."""
 
-    view: View
-    mentions: dict[str, Mention]
+    view: PageGraphView
+    mentions: dict[str, PageMention]
     now: int
 
     @property
@@ -47,13 +47,15 @@ class Shown:
         return {mention.slug: mention.title for mention in self.mentions.values()}
 
 
-def _shown(caller: Caller, slug: str, as_of: int | None) -> Transaction[Shown]:
+def _shown(caller: Caller, slug: str, as_of: int | None) -> Transaction[ShownPage]:
     view = yield from queries.whole(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
-    return Shown(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()))
+    return ShownPage(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()))
 
 
-def _of_version(caller: Caller, slug: str, page: Page) -> Transaction[tuple[dict[str, Mention], Page, int]]:
+def _of_version(
+    caller: Caller, slug: str, page: MemoryPage
+) -> Transaction[tuple[dict[str, PageMention], MemoryPage, int]]:
     """What an old text's names mean today, the page as it is, the time now."""
     found = yield from pages.locate(caller.account_id, slug)
     current = found.page if found is not None else page
@@ -64,7 +66,7 @@ def _of_version(caller: Caller, slug: str, page: Page) -> Transaction[tuple[dict
     )
 
 
-async def laid_out(body: str, context: Context) -> Rendered:
+async def laid_out(body: str, context: RenderContext) -> RenderedPage:
     """Render a text to HTML: a short one at once, a long one in the thread of rendering."""
     if len(body) <= _AT_ONCE:
         return _from_cache(body, context)
@@ -72,13 +74,13 @@ async def laid_out(body: str, context: Context) -> Rendered:
     return await asyncio.get_running_loop().run_in_executor(_RENDERER, work, body, context)
 
 
-def _from_cache(body: str, context: Context) -> Rendered:
+def _from_cache(body: str, context: RenderContext) -> RenderedPage:
     known = tuple((context.mentions or {}).items())
     return _kept(body, replace(context, mentions=None), known)
 
 
 @lru_cache(maxsize=256)
-def _kept(body: str, context: Context, known: tuple[tuple[str, Mention], ...]) -> Rendered:
+def _kept(body: str, context: RenderContext, known: tuple[tuple[str, PageMention], ...]) -> RenderedPage:
     """What `render` gives: most of the time that a page takes. No account can tell what another has read."""
     return render(body, replace(context, mentions=dict(known)))
 
@@ -88,15 +90,15 @@ def slug_of(request: Request) -> str:
     return slugs.normalize(calls.path_value(request, "slug"))
 
 
-class Reading:
+class ReadPages:
     """Shows pages, their past and what changed."""
 
-    def __init__(self, services: Services, shown: Pages) -> None:
+    def __init__(self, services: WebServices, shown: PageTemplates) -> None:
         self._services = services
         self._memory = services.memory
         self._pages = shown
 
-    async def show(self, request: Request, visitor: Visitor) -> Response:
+    async def show(self, request: Request, visitor: MemoryUser) -> Response:
         """A page, now, as of a moment or in one of its versions; an old slug leads to the new one."""
         slug = slug_of(request)
         number = request.query_params.get("version")
@@ -112,10 +114,10 @@ class Reading:
             return RedirectResponse(page_path(shown.view.page.slug), 308)
         return await self._page(shown, visitor)
 
-    async def _page(self, shown: Shown, visitor: Visitor) -> Response:
+    async def _page(self, shown: ShownPage, visitor: MemoryUser) -> Response:
         page, caller = shown.view.page, visitor.caller
         may_write = caller.may_change(page.collections) and shown.view.at is None
-        context = Context(page.slug, page.title, shown.mentions, may_write, caller.account_id)
+        context = RenderContext(page.slug, page.title, shown.mentions, may_write, caller.account_id)
         written = [link for link in shown.view.links if link.origin != "inferred"]
         response = self._pages.render(
             "memory/page.html",
@@ -134,16 +136,16 @@ class Reading:
         response.headers["ETag"] = f'"{page.version}"'
         return response
 
-    async def _version(self, slug: str, number: int, visitor: Visitor) -> Response:
+    async def _version(self, slug: str, number: int, visitor: MemoryUser) -> Response:
         page = await self._memory.version(visitor.caller, slug, number)
         found, current, moment = await self._services.database.read(_of_version(visitor.caller, slug, page))
-        context = Context(page.slug, page.title, found, account_id=page.account_id)
+        context = RenderContext(page.slug, page.title, found, account_id=page.account_id)
         return self._pages.render(
             "memory/page.html",
             visitor.session,
             visitor=visitor,
             page=page,
-            view=View(page),
+            view=PageGraphView(page),
             text=await laid_out(page.body, context),
             titles={},
             links={},
@@ -153,7 +155,7 @@ class Reading:
             now=moment,
         )
 
-    async def _missing(self, slug: str, visitor: Visitor) -> Response:
+    async def _missing(self, slug: str, visitor: MemoryUser) -> Response:
         """Nothing is there: it was deleted, or nobody has written it yet."""
         found = await self._services.database.read(pages.locate(visitor.caller.account_id, slug))
         gone = found.page if found is not None and visitor.caller.sees(found.page.collections) else None
@@ -169,7 +171,7 @@ class Reading:
 
     # -- the past --------------------------------------------------------------------------------
 
-    async def history(self, request: Request, visitor: Visitor) -> Response:
+    async def history(self, request: Request, visitor: MemoryUser) -> Response:
         """The versions of a page, and what changed between two of them."""
         slug = slug_of(request)
         query = request.query_params

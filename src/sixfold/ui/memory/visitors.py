@@ -14,18 +14,18 @@ from sixfold.ui import forms
 from sixfold.ui.guests import to_sign_in
 from sixfold.web import auth
 from sixfold.web.routing import Handler
-from sixfold.web.services import Services
-from sixfold.web.sessions import CSRF_HEADER, Session
+from sixfold.web.services import WebServices
+from sixfold.web.sessions import CSRF_HEADER, SessionCookie
 
-Work = Callable[[Request, "Visitor"], Awaitable[Response]]
+Work = Callable[[Request, "MemoryUser"], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class MemoryUser:
     """A caller of the memory, and the session of a browser; a key has none and needs no token in forms."""
 
     caller: Caller
-    session: Session | None
+    session: SessionCookie | None
 
     @property
     def csrf(self) -> str:
@@ -33,10 +33,10 @@ class Visitor:
         return self.session.csrf if self.session is not None else ""
 
 
-class Doorkeeper:
+class MemoryAuth:
     """Lets visitors in, and takes forms from them."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     def page(self, work: Work) -> Handler:
@@ -59,22 +59,22 @@ class Doorkeeper:
 
         return handle
 
-    async def form(self, request: Request, visitor: Visitor) -> dict[str, str]:
+    async def form(self, request: Request, visitor: MemoryUser) -> dict[str, str]:
         """The texts of a form that a page of ours has sent; raises `Forbidden` for any other."""
         form = await forms.read(request)
         self.guard(request, visitor, form.get("csrf"))
         return form
 
-    def guard(self, request: Request, visitor: Visitor, csrf: str | None) -> None:
+    def guard(self, request: Request, visitor: MemoryUser, csrf: str | None) -> None:
         """Raise `Forbidden` unless a change comes from a page of this visitor's session, or with a key."""
         if visitor.session is not None:
             token = csrf if csrf is not None else request.headers.get(CSRF_HEADER)
             self._services.sessions.guard(request, visitor.session, token)
 
-    async def _visitor(self, request: Request) -> Visitor | None:
+    async def _visitor(self, request: Request) -> MemoryUser | None:
         if auth.bearer_token(request) is not None:
-            return Visitor(Caller.of(await self._services.doors.bearer(request)), None)
+            return MemoryUser(Caller.of(await self._services.doors.bearer(request)), None)
         session = await self._services.sessions.admitted(request)
         if session is None:
             return None
-        return Visitor(Caller.of(session.principal), session)
+        return MemoryUser(Caller.of(session.principal), session)

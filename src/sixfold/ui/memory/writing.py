@@ -12,16 +12,16 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core.database import now
 from sixfold.core.memory import limits, mentions, merge, slugs
-from sixfold.core.memory.commands import FREELY, Terms
-from sixfold.core.memory.models import Caller, Link, Page
+from sixfold.core.memory.commands import FREELY, WriteTerms
+from sixfold.core.memory.models import Caller, Link, MemoryPage
 from sixfold.errors import SixfoldError
 from sixfold.ui.memory import editing
-from sixfold.ui.memory.editing import Met, Typed
-from sixfold.ui.memory.markdown import Context, Rendered, page_path
+from sixfold.ui.memory.editing import EditOutcome, TypedPage
+from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path
 from sixfold.ui.memory.reading import laid_out, slug_of
-from sixfold.ui.memory.visitors import Doorkeeper, Visitor
-from sixfold.ui.pages import Pages
-from sixfold.web.services import Services
+from sixfold.ui.memory.visitors import MemoryAuth, MemoryUser
+from sixfold.ui.pages import PageTemplates
+from sixfold.web.services import WebServices
 
 _REFUSED = (
     errors.BadRequest,
@@ -36,21 +36,21 @@ _GONE = "The page was deleted while you were writing. Saving brings it back with
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class EditDesk:
     """The state of the editor that a page shows."""
 
-    typed: Typed
-    met: Met | None = None
+    typed: TypedPage
+    met: EditOutcome | None = None
     problem: str = ""
-    preview: Rendered | None = None
+    preview: RenderedPage | None = None
     marked: bool = False
     status: int = 200
 
 
-class Writing:
+class WritePages:
     """Takes what people change."""
 
-    def __init__(self, services: Services, shown: Pages, doors: Doorkeeper) -> None:
+    def __init__(self, services: WebServices, shown: PageTemplates, doors: MemoryAuth) -> None:
         self._services = services
         self._memory = services.memory
         self._pages = shown
@@ -58,16 +58,16 @@ class Writing:
 
     # -- the editor ------------------------------------------------------------------------------
 
-    async def new(self, request: Request, visitor: Visitor) -> Response:
+    async def new(self, request: Request, visitor: MemoryUser) -> Response:
         """The editor of a page that is not there yet."""
         _check(visitor)
         query = request.query_params
         slug = query.get("slug", "").strip()[: limits.LONG_SLUG]
         home = ", ".join(visitor.caller.home())
-        typed = Typed(slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS], collections=home)
-        return await self._editor(visitor, Desk(typed))
+        typed = TypedPage(slug=slug, title=query.get("title", "")[: limits.TITLE_CHARS], collections=home)
+        return await self._editor(visitor, EditDesk(typed))
 
-    async def create(self, request: Request, visitor: Visitor) -> Response:
+    async def create(self, request: Request, visitor: MemoryUser) -> Response:
         """Write a new page; whatever is wrong, what was typed stays."""
         form = await self._doors.form(request, visitor)
         typed = editing.of_form(form)
@@ -76,34 +76,34 @@ class Writing:
         name = typed.slug or slugs.loosely(typed.title.replace("/", "-")) or ""
         try:
             named = replace(typed, slug=slugs.normalize(name))
-            saved = await self._memory.write(visitor.caller, editing.wanted(named, None), Terms())
+            saved = await self._memory.write(visitor.caller, editing.wanted(named, None), WriteTerms())
         except errors.Conflict as error:
             taken = f"There is a page {name} already: choose another slug, or edit that page."
-            return await self._editor(visitor, Desk(typed, problem=taken, status=error.status))
+            return await self._editor(visitor, EditDesk(typed, problem=taken, status=error.status))
         except _REFUSED as error:
             return await self._editor(visitor, _refused(typed, error))
         return _to(saved.page.slug)
 
-    async def edit(self, request: Request, visitor: Visitor) -> Response:
+    async def edit(self, request: Request, visitor: MemoryUser) -> Response:
         """The editor of a page."""
         _check(visitor)
         view = await self._memory.read(visitor.caller, slug_of(request))
         _check(visitor, view.page)
         if view.moved:
             return RedirectResponse(page_path(view.page.slug, "edit"), 303)
-        return await self._editor(visitor, Desk(editing.of_page(view.page)))
+        return await self._editor(visitor, EditDesk(editing.of_page(view.page)))
 
-    async def save(self, request: Request, visitor: Visitor) -> Response:
+    async def save(self, request: Request, visitor: MemoryUser) -> Response:
         """Save a page; where it has moved on meanwhile, show both merged instead."""
         form = await self._doors.form(request, visitor)
         typed = editing.of_form(form, slug_of(request))
         if form.get("action") == "preview":
             return await self._previewed(visitor, typed)
         if form.get("merging") and form.get("action") != "anyway" and merge.has_marks(typed.body):
-            return await self._editor(visitor, Desk(typed, problem=_MARKS_LEFT, marked=True, status=409))
+            return await self._editor(visitor, EditDesk(typed, problem=_MARKS_LEFT, marked=True, status=409))
         caller = visitor.caller
         base = await self._memory.version(caller, typed.slug, typed.version) if typed.version else None
-        terms = Terms(if_version=base.version) if base is not None else Terms()
+        terms = WriteTerms(if_version=base.version) if base is not None else WriteTerms()
         try:
             saved = await self._memory.write(caller, editing.wanted(typed, base), terms)
         except errors.PreconditionFailed:
@@ -112,23 +112,25 @@ class Writing:
             return await self._editor(visitor, _refused(typed, error))
         return _to(saved.page.slug)
 
-    async def _merged(self, visitor: Visitor, typed: Typed) -> Response:
+    async def _merged(self, visitor: MemoryUser, typed: TypedPage) -> Response:
         base = await self._memory.version(visitor.caller, typed.slug, typed.version)
         try:
             theirs = (await self._memory.read(visitor.caller, typed.slug)).page
         except errors.NotFound:
-            desk = Desk(replace(typed, version=0), problem=_GONE, status=409)
+            desk = EditDesk(replace(typed, version=0), problem=_GONE, status=409)
             return await self._editor(visitor, desk)
         met = await asyncio.to_thread(editing.meet, typed, base, theirs)
         if met.typed == editing.of_page(theirs):
             return _to(theirs.slug)  # they made the same change
-        return await self._editor(visitor, Desk(met.typed, met=met, marked=bool(met.conflicts), status=409))
+        return await self._editor(
+            visitor, EditDesk(met.typed, met=met, marked=bool(met.conflicts), status=409)
+        )
 
-    async def _previewed(self, visitor: Visitor, typed: Typed) -> Response:
+    async def _previewed(self, visitor: MemoryUser, typed: TypedPage) -> Response:
         text = await self._laid_out(visitor.caller, typed.slug, typed.title, typed.body)
-        return await self._editor(visitor, Desk(typed, preview=text))
+        return await self._editor(visitor, EditDesk(typed, preview=text))
 
-    async def preview(self, request: Request, visitor: Visitor) -> Response:
+    async def preview(self, request: Request, visitor: MemoryUser) -> Response:
         """A text as it would read, alone: what the script puts beside the editor."""
         form = await self._doors.form(request, visitor)
         _check(visitor)
@@ -136,13 +138,15 @@ class Writing:
         text = await self._laid_out(visitor.caller, typed.slug, typed.title, typed.body)
         return self._pages.render("memory/preview.html", None, title=typed.title or typed.slug, text=text)
 
-    async def _laid_out(self, caller: Caller, slug: str, title: str, body: str) -> Rendered:
+    async def _laid_out(self, caller: Caller, slug: str, title: str, body: str) -> RenderedPage:
         place = slugs.loosely(slug) or "new"
         names = await asyncio.to_thread(mentions.names_in, body, place)
         found = await self._services.database.read(mentions.of_names(caller, names, place))
-        return await laid_out(merge.readable(body), Context(place, title, found, True, caller.account_id))
+        return await laid_out(
+            merge.readable(body), RenderContext(place, title, found, True, caller.account_id)
+        )
 
-    async def _editor(self, visitor: Visitor, desk: Desk) -> Response:
+    async def _editor(self, visitor: MemoryUser, desk: EditDesk) -> Response:
         return self._pages.render(
             "memory/edit.html",
             visitor.session,
@@ -156,21 +160,21 @@ class Writing:
 
     # -- everything else -------------------------------------------------------------------------
 
-    async def restore(self, request: Request, visitor: Visitor) -> Response:
+    async def restore(self, request: Request, visitor: MemoryUser) -> Response:
         """Make an older version the newest, of a deleted page too."""
         form = await self._doors.form(request, visitor)
         number = editing.of_form(form).version
         saved = await self._memory.restore(visitor.caller, slug_of(request), number, FREELY)
         return _to(saved.page.slug)
 
-    async def place(self, request: Request, visitor: Visitor) -> Response:
+    async def place(self, request: Request, visitor: MemoryUser) -> Response:
         """Where a page is: the forms that move and delete it."""
         _check(visitor)
         view = await self._memory.read(visitor.caller, slug_of(request))
         _check(visitor, view.page)
         return self._place(visitor, {"page": view.page, "to": view.page.slug, "problem": ""})
 
-    async def move(self, request: Request, visitor: Visitor) -> Response:
+    async def move(self, request: Request, visitor: MemoryUser) -> Response:
         """Give a page another slug."""
         form = await self._doors.form(request, visitor)
         slug, to = slug_of(request), form.get("to", "").strip()[: limits.LONG_SLUG]
@@ -186,18 +190,18 @@ class Writing:
             return self._place(visitor, {"page": view.page, "to": to, "problem": error.message}, error.status)
         return _to(saved.page.slug)
 
-    def _place(self, visitor: Visitor, values: dict[str, Any], status: int = 200) -> Response:
+    def _place(self, visitor: MemoryUser, values: dict[str, Any], status: int = 200) -> Response:
         return self._pages.render(
             "memory/move.html", visitor.session, status=status, visitor=visitor, **values
         )
 
-    async def delete(self, request: Request, visitor: Visitor) -> Response:
+    async def delete(self, request: Request, visitor: MemoryUser) -> Response:
         """Take a page out of sight, and show how it comes back."""
         await self._doors.form(request, visitor)
         page = await self._memory.delete(visitor.caller, slug_of(request), FREELY)
         return _to(page.slug)
 
-    async def judge(self, request: Request, visitor: Visitor) -> Response:
+    async def judge(self, request: Request, visitor: MemoryUser) -> Response:
         """Confirm or dismiss a link that was read from a sentence."""
         form = await self._doors.form(request, visitor)
         action = form.get("action", "")
@@ -208,13 +212,13 @@ class Writing:
         return RedirectResponse(f"{page_path(page.slug)}#inferred", 303)
 
 
-def _check(visitor: Visitor, page: Page | None = None) -> None:
+def _check(visitor: MemoryUser, page: MemoryPage | None = None) -> None:
     if page is not None and not visitor.caller.may_change(page.collections):
         raise errors.Forbidden(f"This key may read {page.slug}, and not change it")
 
 
-def _refused(typed: Typed, error: SixfoldError) -> Desk:
-    return Desk(typed, problem=error.message, status=error.status)
+def _refused(typed: TypedPage, error: SixfoldError) -> EditDesk:
+    return EditDesk(typed, problem=error.message, status=error.status)
 
 
 def _to(slug: str) -> Response:

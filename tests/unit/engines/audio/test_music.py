@@ -12,7 +12,7 @@ from sixfold.core.catalog.engines import Canceled, Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.audio.ambience import loudness
 from sixfold.engines.audio.music import arrangement, genres, instruments, lyrics, melody, theory
-from sixfold.engines.audio.music.arrangement import Song, Wish
+from sixfold.engines.audio.music.arrangement import ArrangedSong, SongRequest
 from sixfold.engines.audio.music.engine import MusicEngine, bars
 from tests.unit.engines.audio import measuring
 from tests.unit.engines.audio.measuring import Array, Recorder
@@ -98,15 +98,15 @@ def test_every_voice_figure_and_drum_of_the_table_exists() -> None:
         ]
         assert {len(pattern) for pattern in patterns} == {length}
         for minor in (False, True):
-            home = theory.Key(0, minor)
+            home = theory.MusicalKey(0, minor)
             for row in genre.minor if minor else genre.major:
                 assert theory.chords(row, home)
     assert set(table.leads) <= set(instruments.VOICES)
 
 
-def paper(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any) -> Song:
+def paper(prompt: str = "upbeat pop song", seconds: float = 40, **changes: Any) -> ArrangedSong:
     """A song before it is played."""
-    wish = Wish(genres.band(prompt), theory.key("C Major"), 120, **{"seed": 17, **changes})
+    wish = SongRequest(genres.band(prompt), theory.key("C Major"), 120, **{"seed": 17, **changes})
     return arrangement.arranged(wish, arrangement.sections(bars(wish, seconds)))
 
 
@@ -124,7 +124,7 @@ def test_verses_and_choruses_come_back_and_are_told_apart() -> None:
     song = paper(seconds=80)
     starts = {name: [s for s in song.sections if s.name == name] for name in ("verse", "chorus")}
 
-    def tune(section: arrangement.Section) -> list[tuple[float, int]]:
+    def tune(section: arrangement.SongSection) -> list[tuple[float, int]]:
         begin = section.bar * song.beats
         inside = [n for n in song.notes if n.part == "lead" and 0 <= n.beat - begin < 16 and n.loud > 0.4]
         return [(round(note.beat - begin, 2), note.pitch) for note in inside]
@@ -135,7 +135,7 @@ def test_verses_and_choruses_come_back_and_are_told_apart() -> None:
 
 def test_more_steps_find_a_better_melody() -> None:
     home = theory.key("C Major")
-    line = melody.Line(home, theory.chords("I V vi IV I V IV I", home), 4, 1.0)
+    line = melody.MelodyLine(home, theory.chords("I V vi IV I V IV I", home), 4, 1.0)
     worths = [
         np.mean(
             [melody.worth(melody.best(line, np.random.default_rng(seed), steps), line) for seed in range(8)]
@@ -175,7 +175,7 @@ KEYS = [
 
 @pytest.mark.parametrize(("text", "tonic", "minor"), KEYS)
 def test_keys_are_understood_as_people_write_them(text: str, tonic: int, minor: bool) -> None:
-    assert theory.key(text) == theory.Key(tonic, minor)
+    assert theory.key(text) == theory.MusicalKey(tonic, minor)
 
 
 @pytest.mark.parametrize("text", ["H Major", "", "C lydianish", "12", "C Major; D"])

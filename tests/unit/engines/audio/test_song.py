@@ -11,7 +11,7 @@ import pytest
 from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import abc, arrangement, song, theory
-from sixfold.engines.audio.music.arrangement import Song
+from sixfold.engines.audio.music.arrangement import ArrangedSong
 from tests.unit.engines.audio import measuring
 from tests.unit.engines.audio.measuring import Recorder
 
@@ -29,7 +29,7 @@ USUAL = {
 SCORE = "X:1\nT:Little tune\nM:4/4\nL:1/4\nQ:1/4=100\nK:D\n"
 
 
-def paper(**changes: Any) -> Song:
+def paper(**changes: Any) -> ArrangedSong:
     """The song before it is played."""
     plan = song.planned({**USUAL, **changes})
     return arrangement.arranged(plan.wish, plan.sections)
@@ -59,14 +59,14 @@ def test_every_format_is_what_it_says_and_no_longer_than_its_tokens(
     assert files.read(made.path, 300).shape[1] == 8 * files.RATE  # 200 tokens, 25 a second
 
 
-def heard(found: Song) -> list[tuple[float, int]]:
+def heard(found: ArrangedSong) -> list[tuple[float, int]]:
     return [(round(note.beat, 3), note.pitch) for note in found.notes if note.part == "lead"]
 
 
 def test_a_given_score_is_the_melody_with_its_key_tempo_and_chords() -> None:
     text = SCORE + '|"D"d2 f>e|"A"c2 A2|'
     plan = song.planned({**USUAL, "abc": text})
-    assert (plan.wish.tempo, plan.wish.home, plan.seconds) == (100.0, theory.Key(2), 4.8)
+    assert (plan.wish.tempo, plan.wish.home, plan.seconds) == (100.0, theory.MusicalKey(2), 4.8)
     found = arrangement.arranged(plan.wish, plan.sections)
     assert heard(found) == [(0, 74), (2, 78), (3.5, 76), (4, 73), (6, 69)]
     assert [chord.root for chord in found.chords] == [2, 9]
@@ -91,7 +91,7 @@ def test_what_is_planned_comes_back_and_what_is_not_does_not() -> None:
         first, second = [part for part in found.sections if part.name == "chorus"]
         length = min(first.bars, second.bars) * found.beats
 
-        def part(section: arrangement.Section) -> list[tuple[float, int]]:
+        def part(section: arrangement.SongSection) -> list[tuple[float, int]]:
             begin = section.bar * found.beats
             inside = [n for n in found.notes if n.part == "lead" and 0 <= n.beat - begin < length]
             return [(round(note.beat - begin, 2), note.pitch) for note in inside]

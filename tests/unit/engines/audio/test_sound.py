@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sixfold.engines.audio.ambience import loudness, track
-from sixfold.engines.audio.ambience.loop_buffer import RATE, Tape
+from sixfold.engines.audio.ambience.loop_buffer import RATE, LoopBuffer
 
 Array = NDArray[Any]
 SECONDS = 3.0
@@ -52,13 +52,13 @@ BANDS = [
 
 @pytest.mark.parametrize(("name", "low", "high", "least"), BANDS)
 def test_every_layer_sounds_where_its_like_sounds(name: str, low: float, high: float, least: float) -> None:
-    made = track.LAYERS[name](Tape(round(SECONDS * RATE)), np.random.default_rng(1))
+    made = track.LAYERS[name](LoopBuffer(round(SECONDS * RATE)), np.random.default_rng(1))
     assert made.shape == (2, round(SECONDS * RATE))
     assert share(made, low, high) > least
 
 
 def test_what_comes_in_bursts_is_uneven_and_what_is_steady_is_even() -> None:
-    tape = Tape(round(6 * RATE))
+    tape = LoopBuffer(round(6 * RATE))
 
     def changes(name: str) -> float:
         return unevenness(track.LAYERS[name](tape, np.random.default_rng(2)))

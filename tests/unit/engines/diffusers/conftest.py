@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.catalog.engine_batches import Job
+from sixfold.core.catalog.engine_batches import BatchJob
 from sixfold.core.catalog.engines import Artifact, Canceled, Result, Task
 
 PACKAGE_MISSING = "the extra `weights` is not installed (make weights)"
@@ -101,12 +101,12 @@ def task(model: str = "ra1", files: dict[str, Path] | None = None, **inputs: Any
     return Task("pred_1", model, given, files or {})
 
 
-def job(model: str = "ra1", cancel_at: float = 2.0, **inputs: Any) -> Job:
+def job(model: str = "ra1", cancel_at: float = 2.0, **inputs: Any) -> BatchJob:
     """A task with a listener."""
-    return Job(task(model, **inputs), Listener(cancel_at=cancel_at))
+    return BatchJob(task(model, **inputs), Listener(cancel_at=cancel_at))
 
 
-def said(one: Job) -> list[str]:
+def said(one: BatchJob) -> list[str]:
     """The log of a job with a listener."""
     assert isinstance(one.context, Listener)
     return one.context.lines

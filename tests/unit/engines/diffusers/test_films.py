@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.video.decoder import NoSound, Reel, Voice
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReel
 from tests.fakes import fault_server
 from tests.unit.engines.diffusers.conftest import PACKAGE_MISSING, Listener
 
@@ -26,7 +26,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Engines by the name of their tiny weights; skips where torch is not installed."""
     for package in ("diffusers", "ftfy"):
         pytest.importorskip(package, reason=PACKAGE_MISSING)
-    from sixfold.engines.video.diffusers.engine import FilmDiffusersEngine  # noqa: PLC0415 - it needs torch
+    from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine  # noqa: PLC0415 - it needs torch
     from tests.unit.engines.diffusers import tiny_films  # noqa: PLC0415 - it needs torch
 
     folder = tmp_path_factory.mktemp("films")
@@ -38,7 +38,7 @@ def films(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
     def of(name: str) -> Any:
         if name not in engines:
-            engines[name] = FilmDiffusersEngine(weights=str(folder), source=name, steps=2, threads=1)
+            engines[name] = VideoDiffusersEngine(weights=str(folder), source=name, steps=2, threads=1)
         return engines[name]
 
     return of
@@ -54,7 +54,7 @@ def shown(result: Result) -> list[Any]:
     """Every frame, decoded."""
     (artifact,) = result.artifacts
     assert artifact.path is not None
-    with closing(Reel(artifact.path)) as reel:
+    with closing(VideoReel(artifact.path)) as reel:
         size = (artifact.info["width"], artifact.info["height"])
         frames, index = [], 0
         while not reel.over(float(index / reel.rate)):
@@ -86,7 +86,7 @@ def test_a_picture_is_how_the_film_begins_and_long_films_are_made_in_pieces(
     result = films(name).run(task, Listener(tmp_path))
     assert len(shown(result)) == 18  # twice what these weights make at once
     assert result.artifacts[0].path is not None
-    with closing(Voice(result.artifacts[0].path)) as voice:
+    with closing(AudioTrack(result.artifacts[0].path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.01
 
 
@@ -99,8 +99,8 @@ def test_frames_by_number_are_kept_and_frames_between_are_put_between(
     assert len(shown(result)) == 8 * 3 + 1
     assert result.artifacts[0].info["fps"] == 48
     assert result.artifacts[0].path is not None
-    with pytest.raises(NoSound):
-        Voice(result.artifacts[0].path)
+    with pytest.raises(NoAudioTrack):
+        AudioTrack(result.artifacts[0].path)
 
 
 def test_the_same_seed_gives_the_same_film_and_another_seed_another(
@@ -164,9 +164,9 @@ def test_a_run_that_is_canceled_ends_between_two_steps(films: Callable[..., Any]
 def test_a_picture_model_is_told_to_make_pictures(
     films: Callable[..., Any], weights: Any, tmp_path: Path
 ) -> None:
-    from sixfold.engines.video.diffusers.engine import FilmDiffusersEngine  # noqa: PLC0415 - it needs torch
+    from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine  # noqa: PLC0415 - it needs torch
 
     weights.path("sd")
-    engine = FilmDiffusersEngine(weights=str(weights.folder), source="sd", threads=1)
+    engine = VideoDiffusersEngine(weights=str(weights.folder), source="sd", threads=1)
     with pytest.raises(EngineError, match="makes no films"):
         engine.run(Task("pred_1", "video-c", SHORT), Listener(tmp_path))

@@ -12,9 +12,9 @@ import torch
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import placement
-from sixfold.engines.image.diffusers.options import Options
+from sixfold.engines.image.diffusers.options import DiffusersOptions
 from sixfold.engines.image.diffusers.placement import Device
-from sixfold.engines.image.diffusers.profiles import Profile
+from sixfold.engines.image.diffusers.profiles import ModelProfile
 
 pytestmark = pytest.mark.weights
 
@@ -51,7 +51,7 @@ def test_a_device_that_is_not_there_is_named() -> None:
         if not there
     )
     with pytest.raises(EngineError, match=f"This machine has no {missing} device"):
-        placement.device(Options(device=missing))
+        placement.device(DiffusersOptions(device=missing))
 
 
 sides = st.integers(64, 4096)
@@ -61,7 +61,7 @@ sides = st.integers(64, 4096)
 def test_a_made_size_is_whole_multiples_near_the_models_own_area(
     width: int, height: int, multiple: int, native: int
 ) -> None:
-    profile = Profile(multiple=multiple, native=native, area=(0.25, 2.0))
+    profile = ModelProfile(multiple=multiple, native=native, area=(0.25, 2.0))
     made = profile.side_in(width, height)
     assert all(side % multiple == 0 and side > 0 for side in made)
     least, most = 0.25 * native**2, 2.0 * native**2

@@ -115,11 +115,11 @@ def test_weights_that_are_replaced_while_they_serve_are_read_anew(weights: Weigh
 
 
 def test_an_option_that_does_not_exist_is_refused(weights: Weights) -> None:
-    from sixfold.engines.image.diffusers.options import WrongOption  # noqa: PLC0415 - beside its use
+    from sixfold.engines.image.diffusers.options import InvalidDiffusersOption  # noqa: PLC0415 - beside its use
 
-    with pytest.raises(WrongOption, match="no option 'sauce'"):
+    with pytest.raises(InvalidDiffusersOption, match="no option 'sauce'"):
         opened(weights, "sd", sauce="x")
-    with pytest.raises(WrongOption, match="device must be one of"):
+    with pytest.raises(InvalidDiffusersOption, match="device must be one of"):
         opened(weights, "sd", device="tpu")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import Task
-from sixfold.core.sessions.engine import Controls, Step
+from sixfold.core.sessions.engine import Controls, EngineStep
 from sixfold.engines.live.motion import actions, body
 from sixfold.engines.live.motion.engine import MotionEngine
 from tests.unit.engines.video.films import Recorder
@@ -28,7 +28,7 @@ def lived(*parts: tuple[int, Controls], prompt: str = "") -> list[Pose]:
     for ticks, controls in parts:
         for tick in range(ticks):
             now = controls if tick == 0 else Controls(controls.keys)
-            told = engine.step(Step("motion-model", {"prompt": prompt}, state, now, FPS))
+            told = engine.step(EngineStep("motion-model", {"prompt": prompt}, state, now, FPS))
             state = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(told.state)))  # as between processes
             poses += told.poses
     return poses
@@ -135,7 +135,7 @@ def test_acts_are_seen_in_the_joints() -> None:
 
 def test_the_same_controls_give_the_same_poses_in_one_step_or_in_many() -> None:
     engine = MotionEngine()
-    whole = engine.step(Step("m", {"prompt": "walk"}, None, Controls(), FPS, ticks=25))
+    whole = engine.step(EngineStep("m", {"prompt": "walk"}, None, Controls(), FPS, ticks=25))
     assert list(whole.poses) == lived((25, Controls()), prompt="walk")
     assert list(whole.poses) == [{k: v for k, v in pose.items() if k != "t"} for pose in said("walk", 25)]
     assert len(msgspec.msgpack.encode(dict(whole.state))) < 2000

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import Task
-from sixfold.core.sessions.engine import Controls, Step, Stepped
+from sixfold.core.sessions.engine import Controls, EngineStep, PackedStepResult
 from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.engine import HEIGHT, WIDTH, WorldEngine
 from tests.unit.engines.video.films import Recorder
@@ -22,10 +22,10 @@ from tests.unit.engines.video.films import Recorder
 ENGINE = WorldEngine()  # it keeps the lands that were built last
 
 
-def looked(prompt: str, state: Any = None, **more: Any) -> tuple[Stepped, np.ndarray[Any, Any]]:
+def looked(prompt: str, state: Any = None, **more: Any) -> tuple[PackedStepResult, np.ndarray[Any, Any]]:
     """A frame of a session, as RGB from 0 to 255."""
     controls = Controls(more.pop("keys", ()), more.pop("new", None))
-    told = ENGINE.step(Step("world-model", {"prompt": prompt}, state, controls, 30, **more))
+    told = ENGINE.step(EngineStep("world-model", {"prompt": prompt}, state, controls, 30, **more))
     assert told.frame is not None
     assert (told.frame.format, told.frame.width, told.frame.height) == ("jpeg", WIDTH, HEIGHT)
     pixels = cv2.imdecode(np.frombuffer(told.frame.data, np.uint8), cv2.IMREAD_COLOR)
@@ -73,7 +73,7 @@ def test_the_same_state_gives_the_same_frame_and_another_engine_too() -> None:
     again, second = looked("islands at sunset")
     assert np.array_equal(first, second)
     assert told == again
-    other = WorldEngine().step(Step("w", {"prompt": "islands at sunset"}, None, Controls(), 30))
+    other = WorldEngine().step(EngineStep("w", {"prompt": "islands at sunset"}, None, Controls(), 30))
     assert other.frame == told.frame
 
 
@@ -82,7 +82,7 @@ def test_a_new_prompt_changes_the_land_and_an_unseen_step_draws_nothing() -> Non
     changed, after = looked("forest", told.state, new="forest at night")
     assert changed.state["prompt"] == "forest at night"
     assert after.mean() < before.mean()
-    unseen = ENGINE.step(Step("w", {}, changed.state, Controls(("w",)), 30, ticks=5, draw=False))
+    unseen = ENGINE.step(EngineStep("w", {}, changed.state, Controls(("w",)), 30, ticks=5, draw=False))
     assert unseen.frame is None
     assert unseen.state["t"] == pytest.approx(changed.state["t"] + 5 / 30)
 

@@ -17,7 +17,7 @@ from PIL import Image
 from sixfold.core.catalog.engines import Artifact, Canceled, Task
 from sixfold.drivers.remote import ServerOutside
 from sixfold.net.addresses import AllowList
-from sixfold.net.clients import Clients
+from sixfold.net.clients import HttpClients
 from sixfold.net.fetch import Fetcher
 from tests.fakes import fal, fault_server, openai, replicate
 
@@ -58,7 +58,7 @@ class Record:
 @asynccontextmanager
 async def outside(keys: Mapping[str, str] = KEYS, allow: str = "127.0.0.1") -> AsyncGenerator[ServerOutside]:
     """The server's ways out; results may be fetched from loopback, where the fakes keep them."""
-    clients = Clients(Fetcher(AllowList.parse(allow)))
+    clients = HttpClients(Fetcher(AllowList.parse(allow)))
     try:
         yield ServerOutside(clients, lambda name: keys.get(name, ""))
     finally:

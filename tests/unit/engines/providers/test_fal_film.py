@@ -12,8 +12,8 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.providers.fal_video import FalFilmEngine
-from sixfold.engines.video.decoder import Voice
+from sixfold.engines.providers.fal_video import FalVideoEngine
+from sixfold.engines.video.decoder import AudioTrack
 from sixfold.net import data_uris
 from tests.fakes import fal as fakes
 from tests.fakes import fault_server
@@ -36,9 +36,9 @@ ASKED = {
 }
 
 
-def engine(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalFilmEngine:
+def engine(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalVideoEngine:
     limits = {**LIMITS, **options.pop("limits", {})}
-    return FalFilmEngine(outside, route="film", base_url=fal.url, limits=limits, **options)
+    return FalVideoEngine(outside, route="film", base_url=fal.url, limits=limits, **options)
 
 
 def order(folder: Path) -> Task:
@@ -117,8 +117,8 @@ async def test_without_a_picture_there_is_nothing_to_send(
     assert fal.faults.steps("submit") == []
 
 
-def scenes(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalFilmEngine:
-    return FalFilmEngine(outside, route="film-scene", base_url=fal.url, limits=LIMITS, **options)
+def scenes(fal: fakes.Fal, outside: ServerOutside, **options: Any) -> FalVideoEngine:
+    return FalVideoEngine(outside, route="film-scene", base_url=fal.url, limits=LIMITS, **options)
 
 
 SCENE = {
@@ -148,7 +148,7 @@ async def test_a_film_from_words_is_cut_to_the_seconds_and_the_size_that_were_as
     (artifact,) = result.artifacts
     assert artifact.info == {"width": 854, "height": 480, "duration": pytest.approx(1.0, abs=0.03), "fps": 25}
     assert artifact.path is not None
-    with closing(Voice(artifact.path)) as voice:
+    with closing(AudioTrack(artifact.path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.5
     assert result.upstream_cost_micros == 240_000  # the six seconds that were made
     assert any("no seed" in line for line in record.lines)

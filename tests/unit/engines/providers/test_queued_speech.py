@@ -13,8 +13,8 @@ import pytest
 from sixfold.core.catalog.engines import EngineError
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.providers import model_table
-from sixfold.engines.providers.fal_speech import FalListening, FalSpeech
-from sixfold.engines.providers.replicate_speech import ReplicateListening, ReplicateSpeech
+from sixfold.engines.providers.fal_speech import FalSpeechEngine, FalTranscriptionEngine
+from sixfold.engines.providers.replicate_speech import ReplicateSpeechEngine, ReplicateTranscriptionEngine
 from sixfold.engines.speech import voices
 from sixfold.net import data_uris
 from tests.fakes import fal as fal_fakes
@@ -33,17 +33,19 @@ async def fakes() -> AsyncGenerator[Fakes]:
         yield one, other
 
 
-def speakers(fakes: Fakes, outside: ServerOutside) -> list[FalSpeech | ReplicateSpeech]:
+def speakers(fakes: Fakes, outside: ServerOutside) -> list[FalSpeechEngine | ReplicateSpeechEngine]:
     return [
-        FalSpeech(outside, route="speech", base_url=fakes[0].url, limits=LIMITS),
-        ReplicateSpeech(outside, route="speech", base_url=fakes[1].url, limits=LIMITS),
+        FalSpeechEngine(outside, route="speech", base_url=fakes[0].url, limits=LIMITS),
+        ReplicateSpeechEngine(outside, route="speech", base_url=fakes[1].url, limits=LIMITS),
     ]
 
 
-def listeners(fakes: Fakes, outside: ServerOutside) -> list[FalListening | ReplicateListening]:
+def listeners(
+    fakes: Fakes, outside: ServerOutside
+) -> list[FalTranscriptionEngine | ReplicateTranscriptionEngine]:
     return [
-        FalListening(outside, route="listening", base_url=fakes[0].url, limits=LIMITS),
-        ReplicateListening(outside, route="listening", base_url=fakes[1].url, limits=LIMITS),
+        FalTranscriptionEngine(outside, route="listening", base_url=fakes[0].url, limits=LIMITS),
+        ReplicateTranscriptionEngine(outside, route="listening", base_url=fakes[1].url, limits=LIMITS),
     ]
 
 
@@ -112,7 +114,7 @@ async def test_a_recording_is_written_down_with_the_times_that_the_model_tells(
         assert result.data["language"] == "en"
         assert result.billed == pytest.approx(1.6 / 60)
         words = [word for segment in result.data["segments"] for word in segment["words"]]
-        if isinstance(listener, FalListening):
+        if isinstance(listener, FalTranscriptionEngine):
             assert [word["start"] for word in words] == [0.0, 0.2, 1.2, 1.4]
             assert result.upstream_cost_micros is None
         else:

@@ -12,8 +12,8 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.providers.replicate_video import ReplicateFilmEngine
-from sixfold.engines.video.decoder import Reel, Voice
+from sixfold.engines.providers.replicate_video import ReplicateVideoEngine
+from sixfold.engines.video.decoder import AudioTrack, VideoReel
 from tests.fakes import fault_server
 from tests.fakes import replicate as fakes
 from tests.unit.engines.providers import parts
@@ -39,8 +39,8 @@ SCENE = {"prompt": "waves", "duration": 1, "resolution": "480p", "sound": True, 
 
 def engine(
     replicate: fakes.Replicate, outside: ServerOutside, route: str = "film", **options: Any
-) -> ReplicateFilmEngine:
-    return ReplicateFilmEngine(outside, route=route, base_url=replicate.url, limits=LIMITS, **options)
+) -> ReplicateVideoEngine:
+    return ReplicateVideoEngine(outside, route=route, base_url=replicate.url, limits=LIMITS, **options)
 
 
 def order(folder: Path, **more: Any) -> Task:
@@ -55,7 +55,7 @@ async def test_a_film_has_exactly_the_frames_the_rate_and_the_shape_that_were_as
     (artifact,) = result.artifacts
     assert artifact.path is not None
     assert artifact.info == {"width": 64, "height": 64, "duration": pytest.approx(1.61, abs=0.01), "fps": 100}
-    with closing(Reel(artifact.path)) as reel:
+    with closing(VideoReel(artifact.path)) as reel:
         shown = [reel.pixels(frame, (64, 64)).mean() for frame in reel.each()]
     assert len(shown) == 161
     assert np.all(np.diff(shown[:25:2]) > 5), "the frames that were made, in their order"
@@ -110,7 +110,7 @@ async def test_a_scene_is_cut_to_its_seconds_and_keeps_its_sound(
     (artifact,) = result.artifacts
     assert artifact.info == {"width": 480, "height": 854, "duration": pytest.approx(1, abs=0.03), "fps": 25}
     assert artifact.path is not None
-    with closing(Voice(artifact.path)) as voice:
+    with closing(AudioTrack(artifact.path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.5
     assert result.upstream_cost_micros == 360_000
 

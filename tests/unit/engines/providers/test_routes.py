@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers import requests as provider_requests
-from sixfold.engines.providers.model_table import Over, Price, Sizes, Used
-from sixfold.engines.providers.requests import Order
+from sixfold.engines.providers.model_table import ModelPrice, Override, SizeRules, UsedInputs
+from sixfold.engines.providers.requests import ProviderTask
 from tests.unit.engines.providers import parts
 
 ROWS = [(provider, capability) for provider, row in model_table.rows().items() for capability in row]
 FREE = [
     model_table.route(provider, capability).sizes
     for provider, capability in ROWS
-    if (model_table.route(provider, capability).sizes or Sizes("ratio")).as_ in {"object", "text"}
+    if (model_table.route(provider, capability).sizes or SizeRules("ratio")).as_ in {"object", "text"}
 ]
 SIDES = st.integers(64, 4096)
 
@@ -52,7 +52,7 @@ def test_every_provider_of_the_catalogue_has_its_row() -> None:
 
 
 @given(SIDES, SIDES, st.sampled_from(FREE))
-def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: Sizes) -> None:
+def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: SizeRules) -> None:
     across, down = sizes.nearest(width, height)
     assert across % sizes.step == down % sizes.step == 0
     assert sizes.least <= min(across, down)
@@ -78,7 +78,7 @@ def test_a_ratio_that_is_asked_for_is_the_nearest(width: int, height: int) -> No
 @given(st.integers(1, 16), st.integers(0, 2**31 - 1))
 def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -> None:
     route = model_table.route("fal", "image")
-    calls = route.calls(Order("ra2", "x", seed=seed, count=count), (512, 512))
+    calls = route.calls(ProviderTask("ra2", "x", seed=seed, count=count), (512, 512))
     assert sum(call.count for call in calls) == count
     assert all(1 <= call.count <= route.most for call in calls)
     seeds = [call.inputs["seed"] for call in calls]
@@ -89,7 +89,7 @@ def test_pictures_are_split_into_calls_and_none_is_lost(count: int, seed: int) -
 
 def test_a_model_without_a_count_is_called_once_for_each_picture() -> None:
     route = model_table.route("replicate", "style")
-    calls = route.calls(Order("style-transfer", "noir", seed=1, count=3), None)
+    calls = route.calls(ProviderTask("style-transfer", "noir", seed=1, count=3), None)
     assert [call.count for call in calls] == [1, 1, 1]
 
 
@@ -99,8 +99,8 @@ def test_an_unknown_route_names_those_that_there_are() -> None:
 
 
 def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
-    over = Over(inputs={"quality": "", "background": "opaque"})
-    (call,) = model_table.route("openai", "image", over).calls(Order("ra2", "x"), (1024, 1024))
+    over = Override(inputs={"quality": "", "background": "opaque"})
+    (call,) = model_table.route("openai", "image", over).calls(ProviderTask("ra2", "x"), (1024, 1024))
     assert "quality" not in call.inputs
     assert call.inputs["background"] == "opaque"
 
@@ -108,18 +108,36 @@ def test_an_input_that_an_operator_sets_to_nothing_is_not_sent() -> None:
 @pytest.mark.parametrize(
     ("price", "used", "micros"),
     [
-        (Price("image", "", "", usd=Decimal("0.04")), Used(images=3), 120_000),
-        (Price("megapixel", "", "", usd=Decimal("0.025")), Used(images=2, pixels=2 * 1024 * 1024), 50_000),
-        (Price("megapixel", "", "", usd=Decimal("0.025")), Used(images=1, pixels=2**20 + 1), 50_000),
-        (Price("megapixel", "", "", usd=Decimal("0.003")), Used(images=1, pixels=1, units=1.5), 4_500),
-        (Price("second", "", "", usd=Decimal("0.000225")), Used(seconds=0.001), 1),
-        (Price("second", "", "", usd=Decimal("0.000225")), Used(), None),
-        (Price("token", "", "", out=Decimal(30), text_in=Decimal(5)), Used(text_in=3, out=100), 3_015),
-        (Price("token", "", "", out=Decimal(30)), Used(images=1), None),
-        (Price("unknown", "", ""), Used(seconds=3.0), None),
+        (ModelPrice("image", "", "", usd=Decimal("0.04")), UsedInputs(images=3), 120_000),
+        (
+            ModelPrice("megapixel", "", "", usd=Decimal("0.025")),
+            UsedInputs(images=2, pixels=2 * 1024 * 1024),
+            50_000,
+        ),
+        (
+            ModelPrice("megapixel", "", "", usd=Decimal("0.025")),
+            UsedInputs(images=1, pixels=2**20 + 1),
+            50_000,
+        ),
+        (
+            ModelPrice("megapixel", "", "", usd=Decimal("0.003")),
+            UsedInputs(images=1, pixels=1, units=1.5),
+            4_500,
+        ),
+        (ModelPrice("second", "", "", usd=Decimal("0.000225")), UsedInputs(seconds=0.001), 1),
+        (ModelPrice("second", "", "", usd=Decimal("0.000225")), UsedInputs(), None),
+        (
+            ModelPrice("token", "", "", out=Decimal(30), text_in=Decimal(5)),
+            UsedInputs(text_in=3, out=100),
+            3_015,
+        ),
+        (ModelPrice("token", "", "", out=Decimal(30)), UsedInputs(images=1), None),
+        (ModelPrice("unknown", "", ""), UsedInputs(seconds=3.0), None),
     ],
 )
-def test_what_a_call_cost_is_rounded_up_or_not_known(price: Price, used: Used, micros: int | None) -> None:
+def test_what_a_call_cost_is_rounded_up_or_not_known(
+    price: ModelPrice, used: UsedInputs, micros: int | None
+) -> None:
     assert price.micros(used) == micros
 
 

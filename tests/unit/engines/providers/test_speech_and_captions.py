@@ -16,7 +16,7 @@ from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers.caption import AnthropicCaption, OpenAICaption
-from sixfold.engines.providers.openai_speech import OpenAIListening, OpenAISpeech
+from sixfold.engines.providers.openai_speech import OpenAISpeechEngine, OpenAITranscriptionEngine
 from sixfold.engines.speech import voices
 from tests.fakes import fault_server
 from tests.fakes import openai as fakes
@@ -32,12 +32,14 @@ async def outside() -> AsyncGenerator[ServerOutside]:
         yield ways
 
 
-def speaker(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAISpeech:
-    return OpenAISpeech(outside, route="speech", base_url=openai.url, limits=LIMITS, **options)
+def speaker(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAISpeechEngine:
+    return OpenAISpeechEngine(outside, route="speech", base_url=openai.url, limits=LIMITS, **options)
 
 
-def listener(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAIListening:
-    return OpenAIListening(outside, route="listening", base_url=openai.url, limits=LIMITS, **options)
+def listener(openai: fakes.OpenAI, outside: ServerOutside, **options: Any) -> OpenAITranscriptionEngine:
+    return OpenAITranscriptionEngine(
+        outside, route="listening", base_url=openai.url, limits=LIMITS, **options
+    )
 
 
 def seconds(path: Path) -> float:

@@ -21,17 +21,17 @@ from sixfold.core.catalog.engines import Task, UnusableInput
 from sixfold.engines.speech import acoustic_adaptation as voices
 from sixfold.engines.speech import files, transcription
 from sixfold.engines.speech.engine import SpeechEngine
-from sixfold.engines.speech.speech_to_speech import TalkingEngine
-from sixfold.engines.speech.sphinx import ListeningEngine
+from sixfold.engines.speech.speech_to_speech import SpeechToSpeechEngine
+from sixfold.engines.speech.sphinx import SphinxEngine
 from tests.unit.engines.speech.listening import Note
 
 RATE = 16_000
 
 
 @pytest.fixture(scope="module")
-def ears() -> ListeningEngine:
+def ears() -> SphinxEngine:
     """The recogniser, loaded once."""
-    return ListeningEngine()
+    return SphinxEngine()
 
 
 def recording(folder: Path, text: str, format_: str = "wav", **inputs: Any) -> Path:
@@ -42,7 +42,7 @@ def recording(folder: Path, text: str, format_: str = "wav", **inputs: Any) -> P
     return result.artifacts[0].path
 
 
-def heard(ears: ListeningEngine, path: Path, **inputs: Any) -> dict[str, Any]:
+def heard(ears: SphinxEngine, path: Path, **inputs: Any) -> dict[str, Any]:
     """What is written down."""
     result = ears.run(Task("t", "stt", inputs, {"audio_url": path}), Note(path.parent / "notes"))
     assert result.quality == "preview"
@@ -56,9 +56,7 @@ def sound(path: Path, *parts: NDArray[np.float32]) -> Path:
     return path
 
 
-def test_words_are_found_with_their_times_and_how_sure_they_are(
-    tmp_path: Path, ears: ListeningEngine
-) -> None:
+def test_words_are_found_with_their_times_and_how_sure_they_are(tmp_path: Path, ears: SphinxEngine) -> None:
     path = recording(tmp_path, "Please open the door and come into the house.", voice="ella", speed=0.9)
     told = heard(ears, path)
     right = {"please", "open", "the", "door", "and", "come", "into", "house"}
@@ -71,7 +69,7 @@ def test_words_are_found_with_their_times_and_how_sure_they_are(
     assert heard(ears, path) == told
 
 
-def test_our_own_voices_are_understood(tmp_path: Path, ears: ListeningEngine) -> None:
+def test_our_own_voices_are_understood(tmp_path: Path, ears: SphinxEngine) -> None:
     said = "Good morning, would you mind speaking a little more slowly?"
     told = heard(ears, recording(tmp_path, said, voice="henry"), timestamps=False)
     right = re.sub(r"[^a-z ]", "", said.lower()).split()
@@ -87,7 +85,7 @@ def test_the_model_moves_only_as_far_as_was_kept(tmp_path: Path) -> None:
     assert np.abs(voices.steps(model, moved)).max() > 0
 
 
-def test_a_pause_parts_segments(tmp_path: Path, ears: ListeningEngine) -> None:
+def test_a_pause_parts_segments(tmp_path: Path, ears: SphinxEngine) -> None:
     one = files.read(recording(tmp_path, "Open the door."), RATE)
     path = sound(tmp_path / "two.wav", one, np.zeros(RATE, np.float32), one)
     told = heard(ears, path, timestamps=False)
@@ -99,7 +97,7 @@ def test_a_pause_parts_segments(tmp_path: Path, ears: ListeningEngine) -> None:
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-5])
-def test_nothing_is_made_of_silence(tmp_path: Path, ears: ListeningEngine, level: float) -> None:
+def test_nothing_is_made_of_silence(tmp_path: Path, ears: SphinxEngine, level: float) -> None:
     quiet = (level * np.random.default_rng(1).standard_normal(2 * RATE)).astype(np.float32)
     told = heard(ears, sound(tmp_path / "quiet.wav", quiet))
     assert (told["text"], told["segments"], told["confidence"]) == ("", [], 0.0)
@@ -107,7 +105,7 @@ def test_nothing_is_made_of_silence(tmp_path: Path, ears: ListeningEngine, level
 
 
 @pytest.mark.parametrize("format_", ["mp3", "opus"])
-def test_compressed_recordings_are_as_long(tmp_path: Path, ears: ListeningEngine, format_: str) -> None:
+def test_compressed_recordings_are_as_long(tmp_path: Path, ears: SphinxEngine, format_: str) -> None:
     plain, packed = (recording(tmp_path, "Open the door.", kind) for kind in ("wav", format_))
     assert heard(ears, packed)["duration"] == pytest.approx(heard(ears, plain)["duration"], abs=0.08)
 
@@ -143,7 +141,7 @@ def test_who_makes_no_pause_is_parted_where_it_is_quietest_and_no_word_is_heard_
 
 
 def test_talking_speaks_transcribes_and_says_again(tmp_path: Path) -> None:
-    engine = TalkingEngine()
+    engine = SpeechToSpeechEngine()
     spoken = engine.run(
         Task("t", "speech-to-speech", {"task": "speak", "text": "Hello there."}), Note(tmp_path / "a")
     )

@@ -10,7 +10,7 @@ import pytest
 
 from sixfold.core.provenance import embed
 from sixfold.engines.three_d.engine import ReliefEngine, VoxelEngine
-from sixfold.engines.three_d.text_engine import WordsEngine
+from sixfold.engines.three_d.text_engine import TextTo3DEngine
 from tests.harness import nodejs, processes
 from tests.unit.engines import orders
 from tests.unit.engines.three_d.test_pictures import SMALL, figure
@@ -25,7 +25,7 @@ PLANS: list[tuple[type, dict[str, Any]]] = [
     (VoxelEngine, {"style": "voxel32"}),
     (VoxelEngine, {"style": "mesh", "mc_resolution": 64}),
     (ReliefEngine, {**SMALL, "seed": 1}),
-    (WordsEngine, {"prompt": "two red chairs, a golden table and a tall lamp of glass", "seed": 1}),
+    (TextTo3DEngine, {"prompt": "two red chairs, a golden table and a tall lamp of glass", "seed": 1}),
 ]
 
 pytestmark = [pytest.mark.nightly, pytest.mark.slow]
@@ -44,7 +44,7 @@ def validator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_the_official_validator_finds_no_fault(
     validator: tuple[Path, Path], tmp_path: Path, engine: type, inputs: dict[str, Any]
 ) -> None:
-    files = {} if engine is WordsEngine else {"image": orders.saved(tmp_path / "in.png", figure())}
+    files = {} if engine is TextTo3DEngine else {"image": orders.saved(tmp_path / "in.png", figure())}
     artifact, _, _ = orders.run(engine(), tmp_path, inputs, **files)
     for name, data in (
         ("bare", artifact.data),

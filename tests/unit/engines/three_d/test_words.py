@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from sixfold.engines.three_d import glb, primitives, prompt_parser
-from sixfold.engines.three_d.text_engine import WordsEngine
+from sixfold.engines.three_d.text_engine import TextTo3DEngine
 from tests.unit.engines import orders
 from tests.unit.engines.three_d import meshes
 
 
 def built(folder: Path, prompt: str, seed: int = 1) -> tuple[bytes, list[str]]:
     """A GLB and what it shows."""
-    artifact, result, _ = orders.run(WordsEngine(), folder, {"prompt": prompt, "seed": seed})
+    artifact, result, _ = orders.run(TextTo3DEngine(), folder, {"prompt": prompt, "seed": seed})
     assert result.quality == "preview"
     return artifact.data, result.data["things"]
 
@@ -75,7 +75,9 @@ SHAPES: list[Any] = [
 
 
 @pytest.mark.parametrize(("body", "volume"), SHAPES)
-def test_bodies_have_the_volume_that_geometry_gives_them(body: primitives.Body, volume: float) -> None:
+def test_bodies_have_the_volume_that_geometry_gives_them(
+    body: primitives.PrimitiveBody, volume: float
+) -> None:
     for turned in (body, body.moved(np.diag([-1.0, 1, 1]), np.zeros(3))):
         corners = turned.positions[turned.faces]
         held = np.einsum("ij,ij->i", corners[:, 0], np.cross(corners[:, 1], corners[:, 2])).sum() / 6

@@ -123,13 +123,15 @@ def test_closer_grows_and_farther_shrinks(tmp_path: Path, source: Path, prompt: 
 
 
 def test_near_things_go_farther_than_far_ones() -> None:
-    pose = camera_moves.Pose(shift_x=0.03)
+    pose = camera_moves.CameraPose(shift_x=0.03)
     board = np.random.default_rng(1).integers(60, 200, (180, 320, 3), dtype=np.uint8)
     board = cv2.normalize(cv2.GaussianBlur(board, (0, 0), 4), films.NOTHING, 40, 220, cv2.NORM_MINMAX)
     near = np.zeros((45, 80), np.float32)
     near[:, 40:] = 1.0
-    stage = parallax.Stage(video_layers.apart(video_layers.Still(board, near), (80, 45)), (320, 180), 1.3)
-    here, there = (yuv.to_rgb(stage.frame(one)) for one in (camera_moves.Pose(), pose))
+    stage = parallax.ParallaxStage(
+        video_layers.apart(video_layers.SourceStill(board, near), (80, 45)), (320, 180), 1.3
+    )
+    here, there = (yuv.to_rgb(stage.frame(one)) for one in (camera_moves.CameraPose(), pose))
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     grey = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in (here, there)]
     found = dis.calc(grey[0], grey[1], films.NOTHING)[..., 0]
@@ -164,7 +166,7 @@ def test_what_a_near_thing_hid_is_filled_from_around_it() -> None:
     front = np.zeros((180, 320), np.float32)
     front[40:150, 130:190] = 1
     near = np.where(cv2.resize(front, (80, 45)) > 0.5, 0.9, 0.1).astype(np.float32)
-    layers = video_layers.apart(video_layers.Still(board, near, (front,)), (80, 45))
+    layers = video_layers.apart(video_layers.SourceStill(board, near, (front,)), (80, 45))
     behind = yuv.to_rgb(layers[0].planes)
     assert np.abs(behind.astype(int) - (40, 120, 200)).max() < 12
     assert len(layers) == 2
@@ -294,16 +296,16 @@ def test_memory_does_not_grow_with_length(tmp_path: Path, source: Path) -> None:
 
 def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) -> None:
     rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
-    stage = parallax.Stage(
-        video_layers.apart(video_layers.Still(rgb, np.full((80, 120), 0.5, np.float32)), (120, 80)),
+    stage = parallax.ParallaxStage(
+        video_layers.apart(video_layers.SourceStill(rgb, np.full((80, 120), 0.5, np.float32)), (120, 80)),
         (480, 320),
         1.2,
     )
     first, truth, last = (
-        yuv.to_rgb(stage.frame(camera_moves.Pose(pan_x=0.02 * step, zoom=1 + 0.01 * step)))
+        yuv.to_rgb(stage.frame(camera_moves.CameraPose(pan_x=0.02 * step, zoom=1 + 0.01 * step)))
         for step in range(3)
     )
-    made = next(interpolate.Between().frames(first, last, 1))
+    made = next(interpolate.FrameInterpolator().frames(first, last, 1))
     blended = cv2.addWeighted(first, 0.5, last, 0.5, 0)
 
     def decibels(found: Any) -> float:
@@ -315,7 +317,7 @@ def test_interpolation_is_far_nearer_to_the_truth_than_blending(source: Path) ->
 def test_interpolated_frames_stand_in_order_between_their_neighbours(source: Path) -> None:
     rgb = cv2.resize(np.asarray(Image.open(source).convert("RGB")), (480, 320))
     right = np.roll(rgb, 12, axis=1)
-    frames = [rgb, *interpolate.Between().frames(rgb, right, 3), right]
+    frames = [rgb, *interpolate.FrameInterpolator().frames(rgb, right, 3), right]
     ways = [films.flow(rgb, frame)[0] * 480 for frame in frames]
     assert ways == pytest.approx([0, 3, 6, 9, 12], abs=0.8)
-    assert list(interpolate.Between().frames(rgb, right, 0)) == []
+    assert list(interpolate.FrameInterpolator().frames(rgb, right, 0)) == []

@@ -14,14 +14,14 @@ import pytest
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image.matting import selfcheck as pictures
 from sixfold.engines.video import encode
-from sixfold.engines.video.decoder import Reel
+from sixfold.engines.video.decoder import VideoReel
 from sixfold.engines.video.matting import selfcheck
 from tests.unit.engines import onnx_model, onnx_tiny
 from tests.unit.engines.video.films import Recorder
 
 pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 
-from sixfold.engines.video.matting.onnx import WeightsCutoutEngine
+from sixfold.engines.video.matting.onnx import OnnxVideoMattingEngine
 
 
 def frame(at: int, ground: int = 128) -> Any:
@@ -32,7 +32,7 @@ def frame(at: int, ground: int = 128) -> Any:
 
 
 def test_a_model_that_remembers_is_given_what_it_saw_until_the_film_is_cut(tmp_path: Path) -> None:
-    masks = WeightsCutoutEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx"))).masks()
+    masks = OnnxVideoMattingEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx"))).masks()
     first, second = masks.alpha(frame(10)), masks.alpha(frame(11))
     assert first[20, 20] == pytest.approx(0.49, abs=0.01)
     assert second[20, 20] == pytest.approx(0.99, abs=0.01)
@@ -43,10 +43,10 @@ def test_a_model_that_remembers_is_given_what_it_saw_until_the_film_is_cut(tmp_p
 
 def test_a_film_is_cut_out_at_its_own_size_and_says_how_sure_the_model_was(tmp_path: Path) -> None:
     source = tmp_path / "in.mp4"
-    with encode.Film(source, (64, 48), Fraction(10)) as film:
+    with encode.EncodedVideo(source, (64, 48), Fraction(10)) as film:
         for step in range(5):
             film.add(frame(10 + step))
-    engine = WeightsCutoutEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx")))
+    engine = OnnxVideoMattingEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx")))
     result = engine.run(
         Task("pred_1", "remove-background-video", {}, {"video_url": source}), Recorder(tmp_path)
     )
@@ -54,7 +54,7 @@ def test_a_film_is_cut_out_at_its_own_size_and_says_how_sure_the_model_was(tmp_p
     assert (artifact.content_type, artifact.info["width"], artifact.info["height"]) == ("video/webm", 64, 48)
     assert 0 <= result.data["confidence"] <= 1
     assert artifact.path is not None
-    with closing(Reel(artifact.path)) as reel:
+    with closing(VideoReel(artifact.path)) as reel:
         shown = reel.pixels(reel.at(0.1), (64, 48))
     assert shown[3, 3, 3] < 90 < 200 < shown[20, 22, 3]
 
@@ -64,7 +64,7 @@ def test_a_model_of_pictures_serves_every_frame_and_what_rests_stays(tmp_path: P
     folder.mkdir()
     onnx_model.write(folder / "model.onnx", (1.0, -0.5, -0.5))
     (folder / "sixfold.json").write_text(json.dumps({"like": "isnet"}))
-    engine = WeightsCutoutEngine(weights=str(tmp_path))
+    engine = OnnxVideoMattingEngine(weights=str(tmp_path))
     assert not engine.remembers
     masks = engine.masks()
     rng = np.random.default_rng(3)
@@ -97,4 +97,4 @@ def test_what_is_still_being_fetched_is_no_model(tmp_path: Path) -> None:
     folder.mkdir()
     onnx_tiny.recurrent(folder / "rvm.onnx")
     with pytest.raises(EngineError, match="no ONNX model"):
-        WeightsCutoutEngine(weights=str(tmp_path))
+        OnnxVideoMattingEngine(weights=str(tmp_path))

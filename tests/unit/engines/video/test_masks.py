@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.video.matting import motion
-from sixfold.engines.video.matting.masks import Masks
+from sixfold.engines.video.matting.masks import MaskTracker
 from tests.corpora import moving
 from tests.corpora.composites import Stratum
 from tests.corpora.moving import Shot
@@ -34,7 +34,7 @@ def overlap(alpha: Array, truth: Array) -> float:
 
 
 def test_a_mask_follows_its_subject() -> None:
-    masks = Masks()
+    masks = MaskTracker()
     for step in range(14):
         picture, truth = scene(50 + 4 * step)
         assert overlap(masks.alpha(picture), truth) > 0.85, step
@@ -45,9 +45,9 @@ def test_a_mask_flickers_less_than_one_that_is_drawn_for_each_frame() -> None:
     pictures = [scene(80)[0]] * 8
     rng = np.random.default_rng(3)
     pictures = [np.clip(one + rng.normal(0, 4, one.shape), 0, 255).astype(np.uint8) for one in pictures]
-    steady = Masks()
+    steady = MaskTracker()
     kept = [steady.alpha(one) for one in pictures]
-    alone = [Masks().alpha(one) for one in pictures]
+    alone = [MaskTracker().alpha(one) for one in pictures]
     assert _flicker(kept) < 0.75 * _flicker(alone)
 
 
@@ -56,7 +56,7 @@ def _flicker(masks: list[Array]) -> float:
 
 
 def test_a_cut_begins_a_new_mask() -> None:
-    masks = Masks()
+    masks = MaskTracker()
     for step in range(3):
         masks.alpha(scene(40 + step)[0])
     picture, truth = scene(120, (40, 60, 160), 60)
@@ -66,14 +66,14 @@ def test_a_cut_begins_a_new_mask() -> None:
 def test_the_same_frames_give_the_same_masks() -> None:
     runs = []
     for _ in range(2):
-        masks = Masks()
+        masks = MaskTracker()
         runs.append([masks.alpha(scene(50 + 3 * step)[0]) for step in range(8)])
     assert all(np.array_equal(one, other) for one, other in zip(*runs, strict=True))
 
 
 def cut_out(seed: int, ground: Stratum, shot: Shot) -> tuple[list[float], float]:
     """The overlaps of a made film's frames, and what the masks said of themselves."""
-    masks, overlaps = Masks(), list[float]()
+    masks, overlaps = MaskTracker(), list[float]()
     frames = list(itertools.islice(moving.film(seed, ground, shot, 12), 8))
     for picture, _ in frames[: masks.ahead]:
         masks.see(picture)
@@ -102,7 +102,7 @@ def test_what_stands_still_with_the_camera_says_nothing() -> None:
 def test_a_likely_wrong_mask_says_so() -> None:
     sure = cut_out(123, "cluttered", "standing")[1]
     picture = np.random.default_rng(1).integers(0, 255, (120, 160, 3), dtype=np.uint8)
-    masks = Masks()
+    masks = MaskTracker()
     masks.alpha(picture)
     assert masks.confidence < 0.6 < sure
 
@@ -131,7 +131,7 @@ def field(at: int) -> tuple[Array, Array]:
 
 def test_ground_that_a_subject_has_left_does_not_stay_with_it() -> None:
     frames = [field(30 + 8 * step) for step in range(20)]
-    masks = Masks()
+    masks = MaskTracker()
     for picture, _ in frames[: masks.ahead]:
         masks.see(picture)
     found = []
@@ -160,7 +160,7 @@ def lively(at: int) -> tuple[Array, Array]:
 
 def test_what_flies_past_does_not_take_the_place_of_a_subject_at_rest() -> None:
     frames = [lively(step) for step in range(8)]
-    masks = Masks()
+    masks = MaskTracker()
     for picture, _ in frames[: masks.ahead]:
         masks.see(picture)
     found = [overlap(masks.alpha(picture), truth) for picture, truth in frames]

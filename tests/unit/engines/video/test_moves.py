@@ -62,12 +62,12 @@ def test_a_move_that_the_negative_prompt_names_is_left_out() -> None:
 
 
 def test_a_camera_that_was_asked_to_stand_stands() -> None:
-    path = camera_moves.Path(camera_moves.read("static camera"), 5.0, 3)
-    assert path.at(0.0) == path.at(0.7) == camera_moves.Pose()
+    path = camera_moves.MovePath(camera_moves.read("static camera"), 5.0, 3)
+    assert path.at(0.0) == path.at(0.7) == camera_moves.CameraPose()
 
 
 def test_a_path_has_no_jump_and_begins_and_ends_gently() -> None:
-    path = camera_moves.Path(camera_moves.read("pan left, then tilt up, then orbit right"), 5.0, 1)
+    path = camera_moves.MovePath(camera_moves.read("pan left, then tilt up, then orbit right"), 5.0, 1)
     poses = [path.at(step / 400) for step in range(401)]
     steps = [
         max(abs(b.pan_x - a.pan_x), abs(b.pan_y - a.pan_y), abs(b.shift_x - a.shift_x))
@@ -79,7 +79,7 @@ def test_a_path_has_no_jump_and_begins_and_ends_gently() -> None:
 
 def test_a_longer_film_moves_on_and_not_past_all_bounds() -> None:
     def reach(seconds: float) -> float:
-        path = camera_moves.Path(camera_moves.read("pan left"), seconds, 1)
+        path = camera_moves.MovePath(camera_moves.read("pan left"), seconds, 1)
         return path.at(1.0).pan_x - path.at(0.0).pan_x
 
     assert reach(2) < reach(5) < reach(20) < 0.3
@@ -89,7 +89,7 @@ def test_a_longer_film_moves_on_and_not_past_all_bounds() -> None:
     "prompt", ["pan left", "orbit right", "dolly out", "roll the camera left", "crane shot up"]
 )
 def test_the_margin_keeps_every_pose_inside_the_picture(prompt: str) -> None:
-    path = camera_moves.Path(camera_moves.read(prompt), 5.0, 1)
+    path = camera_moves.MovePath(camera_moves.read(prompt), 5.0, 1)
     poses = [path.at(step / 48) for step in range(49)]
     margin = parallax.margin(poses, (320, 180))
     assert 1.0 < margin < 1.5

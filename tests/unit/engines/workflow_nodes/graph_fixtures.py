@@ -12,14 +12,14 @@ import blake3
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
 from sixfold.core.workflows import execute, validate
-from sixfold.core.workflows.execute import Ended, Place
-from sixfold.core.workflows.ports import Child, Event, File, Made, Stored
+from sixfold.core.workflows.execute import GraphEnded, RunLocation
+from sixfold.core.workflows.ports import NodeArtifact, NodeChild, NodeEvent, NodeFile, StoredOutput
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.engines.image.scene.engine import SceneEngine
 from sixfold.engines.image.style.engine import StyleEngine
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.engines.workflow_nodes import registry
-from sixfold.engines.workflow_nodes.serialization import Packer
+from sixfold.engines.workflow_nodes.serialization import NodeValuePacker
 from sixfold.errors import NotFound
 
 ENGINES: Mapping[str, Callable[[], Any]] = {
@@ -49,35 +49,35 @@ class Children:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.asked: list[tuple[str, Mapping[str, Any]]] = []
-        self.given: dict[str, Callable[[Mapping[str, Any]], Child]] = {}
+        self.given: dict[str, Callable[[Mapping[str, Any]], NodeChild]] = {}
 
     async def run(
         self, node_key: str, model: str, inputs: Mapping[str, Any], progress: Callable[[float], None]
-    ) -> Child:
+    ) -> NodeChild:
         """A child's files, as the model's real engine makes them."""
         self.asked.append((model, inputs))
         if model in self.given:
             return self.given[model](inputs)
         scratch = self._folder / node_key
         scratch.mkdir()
-        files = {name: value.path for name, value in inputs.items() if isinstance(value, File)}
+        files = {name: value.path for name, value in inputs.items() if isinstance(value, NodeFile)}
         row = app_catalog.models_document()["models"][model]
         plain = {name: value for name, value in inputs.items() if name not in files}
         task = Task(node_key, model, {**plain, **row.get("fixed", {})}, files)
         result = ENGINES[model]().run(task, Quiet(scratch))
         progress(1.0)
-        return Child(tuple(self._file(each) for each in result.artifacts), result.data)
+        return NodeChild(tuple(self._file(each) for each in result.artifacts), result.data)
 
-    def _file(self, artifact: Any) -> File:
+    def _file(self, artifact: Any) -> NodeFile:
         data = artifact.path.read_bytes() if artifact.path else artifact.data
         return self.file(data, artifact.content_type)
 
-    def file(self, data: bytes, content_type: str) -> File:
+    def file(self, data: bytes, content_type: str) -> NodeFile:
         """Bytes as a file."""
         digest = blake3.blake3(data).hexdigest()
         path = self._folder / digest
         path.write_bytes(data)
-        return File(digest, content_type, path)
+        return NodeFile(digest, content_type, path)
 
 
 class Inputs:
@@ -86,23 +86,23 @@ class Inputs:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def find(self, name: str, kind: str) -> File:
+    async def find(self, name: str, kind: str) -> NodeFile:
         """The file of that name."""
         path = self._folder / name.removeprefix("input/")
         if not path.exists():
             raise NotFound(f"There is no {kind} {name}")
         types = {".mp4": "video/mp4", ".wav": "audio/wav"}
         digest = blake3.blake3(path.read_bytes()).hexdigest()
-        return File(digest, types.get(path.suffix, "image/png"), path, name)
+        return NodeFile(digest, types.get(path.suffix, "image/png"), path, name)
 
 
 class Shelf:
     """Keeps what nodes made, in order."""
 
     def __init__(self) -> None:
-        self.made: list[tuple[str, Made, bytes]] = []
+        self.made: list[tuple[str, NodeArtifact, bytes]] = []
 
-    async def keep(self, node_id: str, made: Made, *, preview: bool) -> Mapping[str, Any]:
+    async def keep(self, node_id: str, made: NodeArtifact, *, preview: bool) -> Mapping[str, Any]:
         """Take the bytes."""
         data = made.path.read_bytes() if made.path else made.data
         self.made.append((node_id, made, data))
@@ -110,14 +110,14 @@ class Shelf:
         return {"filename": f"{made.prefix}_{len(self.made):05}_", "subfolder": "", "type": kind}
 
 
-class Cache(dict[str, Stored]):
+class Cache(dict[str, StoredOutput]):
     """Outcomes in memory."""
 
-    async def find(self, keys: Sequence[str]) -> Mapping[str, Stored]:
+    async def find(self, keys: Sequence[str]) -> Mapping[str, StoredOutput]:
         """What is known."""
         return {key: self[key] for key in keys if key in self}
 
-    async def keep(self, entries: Mapping[str, Stored]) -> None:
+    async def keep(self, entries: Mapping[str, StoredOutput]) -> None:
         """Keep it."""
         self.update(entries)
 
@@ -133,17 +133,17 @@ class Ground:
         self.children = Children(folder / "children")
         self.shelf = Shelf()
         self.cache = Cache()
-        self.events: list[Event] = []
+        self.events: list[NodeEvent] = []
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RunLocation:
         """Where runs take place."""
         scratch, files = self.folder / "scratch", Inputs(self.folder / "input")
-        place = Place(self.children, files, self.shelf, Packer(scratch), scratch, self.cache)
+        place = RunLocation(self.children, files, self.shelf, NodeValuePacker(scratch), scratch, self.cache)
         workers = self.workers
         return place if workers is None else replace(place, open_session=lambda: workers.open(scratch))
 
-    async def run(self, graph: Graph) -> Ended:
+    async def run(self, graph: Graph) -> GraphEnded:
         """Check a graph and run it."""
         verdict = validate.validate(graph, registry.registry())
         assert verdict.valid, verdict.errors

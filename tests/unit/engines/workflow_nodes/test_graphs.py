@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from sixfold.core.workflows import estimate
-from sixfold.core.workflows.execute import NodeFailed, unrunnable
-from sixfold.core.workflows.ports import Child, File
+from sixfold.core.workflows.execute import NodeError, unrunnable
+from sixfold.core.workflows.ports import NodeChild, NodeFile
 from sixfold.core.workflows.validate import validate
 from sixfold.engines.audio import files as sounds
 from sixfold.engines.workflow_nodes import registry
@@ -266,7 +266,7 @@ async def test_a_picture_becomes_a_film_with_its_first_frame(ground: Ground) -> 
     await ground.run(graph)
     [(model, asked)] = ground.children.asked
     assert model == "graph-film"
-    assert isinstance(asked["image_url"], File)
+    assert isinstance(asked["image_url"], NodeFile)
     assert asked["prompt"] == "a lighthouse at sunset"
     assert frames_of(ground.shelf.made[0][2]) == (9, 128, 96)
 
@@ -335,7 +335,7 @@ async def test_a_film_is_repainted_along_the_lines_of_another(ground: Ground) ->
 
 async def test_a_template_runs_inside_a_graph(ground: Ground) -> None:
     put(ground)
-    ground.children.given["depth-fx"] = lambda inputs: Child(
+    ground.children.given["depth-fx"] = lambda inputs: NodeChild(
         (inputs["image"],), {"strength": inputs["strength"]}
     )
     graph = {
@@ -352,11 +352,11 @@ async def test_a_template_runs_inside_a_graph(ground: Ground) -> None:
 async def test_an_upscale_is_the_platforms(ground: Ground) -> None:
     put(ground)
 
-    def enlarged(inputs: Mapping[str, Any]) -> Child:
+    def enlarged(inputs: Mapping[str, Any]) -> NodeChild:
         made = Image.open(inputs["image"].path).resize((80 * inputs["scale"], 60 * inputs["scale"]))
         out = io.BytesIO()
         made.save(out, "PNG")
-        return Child((ground.children.file(out.getvalue(), "image/png"),))
+        return NodeChild((ground.children.file(out.getvalue(), "image/png"),))
 
     ground.children.given["upscaler"] = enlarged
     graph = {
@@ -373,8 +373,8 @@ async def test_speech_goes_in_and_out(ground: Ground, tmp_path: Path) -> None:
     tone = np.sin(np.arange(24_000) / 20)[None].repeat(2, 0).astype(np.float32) * 0.3
     path = ground.folder / "input" / "sample.wav"
     sounds.written(tone, "wav", path)
-    ground.children.given["stt"] = lambda inputs: Child(data={"text": "hello"})
-    ground.children.given["tts-a"] = lambda inputs: Child(
+    ground.children.given["stt"] = lambda inputs: NodeChild(data={"text": "hello"})
+    ground.children.given["tts-a"] = lambda inputs: NodeChild(
         (ground.children.file(path.read_bytes(), "audio/wav"),)
     )
     graph = {
@@ -402,7 +402,7 @@ async def test_speech_goes_in_and_out(ground: Ground, tmp_path: Path) -> None:
 
 
 async def test_three_dimensions_are_kept_as_they_came(ground: Ground) -> None:
-    ground.children.given["text-to-3d"] = lambda inputs: Child(
+    ground.children.given["text-to-3d"] = lambda inputs: NodeChild(
         (ground.children.file(b"glTF", "model/gltf-binary"),)
     )
     ended = await ground.run({"1": node("SixfoldTextTo3D", prompt="a chair", model="text-to-3d")})
@@ -423,7 +423,7 @@ async def test_a_picture_can_be_sent_without_being_kept(ground: Ground) -> None:
 
 async def test_a_file_that_is_no_picture_says_so(ground: Ground) -> None:
     (ground.folder / "input" / "x.png").write_text("text")
-    with pytest.raises(NodeFailed, match=r"^LoadImage \(node 1\): "):
+    with pytest.raises(NodeError, match=r"^LoadImage \(node 1\): "):
         await ground.run({"1": node("LoadImage", image="x.png"), "2": node("PreviewImage", images=["1", 0])})
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.workflows.ports import File
+from sixfold.core.workflows.ports import NodeFile
 from sixfold.engines.workflow_nodes import (
     audio,
     frame_split,
@@ -23,7 +23,7 @@ from sixfold.engines.workflow_nodes import (
 from sixfold.engines.workflow_nodes import (
     text as text_nodes,
 )
-from sixfold.engines.workflow_nodes.values import Film, Sound
+from sixfold.engines.workflow_nodes.values import AudioValue, VideoValue
 
 NOWHERE: Any = None  # the context of nodes that need none
 
@@ -193,17 +193,17 @@ def test_a_loaded_picture_has_a_mask_where_it_is_clear(tmp_path: Path) -> None:
     pixels = np.zeros((2, 3, 4), np.uint8)
     pixels[0, 0] = (255, 128, 0, 255)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    image, mask = images.load(NOWHERE, File("d", "image/png", tmp_path / "a.png"))
+    image, mask = images.load(NOWHERE, NodeFile("d", "image/png", tmp_path / "a.png"))
     assert image[0, 0, 0] == pytest.approx([1, 128 / 255, 0])
     assert (mask[0, 0, 0], mask[0, 1, 1]) == (0, 1)
     (tmp_path / "b.png").write_bytes(b"no picture")
     with pytest.raises(UnusableInput):
-        images.load(NOWHERE, File("d", "image/png", tmp_path / "b.png"))
+        images.load(NOWHERE, NodeFile("d", "image/png", tmp_path / "b.png"))
 
 
 def test_sound_is_cut_joined_and_made_louder() -> None:
     wave = np.linspace(-0.5, 0.5, 48_000, dtype=np.float32)[None]
-    given = Sound(wave, 48_000)
+    given = AudioValue(wave, 48_000)
     assert audio.trim(NOWHERE, given, -0.5, 0.25)[0].wave.shape[1] == 12_000
     assert audio.concat(NOWHERE, given, given, "after")[0].wave.shape == (2, 96_000)
     assert audio.merge(NOWHERE, given, given, "add")[0].wave.max() == pytest.approx(1)
@@ -212,18 +212,18 @@ def test_sound_is_cut_joined_and_made_louder() -> None:
 
 
 def test_values_come_out_of_bytes_as_they_went_in(tmp_path: Path) -> None:
-    packer = serialization.Packer(tmp_path)
+    packer = serialization.NodeValuePacker(tmp_path)
     whole = images.empty(NOWHERE, 3, 2, 2, 0x123456)[0]
     film = tmp_path / "film"
     film.write_bytes(b"film")
     given = (
         whole,
         picture(),
-        Sound(picture(1, 4)[0, 0].T, 44_100),
+        AudioValue(picture(1, 4)[0, 0].T, 44_100),
         "text",
         3,
         None,
-        Film(File("d", "video/mp4", film)),
+        VideoValue(NodeFile("d", "video/mp4", film)),
     )
     data = packer.pack(given)
     assert data is not None

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sixfold.core.memory.indexing.entries import decode, encode, entry
-from sixfold.core.memory.models import Page
+from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.search.embedding import halved
 from sixfold.store.search import columns
-from sixfold.store.search.columns import Column, Postings, Room, Shares
+from sixfold.store.search.columns import FreeList, PackedColumn, Postings, SharedBuffer
 from sixfold.store.search.index import PageIndex
 from tests.unit.memory.fake_embedder import Meanings
 
@@ -51,7 +51,7 @@ def test_words_that_come_and_go_leave_nothing_behind() -> None:
 
 
 def test_a_column_grows_to_what_is_written_in_it() -> None:
-    column = Column(np.int64)
+    column = PackedColumn(np.int64)
     column[200] = 7
     column[3] = 5
     assert (len(column), column[3], column.values.sum()) == (201, 5, 12)
@@ -59,7 +59,7 @@ def test_a_column_grows_to_what_is_written_in_it() -> None:
 
 def test_places_that_were_given_back_are_taken_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "MOST_PLACES", 2)
-    room = Room()
+    room = FreeList()
     assert [room.take(), room.take()] == [0, 1]
     with pytest.raises(OverflowError):
         room.take()
@@ -68,7 +68,7 @@ def test_places_that_were_given_back_are_taken_first(monkeypatch: pytest.MonkeyP
 
 
 def test_shares_grow_and_shrink() -> None:
-    shares = Shares()
+    shares = SharedBuffer()
     assert shares.fit(7, 3) == ([0, 1, 2], [])
     assert shares.fit(8, 1) == ([3], [])
     assert shares.fit(7, 1) == ([0], [1, 2])
@@ -83,7 +83,7 @@ def test_an_index_that_is_edited_without_end_stays_as_large_as_it_is() -> None:
     def write(number: int, turn: int) -> None:
         """A page whose words, names and passages are others at every turn, with as many vectors."""
         parts = [f"## Part {part}\n\n" + f"word{number}x{turn} " * 160 for part in range(3 + turn % 2)]
-        page = Page(
+        page = MemoryPage(
             id=f"page_{number}", account_id="a", slug=f"log{turn % 3}/{number}", title=f"Name{turn}",
             body="\n\n".join(parts), type="note", tags=(f"tag{turn}",), collections=(), version=1,
             created_at=number, updated_at=turn, created_by="",

@@ -12,29 +12,29 @@ import msgspec
 
 from sixfold import errors
 from sixfold.api.gateway.anthropic import errors as anthropic_errors
-from sixfold.api.gateway.chat_handler import Tongue, Wanted
+from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
-    Answer,
-    Argument,
-    Call,
-    Calling,
-    Chat,
-    Ended,
+    ChatMessage,
+    ChatRequest,
+    ChatResponse,
     Event,
-    Message,
-    Outcome,
+    ImagePart,
+    MessageEnd,
     Part,
-    Picture,
-    Said,
-    Shape,
+    ReasoningDelta,
+    ReasoningPart,
+    ResponseFormat,
     Stop,
-    Text,
-    Thinking,
-    Thought,
-    Tool,
+    TextDelta,
+    TextPart,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolResult,
+    ToolSpec,
 )
-from sixfold.core.gateway.usage import NOTHING, Usage
+from sixfold.core.gateway.usage import NOTHING, TokenUsage
 from sixfold.web import bodies
 
 _STOPS: Mapping[Stop, str] = {
@@ -50,17 +50,17 @@ _encode = msgspec.json.Encoder().encode
 _decode = json_decoding.decode_whole
 
 
-class _Head(msgspec.Struct):
+class _MessagesHead(msgspec.Struct):
     model: str
     messages: list[msgspec.Raw]
     max_tokens: int | None = None
     stream: bool | None = None
 
 
-_head = msgspec.json.Decoder(_Head)
+_head = msgspec.json.Decoder(_MessagesHead)
 
 
-def wanted(raw: bytes, *, counting: bool = False) -> Wanted:
+def wanted(raw: bytes, *, counting: bool = False) -> ChatCall:
     """What a request asks for; raises `BadRequest` and `InputTooLarge`."""
     bodies.check_size(raw)
     try:
@@ -73,10 +73,10 @@ def wanted(raw: bytes, *, counting: bool = False) -> Wanted:
         raise errors.BadRequest("messages: at least one message is required")
     if not counting and (head.max_tokens is None or head.max_tokens < 1):
         raise errors.BadRequest("max_tokens: Field required")
-    return Wanted(head.model, bool(head.stream), head.max_tokens, lambda: parse(raw))
+    return ChatCall(head.model, bool(head.stream), head.max_tokens, lambda: parse(raw))
 
 
-def parse(raw: bytes) -> Chat:
+def parse(raw: bytes) -> ChatRequest:
     """A request in no dialect; raises `BadRequest` for what only its own dialect knows."""
     body = bodies.parse_object(raw)
     choice = _mapping(body.get("tool_choice") or {}, "tool_choice")
@@ -85,7 +85,7 @@ def parse(raw: bytes) -> Chat:
     output = _mapping(body.get("output_config") or {}, "output_config")
     parallel = not choice["disable_parallel_tool_use"] if "disable_parallel_tool_use" in choice else None
     system, turns = _turns(_items(body.get("messages"), "messages"), _system(body.get("system")))
-    return Chat(
+    return ChatRequest(
         messages=turns,
         system=system,
         tools=tuple(tool for value in given_tools if (tool := _tool(value)) is not None),
@@ -101,14 +101,14 @@ def parse(raw: bytes) -> Chat:
     )
 
 
-def _shape(given: Any) -> Shape | None:
+def _shape(given: Any) -> ResponseFormat | None:
     """The JSON that is asked for."""
     if given is None:
         return None
     found = _mapping(given, "output_config.format")
     if found.get("type") != "json_schema":
         raise errors.BadRequest("output_config.format.type: must be json_schema")
-    return Shape(schema=_mapping(found.get("schema"), "output_config.format.schema"), strict=True)
+    return ResponseFormat(schema=_mapping(found.get("schema"), "output_config.format.schema"), strict=True)
 
 
 def _effort(thinking: Any, output: Mapping[str, Any]) -> str:
@@ -123,22 +123,22 @@ def _effort(thinking: Any, output: Mapping[str, Any]) -> str:
     return next((word for limit, word in _EFFORTS if budget <= limit), "high")
 
 
-def _turns(given: Sequence[Any], system: str) -> tuple[str, tuple[Message, ...]]:
+def _turns(given: Sequence[Any], system: str) -> tuple[str, tuple[ChatMessage, ...]]:
     """What is said before a conversation, and its turns.
 
     What the system says later is told where it stands, in the caller's words: the beginning of a conversation
     stays what its server remembers, and many models know of a system at the beginning only.
     """
-    before, turns = [system] if system else [], list[Message]()
+    before, turns = [system] if system else [], list[ChatMessage]()
     for index, item in enumerate(given):
         where = f"messages.{index}"
         row = _mapping(item, where)
         parts = _parts(row.get("content"), f"{where}.content")
         match row.get("role"):
             case "user":
-                turns.append(Message("user", parts))
+                turns.append(ChatMessage("user", parts))
             case "assistant":
-                turns.append(Message("assistant", parts))
+                turns.append(ChatMessage("assistant", parts))
             case "system" if turns:
                 _remind(turns, _words(parts))
             case "system":
@@ -149,50 +149,52 @@ def _turns(given: Sequence[Any], system: str) -> tuple[str, tuple[Message, ...]]
 
 
 def _words(parts: Sequence[Part]) -> str:
-    return "\n\n".join(part.text for part in parts if isinstance(part, Text))
+    return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-def _remind(turns: list[Message], words: str) -> None:
+def _remind(turns: list[ChatMessage], words: str) -> None:
     """Say in the caller's turn what the system says there; coding agents mark it so themselves."""
-    told = Text(f"\n\n<system-reminder>\n{words}\n</system-reminder>")
+    told = TextPart(f"\n\n<system-reminder>\n{words}\n</system-reminder>")
     said = turns.pop().parts if turns[-1].role == "user" else ()
-    turns.append(Message("user", (*said, told)))
+    turns.append(ChatMessage("user", (*said, told)))
 
 
 def _parts(content: Any, where: str) -> tuple[Part, ...]:
     if isinstance(content, str):
-        return (Text(content),) if content else ()
+        return (TextPart(content),) if content else ()
     return tuple(_part(_mapping(block, where), where) for block in _items(content or [], where))
 
 
 def _part(block: Mapping[str, Any], where: str) -> Part:
     match block.get("type"):
         case "text":
-            return Text(str(block.get("text", "")))
+            return TextPart(str(block.get("text", "")))
         case "image":
             return _picture(_mapping(block.get("source"), f"{where}.source"), where)
         case "tool_use":
             arguments = _encode(block.get("input") or {}).decode()
-            return Call(str(block.get("id") or ""), str(block.get("name") or ""), arguments)
+            return ToolCall(str(block.get("id") or ""), str(block.get("name") or ""), arguments)
         case "tool_result":
-            told = cast("tuple[Text | Picture, ...]", _parts(block.get("content"), where))
-            return Outcome(str(block.get("tool_use_id") or ""), told, bool(block.get("is_error")))
+            told = cast("tuple[TextPart | ImagePart, ...]", _parts(block.get("content"), where))
+            return ToolResult(str(block.get("tool_use_id") or ""), told, bool(block.get("is_error")))
         case "thinking":
-            return Thought(str(block.get("thinking") or ""), str(block.get("signature") or ""))
+            return ReasoningPart(str(block.get("thinking") or ""), str(block.get("signature") or ""))
         case "document" if _mapping(block.get("source"), f"{where}.source").get("type") == "text":
-            return Text(str(block["source"].get("data") or ""))
+            return TextPart(str(block["source"].get("data") or ""))
         case "redacted_thinking":
-            return Thought("")
+            return ReasoningPart("")
         case kind:
             raise errors.BadRequest(f"{where}: this model takes no block of type {kind!r}")
 
 
-def _picture(source: Mapping[str, Any], where: str) -> Picture:
+def _picture(source: Mapping[str, Any], where: str) -> ImagePart:
     match source.get("type"):
         case "base64":
-            return Picture(media_type=str(source.get("media_type") or ""), data=str(source.get("data") or ""))
+            return ImagePart(
+                media_type=str(source.get("media_type") or ""), data=str(source.get("data") or "")
+            )
         case "url":
-            return Picture(url=str(source.get("url") or ""))
+            return ImagePart(url=str(source.get("url") or ""))
         case kind:
             raise errors.BadRequest(f"{where}.source: this model takes no source of type {kind!r}")
 
@@ -204,13 +206,13 @@ def _system(value: Any) -> str:
     return "\n\n".join(str(block.get("text", "")) for block in blocks)
 
 
-def _tool(value: Any) -> Tool | None:
+def _tool(value: Any) -> ToolSpec | None:
     """A function; a tool that the provider itself would run is left out, as the model can do without."""
     row = _mapping(value, "tools")
     if row.get("type", "custom") != "custom":
         return None
     name, description = str(row.get("name") or ""), str(row.get("description") or "")
-    return Tool(name, description, _mapping(row.get("input_schema") or {}, "tools.input_schema"))
+    return ToolSpec(name, description, _mapping(row.get("input_schema") or {}, "tools.input_schema"))
 
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
@@ -228,7 +230,7 @@ def _items(value: Any, where: str) -> Sequence[Any]:
 # -- saying ----------------------------------------------------------------------------------------
 
 
-def usage(used: Usage) -> dict[str, Any]:
+def usage(used: TokenUsage) -> dict[str, Any]:
     """Usage in this dialect, where `input_tokens` leaves out what was cached."""
     return {
         "input_tokens": used.input - used.cached - used.cache_write - used.cache_write_long,
@@ -238,19 +240,19 @@ def usage(used: Usage) -> dict[str, Any]:
     }
 
 
-def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
+def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
     """A message."""
     blocks = [_said(part) for part in answer.parts]
     return _encode(_document(answer.model or asked.model, request_id, blocks, answer.stop, answer.usage))
 
 
-def _said(part: Text | Call | Thought) -> dict[str, Any]:
+def _said(part: TextPart | ToolCall | ReasoningPart) -> dict[str, Any]:
     match part:
-        case Text():
+        case TextPart():
             return {"type": "text", "text": part.text}
-        case Thought():
+        case ReasoningPart():
             return {"type": "thinking", "thinking": part.text, "signature": part.seal}
-        case Call():
+        case ToolCall():
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": _object(part.arguments)}
 
 
@@ -262,7 +264,7 @@ def _object(text: str) -> Any:
 
 
 def _document(
-    model: str, request_id: str, content: list[dict[str, Any]], stop: Stop | None, used: Usage
+    model: str, request_id: str, content: list[dict[str, Any]], stop: Stop | None, used: TokenUsage
 ) -> dict[str, Any]:
     return {
         "id": f"msg_{request_id.removeprefix('req_')}",
@@ -361,30 +363,30 @@ def _event(kind: str, **fields: Any) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (kind.encode(), _encode({"type": kind, **fields}))
 
 
-async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
+async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str) -> AsyncGenerator[bytes]:
     """The events of a message."""
     yield _event("message_start", message=_document(asked.model, request_id, [], None, NOTHING))
     blocks = _Blocks()
     async for event in events:
         match event:
-            case Said():
+            case TextDelta():
                 yield blocks.open("text", {"type": "text", "text": ""}) + blocks.more(
                     {"type": "text_delta", "text": event.text}
                 )
-            case Thinking():
+            case ReasoningDelta():
                 yield _thinking(blocks, event)
-            case Calling():
+            case ToolCallStart():
                 call: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
                 yield blocks.call(event.number, call)
-            case Argument():
+            case ToolCallDelta():
                 yield blocks.argument(event.number, event.text)
-            case Ended():
+            case MessageEnd():
                 delta = {"stop_reason": _STOPS[event.stop], "stop_sequence": None}
                 yield blocks.close() + _event("message_delta", delta=delta, usage=usage(event.usage))
                 yield _event("message_stop")
 
 
-def _thinking(blocks: _Blocks, event: Thinking) -> bytes:
+def _thinking(blocks: _Blocks, event: ReasoningDelta) -> bytes:
     told = blocks.open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
     if event.text:
         told += blocks.more({"type": "thinking_delta", "thinking": event.text})
@@ -393,4 +395,4 @@ def _thinking(blocks: _Blocks, event: Thinking) -> bytes:
     return told
 
 
-TONGUE = Tongue("messages", anthropic_errors.dialect, whole, stream, anthropic_errors.event)
+TONGUE = ResponseDialect("messages", anthropic_errors.dialect, whole, stream, anthropic_errors.event)

@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from sixfold.api.gateway.openai import media_jobs, passthrough
-from sixfold.api.gateway.openai.errors import Wrong
-from sixfold.api.gateway.openai.media_jobs import Maker
-from sixfold.api.gateway.openai.passthrough import EVENTS, Elsewhere, Passed
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
+from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
-from sixfold.core.gateway.usage import Units, Usage
+from sixfold.core.gateway.usage import TokenUsage, Units
 from sixfold.web import bodies, responses
 
 SPEECH, LISTENING = "tts", "stt"
@@ -40,10 +40,10 @@ VOICES = {
 _LANGUAGES = {"en": "english", "de": "german", "fr": "french", "es": "spanish", "it": "italian"}
 
 
-class Audio:
+class AudioRoutes:
     """`POST /v1/audio/speech` and `/v1/audio/transcriptions`."""
 
-    def __init__(self, maker: Maker, elsewhere: Elsewhere) -> None:
+    def __init__(self, maker: MediaJobRunner, elsewhere: UpstreamPassthrough) -> None:
         self._maker = maker
         self._elsewhere = elsewhere
 
@@ -85,7 +85,7 @@ class Audio:
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)
             model = media_jobs.ours(LISTENING, values.get("model"))
             if data is None:
-                raise Wrong("file is required and must be a recording", param="file")
+                raise InvalidRequest("file is required and must be a recording", param="file")
             media_jobs.refuse_stream(values)
             shape = media_jobs.choice(values, "response_format", tuple(SHAPES), "json")
             held = await self._maker.receive("file", "audio", data)
@@ -104,26 +104,26 @@ class Audio:
         return await self._maker.once(request, work)
 
 
-def _spoken(body: Mapping[str, Any], raw: bytes) -> Passed:
+def _spoken(body: Mapping[str, Any], raw: bytes) -> ForwardedCall:
     """A text for a model server; its sound is passed on as it comes."""
     said = len(media_jobs.text(body, "input")) + len(media_jobs.text(body, "instructions", ""))
     seconds = said / _CHARS_A_SECOND
     out = math.ceil(seconds * _TOKENS_A_SECOND)
-    most = Usage(tokens_of(said), out, audio_out=out, units=Units(0, round(1000 * seconds), said))
+    most = TokenUsage(tokens_of(said), out, audio_out=out, units=Units(0, round(1000 * seconds), said))
     wanted = body.get("response_format") or "mp3"
     kind = EVENTS if body.get("stream_format") == "sse" else FORMATS.get(wanted, "application/octet-stream")
-    return Passed("speech", SPEECH, body["model"], raw, most, kind, stream=True)
+    return ForwardedCall("speech", SPEECH, body["model"], raw, most, kind, stream=True)
 
 
-def _heard(found: bodies.Fields, seconds: float) -> Passed:
+def _heard(found: bodies.BodyFields, seconds: float) -> ForwardedCall:
     """A recording for a model server."""
     heard = math.ceil(seconds * _TOKENS_HEARD)
     words = tokens_of(round(seconds * _CHARS_A_SECOND))
-    most = Usage(heard, words, audio_in=heard, units=Units(0, round(1000 * seconds)))
+    most = TokenUsage(heard, words, audio_in=heard, units=Units(0, round(1000 * seconds)))
     body, kind = passthrough.form(found.parts)
     stream = passthrough.is_stream(found.values)
     told = "text/plain" if found.values.get("response_format") in _TEXTS else "application/json"
-    return Passed(
+    return ForwardedCall(
         "transcriptions",
         LISTENING,
         found.values["model"],
@@ -140,7 +140,7 @@ def _voice(given: Any) -> str:
     if named is None:
         return "ava"
     if not isinstance(named, str):
-        raise Wrong("voice must be a string", param="voice")
+        raise InvalidRequest("voice must be a string", param="voice")
     return VOICES.get(named, named)
 
 

@@ -11,30 +11,30 @@ from typing import Any, cast
 
 import msgspec
 
-from sixfold.api.gateway.chat_handler import Tongue, Wanted
+from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing
-from sixfold.api.gateway.openai.errors import Wrong
+from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.gateway.chat import (
-    Answer,
-    Argument,
-    Call,
-    Calling,
-    Chat,
-    Ended,
+    ChatMessage,
+    ChatRequest,
+    ChatResponse,
     Event,
-    Message,
-    Outcome,
+    ImagePart,
+    MessageEnd,
     Part,
-    Picture,
-    Said,
+    ReasoningDelta,
+    ReasoningPart,
     Stop,
-    Text,
-    Thinking,
-    Thought,
-    Tool,
+    TextDelta,
+    TextPart,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolResult,
+    ToolSpec,
 )
-from sixfold.core.gateway.usage import Usage
+from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import bodies
 
 _STOPS: Mapping[Stop, str] = {
@@ -52,7 +52,7 @@ class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class _Head(msgspec.Struct):
+class _ChatHead(msgspec.Struct):
     model: str
     messages: list[msgspec.Raw]
     stream: bool | None = None
@@ -62,23 +62,23 @@ class _Head(msgspec.Struct):
     n: int | None = None
 
 
-_head = msgspec.json.Decoder(_Head)
+_head = msgspec.json.Decoder(_ChatHead)
 
 
-def wanted(raw: bytes) -> Wanted:
-    """What a request asks for; raises `BadRequest` or `Wrong`."""
-    head = cast("_Head", parsing.head(_head, raw))
+def wanted(raw: bytes) -> ChatCall:
+    """What a request asks for; raises `BadRequest` or `InvalidRequest`."""
+    head = cast("_ChatHead", parsing.head(_head, raw))
     if not head.messages:
-        raise Wrong("messages must have at least one message", param="messages")
+        raise InvalidRequest("messages must have at least one message", param="messages")
     limits = [limit for limit in (head.max_completion_tokens, head.max_tokens) if limit is not None]
     if limits and min(limits) < 0:
-        raise Wrong("max_tokens must be positive", param="max_tokens")
+        raise InvalidRequest("max_tokens must be positive", param="max_tokens")
     most = max(limits, default=None)  # which of the two a server heeds is its own affair
     number = 1 if head.n is None else head.n
     if not 1 <= number <= _MOST_ANSWERS:
-        raise Wrong(f"n must be from 1 to {_MOST_ANSWERS}", param="n")
+        raise InvalidRequest(f"n must be from 1 to {_MOST_ANSWERS}", param="n")
     options = head.stream_options
-    return Wanted(
+    return ChatCall(
         model=head.model,
         stream=bool(head.stream),
         max_tokens=most * number if most is not None else None,
@@ -87,23 +87,23 @@ def wanted(raw: bytes) -> Wanted:
     )
 
 
-def parse(raw: bytes) -> Chat:
-    """A request in no dialect; raises `Wrong` for what only its own dialect knows."""
+def parse(raw: bytes) -> ChatRequest:
+    """A request in no dialect; raises `InvalidRequest` for what only its own dialect knows."""
     body = bodies.parse_object(raw)
     return from_fields(body)
 
 
-def from_fields(body: Mapping[str, Any]) -> Chat:
+def from_fields(body: Mapping[str, Any]) -> ChatRequest:
     """The same from its fields."""
     if (body.get("n") or 1) != 1:
-        raise Wrong("n must be 1 for this model", param="n")
+        raise InvalidRequest("n must be 1 for this model", param="n")
     system: list[str] = []
-    messages: list[Message] = []
+    messages: list[ChatMessage] = []
     for index, item in enumerate(parsing.items(body.get("messages"), "messages")):
         where = f"messages[{index}]"
         _take(parsing.mapping(item, where), where, system, messages)
     parallel = body.get("parallel_tool_calls")
-    return Chat(
+    return ChatRequest(
         messages=tuple(messages),
         system="\n\n".join(system),
         tools=tuple(_tool(tool) for tool in parsing.items(body.get("tools") or [], "tools")),
@@ -119,28 +119,28 @@ def from_fields(body: Mapping[str, Any]) -> Chat:
     )
 
 
-def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[Message]) -> None:
+def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[ChatMessage]) -> None:
     role, content = item.get("role"), item.get("content")
     match role:
         case "system" | "developer":
-            system.append("".join(part.text for part in _parts(content, where) if isinstance(part, Text)))
+            system.append("".join(part.text for part in _parts(content, where) if isinstance(part, TextPart)))
         case "user":
-            messages.append(Message("user", _parts(content, where)))
+            messages.append(ChatMessage("user", _parts(content, where)))
         case "assistant":
-            messages.append(Message("assistant", (*_parts(content, where), *_calls(item, where))))
+            messages.append(ChatMessage("assistant", (*_parts(content, where), *_calls(item, where))))
         case "tool" | "function":
-            told = cast("tuple[Text | Picture, ...]", _parts(content, where))
+            told = cast("tuple[TextPart | ImagePart, ...]", _parts(content, where))
             call_id = str(item.get("tool_call_id") or item.get("name") or "")
-            messages.append(Message("user", (Outcome(call_id, told),)))
+            messages.append(ChatMessage("user", (ToolResult(call_id, told),)))
         case _:
-            raise Wrong(f"{where}.role is not known", param=f"{where}.role")
+            raise InvalidRequest(f"{where}.role is not known", param=f"{where}.role")
 
 
 def _parts(content: Any, where: str) -> tuple[Part, ...]:
     if content is None:
         return ()
     if isinstance(content, str):
-        return (Text(content),) if content else ()
+        return (TextPart(content),) if content else ()
     where = f"{where}.content"
     return tuple(_part(parsing.mapping(part, where), where) for part in parsing.items(content, where))
 
@@ -148,46 +148,48 @@ def _parts(content: Any, where: str) -> tuple[Part, ...]:
 def _part(part: Mapping[str, Any], where: str) -> Part:
     match part.get("type"):
         case "text" | "input_text" | "output_text":
-            return Text(str(part.get("text", "")))
+            return TextPart(str(part.get("text", "")))
         case "refusal":
-            return Text(str(part.get("refusal", "")))
+            return TextPart(str(part.get("refusal", "")))
         case "image_url":
             found = part.get("image_url")
             url = found if isinstance(found, str) else parsing.mapping(found, where).get("url")
             return parsing.picture(url, f"{where}.image_url")
         case kind:
-            raise Wrong(f"This model takes no part of type {kind!r}", param=where)
+            raise InvalidRequest(f"This model takes no part of type {kind!r}", param=where)
 
 
-def _calls(item: Mapping[str, Any], where: str) -> tuple[Call, ...]:
-    found: list[Call] = []
+def _calls(item: Mapping[str, Any], where: str) -> tuple[ToolCall, ...]:
+    found: list[ToolCall] = []
     for call in parsing.items(item.get("tool_calls") or [], f"{where}.tool_calls"):
         row = parsing.mapping(call, f"{where}.tool_calls")
         function = parsing.mapping(row.get("function"), f"{where}.tool_calls.function")
         found.append(
-            Call(
+            ToolCall(
                 str(row.get("id", "")), str(function.get("name", "")), str(function.get("arguments") or "{}")
             )
         )
     return tuple(found)
 
 
-def _tool(value: Any) -> Tool:
+def _tool(value: Any) -> ToolSpec:
     row = parsing.mapping(value, "tools")
     if row.get("type", "function") != "function":
-        raise Wrong("This model takes functions as tools only", param="tools")
+        raise InvalidRequest("This model takes functions as tools only", param="tools")
     function = parsing.mapping(row.get("function"), "tools.function")
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise Wrong("A tool needs a name", param="tools.function.name")
+        raise InvalidRequest("A tool needs a name", param="tools.function.name")
     parameters: Any = function.get("parameters") or {"type": "object", "properties": {}}
-    return Tool(name, str(function.get("description") or ""), parsing.mapping(parameters, "tools.function"))
+    return ToolSpec(
+        name, str(function.get("description") or ""), parsing.mapping(parameters, "tools.function")
+    )
 
 
 # -- saying ----------------------------------------------------------------------------------------
 
 
-def usage(used: Usage) -> dict[str, Any]:
+def usage(used: TokenUsage) -> dict[str, Any]:
     """Usage in this dialect."""
     return {
         "prompt_tokens": used.input,
@@ -198,13 +200,13 @@ def usage(used: Usage) -> dict[str, Any]:
     }
 
 
-def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
+def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
     """A chat completion."""
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in answer.calls
     ]
-    thought = "".join(part.text for part in answer.parts if isinstance(part, Thought))
+    thought = "".join(part.text for part in answer.parts if isinstance(part, ReasoningPart))
     text = answer.text
     message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
     message["refusal"] = None
@@ -236,19 +238,19 @@ async def _filled(events: AsyncIterator[Event]) -> AsyncGenerator[Event]:
     bare: dict[int, None] = {}
     async for event in events:
         match event:
-            case Calling():
+            case ToolCallStart():
                 bare[event.number] = None
-            case Argument():
+            case ToolCallDelta():
                 bare.pop(event.number, None)
-            case Ended():
+            case MessageEnd():
                 for number in bare:
-                    yield Argument(number, "{}")
+                    yield ToolCallDelta(number, "{}")
             case _:
                 pass
         yield event
 
 
-async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
+async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str) -> AsyncGenerator[bytes]:
     """Chunks, and `[DONE]`."""
     shared = {
         "id": f"chatcmpl-{request_id}",
@@ -264,18 +266,18 @@ async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -
     yield chunk({"role": "assistant", "content": ""})
     async for event in _filled(events):
         match event:
-            case Said():
+            case TextDelta():
                 yield chunk({"content": event.text})
-            case Thinking():
+            case ReasoningDelta():
                 if event.text:
                     yield chunk({"reasoning_content": event.text})
-            case Calling():
+            case ToolCallStart():
                 function = {"name": event.name, "arguments": ""}
                 call = {"index": event.number, "id": event.id, "type": "function", "function": function}
                 yield chunk({"tool_calls": [call]})
-            case Argument():
+            case ToolCallDelta():
                 yield chunk({"tool_calls": [{"index": event.number, "function": {"arguments": event.text}}]})
-            case Ended():
+            case MessageEnd():
                 yield chunk({}, _STOPS[event.stop])
                 if asked.keep_usage:
                     last: dict[str, Any] = {**shared, "choices": [], "usage": usage(event.usage)}
@@ -283,4 +285,4 @@ async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -
                 yield b"data: [DONE]\n\n"
 
 
-TONGUE = Tongue("chat", openai_errors.dialect, whole, stream, openai_errors.event)
+TONGUE = ResponseDialect("chat", openai_errors.dialect, whole, stream, openai_errors.event)

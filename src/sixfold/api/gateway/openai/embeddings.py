@@ -16,12 +16,12 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway.openai import media_jobs, token_arrays
-from sixfold.api.gateway.openai.errors import Wrong
-from sixfold.api.gateway.openai.media_jobs import Maker
-from sixfold.api.gateway.openai.passthrough import Elsewhere, Passed
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.media_jobs import MediaJobRunner
+from sixfold.api.gateway.openai.passthrough import ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
-from sixfold.core.gateway.usage import Usage
+from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import bodies, responses
 
 MODEL = "embeddings"
@@ -48,10 +48,10 @@ class VectorsSchema(TypedDict):
     usage: dict[str, Any]
 
 
-class Embeddings:
+class EmbeddingRoutes:
     """`POST /v1/embeddings`."""
 
-    def __init__(self, maker: Maker, elsewhere: Elsewhere) -> None:
+    def __init__(self, maker: MediaJobRunner, elsewhere: UpstreamPassthrough) -> None:
         self._maker = maker
         self._elsewhere = elsewhere
 
@@ -63,7 +63,7 @@ class Embeddings:
             body = await bodies.parsed(bodies.parse_object, raw)
             if self._elsewhere.makes(MODEL, body.get("model")):
                 raw = await self._readable(body, raw)
-                passed = Passed(MODEL, MODEL, body["model"], raw, Usage(tokens_of(len(raw))))
+                passed = ForwardedCall(MODEL, MODEL, body["model"], raw, TokenUsage(tokens_of(len(raw))))
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)
             return await self._own(request, principal, body, idempotency_id)
 
@@ -85,7 +85,7 @@ class Embeddings:
         texts, used = await _texts(body.get("input"))
         if body.get("dimensions") not in (None, _DIMENSIONS):
             sentence = f"dimensions must be {_DIMENSIONS}, the length of every vector here, or left out"
-            raise Wrong(sentence, param="dimensions")
+            raise InvalidRequest(sentence, param="dimensions")
         encoding = media_jobs.choice(body, "encoding_format", ("float", "base64"), "float")
         order = media_jobs.asked(
             request,
@@ -117,11 +117,11 @@ async def _texts(given: Any) -> tuple[list[str], int]:
     elif isinstance(given, list):
         texts = cast("list[Any]", given)
     if not 0 < len(texts) <= _MOST:
-        raise Wrong(f"input must hold 1 to {_MOST} texts", param="input")
+        raise InvalidRequest(f"input must hold 1 to {_MOST} texts", param="input")
     if any(not isinstance(text, str) for text in texts):
-        raise Wrong("input must be a text, a list of texts, or token ids", param="input")
+        raise InvalidRequest("input must be a text, a list of texts, or token ids", param="input")
     if any(not text for text in texts):
-        raise Wrong("input must not hold empty texts", param="input")
+        raise InvalidRequest("input must not hold empty texts", param="input")
     return texts, used or sum(math.ceil(len(text) / _CHARS_PER_TOKEN) for text in texts)
 
 

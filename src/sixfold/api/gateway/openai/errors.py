@@ -26,13 +26,13 @@ _TYPES = {
 _encode = msgspec.json.Encoder().encode
 
 
-class Wrong(UpstreamRefused):
+class InvalidRequest(UpstreamRefused):
     """A field of the request is not valid."""
 
     code = "invalid_value"
 
 
-class UnknownPrevious(Wrong):
+class PreviousResponseNotFound(InvalidRequest):
     """There is no response of this id to go on from."""
 
     code = "previous_response_not_found"

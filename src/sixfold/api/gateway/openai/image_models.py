@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sixfold.api.gateway.openai.errors import Wrong
+from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.catalog import metering
 from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.catalog.models import Catalog, Model
@@ -19,7 +19,7 @@ STANDARD = ("256x256", "512x512", "1024x1024", "1536x1024", "1024x1536", "1792x1
 _SIZE = re.compile(r"([1-9]\d{1,4})x([1-9]\d{1,4})", re.ASCII)
 
 
-class Size(NamedTuple):
+class ImageSize(NamedTuple):
     """One size that a model makes: its pixels, and the inputs that ask for it."""
 
     width: int
@@ -38,7 +38,7 @@ def names(catalog: Catalog) -> tuple[str, ...]:
 
 
 def inputs(catalog: Catalog, name: str, wanted: Any) -> dict[str, Any]:
-    """Return a model's inputs for the `size` of a request; raises `Wrong` with the sizes that it makes.
+    """Return a model's inputs for the `size` of a request; raises `InvalidRequest` with the sizes that it makes.
 
     A model that the catalog lacks is one of the account's own, which takes any width and height.
     """
@@ -51,7 +51,7 @@ def inputs(catalog: Catalog, name: str, wanted: Any) -> dict[str, Any]:
     found = _SIZE.fullmatch(wanted) if isinstance(wanted, str) else None
     if found is None:
         allowed = f"one of {_listed(sizes)}" if sizes else "WIDTHxHEIGHT"
-        raise Wrong(f"size must be {allowed}, or auto", param="size")
+        raise InvalidRequest(f"size must be {allowed}, or auto", param="size")
     width, height = int(found[1]), int(found[2])
     if not sizes:
         if wanted in STANDARD and name in catalog:
@@ -61,7 +61,7 @@ def inputs(catalog: Catalog, name: str, wanted: Any) -> dict[str, Any]:
         if (size.width, size.height) == (width, height):
             return dict(size.inputs)
     if wanted not in STANDARD:
-        raise Wrong(f"size must be one of {_listed(sizes)}, or auto; got {wanted}", param="size")
+        raise InvalidRequest(f"size must be one of {_listed(sizes)}, or auto; got {wanted}", param="size")
     return dict(_nearest(sizes, width, height).inputs)
 
 
@@ -71,7 +71,7 @@ def _is_text_to_image(model: Model) -> bool:
     return by_prompt and model.price != metering.CHILDREN  # a workflow has sizes and outputs of its own
 
 
-def _sizes(model: Model) -> Iterator[Size]:
+def _sizes(model: Model) -> Iterator[ImageSize]:
     """Every size of a model that has a list of them; none for one that takes a width and a height."""
     choices = {each.name: each.choices for each in model.inputs if each.choices}
     by = model.sized_by or ("size",)
@@ -79,13 +79,13 @@ def _sizes(model: Model) -> Iterator[Size]:
         return
     for chosen in itertools.product(*(choices[name] for name in by)):
         width, height = model.dimensions(" ".join(chosen))
-        yield Size(width, height, dict(zip(by, chosen, strict=True)))
+        yield ImageSize(width, height, dict(zip(by, chosen, strict=True)))
 
 
-def _nearest(sizes: tuple[Size, ...], width: int, height: int) -> Size:
+def _nearest(sizes: tuple[ImageSize, ...], width: int, height: int) -> ImageSize:
     """The size of the nearest shape, and of those the one with the nearest number of pixels."""
 
-    def distance(size: Size) -> tuple[float, float]:
+    def distance(size: ImageSize) -> tuple[float, float]:
         shape = abs(math.log(size.width * height / (size.height * width)))
         area = abs(math.log(size.width * size.height / (width * height)))
         return round(shape, 2), area
@@ -112,5 +112,5 @@ def _side(limits: Descriptor, pixels: float) -> int:
     return snapped + step if snapped < (limits.min or 1) else snapped
 
 
-def _listed(sizes: tuple[Size, ...]) -> str:
+def _listed(sizes: tuple[ImageSize, ...]) -> str:
     return ", ".join(dict.fromkeys(size.text for size in sizes))

@@ -16,16 +16,16 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.gateway.openai import image_models, media_jobs, passthrough
-from sixfold.api.gateway.openai.errors import Wrong
-from sixfold.api.gateway.openai.media_jobs import Asked, Maker
-from sixfold.api.gateway.openai.passthrough import EVENTS, Elsewhere, Passed
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.api.gateway.openai.media_jobs import MediaJobRequest, MediaJobRunner
+from sixfold.api.gateway.openai.passthrough import EVENTS, ForwardedCall, UpstreamPassthrough
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.gateway.chat import tokens_of
-from sixfold.core.gateway.usage import Units, Usage
+from sixfold.core.gateway.usage import TokenUsage, Units
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import Prediction
 from sixfold.web import bodies, responses
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 MODEL, STYLE, CLEANER = "ra2", "style-transfer", "inpaint-cleaner"
 FORMATS, RESPONSES = ("png", "jpeg", "webp"), ("url", "b64_json")
@@ -51,10 +51,10 @@ class ImagesSchema(TypedDict):
     incomplete: NotRequired[dict[str, Any]]
 
 
-class Images:
+class ImageRoutes:
     """`POST /v1/images/generations` and `/v1/images/edits`."""
 
-    def __init__(self, services: Services, maker: Maker, elsewhere: Elsewhere) -> None:
+    def __init__(self, services: WebServices, maker: MediaJobRunner, elsewhere: UpstreamPassthrough) -> None:
         self._services = services
         self._maker = maker
         self._elsewhere = elsewhere
@@ -91,14 +91,14 @@ class Images:
                 passed = _passed("edits", found.values, raw, kind, len(found.files) or 1)
                 return await self._elsewhere.answer(request, principal, passed, idempotency_id)
             if not found.is_form:
-                raise Wrong("Send the picture as a form: multipart/form-data", param="image")
+                raise InvalidRequest("Send the picture as a form: multipart/form-data", param="image")
             if found.values.get("model") not in (STYLE, CLEANER):
                 media_jobs.ours(MODEL, found.values.get("model"))
             if sum(part.name == "image[]" for part in found.parts) > 1:
-                raise Wrong("image must be one picture", param="image")
+                raise InvalidRequest("image must be one picture", param="image")
             picture = found.files.get("image") or found.files.get("image[]")
             if picture is None:
-                raise Wrong("image is required and must be a file", param="image")
+                raise InvalidRequest("image is required and must be a file", param="image")
             image_models.inputs(self._services.catalog, MODEL, found.values.get("size"))
             prompt = media_jobs.text(found.values, "prompt")
             order = await self._edited(request, principal, picture, found.files.get("mask"), prompt)
@@ -109,7 +109,7 @@ class Images:
 
     async def _edited(
         self, request: Request, principal: Principal, picture: bytes, mask: bytes | None, prompt: str
-    ) -> Asked:
+    ) -> MediaJobRequest:
         held = await self._maker.receive("image", "image", picture)
         if mask is None:
             inputs = {"source_image_url": held.blob, "style_prompt": prompt}
@@ -121,7 +121,7 @@ class Images:
         extras = {"mask_by": "transparency"}
         return media_jobs.asked(request, principal, CLEANER, inputs, sources=sources, extras=extras)
 
-    async def _answer(self, values: Mapping[str, Any], order: Asked) -> Response:
+    async def _answer(self, values: Mapping[str, Any], order: MediaJobRequest) -> Response:
         """The pictures, where they lie or as base64."""
         media_jobs.refuse_stream(values)
         inline = str(values.get("model") or "").startswith(_INLINE)
@@ -161,17 +161,19 @@ class Images:
         return {"b64_json": base64.b64encode(await self._maker.data(prediction)).decode()}
 
 
-def _passed(wire: str, values: Mapping[str, Any], raw: bytes, kind: str = "", pictures: int = 0) -> Passed:
+def _passed(
+    wire: str, values: Mapping[str, Any], raw: bytes, kind: str = "", pictures: int = 0
+) -> ForwardedCall:
     """A request for a model server, and about the most that its pictures take there."""
     count = media_jobs.count(values)
     quality = values.get("quality")
     drawn = count * _DRAWN.get(quality if isinstance(quality, str) else "", _MOST_DRAWN)
     shown = pictures * _SHOWN
     said = tokens_of(len(media_jobs.text(values, "prompt")))
-    most = Usage(said + shown, drawn, image_in=shown, units=Units(count, image_out=drawn))
+    most = TokenUsage(said + shown, drawn, image_in=shown, units=Units(count, image_out=drawn))
     stream = passthrough.is_stream(values)
     told = EVENTS if stream else "application/json"
-    return Passed(wire, MODEL, values["model"], raw, most, told, stream=stream, content_type=kind)
+    return ForwardedCall(wire, MODEL, values["model"], raw, most, told, stream=stream, content_type=kind)
 
 
 def _file(prediction: Prediction) -> OutputFile:

@@ -12,13 +12,13 @@ import msgspec
 
 from sixfold.api.gateway.openai import errors, parsing
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.gateway.stored_responses import Shelf, Unknown
+from sixfold.core.gateway.stored_responses import ResponseNotFound, ResponseStore
 
 MARK = b'"item_reference"'
 _encode = parsing.encode
 
 
-class _Given(msgspec.Struct):
+class _RequestItems(msgspec.Struct):
     input: str | list[msgspec.Raw]
 
 
@@ -27,13 +27,13 @@ class _Item(msgspec.Struct):
     id: str | None = None
 
 
-class _Told(msgspec.Struct):
+class _ReferencedItems(msgspec.Struct):
     output: list[msgspec.Raw] = []
 
 
-_given = msgspec.json.Decoder(_Given).decode
+_given = msgspec.json.Decoder(_RequestItems).decode
 _item = msgspec.json.Decoder(_Item).decode
-_told = msgspec.json.Decoder(_Told).decode
+_told = msgspec.json.Decoder(_ReferencedItems).decode
 
 
 def given(raw: bytes) -> str | list[msgspec.Raw]:
@@ -41,10 +41,10 @@ def given(raw: bytes) -> str | list[msgspec.Raw]:
     return _given(raw).input
 
 
-async def resolved(shelf: Shelf, tenant: Tenant, raw: bytes, most: int) -> bytes:
+async def resolved(shelf: ResponseStore, tenant: Tenant, raw: bytes, most: int) -> bytes:
     """A request with the items that are kept here in place of references to them; the others stay.
 
-    Raises `TooLong` where these are items of responses with more than `most` bytes, `Wrong` for another
+    Raises `TooLong` where these are items of responses with more than `most` bytes, `InvalidRequest` for another
     tenant's, as for what nobody keeps: a server that knows them as well must not be asked for them.
     """
     said = given(raw)
@@ -53,10 +53,10 @@ async def resolved(shelf: Shelf, tenant: Tenant, raw: bytes, most: int) -> bytes
     wanted = {index: name for index, item in enumerate(said) if (name := _named(item))}
     try:
         known = _by_id(await shelf.some(tenant, {_response(name) for name in wanted.values()}, most))
-    except Unknown as unknown:
+    except ResponseNotFound as unknown:
         index = next(index for index, name in wanted.items() if _response(name) == unknown.response_id)
         message = f"Item with id '{wanted[index]}' not found."
-        raise errors.Wrong(message, status=404, param=f"input[{index}]") from None
+        raise errors.InvalidRequest(message, status=404, param=f"input[{index}]") from None
     if not known:
         return raw
     items = [known.get(wanted.get(index, ""), item) for index, item in enumerate(said)]

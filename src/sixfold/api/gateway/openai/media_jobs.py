@@ -12,22 +12,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.chat_handler import Door
+from sixfold.api.gateway.chat_handler import CachedKeyAuth
 from sixfold.api.gateway.openai import errors as openai_errors
-from sixfold.api.gateway.openai.errors import Wrong
+from sixfold.api.gateway.openai.errors import InvalidRequest
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.inputs import Descriptor
-from sixfold.core.media.media import Source
+from sixfold.core.media.media import MediaSource
 from sixfold.core.predictions import repository as work
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance.formats import media_types
 from sixfold.errors import UnknownModel
 from sixfold.web import calls
-from sixfold.web.idempotency import Once
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.services import WebServices
 
 # The models that these routes serve, and how else clients call them: names, and how names begin.
 OURS: Mapping[str, tuple[str, ...]] = {
@@ -48,7 +48,7 @@ FULL_ONLY = frozenset({"embeddings"})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MediaJobRequest:
     """One request: who makes it, what is made, how often, and of which bytes that came with it."""
 
     principal: Principal
@@ -56,7 +56,7 @@ class Asked:
     model: str
     inputs: Mapping[str, Any]
     count: int = 1
-    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    sources: Mapping[str, MediaSource] = field(default_factory=dict[str, MediaSource])
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any])
     idempotency_id: str | None = None
     words: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's own, of our inputs
@@ -67,7 +67,7 @@ def ours(model: str, name: Any) -> str:
     """The model that a client means by a name; raises `UnknownModel`."""
     said = model if name is None or name == "" else name
     if not isinstance(said, str):
-        raise Wrong("model must be a string", param="model")
+        raise InvalidRequest("model must be a string", param="model")
     if said == model or said.startswith(OURS[model]):
         return model
     if model == "ra2" and said.startswith("custom:"):
@@ -88,10 +88,10 @@ def is_full_only(model: str, name: Any) -> bool:
     return model in FULL_ONLY and bool(name) and name not in (model, "default")
 
 
-class Maker:
+class MediaJobRunner:
     """Has things made, and waits."""
 
-    def __init__(self, services: Services, door: Door) -> None:
+    def __init__(self, services: WebServices, door: CachedKeyAuth) -> None:
         self._services = services
         self._door = door
 
@@ -105,15 +105,15 @@ class Maker:
         async def answer(idempotency_id: str | None) -> Response:
             return await work(principal, idempotency_id)
 
-        once = Once(principal.replays, raw, openai_errors.dialect)
+        once = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
         return await self._services.repeats.run(request, once, answer)
 
-    async def receive(self, name: str, kind: Any, data: bytes) -> Source:
+    async def receive(self, name: str, kind: Any, data: bytes) -> MediaSource:
         """A file that came with the request, as a media input; raises `InvalidInput`."""
         content_type = media_types.sniff(data[: media_types.HEAD_BYTES])
         return await self._services.media.receive(data, content_type, Descriptor(name, kind))
 
-    async def made(self, asked: Asked) -> Successes:
+    async def made(self, asked: MediaJobRequest) -> Successes:
         """Those that succeeded, each paid for by itself; raises why where none did.
 
         They are accepted all or none; what has not ended when the request does is canceled.
@@ -142,11 +142,11 @@ class Maker:
             ended = await asyncio.gather(*waiting)
         except errors.SixfoldError as error:
             return error
-        worst = min(ended, key=lambda each: (each.is_terminal, each.state is State.SUCCEEDED))
+        worst = min(ended, key=lambda each: (each.is_terminal, each.state is PredictionState.SUCCEEDED))
         return self._reason(worst)
 
-    async def _order(self, asked: Asked) -> list[Prediction]:
-        order = Order(
+    async def _order(self, asked: MediaJobRequest) -> list[Prediction]:
+        order = PredictionRequest(
             principal=asked.principal,
             model=asked.model,
             inputs=asked.inputs,
@@ -169,7 +169,7 @@ class Maker:
 
     def _reason(self, prediction: Prediction) -> errors.SixfoldError | None:
         """Why a prediction gave nothing; None where it succeeded."""
-        if prediction.state is State.SUCCEEDED:
+        if prediction.state is PredictionState.SUCCEEDED:
             return None
         if not prediction.is_terminal:
             seconds = self._services.settings.inline_seconds
@@ -177,7 +177,7 @@ class Maker:
             return errors.ShuttingDown() if self._services.pipeline.draining else errors.EngineFailed(late)
         if prediction.error_kind == work.UNUSABLE:
             name = next(iter(prediction.task.files), "input")
-            return Wrong(prediction.error or f"{name} cannot be used", param=name)
+            return InvalidRequest(prediction.error or f"{name} cannot be used", param=name)
         return errors.EngineFailed(prediction.error or "")
 
     async def _close(self, ordered: Sequence[Prediction]) -> list[Prediction]:
@@ -187,7 +187,7 @@ class Maker:
         for each in ordered:
             with contextlib.suppress(errors.SixfoldError):
                 ended = await self._services.pipeline.wait(each, self._services.settings.inline_seconds)
-                kept += [ended] if ended.state is State.SUCCEEDED else []
+                kept += [ended] if ended.state is PredictionState.SUCCEEDED else []
         return kept
 
     async def _cancel(self, ordered: Sequence[Prediction]) -> None:
@@ -226,33 +226,33 @@ def _in_words(error: errors.InvalidInput, words: Mapping[str, str]) -> errors.In
 
 def asked(
     request: Request, principal: Principal, model: str, inputs: Mapping[str, Any], **more: Any
-) -> Asked:
+) -> MediaJobRequest:
     """What one request has made."""
-    return Asked(principal, calls.request_id(request), model, inputs, **more)
+    return MediaJobRequest(principal, calls.request_id(request), model, inputs, **more)
 
 
 def choice(values: Mapping[str, Any], name: str, choices: Sequence[str], default: str) -> str:
-    """One of some words; raises `Wrong`."""
+    """One of some words; raises `InvalidRequest`."""
     value = values.get(name)
     if value is None or value == "":
         return default
     if value not in choices:
-        raise Wrong(f"{name} must be one of {', '.join(choices)}", param=name)
+        raise InvalidRequest(f"{name} must be one of {', '.join(choices)}", param=name)
     return value
 
 
 def text(values: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A text; raises `Wrong` where there is none and no default."""
+    """A text; raises `InvalidRequest` where there is none and no default."""
     value = values.get(name)
     if value is None and default is not None:
         return default
     if not isinstance(value, str) or (default is None and not value.strip()):
-        raise Wrong(f"{name} is required and must be a text", param=name)
+        raise InvalidRequest(f"{name} is required and must be a text", param=name)
     return value
 
 
 def number(values: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
-    """A number within bounds, of a form's text too; raises `Wrong`."""
+    """A number within bounds, of a form's text too; raises `InvalidRequest`."""
     value = values.get(name)
     if value is None or value == "":
         return default
@@ -261,19 +261,19 @@ def number(values: Mapping[str, Any], name: str, default: float, low: float, hig
     except (TypeError, ValueError):
         found = None
     if found is None or not low <= found <= high:
-        raise Wrong(f"{name} must be a number from {low:g} to {high:g}", param=name)
+        raise InvalidRequest(f"{name} must be a number from {low:g} to {high:g}", param=name)
     return found
 
 
 def count(values: Mapping[str, Any]) -> int:
-    """`n`, from 1 to 10; raises `Wrong`."""
+    """`n`, from 1 to 10; raises `InvalidRequest`."""
     found = number(values, "n", 1, 1, 10)
     if found != int(found):
-        raise Wrong("n must be a whole number from 1 to 10", param="n")
+        raise InvalidRequest("n must be a whole number from 1 to 10", param="n")
     return int(found)
 
 
 def refuse_stream(values: Mapping[str, Any]) -> None:
-    """Raise `Wrong` for a stream: these answers come whole."""
+    """Raise `InvalidRequest` for a stream: these answers come whole."""
     if values.get("stream") in (True, "true", "True", "1"):
-        raise Wrong("This answer comes whole: leave stream out", param="stream")
+        raise InvalidRequest("This answer comes whole: leave stream out", param="stream")

@@ -8,8 +8,8 @@ from typing import Any, cast
 import msgspec
 
 from sixfold import errors
-from sixfold.api.gateway.openai.errors import Wrong
-from sixfold.core.gateway.chat import Picture, Shape
+from sixfold.api.gateway.openai.errors import InvalidRequest
+from sixfold.core.gateway.chat import ImagePart, ResponseFormat
 from sixfold.web import bodies
 
 encode = msgspec.json.Encoder().encode
@@ -23,7 +23,7 @@ def head(decoder: msgspec.json.Decoder[Any], raw: bytes) -> Any:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
         text = str(error)
-        raise Wrong(f"Invalid request: {text}", param=_named(text)) from error
+        raise InvalidRequest(f"Invalid request: {text}", param=_named(text)) from error
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise errors.BadRequest(bodies.INVALID_JSON) from error
 
@@ -36,40 +36,40 @@ def _named(text: str) -> str:
 
 
 def mapping(value: Any, param: str) -> Mapping[str, Any]:
-    """An object; raises `Wrong`."""
+    """An object; raises `InvalidRequest`."""
     if not isinstance(value, dict):
-        raise Wrong(f"{param} must be an object", param=param)
+        raise InvalidRequest(f"{param} must be an object", param=param)
     return cast("dict[str, Any]", value)
 
 
 def items(value: Any, param: str) -> Sequence[Any]:
-    """An array; raises `Wrong`."""
+    """An array; raises `InvalidRequest`."""
     if not isinstance(value, list):
-        raise Wrong(f"{param} must be an array", param=param)
+        raise InvalidRequest(f"{param} must be an array", param=param)
     return cast("list[Any]", value)
 
 
 def number(body: Mapping[str, Any], name: str) -> float | None:
-    """A number, where there is one; raises `Wrong`."""
+    """A number, where there is one; raises `InvalidRequest`."""
     value = body.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise Wrong(f"{name} must be a number", param=name)
+        raise InvalidRequest(f"{name} must be a number", param=name)
     return value
 
 
-def picture(url: Any, param: str) -> Picture:
-    """A picture by its address or as a data URI; raises `Wrong`."""
+def picture(url: Any, param: str) -> ImagePart:
+    """A picture by its address or as a data URI; raises `InvalidRequest`."""
     if not isinstance(url, str) or not url.startswith(("https://", "http://", "data:image/")):
-        raise Wrong(f"{param} must be an http address or a data URI of an image", param=param)
+        raise InvalidRequest(f"{param} must be an http address or a data URI of an image", param=param)
     if not url.startswith("data:"):
-        return Picture(url=url)
+        return ImagePart(url=url)
     media_type, _, data = url.removeprefix("data:").partition(";base64,")
     if not data:
-        raise Wrong(f"{param} must be base64", param=param)
-    return Picture(media_type=media_type, data=data)
+        raise InvalidRequest(f"{param} must be base64", param=param)
+    return ImagePart(media_type=media_type, data=data)
 
 
-def shape(value: Any, param: str) -> Shape | None:
+def shape(value: Any, param: str) -> ResponseFormat | None:
     """`response_format`, or `text.format`: none for plain text."""
     if value is None:
         return None
@@ -78,13 +78,13 @@ def shape(value: Any, param: str) -> Shape | None:
         case "text" | None:
             return None
         case "json_object":
-            return Shape()
+            return ResponseFormat()
         case "json_schema":
             row = mapping(found.get("json_schema", found), param)
             schema = mapping(row.get("schema", {}), f"{param}.schema")
-            return Shape(str(row.get("name") or "answer"), schema, bool(row.get("strict")))
+            return ResponseFormat(str(row.get("name") or "answer"), schema, bool(row.get("strict")))
         case _:
-            raise Wrong(f"{param} has a type that is not known", param=param)
+            raise InvalidRequest(f"{param} has a type that is not known", param=param)
 
 
 def choice(value: Any) -> str:
@@ -93,7 +93,9 @@ def choice(value: Any) -> str:
         return value if value in ("none", "required") else "auto"
     found = mapping(value, "tool_choice")
     if found.get("type", "function") not in ("function", "custom", "allowed_tools"):
-        raise Wrong(f"The tool {found['type']!r} is run by its own provider only", param="tool_choice")
+        raise InvalidRequest(
+            f"The tool {found['type']!r} is run by its own provider only", param="tool_choice"
+        )
     function = found.get("function", found)
     name = mapping(function, "tool_choice.function").get("name")
     return f"={name}" if isinstance(name, str) else "auto"

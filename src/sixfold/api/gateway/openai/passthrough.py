@@ -13,25 +13,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.chat_handler import Streamed, headers_of
+from sixfold.api.gateway.chat_handler import EventStreamResponse, headers_of
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import media_jobs
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.keys import Principal
-from sixfold.core.gateway.chat import Chat
-from sixfold.core.gateway.gateway import Relay
-from sixfold.core.gateway.ports import Ask
-from sixfold.core.gateway.response_stream import Flow
-from sixfold.core.gateway.usage import Usage
+from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.gateway import Gateway
+from sixfold.core.gateway.ports import GatewayRequest
+from sixfold.core.gateway.response_stream import ResponseStream
+from sixfold.core.gateway.usage import TokenUsage
 from sixfold.web import calls
-from sixfold.web.bodies import Part
+from sixfold.web.bodies import FormPart
 
 OWN = frozenset({*media_jobs.OURS, "default", "style-transfer", "inpaint-cleaner"})
 EVENTS = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class ForwardedCall:
     """A request that goes on: its protocol, our service of that kind, its body, and what it may use.
 
     `kind` is the content type of the answer; `stream` says that it is passed on as it comes.
@@ -41,16 +41,16 @@ class Passed:
     service: str
     model: str
     body: bytes
-    most: Usage
+    most: TokenUsage
     kind: str = "application/json"
     stream: bool = False
     content_type: str = ""
 
 
-class Elsewhere:
+class UpstreamPassthrough:
     """What is not made here; `images` are the text-to-image models that are."""
 
-    def __init__(self, relay: Relay, images: Collection[str] = ()) -> None:
+    def __init__(self, relay: Gateway, images: Collection[str] = ()) -> None:
         self._relay = relay
         self._own = OWN.union(images)
 
@@ -69,14 +69,14 @@ class Elsewhere:
         return self._relay.router.local_embeddings()
 
     async def answer(
-        self, request: Request, principal: Principal, passed: Passed, scope: str | None
+        self, request: Request, principal: Principal, passed: ForwardedCall, scope: str | None
     ) -> Response:
         """The server's answer, whole or as it comes; with an `Idempotency-Key` always whole."""
         payer, ask = limits.payer_of(principal), _ask(request, principal, passed)
         if passed.stream and scope is None:
             flow = await self._relay.flow(msgspec.structs.replace(ask, stream=True), payer)
             headers = {"X-Sixfold-Engine": flow.target, "X-Sixfold-Quality": "full"}
-            return Streamed(_blocks(flow, passed, ask.request_id), passed.kind, headers)
+            return EventStreamResponse(_blocks(flow, passed, ask.request_id), passed.kind, headers)
         if passed.kind == EVENTS:
             raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
         paid = None if scope is None else await self._relay.paid_before(scope, ask.request_id)
@@ -90,15 +90,15 @@ class Elsewhere:
         return response
 
 
-def _ask(request: Request, principal: Principal, passed: Passed) -> Ask:
-    return Ask(
+def _ask(request: Request, principal: Principal, passed: ForwardedCall) -> GatewayRequest:
+    return GatewayRequest(
         account_id=principal.account_id,
         request_id=calls.request_id(request),
         face=passed.wire,
         wire=passed.wire,
         model=passed.model,
         body=passed.body,
-        parse=lambda: Chat(()),
+        parse=lambda: ChatRequest(()),
         most=passed.most,
         services=(passed.service,),
         limited_to=principal.scope.services,
@@ -110,7 +110,7 @@ def _ask(request: Request, principal: Principal, passed: Passed) -> Ask:
     )
 
 
-async def _blocks(flow: Flow, passed: Passed, request_id: str) -> AsyncGenerator[bytes]:
+async def _blocks(flow: ResponseStream, passed: ForwardedCall, request_id: str) -> AsyncGenerator[bytes]:
     """What comes; an error in the middle is an event where there are events, else the sound breaks off."""
     try:
         async with contextlib.aclosing(flow.blocks()) as blocks:
@@ -127,7 +127,7 @@ def is_stream(values: Mapping[str, Any]) -> bool:
     return values.get("stream") in (True, "true", "True", "1")
 
 
-def form(parts: Sequence[Part]) -> tuple[bytes, str]:
+def form(parts: Sequence[FormPart]) -> tuple[bytes, str]:
     """A form made anew without its `model`, and its content type; equal forms give equal bytes."""
     kept = [(_head(part), part.data) for part in parts if part.name != "model"]
     border = _border(kept)
@@ -135,7 +135,7 @@ def form(parts: Sequence[Part]) -> tuple[bytes, str]:
     return b"".join([*pieces, b"--%s--\r\n" % border]), f"multipart/form-data; boundary={border.decode()}"
 
 
-def _head(part: Part) -> bytes:
+def _head(part: FormPart) -> bytes:
     head = f'Content-Disposition: form-data; name="{_quoted(part.name)}"'
     if part.filename:
         head += f'; filename="{_quoted(part.filename)}"\r\nContent-Type: {_quoted(part.kind)}'

@@ -6,17 +6,17 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sixfold.api.gateway.chat_handler import Wanted
+from sixfold.api.gateway.chat_handler import ChatCall
 from sixfold.api.gateway.openai.parsing import encode
-from sixfold.api.gateway.openai.tools import Kind, Plain
-from sixfold.core.gateway.chat import Argument, Calling, Ended
-from sixfold.core.gateway.usage import Usage
+from sixfold.api.gateway.openai.tools import PlainTool, ToolKind
+from sixfold.core.gateway.chat import MessageEnd, ToolCallDelta, ToolCallStart
+from sixfold.core.gateway.usage import TokenUsage
 
 
-class Speaker:
+class ResponseEventWriter:
     """Takes what is said, gives the bytes that tell it; the items stay in `output`."""
 
-    def __init__(self, request_id: str, model: str, asked: Wanted) -> None:
+    def __init__(self, request_id: str, model: str, asked: ChatCall) -> None:
         self.output: list[dict[str, Any]] = []
         self._id = request_id.removeprefix("req_")
         self._model = model
@@ -24,9 +24,9 @@ class Speaker:
         self._echo = asked.echo()
         self._number = -1
         self._open: str = ""
-        self._kinds: Mapping[str, Kind] = asked.tools()
+        self._kinds: Mapping[str, ToolKind] = asked.tools()
         self._calls: dict[int, int] = {}
-        self._plain: dict[int, Plain] = {}  # by the place of the item whose text they read
+        self._plain: dict[int, PlainTool] = {}  # by the place of the item whose text they read
 
     def begin(self) -> bytes:
         """The response exists."""
@@ -76,23 +76,23 @@ class Speaker:
         self.output[-1]["encrypted_content"] = seal
         return told
 
-    def calling(self, call: Calling) -> bytes:
+    def calling(self, call: ToolCallStart) -> bytes:
         """A tool is asked for; its arguments may come among those of others."""
         told = self._shut() + self._called(call.number)
         self._calls[call.number] = len(self.output)
-        kind = self._kinds.get(call.name) or Kind(call.name)
+        kind = self._kinds.get(call.name) or ToolKind(call.name)
         item: dict[str, Any] = {"call_id": call.id, "name": kind.name}
         if kind.namespace:
             item["namespace"] = kind.namespace
         if kind.text:
-            self._plain[len(self.output)] = Plain()
+            self._plain[len(self.output)] = PlainTool()
             item |= {"type": "custom_tool_call", "input": ""}
         else:
             item |= {"type": "function_call", "arguments": ""}
         letters = "ctc" if kind.text else "fc"
         return told + self._add("", f"{letters}_{self._id}_{len(self.output)}", item)
 
-    def argument(self, more: Argument) -> bytes:
+    def argument(self, more: ToolCallDelta) -> bytes:
         """More of a call's arguments."""
         index = self._calls.get(more.number, len(self.output) - 1)
         item = self.output[index]
@@ -125,7 +125,7 @@ class Speaker:
             told = self._input(index, self._plain.pop(index).rest())
             told += self._event("response.custom_tool_call_input.done", **place, input=item["input"])
         else:
-            told = b"" if item["arguments"] else self.argument(Argument(number, "{}"))
+            told = b"" if item["arguments"] else self.argument(ToolCallDelta(number, "{}"))
             told += self._event(
                 "response.function_call_arguments.done",
                 **place,
@@ -160,7 +160,7 @@ class Speaker:
         item["status"] = "completed"
         return self._event("response.output_item.done", output_index=index, item=item)
 
-    def end(self, ended: Ended) -> bytes:
+    def end(self, ended: MessageEnd) -> bytes:
         """The response is whole."""
         document = self.response(ended)
         return self._event(f"response.{document['status']}", response=document)
@@ -171,7 +171,7 @@ class Speaker:
         document["error"] = {"code": "server_error", "message": fault["message"]}
         return self._event("error", **fault) + self._event("response.failed", response=document)
 
-    def response(self, ended: Ended) -> dict[str, Any]:
+    def response(self, ended: MessageEnd) -> dict[str, Any]:
         """The whole response."""
         reasons = {"length": "max_output_tokens", "filter": "content_filter"}
         reason = reasons.get(ended.stop)
@@ -194,7 +194,7 @@ class Speaker:
         body = encode({"type": kind, "sequence_number": self._number, **fields})
         return b"event: %s\ndata: %s\n\n" % (kind.encode(), body)
 
-    def _document(self, status: str, used: Usage | None) -> dict[str, Any]:
+    def _document(self, status: str, used: TokenUsage | None) -> dict[str, Any]:
         return {
             "id": f"resp_{self._id}",
             "object": "response",
@@ -218,7 +218,7 @@ class Speaker:
         }
 
 
-def _usage(used: Usage) -> dict[str, Any]:
+def _usage(used: TokenUsage) -> dict[str, Any]:
     return {
         "input_tokens": used.input,
         "input_tokens_details": {"cached_tokens": used.cached, "cache_write_tokens": used.cache_write},

@@ -11,27 +11,27 @@ from typing import Any, cast
 
 import msgspec
 
-from sixfold.api.gateway.chat_handler import Tongue, Wanted
+from sixfold.api.gateway.chat_handler import ChatCall, ResponseDialect
 from sixfold.api.gateway.openai import errors as openai_errors
 from sixfold.api.gateway.openai import parsing, tools
-from sixfold.api.gateway.openai.errors import UnknownPrevious, Wrong
-from sixfold.api.gateway.openai.response_events import Speaker
+from sixfold.api.gateway.openai.errors import InvalidRequest, PreviousResponseNotFound
+from sixfold.api.gateway.openai.response_events import ResponseEventWriter
 from sixfold.core.gateway.chat import (
-    Answer,
-    Argument,
-    Call,
-    Calling,
-    Chat,
-    Ended,
+    ChatMessage,
+    ChatRequest,
+    ChatResponse,
     Event,
-    Message,
-    Outcome,
+    ImagePart,
+    MessageEnd,
     Part,
-    Picture,
-    Said,
-    Text,
-    Thinking,
-    Thought,
+    ReasoningDelta,
+    ReasoningPart,
+    TextDelta,
+    TextPart,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallStart,
+    ToolResult,
 )
 from sixfold.errors import SixfoldError
 from sixfold.web import bodies
@@ -39,7 +39,7 @@ from sixfold.web import bodies
 _encode = parsing.encode
 
 
-class _Head(msgspec.Struct):
+class _ResponsesHead(msgspec.Struct):
     model: str
     input: str | list[msgspec.Raw]
     stream: bool | None = None
@@ -48,7 +48,7 @@ class _Head(msgspec.Struct):
     store: bool | None = None
 
 
-class Request(Wanted, frozen=True):
+class ResponsesRequest(ChatCall, frozen=True):
     """A request for a response: which one it goes on from, and whether to keep it where it says so."""
 
     previous: str = ""
@@ -76,17 +76,17 @@ _ECHOED = (
     "truncation",
     "user",
 )
-_head = msgspec.json.Decoder(_Head)
+_head = msgspec.json.Decoder(_ResponsesHead)
 
 
-def wanted(raw: bytes) -> Request:
-    """What a request asks for; raises `BadRequest` or `Wrong`."""
-    head = cast("_Head", parsing.head(_head, raw))
+def wanted(raw: bytes) -> ResponsesRequest:
+    """What a request asks for; raises `BadRequest` or `InvalidRequest`."""
+    head = cast("_ResponsesHead", parsing.head(_head, raw))
     if not head.input:
-        raise Wrong("input must not be empty", param="input")
+        raise InvalidRequest("input must not be empty", param="input")
     if head.max_output_tokens is not None and head.max_output_tokens < 1:
-        raise Wrong("max_output_tokens must be positive", param="max_output_tokens")
-    return Request(
+        raise InvalidRequest("max_output_tokens must be positive", param="max_output_tokens")
+    return ResponsesRequest(
         model=head.model,
         stream=bool(head.stream),
         max_tokens=head.max_output_tokens,
@@ -104,26 +104,26 @@ def _echo(raw: bytes) -> Mapping[str, msgspec.Raw]:
     return {name: given[name] for name in _ECHOED if bytes(given.get(name, b"null")) != b"null"}
 
 
-def parse(raw: bytes) -> Chat:
-    """A request in no dialect; raises `Wrong` for what only its own dialect knows."""
+def parse(raw: bytes) -> ChatRequest:
+    """A request in no dialect; raises `InvalidRequest` for what only its own dialect knows."""
     body = bodies.parse_object(raw)
     if body.get("previous_response_id"):
-        raise UnknownPrevious(str(body["previous_response_id"]))
+        raise PreviousResponseNotFound(str(body["previous_response_id"]))
     for name in ("conversation", "prompt"):
         if body.get(name):
-            raise Wrong(f"{name} needs a server that speaks responses itself", param=name)
+            raise InvalidRequest(f"{name} needs a server that speaks responses itself", param=name)
     system = [str(body["instructions"])] if body.get("instructions") else []
-    messages: list[Message] = []
+    messages: list[ChatMessage] = []
     given = body.get("input")
     if isinstance(given, str):
-        messages.append(Message("user", (Text(given),)))
+        messages.append(ChatMessage("user", (TextPart(given),)))
     else:
         for index, item in enumerate(parsing.items(given, "input")):
             _take(parsing.mapping(item, f"input[{index}]"), f"input[{index}]", system, messages)
     text: Any = body.get("text") or {}
     reasoning: Any = body.get("reasoning") or {}
     parallel = body.get("parallel_tool_calls")
-    return Chat(
+    return ChatRequest(
         messages=tuple(messages),
         system="\n\n".join(system),
         tools=tools.offered(body.get("tools")),
@@ -138,73 +138,75 @@ def parse(raw: bytes) -> Chat:
     )
 
 
-def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[Message]) -> None:
+def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list[ChatMessage]) -> None:
     match item.get("type", "message"):
         case "message":
             parts = _parts(item.get("content"), where)
             if item.get("role") in ("system", "developer"):
-                system.append("".join(part.text for part in parts if isinstance(part, Text)))
+                system.append("".join(part.text for part in parts if isinstance(part, TextPart)))
             else:
-                messages.append(Message("assistant" if item.get("role") == "assistant" else "user", parts))
+                messages.append(
+                    ChatMessage("assistant" if item.get("role") == "assistant" else "user", parts)
+                )
         case "function_call" | "custom_tool_call":
-            messages.append(Message("assistant", (tools.call(item),)))
+            messages.append(ChatMessage("assistant", (tools.call(item),)))
         case "function_call_output" | "custom_tool_call_output":
-            told = cast("tuple[Text | Picture, ...]", _parts(item.get("output"), where))
-            messages.append(Message("user", (Outcome(str(item.get("call_id") or ""), told),)))
+            told = cast("tuple[TextPart | ImagePart, ...]", _parts(item.get("output"), where))
+            messages.append(ChatMessage("user", (ToolResult(str(item.get("call_id") or ""), told),)))
         case "reasoning":
             seal = str(item.get("encrypted_content") or "")
             said = parsing.items(item.get("summary") or [], where)
             thought = " ".join(str(parsing.mapping(part, where).get("text", "")) for part in said)
             if seal:
-                messages.append(Message("assistant", (Thought(thought, seal),)))
+                messages.append(ChatMessage("assistant", (ReasoningPart(thought, seal),)))
         case "item_reference":
-            raise Wrong(f"Item with id '{item.get('id')}' not found.", status=404, param=where)
+            raise InvalidRequest(f"Item with id '{item.get('id')}' not found.", status=404, param=where)
         case str(kind) if kind in _DONE_ELSEWHERE:
             pass  # what a provider's own tool did: what came of it is in the message that follows
         case kind:
-            raise Wrong(f"This model takes no item of type {kind!r}", param=where)
+            raise InvalidRequest(f"This model takes no item of type {kind!r}", param=where)
 
 
 def _parts(content: Any, where: str) -> tuple[Part, ...]:
     if isinstance(content, str):
-        return (Text(content),) if content else ()
+        return (TextPart(content),) if content else ()
     found: list[Part] = []
     for value in parsing.items(content or [], where):
         part = parsing.mapping(value, where)
         match part.get("type"):
             case "input_text" | "output_text" | "text":
-                found.append(Text(str(part.get("text", ""))))
+                found.append(TextPart(str(part.get("text", ""))))
             case "refusal":
-                found.append(Text(str(part.get("refusal", ""))))
+                found.append(TextPart(str(part.get("refusal", ""))))
             case "input_image":
                 found.append(parsing.picture(part.get("image_url"), f"{where}.image_url"))
             case kind:
-                raise Wrong(f"This model takes no part of type {kind!r}", param=where)
+                raise InvalidRequest(f"This model takes no part of type {kind!r}", param=where)
     return tuple(found)
 
 
-def whole(answer: Answer, asked: Wanted, request_id: str) -> bytes:
+def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
     """A response."""
-    speaker = Speaker(request_id, answer.model or asked.model, asked)
+    speaker = ResponseEventWriter(request_id, answer.model or asked.model, asked)
     for part in answer.parts:
         match part:
-            case Text():
+            case TextPart():
                 speaker.said(part.text)
-            case Thought():
+            case ReasoningPart():
                 speaker.thought(part.text)
                 if part.seal:
                     speaker.sealed(part.seal)
-            case Call():
+            case ToolCall():
                 number = len(speaker.output)
-                speaker.calling(Calling(number, part.id, part.name))
-                speaker.argument(Argument(number, part.arguments))
+                speaker.calling(ToolCallStart(number, part.id, part.name))
+                speaker.argument(ToolCallDelta(number, part.arguments))
     speaker.close()
-    return _encode(speaker.response(Ended(answer.stop, answer.usage)))
+    return _encode(speaker.response(MessageEnd(answer.stop, answer.usage)))
 
 
-async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -> AsyncGenerator[bytes]:
+async def stream(events: AsyncIterator[Event], asked: ChatCall, request_id: str) -> AsyncGenerator[bytes]:
     """The events of a response; of one that fails in the middle, too, which some agents wait for."""
-    speaker = Speaker(request_id, asked.model, asked)
+    speaker = ResponseEventWriter(request_id, asked.model, asked)
     yield speaker.begin()
     try:
         async for event in events:
@@ -213,18 +215,18 @@ async def stream(events: AsyncIterator[Event], asked: Wanted, request_id: str) -
         yield speaker.fail(_fault(error))
 
 
-def _said(speaker: Speaker, event: Event) -> bytes:
+def _said(speaker: ResponseEventWriter, event: Event) -> bytes:
     match event:
-        case Said():
+        case TextDelta():
             return speaker.said(event.text)
-        case Thinking():
+        case ReasoningDelta():
             told = speaker.thought(event.text) if event.text else b""
             return told + (speaker.sealed(event.seal) if event.seal else b"")
-        case Calling():
+        case ToolCallStart():
             return speaker.calling(event)
-        case Argument():
+        case ToolCallDelta():
             return speaker.argument(event)
-        case Ended():
+        case MessageEnd():
             return speaker.close() + speaker.end(event)
 
 
@@ -240,4 +242,4 @@ def failed(error: SixfoldError, _request_id: str) -> bytes:
     return b"event: error\ndata: " + _encode(told) + b"\n\n"
 
 
-TONGUE = Tongue("responses", openai_errors.dialect, whole, stream, failed)
+TONGUE = ResponseDialect("responses", openai_errors.dialect, whole, stream, failed)

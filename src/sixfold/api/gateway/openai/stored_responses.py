@@ -17,15 +17,20 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.gateway.chat_handler import Door
+from sixfold.api.gateway.chat_handler import CachedKeyAuth
 from sixfold.api.gateway.openai import item_references, parsing, responses
-from sixfold.api.gateway.openai.errors import UnknownPrevious
-from sixfold.api.gateway.openai.responses import Request
+from sixfold.api.gateway.openai.errors import PreviousResponseNotFound
+from sixfold.api.gateway.openai.responses import ResponsesRequest
 from sixfold.core import json_decoding
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.gateway import chat as chats
-from sixfold.core.gateway.chat import Chat
-from sixfold.core.gateway.stored_responses import Conversation, Kept, Shelf, Unknown
+from sixfold.core.gateway.chat import ChatRequest
+from sixfold.core.gateway.stored_responses import (
+    Conversation,
+    ResponseNotFound,
+    ResponseStore,
+    StoredResponse,
+)
 from sixfold.web import calls, queries
 from sixfold.web import responses as web_responses
 
@@ -46,45 +51,47 @@ _TRUE = msgspec.Raw(b"true")
 _encode = parsing.encode
 
 
-class _Told(msgspec.Struct):
+class _StoredOutput(msgspec.Struct):
     id: str = ""
     status: str = ""
     store: Any = None
     output: list[msgspec.Raw] = []
 
 
-class _Event(msgspec.Struct):
+class _ResponseEvent(msgspec.Struct):
     type: str = ""
     response: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-_told = msgspec.json.Decoder(_Told).decode
-_event = msgspec.json.Decoder(_Event).decode
+_told = msgspec.json.Decoder(_StoredOutput).decode
+_event = msgspec.json.Decoder(_ResponseEvent).decode
 _items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, Any]], float_hook=json_decoding.number).decode
 
 
-class Keeping:
+class ResponseStorage:
     """What a request has to do with responses that are kept; a conversation has up to `most` bytes."""
 
-    def __init__(self, shelf: Shelf, most: int) -> None:
+    def __init__(self, shelf: ResponseStore, most: int) -> None:
         self._shelf = shelf
         self._most = most
 
-    def kept(self, tenant: Tenant, wanted: Request, raw: bytes) -> Request:
+    def kept(self, tenant: Tenant, wanted: ResponsesRequest, raw: bytes) -> ResponsesRequest:
         """The request with whoever keeps its response, where it is to be kept."""
         if not self._shelf.keeps(wanted.store):
             return wanted
         return replace(
             wanted,
             echo=lambda: {**wanted.echo(), "store": _TRUE},
-            keeper=_Keeper(self._shelf, tenant, wanted.previous, raw),
+            keeper=_ResponseCapture(self._shelf, tenant, wanted.previous, raw),
         )
 
-    async def continued(self, tenant: Tenant, wanted: Request, raw: bytes) -> tuple[Request, bytes]:
+    async def continued(
+        self, tenant: Tenant, wanted: ResponsesRequest, raw: bytes
+    ) -> tuple[ResponsesRequest, bytes]:
         """The request with what it refers to, and the body to pass on.
 
-        Raises `UnknownPrevious`, and `TooLong` for a conversation that is too long to go on.
+        Raises `PreviousResponseNotFound`, and `TooLong` for a conversation that is too long to go on.
         """
         whole = raw
         if wanted.previous:
@@ -99,11 +106,11 @@ class Keeping:
             whole = await item_references.resolved(self._shelf, tenant, whole, self._most - len(whole))
         return replace(wanted, parse=lambda: responses.parse(whole)), whole
 
-    async def _before(self, tenant: Tenant, wanted: Request, raw: bytes) -> Conversation | None:
+    async def _before(self, tenant: Tenant, wanted: ResponsesRequest, raw: bytes) -> Conversation | None:
         try:
             return await self._shelf.conversation(tenant, wanted.previous, self._most - len(raw))
-        except Unknown as unknown:
-            raise UnknownPrevious(unknown.response_id) from unknown
+        except ResponseNotFound as unknown:
+            raise PreviousResponseNotFound(unknown.response_id) from unknown
 
 
 def _recalled(before: Conversation) -> int:
@@ -112,14 +119,14 @@ def _recalled(before: Conversation) -> int:
     return chats.tokens_of(sum(said))
 
 
-def _parse(before: Conversation, raw: bytes) -> Chat:
+def _parse(before: Conversation, raw: bytes) -> ChatRequest:
     return responses.parse(_whole(before, raw))
 
 
 def _whole(before: Conversation, raw: bytes) -> bytes:
     """A request that goes on from nothing: its input is all that was said before, and its own."""
-    if isinstance(before.fault, Unknown):
-        raise UnknownPrevious(before.fault.response_id)
+    if isinstance(before.fault, ResponseNotFound):
+        raise PreviousResponseNotFound(before.fault.response_id)
     if before.fault is not None:
         raise before.fault
     fields = parsing.raws(raw)
@@ -138,10 +145,10 @@ def _asked(raw: bytes) -> list[msgspec.Raw]:
     return [msgspec.Raw(_encode({"type": "message", "role": "user", "content": content}))]
 
 
-class _Keeper:
+class _ResponseCapture:
     """Keeps the response of one request."""
 
-    def __init__(self, shelf: Shelf, tenant: Tenant, previous: str, raw: bytes) -> None:
+    def __init__(self, shelf: ResponseStore, tenant: Tenant, previous: str, raw: bytes) -> None:
         self._shelf = shelf
         self._tenant = tenant
         self._previous = previous
@@ -155,7 +162,7 @@ class _Keeper:
             return  # a server's own, and no response
         if not told.id or told.status not in _ENDED:
             return
-        kept = Kept(
+        kept = StoredResponse(
             id=told.id,
             previous=self._previous if self._previous not in ("", told.id) else None,
             server=server if told.store is True else "",
@@ -211,10 +218,10 @@ class InputItemsSchema(TypedDict):
     has_more: bool
 
 
-class KeptResponses:
+class StoredResponseRoutes:
     """`/v1/responses/{response_id}`: what is kept of an account, for the keys that see it."""
 
-    def __init__(self, door: Door, shelf: Shelf, most: int) -> None:
+    def __init__(self, door: CachedKeyAuth, shelf: ResponseStore, most: int) -> None:
         self._door = door
         self._shelf = shelf
         self._most = most
@@ -246,7 +253,7 @@ class KeptResponses:
         response_id = calls.path_value(request, "response_id")
         found = await self._shelf.conversation(await self._tenant(request), response_id, self._most)
         if found is None:
-            raise Unknown(response_id)
+            raise ResponseNotFound(response_id)
         items = _inputs(found.turns)
         names = list(items)
         if order == "desc":
@@ -273,7 +280,7 @@ def _page(items: Sequence[Mapping[str, Any]], *, more: bool) -> InputItemsSchema
     }
 
 
-def _inputs(turns: Sequence[Kept]) -> Mapping[str, Mapping[str, Any]]:
+def _inputs(turns: Sequence[StoredResponse]) -> Mapping[str, Mapping[str, Any]]:
     """The items that the last of a conversation was asked with, from the first, by their ids."""
     found: dict[str, Mapping[str, Any]] = {}
     for kept in turns:

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeGuard, cast
 
-from sixfold.api.gateway.openai.errors import Wrong
+from sixfold.api.gateway.openai.errors import InvalidRequest
 
 MOST_ARRAYS = 2048
 MOST_TOKENS = 8192  # of one array, as OpenAI limits it
@@ -35,7 +35,7 @@ def is_tokens(given: Any) -> bool:
 
 
 async def decoded(given: Sequence[Any]) -> tuple[list[str], int]:
-    """Return the texts of one array of token ids or of several, and how many ids they have; raises `Wrong`.
+    """Return the texts of one array of token ids or of several, and how many ids they have; raises `InvalidRequest`.
 
     An array may end within a character, since clients cut long texts by tokens: that becomes U+FFFD.
     """
@@ -45,17 +45,17 @@ async def decoded(given: Sequence[Any]) -> tuple[list[str], int]:
             f"input must be an array of 1 to {MOST_TOKENS} token ids, "
             f"or a list of 1 to {MOST_ARRAYS} such arrays"
         )
-        raise Wrong(sentence, param="input")
+        raise InvalidRequest(sentence, param="input")
     count = sum(map(len, arrays))
     if count > MOST_IN_ALL:
-        raise Wrong(f"input must hold at most {MOST_IN_ALL} token ids; got {count}", param="input")
+        raise InvalidRequest(f"input must hold at most {MOST_IN_ALL} token ids; got {count}", param="input")
     decode = await asyncio.to_thread(_decoder)
     if decode is None:
-        raise Wrong(_MISSING, param="input")
+        raise InvalidRequest(_MISSING, param="input")
     try:
         return await asyncio.to_thread(lambda: [decode(array) for array in arrays]), count
     except KeyError as error:
-        raise Wrong(
+        raise InvalidRequest(
             f"input holds {error.args[0]}, which is no token id of {_ENCODING}", param="input"
         ) from None
 

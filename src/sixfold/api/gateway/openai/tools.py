@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sixfold.api.gateway.openai import parsing
-from sixfold.core.gateway.chat import Call, Tool
+from sixfold.core.gateway.chat import ToolCall, ToolSpec
 
 _FIELD = "input"
 _TEXT: Mapping[str, Any] = {
@@ -27,7 +27,7 @@ _SAFE = re.compile(r'(?:[^"\\]|\\u[dD][89abAB]..\\u....|\\u(?![dD][89abAB])....|
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ToolKind:
     """A tool as its caller knows it; `text` where its input is plain text."""
 
     name: str
@@ -40,7 +40,7 @@ def wire(name: str, namespace: str = "") -> str:
     return f"{namespace}{'' if namespace.endswith('__') else '__'}{name}" if namespace else name
 
 
-def offered(given: Any) -> tuple[Tool, ...]:
+def offered(given: Any) -> tuple[ToolSpec, ...]:
     """What a server that knows functions only is offered: not what the provider itself would run."""
     return tuple(
         _text(row, namespace, where) if row["type"] == "custom" else _function(row, namespace, where)
@@ -48,22 +48,22 @@ def offered(given: Any) -> tuple[Tool, ...]:
     )
 
 
-def kinds(given: Any) -> Mapping[str, Kind]:
+def kinds(given: Any) -> Mapping[str, ToolKind]:
     """By the names that a server is told, what their caller knows by others or gives plain text."""
     found = (
-        Kind(str(row.get("name") or ""), namespace, row["type"] == "custom")
+        ToolKind(str(row.get("name") or ""), namespace, row["type"] == "custom")
         for row, namespace, _ in _rows(given)
     )
     return {wire(kind.name, kind.namespace): kind for kind in found if kind.text or kind.namespace}
 
 
-def call(item: Mapping[str, Any]) -> Call:
+def call(item: Mapping[str, Any]) -> ToolCall:
     """A call that was made before, as a server that knows functions only is told it."""
     arguments = str(item.get("arguments") or "{}")
     if item.get("type") == "custom_tool_call":
         arguments = json.dumps({_FIELD: str(item.get("input") or "")}, ensure_ascii=False)
     name = wire(str(item.get("name") or ""), str(item.get("namespace") or ""))
-    return Call(str(item.get("call_id") or ""), name, arguments)
+    return ToolCall(str(item.get("call_id") or ""), name, arguments)
 
 
 def _rows(
@@ -81,21 +81,21 @@ def _rows(
                 pass  # the provider itself would run it, and the model can do without
 
 
-def _function(row: Mapping[str, Any], namespace: str, where: str) -> Tool:
+def _function(row: Mapping[str, Any], namespace: str, where: str) -> ToolSpec:
     schema = parsing.mapping(row.get("parameters") or _NOTHING, f"{where}.parameters")
-    return Tool(wire(str(row.get("name") or ""), namespace), str(row.get("description") or ""), schema)
+    return ToolSpec(wire(str(row.get("name") or ""), namespace), str(row.get("description") or ""), schema)
 
 
-def _text(row: Mapping[str, Any], namespace: str, where: str) -> Tool:
+def _text(row: Mapping[str, Any], namespace: str, where: str) -> ToolSpec:
     """The grammar that the input shall follow can only be told, not enforced."""
     told = str(row.get("description") or "")
     form = parsing.mapping(row.get("format") or {}, f"{where}.format")
     if form.get("type") == "grammar":
         told += f"\n\nThe input follows this grammar ({form.get('syntax')}):\n{form.get('definition')}"
-    return Tool(wire(str(row.get("name") or ""), namespace), told.strip(), _TEXT)
+    return ToolSpec(wire(str(row.get("name") or ""), namespace), told.strip(), _TEXT)
 
 
-class Plain:
+class PlainTool:
     """The plain text within arguments that come piece by piece."""
 
     def __init__(self) -> None:

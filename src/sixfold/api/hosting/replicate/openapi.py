@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sixfold.api.hosting.replicate import schemas
 from sixfold.web import openapi
-from sixfold.web.openapi import Document, Node, OperationSpec, Shape
+from sixfold.web.openapi import Node, OpenApiDocument, OperationSpec, Shape
 
 _BASE = schemas.BASE
 _STATUSES = (400, 404, 503)
@@ -17,7 +17,7 @@ _PREFER: Node = {
 }
 
 
-def document() -> Document:
+def document() -> OpenApiDocument:
     """Models, predictions, files."""
     one = openapi.answer("The prediction", schemas.ReplicatePredictionSchema)
     upload: Node = {"type": "object", "properties": {"content": openapi.FILE}}
@@ -51,7 +51,7 @@ def document() -> Document:
         "GET /account": _get("The account", "Whose key this is", {"type": "object"}),
         "GET /hardware": _get("List hardware", "What can be hired", list[schemas.SkuSchema]),
     }
-    return Document(
+    return OpenApiDocument(
         "Sixfold in Replicate's words",
         "1.0.0",
         "The same models and predictions for clients of Replicate.",

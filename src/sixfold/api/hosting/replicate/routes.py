@@ -19,23 +19,23 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339, steady_clock
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import Filter
+from sixfold.core.predictions.repository import PredictionFilter
 from sixfold.core.predictions.webhooks import Tell
 from sixfold.web import bodies, calls, queries, responses, uploads
-from sixfold.web.idempotency import Once
-from sixfold.web.routing import Face, Route
-from sixfold.web.services import Services
-from sixfold.web.uploads import Received
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import ApiGroup, RouteEntry
+from sixfold.web.services import WebServices
+from sixfold.web.uploads import ReceivedUpload
 
 FACE = "replicate"
 _PAGE = 100
 _PART = b"content"  # the form's part that holds a file
 
 
-class Replicate:
+class ReplicateRoutes:
     """Models, predictions, files, account and hardware, in Replicate's words."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._base_url = services.settings.base_url
         self._since = rfc3339(steady_clock()()) or ""
@@ -93,7 +93,7 @@ class Replicate:
         """Run a version, or the model that the path or the version names."""
         principal = await self._enter(request)
         raw = await request.body()
-        once = Once(principal.replays, raw, schemas.error)
+        once = IdempotentRequest(principal.replays, raw, schemas.error)
 
         async def work(idempotency_id: str | None) -> Response:
             body = await bodies.parsed(bodies.parse_object, raw)
@@ -134,7 +134,9 @@ class Replicate:
         """The account's predictions, newest first."""
         principal = await self._enter(request)
         cursor = request.query_params.get("cursor") or None
-        found, following = await self._services.pipeline.page(principal.tenant, Filter(), _PAGE, cursor)
+        found, following = await self._services.pipeline.page(
+            principal.tenant, PredictionFilter(), _PAGE, cursor
+        )
         more = f"{self._base_url}{schemas.BASE}/predictions?{urlencode({'cursor': following})}"
         rows = await responses.encode_each(self._shown(prediction) for prediction in found)
         return responses.json({"next": more if following else None, "previous": None, "results": rows})
@@ -178,7 +180,7 @@ class Replicate:
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    async def _keep(self, principal: Principal, received: Received) -> Response:
+    async def _keep(self, principal: Principal, received: ReceivedUpload) -> Response:
         kept = await self._services.media.upload(principal.tenant, received.path, received.content_type)
         moment = steady_clock()()
         life_us = self._services.settings.upload_life_days * 86_400_000_000
@@ -214,53 +216,55 @@ class Replicate:
         return await self._services.doors.bearer(request)
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """The face of a foreign dialect, with its own errors."""
-    replicate = Replicate(services)
+    replicate = ReplicateRoutes(services)
     tell: Tell = replicate.tell
     services.outbox.tellers[FACE] = tell
     large, small = services.settings.inline_body_bytes, services.settings.json_body_bytes
-    return Face(
+    return ApiGroup(
         FACE,
         schemas.error,
         (
-            Route("/replicate/v1/models", {"GET": replicate.models}, access=rights.RUN),
-            Route("/replicate/v1/models/{owner}/{name}", {"GET": replicate.model}, access=rights.RUN),
-            Route(
+            RouteEntry("/replicate/v1/models", {"GET": replicate.models}, access=rights.RUN),
+            RouteEntry("/replicate/v1/models/{owner}/{name}", {"GET": replicate.model}, access=rights.RUN),
+            RouteEntry(
                 "/replicate/v1/models/{owner}/{name}/versions", {"GET": replicate.versions}, access=rights.RUN
             ),
-            Route(
+            RouteEntry(
                 "/replicate/v1/models/{owner}/{name}/versions/{version}",
                 {"GET": replicate.version},
                 access=rights.RUN,
             ),
-            Route(
+            RouteEntry(
                 "/replicate/v1/models/{owner}/{name}/predictions",
                 {"POST": replicate.create},
                 large,
                 access=rights.RUN,
             ),
-            Route(
+            RouteEntry(
                 "/replicate/v1/predictions",
                 {"GET": replicate.page, "POST": replicate.create},
                 large,
                 access=rights.RUN,
             ),
-            Route("/replicate/v1/predictions/{prediction_id}", {"GET": replicate.show}, access=rights.RUN),
-            Route(
+            RouteEntry(
+                "/replicate/v1/predictions/{prediction_id}", {"GET": replicate.show}, access=rights.RUN
+            ),
+            RouteEntry(
                 "/replicate/v1/predictions/{prediction_id}/cancel",
                 {"POST": replicate.cancel},
                 small,
                 access=rights.RUN,
             ),
-            Route(
+            RouteEntry(
                 "/replicate/v1/files",
                 {"POST": replicate.upload},
                 services.settings.upload_body_bytes,
                 access=rights.RUN,
             ),
-            Route("/replicate/v1/account", {"GET": replicate.account}, access=rights.ACCOUNT_READ),
-            Route("/replicate/v1/hardware", {"GET": replicate.hardware}, access=rights.RUN),
+            RouteEntry("/replicate/v1/account", {"GET": replicate.account}, access=rights.ACCOUNT_READ),
+            RouteEntry("/replicate/v1/hardware", {"GET": replicate.hardware}, access=rights.RUN),
         ),
         prefixes=("/replicate/",),
     )

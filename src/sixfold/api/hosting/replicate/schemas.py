@@ -18,7 +18,7 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.media.ports import OutputFile
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.states import PredictionState
 from sixfold.web import openapi, predictions, responses
 
 OWNER = "sixfold"
@@ -27,15 +27,15 @@ DEFAULT_WAIT, MAX_WAIT = 60, 60
 _PREFER = re.compile(r"wait(?:\s*=\s*(\d{1,4}))?", re.IGNORECASE)
 _EVENTS = {"start": "started", "completed": "completed", "output": None, "logs": None}
 Status = Literal["starting", "processing", "succeeded", "failed", "canceled"]
-_STATES: Mapping[State, Status] = {
-    State.QUEUED: "starting",
-    State.STARTING: "starting",
-    State.RUNNING: "processing",
-    State.CANCELING: "processing",
-    State.SUCCEEDED: "succeeded",
-    State.FAILED: "failed",
-    State.CANCELED: "canceled",
-    State.EXPIRED: "failed",
+_STATES: Mapping[PredictionState, Status] = {
+    PredictionState.QUEUED: "starting",
+    PredictionState.STARTING: "starting",
+    PredictionState.RUNNING: "processing",
+    PredictionState.CANCELING: "processing",
+    PredictionState.SUCCEEDED: "succeeded",
+    PredictionState.FAILED: "failed",
+    PredictionState.CANCELED: "canceled",
+    PredictionState.EXPIRED: "failed",
 }
 
 

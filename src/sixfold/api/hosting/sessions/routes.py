@@ -20,20 +20,20 @@ from sixfold.core.sessions.connection import (
     MAX_CREDIT,
     NORMAL,
     TOO_SLOW,
-    End,
-    Fault,
-    Pong,
-    Told,
-    Viewer,
+    Connection,
+    EndMessage,
+    ErrorMessage,
+    PongMessage,
+    StateMessage,
 )
-from sixfold.core.sessions.repository import Session
-from sixfold.core.sessions.runner import Ending, Running
-from sixfold.core.sessions.service import Wish
-from sixfold.core.sessions.states import Event
+from sixfold.core.sessions.repository import SessionRecord
+from sixfold.core.sessions.runner import SessionEnding, SessionRunner
+from sixfold.core.sessions.service import SessionRequest
+from sixfold.core.sessions.states import SessionEvent
 from sixfold.web import bodies, calls, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.routing import Route, Socket
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import RouteEntry, SocketRoute
+from sixfold.web.services import WebServices
 
 UNAUTHORISED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
 _GREETING_SECONDS = 0.5  # for a client that never says hello
@@ -42,10 +42,10 @@ _SLOW_FAREWELL_SECONDS = 20.0  # for who has stopped reading: why he was left is
 _TOO_LARGE = 1009
 
 
-class Sessions:
+class SessionRoutes:
     """The three routes and the socket."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._live = services.live
         self._base_url = services.settings.base_url
@@ -54,7 +54,7 @@ class Sessions:
         """Begin a session of a model."""
         principal = await self._enter(request)
         raw = await request.body()
-        once = Once(principal.replays, raw, responses.coded)
+        once = IdempotentRequest(principal.replays, raw, responses.coded)
 
         async def work(_idempotency_id: str | None) -> Response:
             wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})
@@ -62,7 +62,7 @@ class Sessions:
             if model not in self._services.pipeline.catalog:
                 await self._services.pipeline.find(model, principal.account_id)
                 raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
-            wish = Wish(principal, calls.request_id(request), model, wanted.inputs, wanted.fps)
+            wish = SessionRequest(principal, calls.request_id(request), model, wanted.inputs, wanted.fps)
             opened = await self._live.create(wish)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
 
@@ -83,7 +83,7 @@ class Sessions:
     async def _enter(self, request: Request) -> Principal:
         return await self._services.doors.bearer(request)
 
-    def _answer(self, told: Mapping[str, Any], session: Session, status: int = 200) -> Response:
+    def _answer(self, told: Mapping[str, Any], session: SessionRecord, status: int = 200) -> Response:
         made = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
         return responses.json(told, status, made | {"Cache-Control": "no-store"})
 
@@ -105,22 +105,24 @@ class Sessions:
             await websocket.close(TRY_AGAIN_LATER, error.code)
             return
         if running is None:
-            await _send(websocket, schemas.said(Told(session.state, session.reason)))
+            await _send(websocket, schemas.said(StateMessage(session.state, session.reason)))
             await websocket.close(NORMAL if session.is_terminal else ELSEWHERE)
             return
         viewer = running.attach()
         resumed = viewer.last_seq if session.is_resumed_by(token) else None
-        talk = _Talk(websocket, running, viewer, resumed)
+        talk = _SessionSocket(websocket, running, viewer, resumed)
         try:
             await talk.go_on()
         finally:
             running.detach(viewer)
 
 
-class _Talk:
+class _SessionSocket:
     """One socket of one session: what comes in, what goes out, and how it closes."""
 
-    def __init__(self, websocket: WebSocket, running: Running, viewer: Viewer, last_seq: int | None) -> None:
+    def __init__(
+        self, websocket: WebSocket, running: SessionRunner, viewer: Connection, last_seq: int | None
+    ) -> None:
         self._websocket = websocket
         self._running = running
         self._viewer = viewer
@@ -156,7 +158,7 @@ class _Talk:
                     await self._websocket.close(end.code, end.reason)
 
     async def _speak(self) -> None:
-        while not isinstance(word := await self._viewer.take(), End):
+        while not isinstance(word := await self._viewer.take(), EndMessage):
             await _send(self._websocket, schemas.said(word))
 
     async def _hear(self) -> None:
@@ -167,8 +169,8 @@ class _Talk:
                 return
             try:
                 self._take(schemas.message(text))
-            except schemas.NotUnderstood as problem:
-                self._viewer.put(Fault(str(problem)))
+            except schemas.InvalidSessionMessage as problem:
+                self._viewer.put(ErrorMessage(str(problem)))
 
     def _take(self, told: dict[str, Any]) -> None:
         kind = told.get("type")
@@ -184,11 +186,11 @@ class _Talk:
                 granted = schemas.whole(told, "n", MAX_CREDIT)
                 self._viewer.credit = min(MAX_CREDIT, self._viewer.credit + granted)
             case "ping":
-                self._viewer.put(Pong(told.get("t")))
+                self._viewer.put(PongMessage(told.get("t")))
             case "close":
-                self._running.end(Ending(Event.CLOSE, "closed", NORMAL))
+                self._running.end(SessionEnding(SessionEvent.CLOSE, "closed", NORMAL))
             case _:
-                raise schemas.NotUnderstood("type must be hello, input, credit, ping or close")
+                raise schemas.InvalidSessionMessage("type must be hello, input, credit, ping or close")
 
 
 async def _send(websocket: WebSocket, messages: list[str | bytes]) -> None:
@@ -199,13 +201,15 @@ async def _send(websocket: WebSocket, messages: list[str | bytes]) -> None:
             await websocket.send_text(message)
 
 
-def routes(services: Services) -> tuple[Route, ...]:
+def routes(services: WebServices) -> tuple[RouteEntry, ...]:
     """The routes of sessions."""
-    sessions = Sessions(services)
+    sessions = SessionRoutes(services)
     small = services.settings.json_body_bytes
     return (
-        Route("/api/containers/{model_id}/sessions", {"POST": sessions.create}, small, access=rights.RUN),
-        Route(
+        RouteEntry(
+            "/api/containers/{model_id}/sessions", {"POST": sessions.create}, small, access=rights.RUN
+        ),
+        RouteEntry(
             f"{schemas.PATH}/{{session_id}}",
             {"GET": sessions.show, "DELETE": sessions.close},
             small,
@@ -214,11 +218,11 @@ def routes(services: Services) -> tuple[Route, ...]:
     )
 
 
-def sockets(services: Services) -> tuple[Socket, ...]:
+def sockets(services: WebServices) -> tuple[SocketRoute, ...]:
     """The websocket of sessions."""
-    sessions = Sessions(services)
+    sessions = SessionRoutes(services)
     return (
-        Socket(
+        SocketRoute(
             f"{schemas.SOCKET}/{{session_id}}",
             sessions.converse,
             services.origins.trusts,

@@ -17,10 +17,10 @@ from sixfold.core.catalog.engines import Quality
 from sixfold.core.clock import SECOND_US, rfc3339
 from sixfold.core.sessions import connection as words
 from sixfold.core.sessions.engine import MAX_WAYPOINTS
-from sixfold.core.sessions.repository import Opened, Session
-from sixfold.core.sessions.runner import Input
+from sixfold.core.sessions.repository import OpenedSession, SessionRecord
+from sixfold.core.sessions.runner import SessionInput
 from sixfold.core.sessions.service import MAX_FPS
-from sixfold.core.sessions.states import State
+from sixfold.core.sessions.states import SessionState
 
 PATH = "/api/containers/sessions"
 SOCKET = "/ws/containers/sessions"
@@ -29,7 +29,14 @@ MAX_PROMPT = 4000
 _MAX_SEQ = 2**53
 _MAX_KEYS = 16
 _MAX_METRES = 100_000.0
-_Plain = words.Told | words.Acked | words.Framed | words.Stats | words.Pong | words.Fault
+_Plain = (
+    words.StateMessage
+    | words.AckMessage
+    | words.FrameMessage
+    | words.StatsMessage
+    | words.PongMessage
+    | words.ErrorMessage
+)
 _encode = msgspec.json.Encoder().encode
 _decode = json_decoding.decode_whole
 
@@ -49,7 +56,7 @@ class OpenedSessionSchema(TypedDict):
     """A session that starts, with its tokens."""
 
     session_id: str
-    status: State
+    status: SessionState
     ws_url: _Address
     resume_token: Annotated[str, msgspec.Meta(description="replaces the token when a client comes back")]
     hardware: str
@@ -62,7 +69,7 @@ class SessionSchema(TypedDict):
 
     session_id: str
     model: str
-    status: State
+    status: SessionState
     reason: str | None
     ws_url: _Address
     input: Mapping[str, Any]
@@ -82,14 +89,14 @@ class SessionSchema(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SessionBody:
     """The body that asks for a session."""
 
     inputs: dict[str, Any]
     fps: int | None
 
 
-def wanted(body: dict[str, Any]) -> Wanted:
+def wanted(body: dict[str, Any]) -> SessionBody:
     """That body; raises `InvalidInput` with every problem."""
     problems: list[errors.Problem] = []
     given: object = {} if body.get("input") is None else body["input"]
@@ -101,10 +108,10 @@ def wanted(body: dict[str, Any]) -> Wanted:
         problems.append(errors.Problem("fps", sentence, "out_of_range"))
     if problems:
         raise errors.InvalidInput(problems)
-    return Wanted(cast("dict[str, Any]", given), cast("int | None", fps))
+    return SessionBody(cast("dict[str, Any]", given), cast("int | None", fps))
 
 
-def session(record: Session, base_url: str) -> SessionSchema:
+def session(record: SessionRecord, base_url: str) -> SessionSchema:
     """The record of a session, without its secrets."""
     shown: SessionSchema = {
         "session_id": record.id,
@@ -129,7 +136,7 @@ def session(record: Session, base_url: str) -> SessionSchema:
     return shown
 
 
-def opened(new: Opened, base_url: str) -> OpenedSessionSchema:
+def opened(new: OpenedSession, base_url: str) -> OpenedSessionSchema:
     """The answer to who asked for it: the only time that its tokens are told."""
     told = session(new.session, base_url)
     return {
@@ -150,18 +157,18 @@ def _seconds(us: int) -> int | float:
 # -- what a client says ----------------------------------------------------------------------------
 
 
-class NotUnderstood(Exception):
+class InvalidSessionMessage(Exception):
     """A message that the session can do nothing with; the text says why."""
 
 
 def message(text: str) -> dict[str, Any]:
-    """One message; raises `NotUnderstood`."""
+    """One message; raises `InvalidSessionMessage`."""
     try:
         told: object = _decode(text.encode("utf-8", "surrogatepass"))
     except (msgspec.DecodeError, RecursionError):
-        raise NotUnderstood("a message is a JSON object") from None
+        raise InvalidSessionMessage("a message is a JSON object") from None
     if not isinstance(told, dict):
-        raise NotUnderstood("a message is a JSON object")
+        raise InvalidSessionMessage("a message is a JSON object")
     return cast("dict[str, Any]", told)
 
 
@@ -169,13 +176,13 @@ def whole(told: dict[str, Any], name: str, most: int = _MAX_SEQ) -> int:
     """A whole number of a message."""
     value = told.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise NotUnderstood(f"{name} must be a whole number")
+        raise InvalidSessionMessage(f"{name} must be a whole number")
     return value
 
 
-def given(told: dict[str, Any]) -> Input:
-    """The input of a message; raises `NotUnderstood`."""
-    return Input(whole(told, "seq"), _keys(told), _prompt(told), _waypoints(told))
+def given(told: dict[str, Any]) -> SessionInput:
+    """The input of a message; raises `InvalidSessionMessage`."""
+    return SessionInput(whole(told, "seq"), _keys(told), _prompt(told), _waypoints(told))
 
 
 def _keys(told: dict[str, Any]) -> tuple[str, ...] | None:
@@ -183,17 +190,17 @@ def _keys(told: dict[str, Any]) -> tuple[str, ...] | None:
     if keys is None:
         return None
     if not isinstance(keys, list) or len(cast("list[Any]", keys)) > _MAX_KEYS:
-        raise NotUnderstood("keys must be a list of all keys that are held")
+        raise InvalidSessionMessage("keys must be a list of all keys that are held")
     names = cast("list[Any]", keys)
     if not all(isinstance(key, str) and len(key) <= _MAX_KEYS for key in names):
-        raise NotUnderstood("keys must be names of keys")
+        raise InvalidSessionMessage("keys must be names of keys")
     return tuple(dict.fromkeys(str(key).lower() for key in names))
 
 
 def _prompt(told: dict[str, Any]) -> str | None:
     prompt = told.get("prompt")
     if prompt is not None and (not isinstance(prompt, str) or len(prompt) > MAX_PROMPT):
-        raise NotUnderstood(f"prompt must be a text of at most {MAX_PROMPT} characters")
+        raise InvalidSessionMessage(f"prompt must be a text of at most {MAX_PROMPT} characters")
     return prompt
 
 
@@ -202,7 +209,7 @@ def _waypoints(told: dict[str, Any]) -> tuple[tuple[float, float], ...] | None:
     if points is None:
         return None
     if not isinstance(points, list) or len(cast("list[Any]", points)) > MAX_WAYPOINTS:
-        raise NotUnderstood(f"waypoints must be a list of at most {MAX_WAYPOINTS} points")
+        raise InvalidSessionMessage(f"waypoints must be a list of at most {MAX_WAYPOINTS} points")
     return tuple(_point(point) for point in cast("list[Any]", points))
 
 
@@ -213,7 +220,7 @@ def _point(point: Any) -> tuple[float, float]:
         known = cast("dict[str, Any]", point)
         sides = [known.get("x"), known.get("z")]
     if len(sides) not in (2, 3) or not all(_is_metres(side) for side in sides):
-        raise NotUnderstood("a waypoint is [x, z] in metres")
+        raise InvalidSessionMessage("a waypoint is [x, z] in metres")
     return float(sides[0]), float(sides[-1])
 
 
@@ -228,19 +235,19 @@ def _is_metres(value: Any) -> bool:
 
 def said(word: words.Word) -> list[str | bytes]:
     """A word as messages: one of text, and for a frame its picture."""
-    if isinstance(word, words.Posed):
+    if isinstance(word, words.PoseMessage):
         return [f'{{"type":"pose","seq":{word.seq},"t":{word.t},{word.pose[1:].decode()}']
     head = _encode(_plain(word)).decode()
-    return [head, word.frame.data] if isinstance(word, words.Framed) else [head]
+    return [head, word.frame.data] if isinstance(word, words.FrameMessage) else [head]
 
 
 def _plain(word: _Plain) -> dict[str, Any]:
     match word:
-        case words.Told(state, reason):
+        case words.StateMessage(state, reason):
             return {"type": "state", "status": str(state)} | ({"reason": reason} if reason else {})
-        case words.Acked(input_seq, seq):
+        case words.AckMessage(input_seq, seq):
             return {"type": "ack", "input_seq": input_seq, "seq": seq}
-        case words.Framed(seq, input_seq, t, frame):
+        case words.FrameMessage(seq, input_seq, t, frame):
             return {
                 "type": "frame",
                 "seq": seq,
@@ -250,10 +257,10 @@ def _plain(word: _Plain) -> dict[str, Any]:
                 "height": frame.height,
                 "format": frame.format,
             }
-        case words.Stats(sent, dropped, late, credit, restarts):
+        case words.StatsMessage(sent, dropped, late, credit, restarts):
             counts = {"sent": sent, "dropped": dropped, "late": late, "credit": credit}
             return {"type": "stats", **counts, "restarts": restarts}
-        case words.Pong(t):
+        case words.PongMessage(t):
             return {"type": "pong", "t": t}
-        case words.Fault(text):
+        case words.ErrorMessage(text):
             return {"type": "error", "error": text}

@@ -18,11 +18,11 @@ from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.engines import UnusableInput
-from sixfold.core.media.media import Source, digest_of
+from sixfold.core.media.media import MediaSource, digest_of
 from sixfold.core.workflows.documents import mapping
-from sixfold.core.workflows.storage import KINDS, Found, Kind, Name, Run
+from sixfold.core.workflows.storage import KINDS, FoundFile, Kind, Run, StoredName
 from sixfold.web import bodies, files, multipart, responses, uploads
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _SHOWN = ("image/", "video/", "audio/")
 _MEDIA = (*_SHOWN, "model/", "text/plain")
@@ -34,19 +34,21 @@ _NO_IMAGE = "The form has no part named image"
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class _ComfyUploadForm:
     """A file by its name, the path that its bytes are staged at, its type, and the other fields beside it."""
 
-    name: Name
+    name: StoredName
     path: Path
     content_type: str
     told: Mapping[str, str]
 
 
-class Files:
+class ComfyFileRoutes:
     """`/upload/image`, `/upload/mask` and `/view`."""
 
-    def __init__(self, services: Services, enter: Callable[[HTTPConnection], Awaitable[Principal]]) -> None:
+    def __init__(
+        self, services: WebServices, enter: Callable[[HTTPConnection], Awaitable[Principal]]
+    ) -> None:
         self._services = services
         self._names = services.workshop.names
         self._enter = enter
@@ -85,29 +87,29 @@ class Files:
         finally:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
-    async def _keep(self, tenant: Tenant, form: _Form) -> Response:
+    async def _keep(self, tenant: Tenant, form: _ComfyUploadForm) -> Response:
         """Keep a file as an upload, counted against the account's quota, and under its name."""
         name = form.name
         if not form.content_type.startswith(_SHOWN):
             raise errors.UnsupportedMedia("What is uploaded here is a picture, a sound or a film")
         upload = await self._services.media.upload(tenant, form.path, form.content_type)
         found = await self._services.media.find(upload.name)
-        source = Source(found.blob, form.content_type, upload.size)
+        source = MediaSource(found.blob, form.content_type, upload.size)
         replaces = form.told.get("overwrite", "").lower() in ("true", "1")
         if not replaces or await self._names.find(tenant, name) is None:
             name = await self._free(tenant, name, source.blob)
         await self._names.put(Run(tenant), name, source)
         return responses.json({"name": name.name, "subfolder": name.subfolder, "type": name.kind})
 
-    async def _free(self, tenant: Tenant, name: Name, blob: str) -> Name:
+    async def _free(self, tenant: Tenant, name: StoredName, blob: str) -> StoredName:
         """The name, or the first with a number that no other file has."""
         path, at = PurePosixPath(name.name), 1
         while await self._is_taken(tenant, name, blob):
-            name = Name(f"{path.stem} ({at}){path.suffix}", name.subfolder, name.kind)
+            name = StoredName(f"{path.stem} ({at}){path.suffix}", name.subfolder, name.kind)
             at += 1
         return name
 
-    async def _is_taken(self, tenant: Tenant, name: Name, blob: str) -> bool:
+    async def _is_taken(self, tenant: Tenant, name: StoredName, blob: str) -> bool:
         """Whether a name is another file's: of other bytes, or another credential's."""
         if await self._names.find(tenant.whole, name) is None:
             return False
@@ -134,7 +136,7 @@ class Files:
         response.headers["Cache-Control"] = "no-cache"
         return response
 
-    async def _reduced(self, found: Found, query: Mapping[str, str]) -> Response | None:
+    async def _reduced(self, found: FoundFile, query: Mapping[str, str]) -> Response | None:
         """A picture as a preview or by its channels; None where the query does not ask for it."""
         channel = query.get("channel", "")
         less = "preview" in query or channel in ("rgb", "a")
@@ -147,16 +149,16 @@ class Files:
             return None
         return Response(seen[0], 200, media_type=seen[1])
 
-    async def _whole(self, request: Request, found: Found) -> Response:
+    async def _whole(self, request: Request, found: FoundFile) -> Response:
         """The file as it is, or a range of it, a piece at a time."""
         tag = digest_of(found.blob)[:_TAG_CHARS]
-        shown = files.Shown(
+        shown = files.FileResponseInfo(
             self._services.blobs, found.blob, found.size, found.content_type, tag, files.REVALIDATE
         )
         return await files.answer(request, shown)
 
 
-async def _form(request: Request, path: Path) -> _Form:
+async def _form(request: Request, path: Path) -> _ComfyUploadForm:
     """A form whose file is written to `path`; raises `BadRequest`."""
     if bodies.media_type(request) != multipart.TYPE:
         raise errors.BadRequest(_NO_IMAGE)
@@ -165,10 +167,10 @@ async def _form(request: Request, path: Path) -> _Form:
         raise errors.BadRequest(_NO_IMAGE)
     told = received.fields
     name = _named(told.get("subfolder", ""), received.filename, told.get("type", "input"))
-    return _Form(name, path, received.content_type, told)
+    return _ComfyUploadForm(name, path, received.content_type, told)
 
 
-def _original(text: str) -> Name:
+def _original(text: str) -> StoredName:
     """The file that an `original_ref` names; raises `BadRequest`."""
     try:
         found: object = json.loads(text)
@@ -179,12 +181,14 @@ def _original(text: str) -> Name:
     return _named(subfolder, filename, str(told.get("type") or "output"))
 
 
-def _named(subfolder: str, filename: str, kind: str) -> Name:
+def _named(subfolder: str, filename: str, kind: str) -> StoredName:
     """A file's name by its parts; raises `BadRequest` for one that leads elsewhere."""
     known: Kind | None = next((each for each in KINDS if each == kind), None)
     whole = f"{subfolder}/{filename}" if subfolder else filename
     name = (
-        Name.parse(whole, known) if known is not None and "/" not in filename and "\\" not in whole else None
+        StoredName.parse(whole, known)
+        if known is not None and "/" not in filename and "\\" not in whole
+        else None
     )
     if name is None:
         raise errors.BadRequest("This is no name of a file")

@@ -12,25 +12,25 @@ from typing import Any
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.events import Event, Moved
+from sixfold.core.predictions.events import Event, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.requests import Order
-from sixfold.core.predictions.states import State
+from sixfold.core.predictions.requests import PredictionRequest
+from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows import comfyui_jobs, validation_errors, workflows
 from sixfold.core.workflows.documents import listed, mapping
-from sixfold.core.workflows.validate import Verdict
+from sixfold.core.workflows.validate import ValidationResult
 from sixfold.web import responses
-from sixfold.web.services import Services
+from sixfold.web.services import WebServices
 
 _FACE = "comfyui"
 _MOST_ID, _MOST_NUMBER = 100, 2**53
 Told = dict[str, Any]
 
 
-class Runs:
+class ComfyQueue:
     """Takes prompts, and says how they stand; `hub` clients hear of their ends here."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
         self._workshop = services.workshop
         self._pipeline = services.pipeline
@@ -63,7 +63,7 @@ class Runs:
         charged = not principal.keyless
         estimate = await self._workshop.estimated(verdict, principal.tenant.models_of, charged=charged)
         client_id = body.get("client_id") or mapping(body.get("extra_data")).get("client_id")
-        order = Order(
+        order = PredictionRequest(
             principal=principal,
             model=workflows.PROMPT,
             inputs={},
@@ -101,7 +101,7 @@ class Runs:
             return number
         return -place if body.get("front") is True else place
 
-    async def _missing_files(self, tenant: Tenant, verdict: Verdict) -> Told | None:
+    async def _missing_files(self, tenant: Tenant, verdict: ValidationResult) -> Told | None:
         """ComfyUI's words on files that inputs name and nobody put there."""
         found: dict[str, Told] = {}
         for node in verdict.nodes.values():
@@ -139,7 +139,7 @@ class Runs:
         """What runs, and what waits, both by their numbers: the oldest, as far as they fit into a page."""
         found = sorted(await self._services.database.read(comfyui_jobs.first(tenant)), key=_number)
         items = await responses.encode_each(_item(each) for each in found)
-        waits = [each.state is State.QUEUED for each in found]
+        waits = [each.state is PredictionState.QUEUED for each in found]
         return {
             "queue_running": [item for item, is_queued in zip(items, waits, strict=True) if not is_queued],
             "queue_pending": [item for item, is_queued in zip(items, waits, strict=True) if is_queued],
@@ -158,7 +158,7 @@ class Runs:
 
     def _entry(self, prediction: Prediction) -> Told:
         data = prediction.output.data if prediction.output is not None else {}
-        succeeded = prediction.state is State.SUCCEEDED
+        succeeded = prediction.state is PredictionState.SUCCEEDED
         messages = self._workshop.hub.messages(prediction.id)
         if not messages:  # the server was started anew since
             messages = [_last(prediction)]
@@ -172,7 +172,7 @@ class Runs:
     async def withdraw(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
         """Cancel what waits."""
         for each in await self._under_way(tenant):
-            if each.state is State.QUEUED and (everything or _prompt_id(each) in prompt_ids):
+            if each.state is PredictionState.QUEUED and (everything or _prompt_id(each) in prompt_ids):
                 await self._pipeline.cancel(each.id, tenant)
 
     async def interrupt(self, tenant: Tenant, prompt_id: str) -> None:
@@ -183,7 +183,7 @@ class Runs:
         found = await self._under_way(tenant)
         wanted = [each for each in found if not prompt_id or _prompt_id(each) == prompt_id]
         if wanted:
-            first = min(wanted, key=lambda each: (each.state is State.QUEUED, each.id))
+            first = min(wanted, key=lambda each: (each.state is PredictionState.QUEUED, each.id))
             await self._pipeline.cancel(first.id, tenant)
 
     async def forget(self, tenant: Tenant, prompt_ids: list[str], *, everything: bool) -> None:
@@ -198,7 +198,7 @@ class Runs:
 
     def _heard(self, _prediction_id: str, event: Event) -> None:
         """A prompt began or ended: tell its client, now that the history has it."""
-        if not isinstance(event, Moved) or event.prediction.face != _FACE:
+        if not isinstance(event, StateChanged) or event.prediction.face != _FACE:
             return
         prediction = event.prediction
         if prediction.model != workflows.PROMPT:
@@ -222,7 +222,7 @@ class Runs:
     def _tell_end(self, prediction: Prediction) -> None:
         hub, prompt_id = self._workshop.hub, _prompt_id(prediction)
         client_id = prediction.task.inputs.get("client_id")
-        if prediction.state is State.SUCCEEDED:
+        if prediction.state is PredictionState.SUCCEEDED:
             hub.release(prediction.id, Tenant.of(prediction), client_id)
         hub.forget_withheld(prediction.id)
         kind, data = _last(prediction)
@@ -268,9 +268,9 @@ def _last(prediction: Prediction) -> list[Any]:
     moment = prediction.completed_at // 1000 if prediction.completed_at else time.time_ns() // 1_000_000
     told: Told = {"prompt_id": _prompt_id(prediction), "timestamp": moment}
     match prediction.state:
-        case State.SUCCEEDED:
+        case PredictionState.SUCCEEDED:
             return ["execution_success", told]
-        case State.CANCELED:
+        case PredictionState.CANCELED:
             return ["execution_interrupted", {**told, "node_id": None, "node_type": None, "executed": []}]
         case _:
             why = {"exception_message": prediction.error or "It failed", "exception_type": "EngineFailed"}

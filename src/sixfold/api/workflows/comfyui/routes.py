@@ -14,9 +14,9 @@ from starlette.responses import Response
 from starlette.websockets import WebSocket
 
 from sixfold import __version__, errors
-from sixfold.api.workflows.comfyui.files import Files
-from sixfold.api.workflows.comfyui.queue import Runs
-from sixfold.api.workflows.comfyui.websocket import Talk
+from sixfold.api.workflows.comfyui.files import ComfyFileRoutes
+from sixfold.api.workflows.comfyui.queue import ComfyQueue
+from sixfold.api.workflows.comfyui.websocket import ComfySocket
 from sixfold.core import json_limits
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import CredentialEnded, current
@@ -27,9 +27,9 @@ from sixfold.core.workflows.models import KINDS
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.validation_errors import fault
 from sixfold.web import auth, bodies, calls, responses
-from sixfold.web.idempotency import Once
-from sixfold.web.routing import Face, Handler, Route, Socket
-from sixfold.web.services import Services
+from sixfold.web.idempotency import IdempotentRequest
+from sixfold.web.routing import ApiGroup, Handler, RouteEntry, SocketRoute
+from sixfold.web.services import WebServices
 
 VERSION = "0.8.0"  # of the ComfyUI whose interface and schemas these are
 UNAUTHORISED, TRY_AGAIN_LATER = 4401, 1013
@@ -44,10 +44,10 @@ def dialect(error: errors.SixfoldError, _request_id: str) -> Response:
     return responses.json(body, error.status, responses.error_headers(error))
 
 
-class Doors:
+class ComfyAuth:
     """Identifies a ComfyUI client: by a bearer key, by `?token=`, or without one on the same machine."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def enter(self, connection: HTTPConnection) -> Principal:
@@ -58,13 +58,13 @@ class Doors:
         return await (doors.without_key(connection) if token is None else doors.key(token))
 
 
-class Comfy:
+class ComfyRoutes:
     """The routes that tell of prompts, the queue, the history, the classes and the machine."""
 
-    def __init__(self, services: Services, doors: Doors) -> None:
+    def __init__(self, services: WebServices, doors: ComfyAuth) -> None:
         self._services = services
         self._doors = doors
-        self._runs = Runs(services)
+        self._runs = ComfyQueue(services)
         self._classes: tuple[Registry, Mapping[str, Any], bytes] | None = None
 
     async def prompt(self, request: Request) -> Response:
@@ -77,7 +77,9 @@ class Comfy:
             refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
             return responses.json(refused if refused is not None else told, 200 if refused is None else 400)
 
-        return await self._services.repeats.run(request, Once(principal.replays, raw, dialect), work)
+        return await self._services.repeats.run(
+            request, IdempotentRequest(principal.replays, raw, dialect), work
+        )
 
     async def remaining(self, request: Request) -> Response:
         """How many are on their way."""
@@ -205,7 +207,7 @@ class Comfy:
             await websocket.close(UNAUTHORISED, "unauthorised")
             return
         remaining = await self._runs.remaining(principal.tenant)
-        talk = Talk(websocket, self._services.workshop.hub, self.flags)
+        talk = ComfySocket(websocket, self._services.workshop.hub, self.flags)
         try:
             with self._services.connections.during(current()):
                 await talk.go_on(principal.tenant, remaining)
@@ -226,10 +228,10 @@ def _ids(body: Mapping[str, Any]) -> list[str]:
     return [str(each) for each in listed(body.get("delete"))]
 
 
-def face(services: Services) -> Face:
+def face(services: WebServices) -> ApiGroup:
     """Every route at the root and under `/api`."""
-    doors = Doors(services)
-    comfy, files = Comfy(services, doors), Files(services, doors.enter)
+    doors = ComfyAuth(services)
+    comfy, files = ComfyRoutes(services, doors), ComfyFileRoutes(services, doors.enter)
     small = services.settings.json_body_bytes
     uploads = services.settings.upload_body_bytes
     history: dict[str, Handler] = {"GET": comfy.history}
@@ -252,15 +254,15 @@ def face(services: Services) -> Face:
         ("/features", {"GET": comfy.features}, 0),
     )
     routes = tuple(
-        Route(base + path, handlers, size, access=rights.RUN)
+        RouteEntry(base + path, handlers, size, access=rights.RUN)
         for base in ("", "/api")
         for path, handlers, size in rows
     )
     sockets = tuple(
-        Socket(path, comfy.converse, services.origins.trusts, access=rights.RUN)
+        SocketRoute(path, comfy.converse, services.origins.trusts, access=rights.RUN)
         for path in ("/ws", "/api/ws")
     )
-    return Face("comfyui", dialect, routes, sockets=sockets)
+    return ApiGroup("comfyui", dialect, routes, sockets=sockets)
 
 
 def _written(classes: Registry) -> tuple[Mapping[str, Any], bytes]:

@@ -11,17 +11,17 @@ from typing import Any
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.workflows.websocket_hub import Client, Hub
+from sixfold.core.workflows.websocket_hub import HubClient, WebSocketHub
 
 _MOST_CHARS = 65_536
 TOO_SLOW = 4008
 _CLOSE_SECONDS = 5.0
 
 
-class Talk:
+class ComfySocket:
     """One socket."""
 
-    def __init__(self, websocket: WebSocket, hub: Hub, flags: Mapping[str, Any]) -> None:
+    def __init__(self, websocket: WebSocket, hub: WebSocketHub, flags: Mapping[str, Any]) -> None:
         self._websocket = websocket
         self._hub = hub
         self._flags = flags
@@ -46,7 +46,7 @@ class Talk:
                     async with asyncio.timeout(_CLOSE_SECONDS):
                         await self._websocket.close(TOO_SLOW, "too_slow")
 
-    async def _speak(self, client: Client) -> None:
+    async def _speak(self, client: HubClient) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):
             while True:
                 content = await client.next()
@@ -55,7 +55,7 @@ class Talk:
                 else:
                     await self._websocket.send_text(content)
 
-    async def _hear(self, client: Client) -> None:
+    async def _hear(self, client: HubClient) -> None:
         while (heard := await self._websocket.receive())["type"] != "websocket.disconnect":
             text = heard.get("text") or ""
             if len(text) <= _MOST_CHARS and '"feature_flags"' in text:

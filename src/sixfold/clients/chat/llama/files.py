@@ -14,23 +14,23 @@ _PROJECTOR = "mmproj"  # so begins the name of what lets a model see, beside the
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class GgufModel:
     """A model's file, and the one by which it sees pictures, where there is one."""
 
     path: Path
     projector: Path | None = None
 
 
-def named(source: Path) -> Mapping[str, Model]:
+def named(source: Path) -> Mapping[str, GgufModel]:
     """The models of a file or a folder, by the file's name without its end."""
     if source.is_dir():
         return _of_folder(source)
-    return {_PART.sub("", source.stem): Model(source)} if _is_model(source) else {}
+    return {_PART.sub("", source.stem): GgufModel(source)} if _is_model(source) else {}
 
 
-def added(folder: Path) -> Mapping[str, Model]:
+def added(folder: Path) -> Mapping[str, GgufModel]:
     """The models under a folder of weights, by the names under which they were added, oldest first."""
-    found: list[tuple[str, str, Model]] = []
+    found: list[tuple[str, str, GgufModel]] = []
     for record in folder.glob("[!.]*/sixfold.json"):
         models = _of_folder(record.parent)
         if models:
@@ -39,11 +39,11 @@ def added(folder: Path) -> Mapping[str, Model]:
     return {name: model for _, name, model in sorted(found, key=lambda row: row[:2])}
 
 
-def _of_folder(folder: Path) -> Mapping[str, Model]:
+def _of_folder(folder: Path) -> Mapping[str, GgufModel]:
     files = sorted(folder.rglob("*.gguf"))
     projector = next((path for path in files if path.name.startswith(_PROJECTOR)), None)
     models = [path for path in files if not path.name.startswith(_PROJECTOR) and _is_model(path)]
-    return {_PART.sub("", path.stem): Model(path, projector) for path in models}
+    return {_PART.sub("", path.stem): GgufModel(path, projector) for path in models}
 
 
 def _is_model(path: Path) -> bool:

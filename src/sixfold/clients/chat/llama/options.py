@@ -18,7 +18,7 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class GgufOptions:
     """How models are run: `slots` conversations at once of `context` tokens each, `loaded` models at once.
 
     `source` is a file or a folder; empty for what was added. `threads` and `gpu_layers` are llama.cpp's
@@ -34,7 +34,7 @@ class Options:
     idle_seconds: float = 300.0
 
 
-def parse(name: str, given: Mapping[str, Any]) -> Options:
+def parse(name: str, given: Mapping[str, Any]) -> GgufOptions:
     """The options of a row; raises `ValueError` with one sentence that names what is wrong."""
     where = f"[gateway.upstreams.{name}]"
     for word, value in given.items():
@@ -46,7 +46,7 @@ def parse(name: str, given: Mapping[str, Any]) -> Options:
         elif not _within(word, value):
             least, most = _NUMBERS[word]
             raise ValueError(f"{where} {word} must be a number from {least:g} to {most:g}, not {value!r}")
-    return Options(**given)
+    return GgufOptions(**given)
 
 
 def _within(word: str, value: Any) -> bool:

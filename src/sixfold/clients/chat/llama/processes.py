@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sixfold import open_files, settings
-from sixfold.clients.chat.llama.files import Model
-from sixfold.clients.chat.llama.options import Options
-from sixfold.core.gateway.ports import Broken
+from sixfold.clients.chat.llama.files import GgufModel
+from sixfold.clients.chat.llama.options import GgufOptions
+from sixfold.core.gateway.ports import UpstreamFailure
 
 _PROGRAM = "sixfold.clients.chat.llama.program"
 _START_SECONDS = 600.0  # a large file comes from a slow disk
@@ -25,7 +25,7 @@ _LINES = 50  # of what llama.cpp says, kept for when it fails
 
 
 @dataclass(slots=True)
-class Running:
+class RunningProcess:
     """A process that has loaded its model."""
 
     process: Process
@@ -46,26 +46,26 @@ class Running:
         await self._said
 
 
-async def start(name: str, model: Model, options: Options) -> Running:
-    """Load a model; raises `Broken` with what llama.cpp says of it."""
+async def start(name: str, model: GgufModel, options: GgufOptions) -> RunningProcess:
+    """Load a model; raises `UpstreamFailure` with what llama.cpp says of it."""
     key = secrets.token_urlsafe(24)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", _PROGRAM, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=_environment()
     )
     open_files.restore(process.pid)
     lines: deque[str] = deque(maxlen=_LINES)
-    running = Running(process, "", key, asyncio.create_task(_listen(process, lines)))
+    running = RunningProcess(process, "", key, asyncio.create_task(_listen(process, lines)))
     try:
         async with asyncio.timeout(_START_SECONDS):
             running.url = await _ordered(process, _order(name, model, options, key))
         if running.url:
             return running
     except TimeoutError as error:
-        raise Broken(f"did not load {name} within {_START_SECONDS:g} s") from error
+        raise UpstreamFailure(f"did not load {name} within {_START_SECONDS:g} s") from error
     finally:
         if not running.url:
             await running.stop()
-    raise Broken(f"cannot load {name}: {_reason(lines) or 'its process ended'}")
+    raise UpstreamFailure(f"cannot load {name}: {_reason(lines) or 'its process ended'}")
 
 
 async def _ordered(process: Process, order: dict[str, Any]) -> str:
@@ -81,7 +81,7 @@ async def _ordered(process: Process, order: dict[str, Any]) -> str:
     return str(json.loads(line)["url"]) if line else ""
 
 
-def _order(name: str, model: Model, options: Options, key: str) -> dict[str, Any]:
+def _order(name: str, model: GgufModel, options: GgufOptions, key: str) -> dict[str, Any]:
     return {
         "model": name,
         "path": str(model.path),
@@ -114,10 +114,10 @@ def _reason(lines: deque[str]) -> str:
 
 
 @dataclass(slots=True)
-class _Room:
+class _ProcessSlot:
     """A model that is in memory or on its way there."""
 
-    coming: asyncio.Task[Running]
+    coming: asyncio.Task[RunningProcess]
     busy: int = 0
     leaving: asyncio.TimerHandle | None = None
     since: float = 0.0
@@ -131,11 +131,11 @@ class _Room:
 
 
 @dataclass(slots=True)
-class House:
+class ProcessPool:
     """At most `loaded` models at once; the one that was asked longest ago makes room, once it is idle."""
 
-    options: Options
-    _rooms: dict[str, _Room] = field(default_factory=dict[str, _Room])
+    options: GgufOptions
+    _rooms: dict[str, _ProcessSlot] = field(default_factory=dict[str, _ProcessSlot])
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     _left: asyncio.Event = field(default_factory=asyncio.Event)
     _stopping: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
@@ -144,14 +144,16 @@ class House:
         """How many models are in memory or on their way there."""
         return len(self._rooms)
 
-    async def enter(self, name: str, model: Model) -> tuple[Running, Callable[[], None]]:
-        """The process of a model, and what to call, once, when it is not needed any more; raises `Broken`."""
+    async def enter(self, name: str, model: GgufModel) -> tuple[RunningProcess, Callable[[], None]]:
+        """The process of a model, and what to call, once, when it is not needed any more; raises `UpstreamFailure`."""
         async with self._turn:
             room = self._rooms.get(name)
             if room is None or room.gone:
                 self._rooms.pop(name, None)
                 await self._make_room()
-                room = _Room(asyncio.create_task(start(name, model, self.options), name=f"gguf {name}"))
+                room = _ProcessSlot(
+                    asyncio.create_task(start(name, model, self.options), name=f"gguf {name}")
+                )
                 self._rooms[name] = room
             room.busy += 1
             if room.leaving is not None:
@@ -169,7 +171,7 @@ class House:
             self._end(name, room)
         await asyncio.gather(*self._stopping)
 
-    def _leave(self, name: str, room: _Room) -> None:
+    def _leave(self, name: str, room: _ProcessSlot) -> None:
         loop = asyncio.get_running_loop()
         room.busy -= 1
         if room.busy == 0:
@@ -188,7 +190,7 @@ class House:
                 self._left.clear()
                 await self._left.wait()
 
-    def _end(self, name: str, room: _Room) -> None:
+    def _end(self, name: str, room: _ProcessSlot) -> None:
         if self._rooms.get(name) is room:
             del self._rooms[name]
         if room.leaving is not None:
@@ -198,7 +200,7 @@ class House:
         task.add_done_callback(self._stopping.discard)
 
 
-async def _stopped(room: _Room) -> None:
+async def _stopped(room: _ProcessSlot) -> None:
     room.coming.cancel()
-    with contextlib.suppress(Broken, asyncio.CancelledError):
+    with contextlib.suppress(UpstreamFailure, asyncio.CancelledError):
         await (await room.coming).stop()

@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 
 from sixfold.clients.chat.llama import files, processes
-from sixfold.clients.chat.llama.options import Options
+from sixfold.clients.chat.llama.options import GgufOptions
 from sixfold.core.catalog.engines import EngineError
-from sixfold.core.gateway.ports import Broken
+from sixfold.core.gateway.ports import UpstreamFailure
 
 _QUESTION = "Which colour does the sky have on a clear day? Answer in one short sentence."
 _TOKENS, _SECONDS, _READABLE = 48, 600.0, 0.9
@@ -24,7 +24,7 @@ def words(folder: Path) -> str:
     name, model = next(iter(models.items()))
     try:
         said = asyncio.run(_said(name, model))
-    except (Broken, httpx.HTTPError) as error:
+    except (UpstreamFailure, httpx.HTTPError) as error:
         raise EngineError(f"llama.cpp {error}.") from error
     readable = sum(letter.isprintable() and letter != "\ufffd" for letter in said)
     if not said or readable < _READABLE * len(said):
@@ -32,8 +32,8 @@ def words(folder: Path) -> str:
     return said
 
 
-async def _said(name: str, model: files.Model) -> str:
-    there = await processes.start(name, model, Options(context=512, slots=1))
+async def _said(name: str, model: files.GgufModel) -> str:
+    there = await processes.start(name, model, GgufOptions(context=512, slots=1))
     headers = {"Authorization": f"Bearer {there.key}"}
     asked = {"messages": [{"role": "user", "content": _QUESTION}], "max_tokens": _TOKENS, "temperature": 0}
     try:

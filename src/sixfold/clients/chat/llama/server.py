@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from sixfold.clients.chat.completions import Completions
-from sixfold.clients.chat.llama.files import Model
-from sixfold.clients.chat.llama.options import Options
-from sixfold.clients.chat.llama.processes import House
+from sixfold.clients.chat.llama.files import GgufModel
+from sixfold.clients.chat.llama.options import GgufOptions
+from sixfold.clients.chat.llama.processes import ProcessPool
 from sixfold.clients.chat.transport import Transport
 from sixfold.core.gateway.capabilities import CHAT, VISION, ServedModel, by_name
-from sixfold.core.gateway.ports import Broken, Objection, Stream, Wire
+from sixfold.core.gateway.ports import UpstreamFailure, UpstreamRejection, UpstreamStream, WireProtocol
 
 PACKAGE = "xllamacpp"
 _SENSELESS = re.compile(r"(image|audio|video) input is not supported")
@@ -28,29 +28,29 @@ _WITHOUT = {
 }
 
 
-class _Asked(msgspec.Struct):
+class _PendingRequest(msgspec.Struct):
     model: str
 
 
-class _Excess(msgspec.Struct):
+class _OverCapacity(msgspec.Struct):
     type: str = ""
     message: str = ""
     n_prompt_tokens: int = 0
     n_ctx: int = 0
 
 
-class _Refused(msgspec.Struct):
-    error: _Excess
+class _RequestRefused(msgspec.Struct):
+    error: _OverCapacity
 
 
-_asked = msgspec.json.Decoder(_Asked).decode
-_refused = msgspec.json.Decoder(_Refused).decode
+_asked = msgspec.json.Decoder(_PendingRequest).decode
+_refused = msgspec.json.Decoder(_RequestRefused).decode
 
 
 class _Wire(Completions):
     """Chat completions as llama.cpp answers them."""
 
-    def refusal(self, body: bytes) -> Objection:
+    def refusal(self, body: bytes) -> UpstreamRejection:
         """What it says, but for a conversation that is too long, or shows what the model has no sense for."""
         try:
             told = _refused(body).error
@@ -59,13 +59,13 @@ class _Wire(Completions):
         if told.type == "exceed_context_size_error":
             tokens, context = told.n_prompt_tokens, told.n_ctx
             said = f"This conversation has {tokens} tokens, and the model has a context of {context}"
-            return Objection(said, "messages", too_long=True)
+            return UpstreamRejection(said, "messages", too_long=True)
         sense = _SENSELESS.match(told.message)
         if sense is not None:
-            return Objection(_WITHOUT[sense[1]], "messages")
+            return UpstreamRejection(_WITHOUT[sense[1]], "messages")
         if not _CALLERS.match(told.message):
             return super().refusal(body)
-        return Objection(_INNER.sub("", told.message).partition("\n")[0][:300])
+        return UpstreamRejection(_INNER.sub("", told.message).partition("\n")[0][:300])
 
 
 _WIRE = _Wire()
@@ -79,13 +79,17 @@ class GgufServer:
     discovered = False
 
     def __init__(
-        self, name: str, find: Callable[[], Mapping[str, Model]], options: Options, transport: Transport
+        self,
+        name: str,
+        find: Callable[[], Mapping[str, GgufModel]],
+        options: GgufOptions,
+        transport: Transport,
     ) -> None:
         self.name = name
-        self.house = House(options)
+        self.house = ProcessPool(options)
         self._find = find
         self._transport = transport
-        self.files: Mapping[str, Model] = {}
+        self.files: Mapping[str, GgufModel] = {}
         self._there = importlib.util.find_spec(PACKAGE) is not None
 
     @property
@@ -93,7 +97,7 @@ class GgufServer:
         """Whether llama.cpp is installed and there is a model."""
         return self._there and bool(self.files)
 
-    def wire(self, asked: str) -> Wire:
+    def wire(self, asked: str) -> WireProtocol:
         """The one protocol that it speaks."""
         return _WIRE
 
@@ -114,32 +118,32 @@ class GgufServer:
         self.files = await asyncio.to_thread(self._find)
 
     async def open(
-        self, wire: Wire, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
-    ) -> Stream:
-        """POST a body to the model's process, which is started where it is not there; raises `Broken`."""
+        self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
+    ) -> UpstreamStream:
+        """POST a body to the model's process, which is started where it is not there; raises `UpstreamFailure`."""
         name = _asked(body).model
         model = self.files.get(name)
         if model is None:
-            raise Broken(f"has no model {name} any more")
+            raise UpstreamFailure(f"has no model {name} any more")
         running, leave = await self.house.enter(name, model)
         ours = {"Content-Type": "application/json", "Authorization": f"Bearer {running.key}"}
         try:
             opened = await self._transport.post(f"{running.url}/v1{path}", ours, body, stream=stream)
             if opened.status != 500:
-                return _Held(opened, leave)
+                return _HeldSlot(opened, leave)
             told = await _whole(opened)
         except BaseException:
             leave()
             raise
         leave()
-        return _Told(_status_of(told), told)
+        return _ServerReply(_status_of(told), told)
 
     async def aclose(self) -> None:
         """End its processes."""
         await self.house.aclose()
 
 
-async def _whole(opened: Stream) -> bytes:
+async def _whole(opened: UpstreamStream) -> bytes:
     try:
         return await opened.whole()
     finally:
@@ -154,7 +158,7 @@ def _status_of(told: bytes) -> int:
         return 500
 
 
-class _Told:
+class _ServerReply:
     """An answer that is here already."""
 
     retry_after = ""
@@ -176,10 +180,10 @@ class _Told:
         """Nothing is open."""
 
 
-class _Held:
+class _HeldSlot:
     """An answer; its process stays until it is closed."""
 
-    def __init__(self, opened: Stream, leave: Callable[[], None]) -> None:
+    def __init__(self, opened: UpstreamStream, leave: Callable[[], None]) -> None:
         self._opened = opened
         self._leave: Callable[[], None] | None = leave
         self.status = opened.status
@@ -197,7 +201,7 @@ class _Held:
                 leave()
 
 
-def _described(name: str, model: Model) -> ServedModel:
+def _described(name: str, model: GgufModel) -> ServedModel:
     named = by_name(name)
     if not named.chat:
         return named

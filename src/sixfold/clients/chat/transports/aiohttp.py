@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import aiohttp
 
 from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
-from sixfold.core.gateway.ports import Broken
+from sixfold.core.gateway.ports import UpstreamFailure
 
 
 class Client:
@@ -33,24 +33,26 @@ class Client:
             )
         return self._session
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Opened:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> AiohttpStream:
         """POST `body`."""
         return await self._send("POST", url, headers, body)
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Opened:
+    async def get(self, url: str, headers: Mapping[str, str]) -> AiohttpStream:
         """GET."""
         return await self._send("GET", url, headers, None)
 
-    async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Opened:
+    async def _send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AiohttpStream:
         try:
             answer = await self.session().request(
                 method, url, headers=headers, data=body, allow_redirects=False
             )
         except TimeoutError as error:
-            raise Broken("did not answer in time") from error
+            raise UpstreamFailure("did not answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Broken("could not be reached") from error
-        return Opened(answer)
+            raise UpstreamFailure("could not be reached") from error
+        return AiohttpStream(answer)
 
     async def aclose(self) -> None:
         """Let go of the connections."""
@@ -60,7 +62,7 @@ class Client:
             await asyncio.sleep(0)  # aiohttp's transports are closed a turn later
 
 
-class Opened:
+class AiohttpStream:
     """An answer whose head is there."""
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
@@ -69,23 +71,23 @@ class Opened:
         self.retry_after = answer.headers.get("retry-after", "")
 
     async def read(self) -> bytes:
-        """The next bytes as they came in; none at the end. Raises `Broken`."""
+        """The next bytes as they came in; none at the end. Raises `UpstreamFailure`."""
         try:
             return await self._answer.content.readany()
         except TimeoutError as error:
-            raise Broken("stopped answering") from error
+            raise UpstreamFailure("stopped answering") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Broken("broke off its answer") from error
+            raise UpstreamFailure("broke off its answer") from error
 
     async def whole(self) -> bytes:
-        """All that is left; raises `Broken`."""
+        """All that is left; raises `UpstreamFailure`."""
         blocks: list[bytes] = []
         size = 0
         while block := await self.read():
             blocks.append(block)
             size += len(block)
             if size > MAX_ANSWER:
-                raise Broken("gave an answer that is too long")
+                raise UpstreamFailure("gave an answer that is too long")
         return b"".join(blocks)
 
     async def aclose(self) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httptools
 
 from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
-from sixfold.core.gateway.ports import Broken
+from sixfold.core.gateway.ports import UpstreamFailure
 
 _KEPT, _KEPT_SECONDS = 256, 60.0  # connections to one server that wait for the next call, and for how long
 _AHEAD = 256 * 1024  # bytes of a stream that wait for their reader before the server has to
@@ -40,18 +40,18 @@ class Client:
         self._connect_seconds = connect_seconds
         self._quiet_seconds = quiet_seconds
         self._addresses: dict[str, _Address] = {}
-        self._kept: dict[tuple[str, int], list[_Line]] = {}
-        self._busy: set[_Line] = set()
+        self._kept: dict[tuple[str, int], list[_Connection]] = {}
+        self._busy: set[_Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
-    ) -> Coroutine[Any, Any, Answer]:
+    ) -> Coroutine[Any, Any, HttpReply]:
         """POST `body`; of what is no stream the whole answer is waited for."""
         more = b"Content-Length: %d\r\n" % len(body)
         return self._send(b"POST ", url, _headed(headers, more), body, stream)
 
-    def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, Answer]:
+    def get(self, url: str, headers: Mapping[str, str]) -> Coroutine[Any, Any, HttpReply]:
         """GET."""
         return self._send(b"GET ", url, _headed(headers, b""), b"", True)
 
@@ -67,7 +67,7 @@ class Client:
             self._timer = None
         await asyncio.sleep(0)  # the connections are closed a turn later
 
-    async def _send(self, method: bytes, url: str, headers: bytes, body: bytes, stream: bool) -> Answer:
+    async def _send(self, method: bytes, url: str, headers: bytes, body: bytes, stream: bool) -> HttpReply:
         address = self._addresses.get(url) or self._address(url)
         raw = b"".join((method, address.path, address.hosted, headers, b"\r\n", body))
         line = self._take(address)
@@ -80,7 +80,7 @@ class Client:
                 self._timer = line.loop.call_later(self._quiet_seconds, self._ring)
             try:
                 await answer.begun()
-            except _Stale:  # it was hung up while it waited, and has not been heard
+            except _ConnectionReset:  # it was hung up while it waited, and has not been heard
                 line.close()
                 line = None
             except BaseException:
@@ -89,7 +89,7 @@ class Client:
             else:
                 return answer
 
-    def _take(self, address: _Address) -> _Line | None:
+    def _take(self, address: _Address) -> _Connection | None:
         kept = self._kept.get((address.host, address.port))
         if not kept:
             return None
@@ -99,19 +99,19 @@ class Client:
         line.close()
         return self._take(address)
 
-    async def _connect(self, address: _Address) -> _Line:
+    async def _connect(self, address: _Address) -> _Connection:
         loop = asyncio.get_running_loop()
         where = address.host, address.port
         try:
             async with asyncio.timeout(self._connect_seconds):
-                _, line = await loop.create_connection(lambda: _Line(self, where, loop), *where)
+                _, line = await loop.create_connection(lambda: _Connection(self, where, loop), *where)
         except TimeoutError as error:
-            raise Broken("did not answer in time") from error
+            raise UpstreamFailure("did not answer in time") from error
         except OSError as error:
-            raise Broken("could not be reached") from error
+            raise UpstreamFailure("could not be reached") from error
         return line
 
-    def keep(self, line: _Line) -> None:
+    def keep(self, line: _Connection) -> None:
         """A connection whose answer has come to its end waits for the next call."""
         self._busy.discard(line)
         kept = self._kept.setdefault(line.where, [])
@@ -119,7 +119,7 @@ class Client:
         if len(kept) > _KEPT or line.heard - kept[0].heard > _KEPT_SECONDS:
             kept[0].close()
 
-    def forget(self, line: _Line) -> None:
+    def forget(self, line: _Connection) -> None:
         """A connection is closed."""
         self._busy.discard(line)
         kept = self._kept.get(line.where)
@@ -150,11 +150,11 @@ class Client:
             self._timer = asyncio.get_running_loop().call_at(due, self._ring)
 
 
-class _Stale(Exception):
+class _ConnectionReset(Exception):
     """A connection that was used before ended before it said anything."""
 
 
-class _Line(asyncio.Protocol):
+class _Connection(asyncio.Protocol):
     """One connection; it speaks to `_answer`, and to nobody between two answers."""
 
     def __init__(self, client: Client, where: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
@@ -164,12 +164,12 @@ class _Line(asyncio.Protocol):
         self._client = client
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._answer: Answer | None = None
+        self._answer: HttpReply | None = None
         self._used = False
 
-    def ask(self, raw: bytes, *, whole: bool) -> Answer:
+    def ask(self, raw: bytes, *, whole: bool) -> HttpReply:
         """Send a request; gives its answer, of which nothing is there yet."""
-        self._answer = answer = Answer(self, whole=whole, stale=self._used)
+        self._answer = answer = HttpReply(self, whole=whole, stale=self._used)
         self._used = True
         self.heard = self.loop.time()
         if self._transport is None:
@@ -178,7 +178,7 @@ class _Line(asyncio.Protocol):
             self._transport.write(raw)
         return answer
 
-    def leave(self, answer: Answer) -> None:
+    def leave(self, answer: HttpReply) -> None:
         """Nobody reads this answer any more: the connection is kept if it has come to its end."""
         if self._answer is not answer:
             return
@@ -261,7 +261,7 @@ class _Line(asyncio.Protocol):
             self._answer.end(again=self._parser.should_keep_alive())
 
 
-class Answer:
+class HttpReply:
     """An answer as it comes; `status` is 0 before its head is there."""
 
     __slots__ = (
@@ -281,7 +281,7 @@ class Answer:
         "status",
     )
 
-    def __init__(self, line: _Line, *, whole: bool, stale: bool) -> None:
+    def __init__(self, line: _Connection, *, whole: bool, stale: bool) -> None:
         self.status = 0
         self.retry_after = ""
         self.complete = False
@@ -298,13 +298,13 @@ class Answer:
         self._waiting: asyncio.Future[None] | None = None
 
     async def begun(self) -> None:
-        """Wait for its head, or for all of it where it was asked for whole. Raises `Broken` and `_Stale`."""
+        """Wait for its head, or for all of it where it was asked for whole. Raises `UpstreamFailure` and `_ConnectionReset`."""
         while not (self.complete if self._whole else self.status):
             self._check()
             await self._more()
 
     async def read(self) -> bytes:
-        """The next bytes as they came in; none at the end. Raises `Broken`."""
+        """The next bytes as they came in; none at the end. Raises `UpstreamFailure`."""
         while not self._blocks:
             if self.complete:
                 return b""
@@ -317,7 +317,7 @@ class Answer:
         return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
     async def whole(self) -> bytes:
-        """All that is left; raises `Broken`."""
+        """All that is left; raises `UpstreamFailure`."""
         self._whole = True
         while not self.complete:
             self._check()
@@ -333,9 +333,9 @@ class Answer:
 
     def _check(self) -> None:
         if self._unheard:
-            raise _Stale
+            raise _ConnectionReset
         if self._fault:
-            raise Broken(self._fault)
+            raise UpstreamFailure(self._fault)
 
     def _more(self) -> asyncio.Future[None]:
         self._waiting = waiting = self._line.loop.create_future()
@@ -405,5 +405,5 @@ def _said(headers: tuple[tuple[str, str], ...]) -> bytes:
     lines = {name.lower(): f"{name}: {value}\r\n" for name, value in headers}
     said = "".join(lines.values())
     if said.count("\r") + said.count("\n") != 2 * len(lines):
-        raise Broken("cannot be told such headers")
+        raise UpstreamFailure("cannot be told such headers")
     return said.encode("latin-1")

@@ -13,7 +13,7 @@ from pyreqwest.request import StreamRequest
 from pyreqwest.response import Response
 
 from sixfold.clients.chat.transport import HEADERS, MAX_ANSWER, USER_AGENT
-from sixfold.core.gateway.ports import Broken
+from sixfold.core.gateway.ports import UpstreamFailure
 
 
 class Client:
@@ -43,26 +43,28 @@ class Client:
             )
         return self._client
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool) -> Opened:
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, stream: bool
+    ) -> PyreqwestStream:
         """POST `body`."""
         request = self.client().post(url).headers(headers).body_bytes(body)
         if stream:  # else the client collects the first 64 KiB before it gives any
             request = request.streamed_read_buffer_limit(0)
         return await self._send(request.build_streamed())
 
-    async def get(self, url: str, headers: Mapping[str, str]) -> Opened:
+    async def get(self, url: str, headers: Mapping[str, str]) -> PyreqwestStream:
         """GET."""
         return await self._send(self.client().get(url).headers(headers).build_streamed())
 
-    async def _send(self, request: StreamRequest) -> Opened:
+    async def _send(self, request: StreamRequest) -> PyreqwestStream:
         try:
-            return Opened(request, await request.__aenter__())
+            return PyreqwestStream(request, await request.__aenter__())
         except RequestTimeoutError as error:
-            raise Broken("did not answer in time") from error
+            raise UpstreamFailure("did not answer in time") from error
         except BodyDecodeError as error:
-            raise Broken("broke off its answer") from error
+            raise UpstreamFailure("broke off its answer") from error
         except PyreqwestError as error:
-            raise Broken("could not be reached") from error
+            raise UpstreamFailure("could not be reached") from error
 
     async def aclose(self) -> None:
         """Let go of the connections."""
@@ -71,7 +73,7 @@ class Client:
             self._client = None
 
 
-class Opened:
+class PyreqwestStream:
     """An answer whose head is there."""
 
     def __init__(self, request: StreamRequest, response: Response) -> None:
@@ -82,29 +84,29 @@ class Opened:
         self.retry_after = response.get_header("retry-after") or ""
 
     async def read(self) -> bytes:
-        """The next bytes as they came in; none at the end. Raises `Broken`."""
+        """The next bytes as they came in; none at the end. Raises `UpstreamFailure`."""
         try:
             while (block := await self._reader.read_chunk()) is not None:
                 _heed()
                 if block:
                     return bytes(block)
         except RequestTimeoutError as error:
-            raise Broken("stopped answering") from error
+            raise UpstreamFailure("stopped answering") from error
         except PyreqwestError as error:
-            raise Broken("broke off its answer") from error
+            raise UpstreamFailure("broke off its answer") from error
         return b""
 
     async def whole(self) -> bytes:
-        """All that is left; raises `Broken`."""
+        """All that is left; raises `UpstreamFailure`."""
         try:
             found = await self._reader.read(MAX_ANSWER + 1)
         except RequestTimeoutError as error:
-            raise Broken("stopped answering") from error
+            raise UpstreamFailure("stopped answering") from error
         except PyreqwestError as error:
-            raise Broken("broke off its answer") from error
+            raise UpstreamFailure("broke off its answer") from error
         body = bytes(found or b"")
         if len(body) > MAX_ANSWER:
-            raise Broken("gave an answer that is too long")
+            raise UpstreamFailure("gave an answer that is too long")
         self._read_up = True
         return body
 

@@ -12,24 +12,26 @@ from typing import IO, cast
 
 from sixfold.core.clock import SECOND_US
 from sixfold.core.database import Database
-from sixfold.core.memory.commands import Writer
+from sixfold.core.memory.commands import PageWriter
 from sixfold.core.memory.import_export import archives
 from sixfold.core.memory.import_export import files as import_export_files
-from sixfold.core.memory.import_export.archives import File, Report
+from sixfold.core.memory.import_export.archives import ArchiveMember, ImportReport
 from sixfold.core.memory.models import Caller
 
 _OLDEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no earlier time
 _PLAIN_FILE = 0o100644 << 16
 
 
-async def take_in(database: Database, writer: Writer, archive: Path) -> Report:
+async def take_in(database: Database, writer: PageWriter, archive: Path) -> ImportReport:
     """Import an archive, a transaction for each batch: what was taken before something fails stays.
 
     Raises `Forbidden`, `BadRequest` for what is no archive, `TooLarge`, `InsufficientCredits`.
     """
     writer.check()
-    report = Report()
-    naming = import_export_files.Naming(await asyncio.to_thread(archives.outliner, archive, writer.limits))
+    report = ImportReport()
+    naming = import_export_files.FileNaming(
+        await asyncio.to_thread(archives.outliner, archive, writer.limits)
+    )
     found = archives.files(archive, writer.limits, report)
     while batch := await asyncio.to_thread(_batch, found):
         part = await database.write(import_export_files.put(writer, batch, naming))
@@ -41,8 +43,8 @@ async def take_in(database: Database, writer: Writer, archive: Path) -> Report:
     return report
 
 
-def _batch(found: Iterator[File]) -> list[File]:
-    batch: list[File] = []
+def _batch(found: Iterator[ArchiveMember]) -> list[ArchiveMember]:
+    batch: list[ArchiveMember] = []
     chars = 0
     for file in itertools.islice(found, import_export_files.BATCH_FILES):
         batch.append(file)
@@ -52,7 +54,7 @@ def _batch(found: Iterator[File]) -> list[File]:
     return batch
 
 
-class Sink:
+class ArchiveSink:
     """What a zip is written to: bytes that are taken away as they come."""
 
     def __init__(self) -> None:
@@ -75,7 +77,7 @@ class Sink:
 
 async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
     """A zip of every page that the caller sees, as it is made."""
-    sink, paths, after = Sink(), import_export_files.Paths(), ""
+    sink, paths, after = ArchiveSink(), import_export_files.ImportPaths(), ""
     archive = zipfile.ZipFile(cast("IO[bytes]", sink), "w", zipfile.ZIP_DEFLATED)
     while batch := await database.read(import_export_files.exported(caller, after)):
         after = batch[-1].page.slug
@@ -87,7 +89,7 @@ async def take_out(database: Database, caller: Caller) -> AsyncIterator[bytes]:
 
 def _write(
     archive: zipfile.ZipFile,
-    paths: import_export_files.Paths,
+    paths: import_export_files.ImportPaths,
     batch: Sequence[import_export_files.ExportedPage],
 ) -> None:
     for exported in batch:

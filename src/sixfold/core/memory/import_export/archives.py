@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 from sixfold import errors
 from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.memory.import_export import paths
-from sixfold.core.memory.limits import Limits
+from sixfold.core.memory.limits import MemoryLimits
 
 MAX_ERRORS = 1_000
 _MAX_DIRECTORY = 48 * 2**20  # bytes of a zip's list of members, which must be held in memory
@@ -41,7 +41,7 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplemen
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class ArchiveMember:
     """One markdown file: its path in the archive, and its text or why there is none."""
 
     path: str
@@ -50,7 +50,7 @@ class File:
 
 
 @dataclass(slots=True)
-class Report:
+class ImportReport:
     """What an import has done so far."""
 
     created: int = 0
@@ -66,7 +66,7 @@ class Report:
             self.errors.append(("", f"More files were not taken: the first {MAX_ERRORS} are told here"))
 
 
-def files(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
+def files(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
     """The markdown files of a zip or tar archive in its order; everything else counts as skipped.
 
     Raises `BadRequest` for what is no archive, `TooLarge` when it holds more than `limits` allow.
@@ -100,7 +100,7 @@ def _reading() -> Generator[None]:
         raise errors.BadRequest(_NO_ARCHIVE) from error
 
 
-def outliner(archive: Path, limits: Limits) -> str | None:
+def outliner(archive: Path, limits: MemoryLimits) -> str | None:
     """Where in an archive the folders of an outliner lie; None where there are none.
 
     Raises `TooLarge` when the archive holds more than `limits` allow, before any of its files is read.
@@ -114,7 +114,7 @@ def outliner(archive: Path, limits: Limits) -> str | None:
     return None
 
 
-def _budget(archive: Path, limits: Limits) -> InputBudget:
+def _budget(archive: Path, limits: MemoryLimits) -> InputBudget:
     """How many files, folders and unpacked bytes an archive may have."""
     entries = Limit(limits.import_files, "The archive has more than {} entries", errors.TooLarge)
     size = Limit(limits.import_bytes, "The archive holds more than {} bytes", errors.TooLarge)
@@ -132,7 +132,7 @@ def _count(budget: InputBudget, *, folder: bool) -> None:
 # -- zip -----------------------------------------------------------------------------------------
 
 
-def _zipped(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
+def _zipped(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
     budget = _budget(archive, limits)
     with _opened(archive, limits) as opened:
         for info in _listed(opened, budget):
@@ -140,19 +140,21 @@ def _zipped(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
             if not is_page(path):
                 report.skipped += 1
             elif stat.S_ISLNK(info.external_attr >> 16):
-                yield File(path, error="is a link, which is not followed")
+                yield ArchiveMember(path, error="is a link, which is not followed")
             elif info.flag_bits & _ENCRYPTED:
-                yield File(path, error="is encrypted")
+                yield ArchiveMember(path, error="is encrypted")
             elif info.compress_type not in _METHODS:
-                yield File(path, error=f"is packed by method {info.compress_type}; use deflate")
+                yield ArchiveMember(path, error=f"is packed by method {info.compress_type}; use deflate")
             else:
                 data = _unzipped(opened, info, limits.page_bytes + 1)
                 budget.spend(bytes=len(data or b""))
-                yield file(path, data, limits) if data is not None else File(path, error="is damaged")
+                yield (
+                    file(path, data, limits) if data is not None else ArchiveMember(path, error="is damaged")
+                )
 
 
 @contextlib.contextmanager
-def _opened(archive: Path, limits: Limits) -> Generator[zipfile.ZipFile]:
+def _opened(archive: Path, limits: MemoryLimits) -> Generator[zipfile.ZipFile]:
     with archive.open("rb") as raw:
         bounded = _BoundedDirectory(raw, 2 * limits.import_files)
         with zipfile.ZipFile(cast("IO[bytes]", bounded)) as opened:
@@ -262,13 +264,13 @@ class _BoundedStream:
         self._budget.check(bytes=offset - 3 * tarfile.BLOCKSIZE * entries)
 
 
-def _tarred(archive: Path, limits: Limits, report: Report) -> Iterator[File]:
+def _tarred(archive: Path, limits: MemoryLimits, report: ImportReport) -> Iterator[ArchiveMember]:
     with _members(archive, limits) as members:
         for member in members:
             if not is_page(member.name):
                 report.skipped += 1
             elif not member.isreg():
-                yield File(member.name, error="is a link or a device, which is not followed")
+                yield ArchiveMember(member.name, error="is a link or a device, which is not followed")
             else:
                 yield file(member.name, members.data(member), limits)
 
@@ -303,7 +305,7 @@ class _Members:
 
 
 @contextlib.contextmanager
-def _members(archive: Path, limits: Limits) -> Generator[_Members]:
+def _members(archive: Path, limits: MemoryLimits) -> Generator[_Members]:
     budget = _budget(archive, limits)
     with contextlib.closing(_decompressed(archive)) as stream:
         bounded = _BoundedStream(stream, budget)
@@ -373,19 +375,19 @@ def is_page(path: str) -> bool:
     return not any(part.startswith(".") and part.strip(".") for part in path.split("/")[:-1])
 
 
-def file(path: str, data: bytes, limits: Limits) -> File:
+def file(path: str, data: bytes, limits: MemoryLimits) -> ArchiveMember:
     """A page's file; one that cannot be a page says why."""
     parts = PurePosixPath(path).parts
     if path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > paths.MAX_CHARS:
-        return File(path, error="has a path that leads out of the archive, or is too long")
+        return ArchiveMember(path, error="has a path that leads out of the archive, or is too long")
     if parts[-1].startswith("."):  # somebody's text may be in it, so it does not go without a word
-        return File(path, error="is hidden: its name begins with a dot")
+        return ArchiveMember(path, error="is hidden: its name begins with a dot")
     if len(data) > limits.page_bytes:
-        return File(path, error=f"is larger than {limits.page_bytes} bytes")
+        return ArchiveMember(path, error=f"is larger than {limits.page_bytes} bytes")
     try:
         text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
     except UnicodeDecodeError:
-        return File(path, error="is not text in UTF-8")
+        return ArchiveMember(path, error="is not text in UTF-8")
     if "\0" in text:
-        return File(path, error="has the character U+0000, which no text may have")
-    return File(path, text)
+        return ArchiveMember(path, error="has the character U+0000, which no text may have")
+    return ArchiveMember(path, text)

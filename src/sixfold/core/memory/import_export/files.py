@@ -23,28 +23,28 @@ from sixfold.core.memory import (
     timeline,
     usage,
 )
-from sixfold.core.memory.commands import Writer, check_slug, differs
+from sixfold.core.memory.commands import PageWriter, check_slug, differs
 from sixfold.core.memory.import_export import paths
-from sixfold.core.memory.import_export.archives import File, Report, is_page
+from sixfold.core.memory.import_export.archives import ArchiveMember, ImportReport, is_page
 from sixfold.core.memory.import_export.archives import file as checked_file
-from sixfold.core.memory.limits import Limits
-from sixfold.core.memory.models import Caller, Entry, Page
-from sixfold.core.memory.page_edits import Wanted
-from sixfold.core.memory.pages import Found, Plan
-from sixfold.core.memory.queries import View
+from sixfold.core.memory.limits import MemoryLimits
+from sixfold.core.memory.models import Caller, MemoryPage, TimelineEntry
+from sixfold.core.memory.page_edits import PageWrite
+from sixfold.core.memory.pages import FoundPage, PageWritePlan
+from sixfold.core.memory.queries import PageGraphView
 
 BATCH_FILES = 100  # in one transaction: other writers wait for it, some 60 ms
 BATCH_CHARS = 2**19  # of large pages less: 1 MiB of text takes a third of a second
 EXPORT_PAGES = 50  # in one read; each has up to 64 Ki characters of front matter beside its body
 EXPORT_CHARS = 2**20  # of their bodies; a larger page is read alone
-_PLAIN = Limits(page_bytes=2**40)
+_PLAIN = MemoryLimits(page_bytes=2**40)
 
 
 # -- in ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Naming:
+class FileNaming:
     """Which slug each file of one import gets; two files of one name get two."""
 
     outliner: str | None = None
@@ -69,23 +69,23 @@ def origin(path: str, slug: str) -> str:
     return path if named and is_page(path) and not checked_file(path, b"", _PLAIN).error else ""
 
 
-def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Report]:
+def put(writer: PageWriter, batch: Sequence[ArchiveMember], naming: FileNaming) -> Transaction[ImportReport]:
     """Write some files as pages, whole; those that say nothing new are skipped."""
     writer.check()
-    report = Report()
+    report = ImportReport()
     wanted = _wanted(batch, naming, report)
     rows = yield Query(
         "pages_by_slugs", {"account_id": writer.caller.account_id, "slugs": pages.encode(list(wanted))}
     )
     there = {row["slug"]: row for row in rows}
-    plans: list[Plan] = []
+    plans: list[PageWritePlan] = []
     for slug, (file, sent) in wanted.items():
         row = there.get(slug)
         current = pages.of(row) if row is not None else None
         deleted = row is not None and row["deleted_at"] is not None
         home = writer.caller.home(current.collections if current is not None and not deleted else ())
         try:
-            yield from check_slug(writer, slug, Found(current, deleted) if current is not None else None)
+            yield from check_slug(writer, slug, FoundPage(current, deleted) if current is not None else None)
             draft = page_edits.compose(current, sent, writer.limits, home)
             writer.check_collections(slug, draft.collections)
         except (errors.BadRequest, errors.Forbidden) as error:
@@ -96,7 +96,7 @@ def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Re
             continue
         report.created += current is None or deleted
         report.updated += current is not None and not deleted
-        plans.append(Plan(current, draft, deleted))
+        plans.append(PageWritePlan(current, draft, deleted))
     if plans:
         growth = sum((pages.growth(plan) for plan in plans), usage.Growth())
         yield from usage.spend(writer.caller.account_id, writer.limits, growth, len(plans))
@@ -104,9 +104,11 @@ def put(writer: Writer, batch: Sequence[File], naming: Naming) -> Transaction[Re
     return report
 
 
-def _wanted(batch: Sequence[File], naming: Naming, report: Report) -> dict[str, tuple[File, Wanted]]:
+def _wanted(
+    batch: Sequence[ArchiveMember], naming: FileNaming, report: ImportReport
+) -> dict[str, tuple[ArchiveMember, PageWrite]]:
     """The pages of some files by their slugs; of two of one path the later one counts, as in any unpacker."""
-    wanted: dict[str, tuple[File, Wanted]] = {}
+    wanted: dict[str, tuple[ArchiveMember, PageWrite]] = {}
     for file in batch:
         slug = naming.slug(file.path)
         if file.error or slug is None:
@@ -116,21 +118,21 @@ def _wanted(batch: Sequence[File], naming: Naming, report: Report) -> dict[str, 
             report.skipped += 1
         elif slug in wanted:
             report.refuse(file.path, "stands in the archive twice: the later one was taken")
-        wanted[slug] = (file, Wanted(slug, file.text, whole=True, path=file.path))
+        wanted[slug] = (file, PageWrite(slug, file.text, whole=True, path=file.path))
     return wanted
 
 
 # -- out -----------------------------------------------------------------------------------------
 
 
-def text(page: Page) -> Transaction[str]:
+def text(page: MemoryPage) -> Transaction[str]:
     """A page as a file: its text, and in its front matter whatever the text alone does not say."""
     kept = yield from links.all_of_calls((page,))
     told = yield from timeline.all_of_calls((page,))
     return _text(page, kept.get(page.id, ()), told.get(page.id, ()))
 
 
-def _text(page: Page, kept: Sequence[tuple[str, str, str]], told: Sequence[Entry]) -> str:
+def _text(page: MemoryPage, kept: Sequence[tuple[str, str, str]], told: Sequence[TimelineEntry]) -> str:
     values = dict(_fields(page))
     if kept:
         values["links"] = [_without_empty(to=to, type=kind, context=why) for to, kind, why in kept]
@@ -142,7 +144,7 @@ def _text(page: Page, kept: Sequence[tuple[str, str, str]], told: Sequence[Entry
     return (frontmatter.changed(page.head, values) if values else page.head) + page.body
 
 
-def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[View, str]]:
+def file_of(caller: Caller, slug: str, as_of: int | None) -> Transaction[tuple[PageGraphView, str]]:
     """The page of a slug, now or at a moment, as a file."""
     view = yield from queries.page(caller, slug, as_of)
     if as_of is not None:
@@ -155,7 +157,7 @@ def version_file(caller: Caller, slug: str, number: int) -> Transaction[str]:
     return (yield from text((yield from queries.version(caller, slug, number))))
 
 
-def _fields(page: Page) -> Mapping[str, frontmatter.Value]:
+def _fields(page: MemoryPage) -> Mapping[str, frontmatter.Value]:
     """The fields that must stand in the front matter for the file to read as the page is."""
     values: dict[str, frontmatter.Value] = {
         "title": page.title,
@@ -165,7 +167,7 @@ def _fields(page: Page) -> Mapping[str, frontmatter.Value]:
     }
     if not page.head and not page.path:  # written by a call: the file says everything
         return {name: value for name, value in values.items() if value}
-    read = page_edits.compose(None, Wanted(page.slug, page.head + page.body, whole=True), _PLAIN)
+    read = page_edits.compose(None, PageWrite(page.slug, page.head + page.body, whole=True), _PLAIN)
     return {name: value for name, value in values.items() if getattr(read, name) != value}
 
 
@@ -177,9 +179,9 @@ def _without_empty(**texts: str) -> Mapping[str, str]:
 class ExportedPage:
     """A page with the records that its file holds beside its text."""
 
-    page: Page
+    page: MemoryPage
     links: Sequence[tuple[str, str, str]]
-    entries: Sequence[Entry]
+    entries: Sequence[TimelineEntry]
     old_slugs: tuple[str, ...]
 
     def text(self) -> str:
@@ -220,12 +222,12 @@ def _leading(text: str, old: tuple[str, ...]) -> str:
 
 
 @dataclass(slots=True)
-class Paths:
+class ImportPaths:
     """The names of files in an archive, each once."""
 
     _used: set[str] = field(default_factory=set[str])
 
-    def of(self, page: Page) -> str:
+    def of(self, page: MemoryPage) -> str:
         """A page's file: where it came from, else its slug."""
         name = page.path or f"{page.slug}.md"
         number = 1

@@ -1,6 +1,6 @@
 """What search keeps of each page, written in the transaction that writes the page.
 
-A page becomes an `Entry`: counted words and what the filters ask for. Entries of an account are numbered by
+A page becomes an `IndexEntry`: counted words and what the filters ask for. Entries of an account are numbered by
 its changes, so a server that holds them in memory asks for the newer ones and has all that was committed.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 from sixfold.core.database import Query, Transaction
 from sixfold.core.memory import slugs
 from sixfold.core.memory.indexing import chunks, tokens
-from sixfold.core.memory.models import Link, Page
+from sixfold.core.memory.models import Link, MemoryPage
 
 FORM = 3  # of an entry; another number whenever the same page gives another entry
 PREFIX = f"[{FORM},"
@@ -28,7 +28,7 @@ _ASKING = re.compile(r"[?？؟][\s*_\")”»]*$", re.MULTILINE)
 _NUMBER = re.compile(r"\d+")
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True):
+class IndexEntry(msgspec.Struct, array_like=True, frozen=True):
     """A page as search reads it; times in epoch µs.
 
     `terms` counts the words of the whole page, `passages` those of each passage where there are several.
@@ -54,25 +54,25 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
 
 
 _ENCODE = msgspec.json.Encoder()
-_DECODE = msgspec.json.Decoder(Entry)
+_DECODE = msgspec.json.Decoder(IndexEntry)
 
 
-def decode(entry: str) -> Entry | None:
+def decode(entry: str) -> IndexEntry | None:
     """The entry that `encode` has written; None for one of another form."""
     return _DECODE.decode(entry) if entry.startswith(PREFIX) else None
 
 
-def encode(entry: Entry) -> str:
+def encode(entry: IndexEntry) -> str:
     """An entry as the database keeps it."""
     return _ENCODE.encode(entry).decode()
 
 
-def put(page: Page, links: Sequence[Link]) -> Transaction[None]:
+def put(page: MemoryPage, links: Sequence[Link]) -> Transaction[None]:
     """Make a page searchable as it now stands, in place of what was there of it."""
     yield from put_many(((page, links),))
 
 
-def put_many(batch: Sequence[tuple[Page, Sequence[Link]]]) -> Transaction[None]:
+def put_many(batch: Sequence[tuple[MemoryPage, Sequence[Link]]]) -> Transaction[None]:
     """`put` for many pages of one account at once, each of them once: an import's way in."""
     if not batch:
         return
@@ -106,7 +106,7 @@ def is_article(slug: str, title: str) -> bool:
     )
 
 
-def entry(page: Page, links: Sequence[Link]) -> Entry:
+def entry(page: MemoryPage, links: Sequence[Link]) -> IndexEntry:
     """A page in the form in which search reads it."""
     title = tokens.words(page.title)
     head = _head_terms(page, title)
@@ -117,7 +117,7 @@ def entry(page: Page, links: Sequence[Link]) -> Entry:
     if len(passages) > 1:
         for passage in passages:
             passage.update(head.keys())  # what a passage is of is said once in each
-    return Entry(
+    return IndexEntry(
         form=FORM,
         slug=page.slug,
         type=page.type,
@@ -134,7 +134,7 @@ def entry(page: Page, links: Sequence[Link]) -> Entry:
     )
 
 
-def _head_terms(page: Page, title: Sequence[str]) -> Counter[str]:
+def _head_terms(page: MemoryPage, title: Sequence[str]) -> Counter[str]:
     """The words of title, front matter and tags; of the slug's name, those that stand in none of them."""
     found: Counter[str] = Counter()
     for word in title:
@@ -155,7 +155,7 @@ def _slug_terms(slug: str) -> set[str]:
     return set(tokens.terms(_NUMBER.sub(" ", slug).replace("_", " ")))
 
 
-def _names(page: Page, title: Sequence[str], links: Sequence[Link]) -> tuple[str, ...]:
+def _names(page: MemoryPage, title: Sequence[str], links: Sequence[Link]) -> tuple[str, ...]:
     found = dict.fromkeys(title)
     speaker = _SPEAKER.match(page.body)
     if speaker is not None:

@@ -53,7 +53,7 @@ _DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDate:
     """A date in a text: where it stands, and its moment; empty where it cannot be told."""
 
     start: int
@@ -61,9 +61,9 @@ class Found:
     moment: str
 
 
-def find(text: str, base: str = "") -> list[Found]:
+def find(text: str, base: str = "") -> list[FoundDate]:
     """Every date of a text from left to right; relative ones are counted from the moment `base`."""
-    return [Found(*found.span(), _moment(found, base)) for found in _FOUND.finditer(text)]
+    return [FoundDate(*found.span(), _moment(found, base)) for found in _FOUND.finditer(text)]
 
 
 def of_slug(slug: str) -> str:

@@ -75,7 +75,7 @@ _MAY_BE_A_DATE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Mention:
+class EntityMention:
     """A span that may name a page. `key` begins with `/` where a link names the slug itself.
 
     `sure` says that its writer marked it as a name: a link, code, a quoted title. `first` says that it opens
@@ -89,18 +89,18 @@ class Mention:
 
 
 @dataclass(slots=True)
-class Masked:
+class MaskedText:
     """A sentence whose names and dates are single characters, in lower case."""
 
     text: str
-    mentions: list[Mention] = field(default_factory=list[Mention])
+    mentions: list[EntityMention] = field(default_factory=list[EntityMention])
     moments: list[str] = field(default_factory=list[str])
 
-    def mention(self, character: str) -> Mention:
+    def mention(self, character: str) -> EntityMention:
         """The mention that a character stands for."""
         return self.mentions[ord(character) - NAME_0]
 
-    def add(self, mention: Mention) -> str:
+    def add(self, mention: EntityMention) -> str:
         """The character that stands for one more mention."""
         self.mentions.append(mention)
         return chr(NAME_0 + len(self.mentions) - 1)
@@ -150,12 +150,12 @@ def is_plain(sentence: str, words: Vocabulary) -> bool:
     return first in words.not_names or first in words.common
 
 
-def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str | None = "") -> Masked:
+def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str | None = "") -> MaskedText:
     """The sentence with its names, and the identifiers in `known`, masked.
 
     Dates are counted from the moment `base`; None where nobody asks for them.
     """
-    masked = Masked("")
+    masked = MaskedText("")
     text = sentence.replace("\n", " ")
     if not _MARKS.isdisjoint(text):
         text = _MARKED.sub(lambda found: _marked(found, masked), text)
@@ -167,14 +167,14 @@ def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str 
         if len(masked.mentions) >= MAX_MENTIONS:
             break
         name = text[first:last]
-        pieces += (text[end:first], masked.add(Mention(name, key(name), first=_opens(text, first))))
+        pieces += (text[end:first], masked.add(EntityMention(name, key(name), first=_opens(text, first))))
         end = last
     text = "".join((*pieces, text[end:]))
     for name in known:
         if name in text:
             text = re.sub(
                 rf"(?<![\w/@.-]){re.escape(name)}(?![\w/@-])",
-                masked.add(Mention(name, key(name), sure=True)),
+                masked.add(EntityMention(name, key(name), sure=True)),
                 text,
             )
     lowered = text.lower()
@@ -182,7 +182,7 @@ def mask(sentence: str, words: Vocabulary, known: Iterable[str] = (), base: str 
     return masked
 
 
-def _marked(found: re.Match[str], masked: Masked) -> str:
+def _marked(found: re.Match[str], masked: MaskedText) -> str:
     """What stands for a link, code, a quotation or an emphasis."""
     said = found.groupdict()
     if len(masked.mentions) >= MAX_MENTIONS:
@@ -192,21 +192,21 @@ def _marked(found: re.Match[str], masked: Masked) -> str:
             return " "  # a typed link, which is explicit
         slug = said["slug"].strip()
         name_key = slug_key(slug) if "/" in slug else key(slug)
-        return masked.add(Mention(said["said"] or slug.rpartition("/")[2], name_key, sure=True))
+        return masked.add(EntityMention(said["said"] or slug.rpartition("/")[2], name_key, sure=True))
     if said["code"]:
-        return masked.add(Mention(said["code"], key(said["code"]), sure=True))
+        return masked.add(EntityMention(said["code"], key(said["code"]), sure=True))
     if said["text"]:
         return str(said["text"])
     quoted = said["curly"] or said["straight"]
     if quoted:
         bare = quoted.rstrip(".,;!?")
         if len(bare.split()) <= _LAST_QUOTED_WORDS and bare[:1].isupper():
-            return masked.add(Mention(bare, key(bare), sure=True)) + quoted[len(bare) :]
+            return masked.add(EntityMention(bare, key(bare), sure=True)) + quoted[len(bare) :]
         return QUOTATION
     return "" if said["stress"] and said["stress"][0] != "~" else " "
 
 
-def _mask_dates(text: str, base: str, masked: Masked) -> str:
+def _mask_dates(text: str, base: str, masked: MaskedText) -> str:
     pieces: list[str] = []
     end = 0
     for found in dates.find(text, base):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from sixfold.core.memory.relation_extraction.extraction import Statement
-from sixfold.core.memory.relation_extraction.patterns import Table
+from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
+from sixfold.core.memory.relation_extraction.patterns import PatternTable
 
 _PERSON = frozenset({"person"})
 _WHOLE = 4  # names of a lower rank are whole ones; this rank is a person's first or last name
 
 
-class Known(NamedTuple):
+class KnownEntity(NamedTuple):
     """A page that a name may mean."""
 
     id: str
@@ -22,7 +22,7 @@ class Known(NamedTuple):
     collections: tuple[str, ...]
 
 
-class Settled(NamedTuple):
+class ResolvedRelation(NamedTuple):
     """Whom a statement means; None where nobody is known. The relation may have become its `otherwise`."""
 
     relation: str
@@ -32,7 +32,7 @@ class Settled(NamedTuple):
     object_id: str | None
 
 
-class Where(NamedTuple):
+class MentionContext(NamedTuple):
     """The page that a statement stands on: what is near it is meant first."""
 
     slug: str
@@ -40,8 +40,11 @@ class Where(NamedTuple):
 
 
 def settle(
-    statement: Statement, where: Where, known: Mapping[str, Sequence[Known]], table: Table
-) -> Settled | None:
+    statement: ExtractedRelation,
+    where: MentionContext,
+    known: Mapping[str, Sequence[KnownEntity]],
+    table: PatternTable,
+) -> ResolvedRelation | None:
     """Whom a statement means; None where the kinds of the pages do not fit what it says."""
     stated = table.relations[statement.relation]
     subject, first = _meant(statement.subject, statement.near_subject, stated.subjects, where, known)
@@ -54,16 +57,20 @@ def settle(
         if otherwise is None or not (_fits(first, otherwise.subjects) and _fits(last, otherwise.objects)):
             return None
         relation = otherwise.name
-    return Settled(relation, subject, first and first.id, other, last and last.id)
+    return ResolvedRelation(relation, subject, first and first.id, other, last and last.id)
 
 
-def _fits(page: Known | None, kinds: frozenset[str]) -> bool:
+def _fits(page: KnownEntity | None, kinds: frozenset[str]) -> bool:
     return page is None or not page.kind or not kinds or page.kind in kinds
 
 
 def _meant(
-    name: str, near: str, kinds: frozenset[str], where: Where, known: Mapping[str, Sequence[Known]]
-) -> tuple[str, Known | None]:
+    name: str,
+    near: str,
+    kinds: frozenset[str],
+    where: MentionContext,
+    known: Mapping[str, Sequence[KnownEntity]],
+) -> tuple[str, KnownEntity | None]:
     """The name to look for, and the one page that it means, if there is one."""
     whole = _chosen([page for page in known.get(name, ()) if page.rank < _WHOLE], kinds, where)
     if whole is not None or not name:
@@ -77,7 +84,7 @@ def _meant(
     return name, _chosen(known.get(name, ()), kinds, where)
 
 
-def _chosen(pages: Sequence[Known], kinds: frozenset[str], where: Where) -> Known | None:
+def _chosen(pages: Sequence[KnownEntity], kinds: frozenset[str], where: MentionContext) -> KnownEntity | None:
     """The page of the best rank; among several the one nearby; none where that leaves a doubt."""
     fitting = [page for page in pages if not page.kind or not kinds or page.kind in kinds] or list(pages)
     if not fitting:
@@ -90,9 +97,9 @@ def _chosen(pages: Sequence[Known], kinds: frozenset[str], where: Where) -> Know
     return best[0] if len(best) == 1 else None
 
 
-def _same_folder(page: Known, where: Where) -> bool:
+def _same_folder(page: KnownEntity, where: MentionContext) -> bool:
     return page.slug.rpartition("/")[0] == where.slug.rpartition("/")[0]
 
 
-def _same_collection(page: Known, where: Where) -> bool:
+def _same_collection(page: KnownEntity, where: MentionContext) -> bool:
     return not set(page.collections).isdisjoint(where.collections)

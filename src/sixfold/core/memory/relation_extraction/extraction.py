@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sixfold.core.memory import slugs
-from sixfold.core.memory.models import Page
+from sixfold.core.memory.models import MemoryPage
 from sixfold.core.memory.relation_extraction import dates, entities, relations, sentences, tables
-from sixfold.core.memory.relation_extraction.entities import Masked, Mention, words
-from sixfold.core.memory.relation_extraction.patterns import Table
+from sixfold.core.memory.relation_extraction.entities import EntityMention, MaskedText, words
+from sixfold.core.memory.relation_extraction.patterns import PatternTable
 from sixfold.core.memory.relation_extraction.relations import Slots
 from sixfold.core.memory.relation_extraction.sentences import Sentence
 
@@ -49,7 +49,7 @@ _FALSE_ENDS = words(
 )
 
 
-class Statement(NamedTuple):
+class ExtractedRelation(NamedTuple):
     """One relation between two names. `near` is a fuller spelling of the name on the same page, or empty.
 
     `subject` and `object` are keys of `entities.key`; one that begins with `/` is a slug. An `object` that is
@@ -69,26 +69,26 @@ class Statement(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _SentenceReader:
     """What is remembered from sentence to sentence."""
 
-    page: Page
-    table: Table
+    page: MemoryPage
+    table: PatternTable
     kind: str
     base: str
     known: Collection[str]
-    own: Mention
+    own: EntityMention
     block: int = -1
-    last: Mention | None = None
+    last: EntityMention | None = None
     names: dict[str, None] | None = None
     effort: int = 0
 
 
-def read(page: Page, table: Table, known: Collection[str] = ()) -> list[Statement]:
+def read(page: MemoryPage, table: PatternTable, known: Collection[str] = ()) -> list[ExtractedRelation]:
     """Every statement of a page in its order; `known` are identifiers that name pages."""
     base = dates.of_slug(page.slug)
-    own = Mention(page.title, entities.slug_key(page.slug), sure=True)
-    reader = _Reader(page, table, table.kind(page.type, page.slug), base, known, own, names={})
+    own = EntityMention(page.title, entities.slug_key(page.slug), sure=True)
+    reader = _SentenceReader(page, table, table.kind(page.type, page.slug), base, known, own, names={})
     found: list[tuple[Sentence, Slots]] = []
     for sentence in sentences.sentences(page.body):
         found += [(sentence, slots) for slots in _of_sentence(reader, sentence)]
@@ -99,7 +99,7 @@ def read(page: Page, table: Table, known: Collection[str] = ()) -> list[Statemen
     return [_statement(sentence, slots, nearer) for sentence, slots in found[:MAX_STATEMENTS]]
 
 
-def names_of(page: Page, aliases: Collection[str], table: Table) -> dict[str, int]:
+def names_of(page: MemoryPage, aliases: Collection[str], table: PatternTable) -> dict[str, int]:
     """The keys that a page answers to, and how well: 0 its slug, 1 title, 2 alias, 3 last segment,
     4 a person's first or last name."""
     title = entities.key(page.title)
@@ -120,7 +120,7 @@ def names_of(page: Page, aliases: Collection[str], table: Table) -> dict[str, in
     return found
 
 
-def aliases(page: Page) -> tuple[str, ...]:
+def aliases(page: MemoryPage) -> tuple[str, ...]:
     """Other names that a page gives itself: `aliases` in its front matter, or `alias::` at its top."""
     found: list[str] = []
     for text in (page.head, page.body[:500]):
@@ -130,7 +130,7 @@ def aliases(page: Page) -> tuple[str, ...]:
     return tuple(name for name in (alias.strip(" \t\"'[]") for alias in found) if name)[:50]
 
 
-def _of_tables(reader: _Reader) -> Iterator[tuple[Sentence, Slots]]:
+def _of_tables(reader: _SentenceReader) -> Iterator[tuple[Sentence, Slots]]:
     """What the tables say: each row of what its first cell names, as the titles of the columns have it."""
     for cell in tables.cells(reader.page.body):
         titled = reader.table.fields.get(cell.title)
@@ -145,7 +145,7 @@ def _of_tables(reader: _Reader) -> Iterator[tuple[Sentence, Slots]]:
         yield from ((sentence, slots) for slots in _titled(row, value, *titled))
 
 
-def _of_sentence(reader: _Reader, sentence: Sentence) -> Iterator[Slots]:
+def _of_sentence(reader: _SentenceReader, sentence: Sentence) -> Iterator[Slots]:
     table = reader.table
     if sentence.block != reader.block:
         reader.block, reader.last = sentence.block, None
@@ -171,7 +171,7 @@ def _of_sentence(reader: _Reader, sentence: Sentence) -> Iterator[Slots]:
     _remember(reader, masked, stated)
 
 
-def _stand_in(reader: _Reader, sentence: Sentence, masked: Masked) -> None:
+def _stand_in(reader: _SentenceReader, sentence: Sentence, masked: MaskedText) -> None:
     """Put the page, or who was spoken of last, where a pronoun or nothing at all stands for it."""
     table, text = reader.table, masked.text
     pronoun = _PRONOUN.match(text)
@@ -193,7 +193,7 @@ def _stand_in(reader: _Reader, sentence: Sentence, masked: Masked) -> None:
         masked.text = masked.add(reader.own) + " " + text
 
 
-def _pronoun_behind(masked: Masked, stated: Sequence[Slots], table: Table) -> bool:
+def _pronoun_behind(masked: MaskedText, stated: Sequence[Slots], table: PatternTable) -> bool:
     """Put the subject in place of a later "she" that can mean nobody else; says whether there was one."""
     subject, later = _subject(masked.text), _LATER.search(masked.text)
     if not subject or later is None:
@@ -206,7 +206,7 @@ def _pronoun_behind(masked: Masked, stated: Sequence[Slots], table: Table) -> bo
     return True
 
 
-def _with_object(reader: _Reader, masked: Masked) -> str:
+def _with_object(reader: _SentenceReader, masked: MaskedText) -> str:
     """The text with the page in place of "it" behind a verb, on a page that is about a thing."""
     if reader.kind not in _THINGS or (" it" not in masked.text and " this " not in masked.text):
         return masked.text
@@ -224,11 +224,11 @@ def _subject(text: str) -> str:
     return text[0] if text[1:2] == " " and not text.startswith(("and ", "& "), 2) else ""
 
 
-def _filled(found: re.Match[str], subject: str, table: Table) -> str:
+def _filled(found: re.Match[str], subject: str, table: PatternTable) -> str:
     return f"; {subject} {found[2]}" if found[2] in table.words.verbs | _COPULAS else found[0]
 
 
-def _meant(reader: _Reader, pronoun: str) -> Mention | None:
+def _meant(reader: _SentenceReader, pronoun: str) -> EntityMention | None:
     if pronoun == "they" and reader.kind == "organisation":
         return reader.own
     if pronoun in _PERSONS or pronoun == "it":
@@ -242,13 +242,13 @@ def _meant(reader: _Reader, pronoun: str) -> Mention | None:
     return reader.own if reader.kind in {"organisation", "project"} else None
 
 
-def _alone(reader: _Reader) -> bool:
+def _alone(reader: _SentenceReader) -> bool:
     """Whether no other name than the page's own has been said in this block."""
     words = set(entities.key(reader.page.title).split())
     return reader.last is None and all(set(name.split()) <= words for name in reader.names or ())
 
 
-def _remember(reader: _Reader, masked: Masked, stated: list[Slots]) -> None:
+def _remember(reader: _SentenceReader, masked: MaskedText, stated: list[Slots]) -> None:
     """Who the next sentence's pronoun means: the only name of this one, or its one subject."""
     assert reader.names is not None  # noqa: S101 - set by `read`
     own_words = set(entities.key(reader.page.title).split())
@@ -270,7 +270,7 @@ def _remember(reader: _Reader, masked: Masked, stated: list[Slots]) -> None:
         reader.last = subject if rest <= {subject.key} else None
 
 
-def _titled(reader: _Reader, sentence: Sentence, relation: str, inverse: bool) -> Iterator[Slots]:
+def _titled(reader: _SentenceReader, sentence: Sentence, relation: str, inverse: bool) -> Iterator[Slots]:
     """What a `Title: value` line, or an item under a heading, says of the page itself."""
     wanted = reader.table.relations[relation]
     rows = (wanted, reader.table.relations.get(wanted.otherwise, wanted))
@@ -289,7 +289,7 @@ def _fits(kind: str, kinds: frozenset[str]) -> bool:
     return not kinds or kind in kinds
 
 
-def _values(reader: _Reader, text: str, masked: Masked) -> Iterator[Mention]:
+def _values(reader: _SentenceReader, text: str, masked: MaskedText) -> Iterator[EntityMention]:
     """The names of a value: marked ones alone, else what stands between commas, without its asides."""
     if any(mention.sure for mention in masked.mentions):
         yield from (mention for mention in masked.mentions if mention.sure)
@@ -304,10 +304,10 @@ def _values(reader: _Reader, text: str, masked: Masked) -> Iterator[Mention]:
         if named.text and entities.is_mention(named.text[0]):
             yield named.mention(named.text[0])
         elif len(bare.split()) <= _MAX_VALUE_WORDS:
-            yield Mention(bare, entities.key(bare))
+            yield EntityMention(bare, entities.key(bare))
 
 
-def _nearer(reader: _Reader) -> dict[str, str]:
+def _nearer(reader: _SentenceReader) -> dict[str, str]:
     """For each single word that is a name here, the one fuller name of the page that begins with it."""
     fuller: dict[str, set[str]] = {}
     own = entities.key(reader.page.title)
@@ -319,8 +319,8 @@ def _nearer(reader: _Reader) -> dict[str, str]:
     return {word: names.pop() for word, names in fuller.items() if len(names) == 1}
 
 
-def _statement(sentence: Sentence, slots: Slots, nearer: dict[str, str]) -> Statement:
-    return Statement(
+def _statement(sentence: Sentence, slots: Slots, nearer: dict[str, str]) -> ExtractedRelation:
+    return ExtractedRelation(
         relation=slots.relation,
         pattern=slots.pattern,
         subject=slots.subject.key,

@@ -79,7 +79,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PatternTable:
     """Every relation and pattern, with the words that the reading of sentences needs."""
 
     relations: Mapping[str, Relation]
@@ -117,7 +117,7 @@ class Grammar:
 # -- the table -------------------------------------------------------------------------------------
 
 
-def build(document: Mapping[str, Any]) -> Table:
+def build(document: Mapping[str, Any]) -> PatternTable:
     """The table of a document in the shape of `data/relations.toml`; raises where it is wrong."""
     lists = document["words"]
     grammar = Grammar(
@@ -158,7 +158,7 @@ def build(document: Mapping[str, Any]) -> Table:
         for line in row.get("patterns", ()):
             target = past if line.get("past") and past else name
             patterns.append(_pattern(target, line, grammar))
-    return Table(
+    return PatternTable(
         relations=relations,
         patterns=tuple(patterns),
         words=Vocabulary(

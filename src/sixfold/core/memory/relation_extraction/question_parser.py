@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from sixfold.core.memory.relation_extraction import dates, entities
 from sixfold.core.memory.relation_extraction.entities import words
-from sixfold.core.memory.relation_extraction.patterns import Table
+from sixfold.core.memory.relation_extraction.patterns import PatternTable
 
 Side = Literal["subject", "object", "both"]
 MAX_CHARS = 300  # a longer text is no such question
@@ -47,7 +47,7 @@ _VAGUE = words(
 _MAX_WORDS = 8
 
 
-class Asked(NamedTuple):
+class RelationQuestion(NamedTuple):
     """A question as it was understood: answers are on the side `wanted` of one of the relations.
 
     `names` are the keys of what was given, `moment` a date that was asked for or empty.
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
+class QuestionForm:
     """One question of the table; compiled when it is first needed."""
 
     relation: str
@@ -74,11 +74,11 @@ class Form:
         return re.compile(self.source)
 
 
-class Forms:
+class QuestionForms:
     """Every question of a table, found by its telling word."""
 
-    def __init__(self, table: Table) -> None:
-        self._by_word: dict[str, list[Form]] = {}
+    def __init__(self, table: PatternTable) -> None:
+        self._by_word: dict[str, list[QuestionForm]] = {}
         self._answering = _answering(table)
         self._symmetric = frozenset(name for name, row in table.relations.items() if row.symmetric)
         for relation in table.relations.values():
@@ -87,24 +87,24 @@ class Forms:
                 for word in form.anchors or {""}:
                     self._by_word.setdefault(word, []).append(form)
 
-    def read(self, text: str, base: str = "") -> tuple[Asked, ...]:
+    def read(self, text: str, base: str = "") -> tuple[RelationQuestion, ...]:
         """What a text asks; nothing where it is no question of the table."""
         if len(text) > MAX_CHARS:
             return ()
         bare, moment = _bare(text, base)
         tried = {id(form): form for word in _WORDS.findall(bare) for form in self._by_word.get(word, ())}
-        found: dict[Asked, None] = {}
+        found: dict[RelationQuestion, None] = {}
         for form in (*tried.values(), *self._by_word.get("", ())):
             match = form.regex.fullmatch(bare)
             said: tuple[str, ...] = match.groups() if match is not None else ()
             names = tuple(name for text in said if (name := _name(text)))
             if names:
                 wanted: Side = "both" if form.relation in self._symmetric or len(names) > 1 else form.wanted
-                found[Asked(self._answering[form.relation], wanted, names, moment)] = None
+                found[RelationQuestion(self._answering[form.relation], wanted, names, moment)] = None
         return tuple(found)
 
 
-def _answering(table: Table) -> Mapping[str, frozenset[str]]:
+def _answering(table: PatternTable) -> Mapping[str, frozenset[str]]:
     """For each relation those that answer a question about it: itself, and what implies it."""
     return {
         name: frozenset({name, *(other for other, row in table.relations.items() if name in row.implies)})
@@ -135,7 +135,7 @@ def _name(said: str) -> str:
     return entities.key(text) if 0 < len(text.split()) <= _MAX_WORDS else ""
 
 
-def _form(relation: str, text: str) -> Form:
+def _form(relation: str, text: str) -> QuestionForm:
     source = ""
     given = set(re.findall(r"\{([AB])\}", text))
     for piece in re.split(r"(\{\w+\}|\([^()]*\)\??)", text):
@@ -152,7 +152,7 @@ def _form(relation: str, text: str) -> Form:
         else:
             source += re.escape(piece)
     wanted: Side = "both" if len(given) == 2 else "subject" if given == {"B"} else "object"
-    return Form(relation, source.replace(r"\ ", " ").replace(")?  ", ")? "), wanted, _anchors(text))
+    return QuestionForm(relation, source.replace(r"\ ", " ").replace(")?  ", ")? "), wanted, _anchors(text))
 
 
 def _anchors(text: str) -> frozenset[str]:

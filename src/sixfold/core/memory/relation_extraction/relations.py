@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from sixfold.core.memory.relation_extraction.entities import DATE_0, Masked, Mention, words
-from sixfold.core.memory.relation_extraction.patterns import DATE, MENTION, Pattern, Table
+from sixfold.core.memory.relation_extraction.entities import DATE_0, EntityMention, MaskedText, words
+from sixfold.core.memory.relation_extraction.patterns import DATE, MENTION, Pattern, PatternTable
 
 _MENTION = re.compile(MENTION)
 _DATE = re.compile(DATE)
@@ -43,15 +43,15 @@ class Slots(NamedTuple):
 
     relation: str
     pattern: str
-    subject: Mention
-    object: Mention
+    subject: EntityMention
+    object: EntityMention
     moment: str
 
 
 # -- matching --------------------------------------------------------------------------------------
 
 
-def telling(sentence: str, table: Table) -> dict[int, None]:
+def telling(sentence: str, table: PatternTable) -> dict[int, None]:
     """The patterns whose telling word stands in a sentence, by their numbers."""
     found: dict[int, None] = {}
     for word in _WORDS.findall(sentence.lower()):
@@ -61,7 +61,7 @@ def telling(sentence: str, table: Table) -> dict[int, None]:
     return found
 
 
-def stated(masked: Masked, table: Table, tried: Iterable[int] | None = None) -> list[Slots]:
+def stated(masked: MaskedText, table: PatternTable, tried: Iterable[int] | None = None) -> list[Slots]:
     """What a masked sentence says, each pair of names once for each relation.
 
     `tried` are the numbers of the patterns that its words suggest, as `telling` gives them.
@@ -92,7 +92,7 @@ def _matches(pattern: Pattern, text: str) -> Iterator[re.Match[str]]:
         match = pattern.regex.search(text, max(match.start() + 1, *ends))
 
 
-def _implied(slots: Slots, found: Mapping[tuple[str, str, str], Slots], table: Table) -> bool:
+def _implied(slots: Slots, found: Mapping[tuple[str, str, str], Slots], table: PatternTable) -> bool:
     """Whether a more telling relation says the same of the same two."""
     return any(
         (name, slots.subject.key, slots.object.key) in found
@@ -101,7 +101,7 @@ def _implied(slots: Slots, found: Mapping[tuple[str, str, str], Slots], table: T
     )
 
 
-def _refused(text: str, match: re.Match[str], pattern: Pattern, table: Table) -> bool:
+def _refused(text: str, match: re.Match[str], pattern: Pattern, table: PatternTable) -> bool:
     """Whether what stands around a match takes back what it says."""
     before = text[: match.start()]
     cuts = [cut.end() for cut in _CLAUSE.finditer(before)]
@@ -121,7 +121,7 @@ def _refused(text: str, match: re.Match[str], pattern: Pattern, table: Table) ->
     return bool(_GENITIVE.match(text, match.end()) or _OVER.match(text, match.end())) or "?" in inside
 
 
-def _belongs(text: str, match: re.Match[str], pattern: Pattern, table: Table) -> bool:
+def _belongs(text: str, match: re.Match[str], pattern: Pattern, table: PatternTable) -> bool:
     """Whether the last name only says whose the next word is: a partner of theirs, their shares."""
     following = _NEXT.match(text, match.end())
     word = following[1].lower() if following is not None else ""
@@ -133,7 +133,7 @@ def _first_end(match: re.Match[str]) -> int:
     return min(match.end(group) for group in match.re.groupindex if group in "ABP")
 
 
-def _filled(match: re.Match[str], table: Table) -> bool:
+def _filled(match: re.Match[str], table: PatternTable) -> bool:
     """Whether the free slots hold what they are for: adverbs, and an occupation."""
     groups = match.groupdict()
     if not table.adverbs.issuperset((groups.get("adverbs") or "").split()):
@@ -147,7 +147,7 @@ def _filled(match: re.Match[str], table: Table) -> bool:
     )
 
 
-def _pairs(masked: Masked, match: re.Match[str], pattern: Pattern) -> Iterator[Slots]:
+def _pairs(masked: MaskedText, match: re.Match[str], pattern: Pattern) -> Iterator[Slots]:
     text = masked.text
     groups = match.groupdict()
     moment = _moment(masked, text, match)
@@ -163,14 +163,16 @@ def _pairs(masked: Masked, match: re.Match[str], pattern: Pattern) -> Iterator[S
         objects = _names(masked, match, "B")
     else:
         clause = groups.get("clause") or ""
-        objects = [masked.mention(name) for name in _MENTION.findall(clause)][:1] or [Mention(clause, "")]
+        objects = [masked.mention(name) for name in _MENTION.findall(clause)][:1] or [
+            EntityMention(clause, "")
+        ]
     for subject in subjects:
         for other in objects:
             if subject.key != other.key or not subject.key:
                 yield Slots(pattern.relation, pattern.id, subject, other, moment)
 
 
-def _names(masked: Masked, match: re.Match[str], group: str) -> list[Mention]:
+def _names(masked: MaskedText, match: re.Match[str], group: str) -> list[EntityMention]:
     """The names of a list; one at the edge of the match that belongs to the clause beside it is left out."""
     text = masked.text
     found = _MENTION.findall(match[group])
@@ -189,7 +191,7 @@ def _begins(text: str, start: int) -> bool:
     return before.rpartition(" ")[2] in _BEFORE_SUBJECTS
 
 
-def _moment(masked: Masked, text: str, match: re.Match[str]) -> str:
+def _moment(masked: MaskedText, text: str, match: re.Match[str]) -> str:
     """The moment that the sentence gives: the first one behind the match's beginning, else before it."""
     found = _DATE.search(text, match.start()) or _DATE.search(text)
     return masked.moments[ord(found[0]) - DATE_0] if found is not None else ""

@@ -48,7 +48,7 @@ class Sentence(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Block:
+class _TextBlock:
     start: int
     end: int
     heading: str = ""
@@ -65,9 +65,9 @@ def sentences(body: str) -> list[Sentence]:
     return found
 
 
-def _blocks(body: str) -> Iterator[_Block]:
+def _blocks(body: str) -> Iterator[_TextBlock]:
     """Paragraphs and list items, in their order."""
-    open_block: _Block | None = None
+    open_block: _TextBlock | None = None
     heading, start = "", 0
     aside = ""  # what ends the quotation or the comment that was begun: a blank line, or its mark
     for line in blocks.without_fences(body).splitlines(keepends=True):
@@ -103,7 +103,7 @@ def _aside_goes_on(bare: str, end: str) -> str:
     return "" if (not bare if end == "\n" else end in bare) else end
 
 
-def _kind(line: str, open_block: _Block | None) -> tuple[bool, str]:
+def _kind(line: str, open_block: _TextBlock | None) -> tuple[bool, str]:
     """Whether a line is read, and as what: `text`, `field`, `item` or `heading`."""
     first = line.lstrip()[:1]
     if first == "#" and _HEADING.match(line):
@@ -123,7 +123,7 @@ def _kind(line: str, open_block: _Block | None) -> tuple[bool, str]:
     return True, "text"
 
 
-def _opened(line: str, starts: str, start: int, heading: str) -> tuple[_Block | None, str]:
+def _opened(line: str, starts: str, start: int, heading: str) -> tuple[_TextBlock | None, str]:
     """The block that a line opens, and the heading that holds from here on."""
     if starts == "heading":
         found = _HEADING.match(line)
@@ -131,11 +131,11 @@ def _opened(line: str, starts: str, start: int, heading: str) -> tuple[_Block | 
     if starts == "item":
         item = _ITEM.match(line)
         assert item is not None  # noqa: S101 - `_kind` matched it
-        return _Block(start + item.end(), start + len(line), heading, item=True), heading
-    return _Block(start, start + len(line)), ""
+        return _TextBlock(start + item.end(), start + len(line), heading, item=True), heading
+    return _TextBlock(start, start + len(line)), ""
 
 
-def _of_block(body: str, block: _Block, number: int) -> Iterator[Sentence]:
+def _of_block(body: str, block: _TextBlock, number: int) -> Iterator[Sentence]:
     text = body[block.start : min(block.end, block.start + _MAX_BLOCK)].rstrip()
     if block.item and "[[" in text and _TYPED.match(text):
         return  # a typed link, which is explicit

@@ -23,7 +23,7 @@ import msgspec
 
 from sixfold.core.database import Query, Row, Transaction
 from sixfold.core.memory.indexing import entries as index
-from sixfold.core.memory.models import Caller, Page
+from sixfold.core.memory.models import Caller, MemoryPage
 from sixfold.core.memory.relation_extraction import (
     dates,
     entities,
@@ -31,9 +31,14 @@ from sixfold.core.memory.relation_extraction import (
     patterns,
     question_parser,
 )
-from sixfold.core.memory.relation_extraction.entity_resolution import Known, Settled, Where, settle
-from sixfold.core.memory.relation_extraction.extraction import Statement
-from sixfold.core.memory.relation_extraction.patterns import Table
+from sixfold.core.memory.relation_extraction.entity_resolution import (
+    KnownEntity,
+    MentionContext,
+    ResolvedRelation,
+    settle,
+)
+from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
+from sixfold.core.memory.relation_extraction.patterns import PatternTable
 
 _TABLE = Path(__file__).parents[3] / "data" / "relations.toml"
 _MAX_NAMES = 5_000  # rows that one look-up of names may give
@@ -45,7 +50,7 @@ Triple = tuple[str, str, str]  # subject's id, relation, object's id
 
 
 @cache
-def table() -> Table:
+def table() -> PatternTable:
     """The patterns of `data/relations.toml`."""
     return patterns.build(tomllib.loads(_TABLE.read_text("utf-8")))
 
@@ -57,12 +62,12 @@ def _encode(value: object) -> str:
 # -- writing ---------------------------------------------------------------------------------------
 
 
-def refresh(page: Page) -> Transaction[None]:
+def refresh(page: MemoryPage) -> Transaction[None]:
     """Draw the inferred links of a page anew from what it now says."""
     yield from refresh_many((page,))
 
 
-def refresh_many(pages: Sequence[Page]) -> Transaction[None]:
+def refresh_many(pages: Sequence[MemoryPage]) -> Transaction[None]:
     """`refresh` for many pages of one account, each of them once: an import's way in."""
     if not pages:
         return
@@ -76,7 +81,7 @@ def refresh_many(pages: Sequence[Page]) -> Transaction[None]:
     yield from _draw(account_id, affected, moment, {page.id for page in pages})
 
 
-def forget(page: Page) -> Transaction[None]:
+def forget(page: MemoryPage) -> Transaction[None]:
     """Take back every inferred link of a page that is no more, and whatever was said of it."""
     ids = _encode([page.id])
     rows = yield Query("names_of", {"ids": ids})
@@ -87,7 +92,7 @@ def forget(page: Page) -> Transaction[None]:
     yield from _draw(page.account_id, affected, page.updated_at, {page.id})
 
 
-def _put_names(account_id: str, pages: Sequence[Page]) -> Transaction[tuple[set[str], list[str]]]:
+def _put_names(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[tuple[set[str], list[str]]]:
     """Write what pages answer to; gives the names that have come or gone, and the pages that lost one."""
     known = [page.id for page in pages if page.version > 1]
     before: dict[str, dict[str, int]] = {}
@@ -130,11 +135,11 @@ def _triple(row: Row) -> Triple | None:
     return row["subject_id"], row["relation"], row["object_id"]
 
 
-def _put_statements(account_id: str, pages: Sequence[Page]) -> Transaction[set[Triple]]:
+def _put_statements(account_id: str, pages: Sequence[MemoryPage]) -> Transaction[set[Triple]]:
     """Read the pages, look their names up, keep what they state; gives the links that follow."""
     marked = {page.id: entities.identifiers(page.body) for page in pages}
     known = yield from _known(account_id, {entities.key(name) for names in marked.values() for name in names})
-    read: dict[str, list[Statement]] = {}
+    read: dict[str, list[ExtractedRelation]] = {}
     for page in pages:
         own = sorted(name for name in marked[page.id] if entities.key(name) in known)
         read[page.id] = extraction.read(page, table(), own[: extraction.MAX_KNOWN])
@@ -143,7 +148,7 @@ def _put_statements(account_id: str, pages: Sequence[Page]) -> Transaction[set[T
     rows: list[tuple[object, ...]] = []
     affected: set[Triple] = set()
     for page in pages:
-        where = Where(page.slug, page.collections)
+        where = MentionContext(page.slug, page.collections)
         for number, statement in enumerate(read[page.id]):
             settled = settle(statement, where, known, table())
             if settled is None:
@@ -156,7 +161,7 @@ def _put_statements(account_id: str, pages: Sequence[Page]) -> Transaction[set[T
     return affected
 
 
-def _keys(statement: Statement) -> Iterable[str]:
+def _keys(statement: ExtractedRelation) -> Iterable[str]:
     return (
         key
         for key in (statement.subject, statement.near_subject, statement.object, statement.near_object)
@@ -164,7 +169,9 @@ def _keys(statement: Statement) -> Iterable[str]:
     )
 
 
-def _row(page_id: str, number: int, statement: Statement, settled: Settled) -> tuple[object, ...]:
+def _row(
+    page_id: str, number: int, statement: ExtractedRelation, settled: ResolvedRelation
+) -> tuple[object, ...]:
     return (
         page_id, number, settled.relation, statement.pattern, settled.subject, settled.subject_id,
         settled.object, settled.object_id, statement.said, statement.sentence, statement.start,
@@ -172,23 +179,23 @@ def _row(page_id: str, number: int, statement: Statement, settled: Settled) -> t
     )  # fmt: skip
 
 
-def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[Known]]]:
+def _known(account_id: str, names: Iterable[str]) -> Transaction[dict[str, list[KnownEntity]]]:
     """The pages that each of some names may mean, the best first."""
     wanted = sorted(names)
-    found: dict[str, list[Known]] = {}
+    found: dict[str, list[KnownEntity]] = {}
     if wanted:
         rows = yield Query(
             "names_find", {"account_id": account_id, "names": _encode(wanted), "limit": _MAX_NAMES}
         )
         for row in rows:
             kind = table().kind(row["type"], row["slug"])
-            page = Known(row["id"], row["rank"], row["slug"], kind, _texts(row["collections"]))
+            page = KnownEntity(row["id"], row["rank"], row["slug"], kind, _texts(row["collections"]))
             found.setdefault(row["name"], []).append(page)
     return found
 
 
 def _settle_others(
-    account_id: str, pages: Sequence[Page], names: set[str], moved: Sequence[str]
+    account_id: str, pages: Sequence[MemoryPage], names: set[str], moved: Sequence[str]
 ) -> Transaction[set[Triple]]:
     """Look again whom other pages' statements mean: those that name what has come, or meant what has gone."""
     own = {page.id for page in pages}
@@ -208,11 +215,11 @@ def _settle_others(
     affected: set[Triple] = set()
     updates: list[tuple[object, ...]] = []
     for row in rows.values():
-        statement = Statement(
+        statement = ExtractedRelation(
             row["relation"], row["pattern"], row["subject"], "", row["object"], "", row["said"],
             row["sentence"], row["start"], row["moment"],
         )  # fmt: skip
-        settled = settle(statement, Where(row["slug"], _texts(row["collections"])), known, table())
+        settled = settle(statement, MentionContext(row["slug"], _texts(row["collections"])), known, table())
         after = (
             (settled.subject_id, settled.object_id, settled.relation)
             if settled
@@ -233,7 +240,7 @@ def _settle_others(
 # -- the links that follow -------------------------------------------------------------------------
 
 
-def _resting_on(pages: Sequence[Page]) -> Transaction[set[Triple]]:
+def _resting_on(pages: Sequence[MemoryPage]) -> Transaction[set[Triple]]:
     """The links of pages whose collections may have changed: who may read their sentences is asked again."""
     ids = [page.id for page in pages if page.version > 1]
     if not ids:
@@ -329,7 +336,7 @@ class Evidence(NamedTuple):
     origin: str
 
 
-def evidence(caller: Caller, page: Page, limit: int = 500) -> Transaction[tuple[Evidence, ...]]:
+def evidence(caller: Caller, page: MemoryPage, limit: int = 500) -> Transaction[tuple[Evidence, ...]]:
     """What a page states in plain sentences, in its order; pages that the caller may not see stay names."""
     rows = yield Query(
         "statements_of_page", {"account_id": page.account_id, "page_id": page.id, "limit": limit}
@@ -358,7 +365,7 @@ def _shown(caller: Caller, row: Row, end: str) -> str:
     return str(slug) if slug is not None and caller.sees(_texts(row[f"{end}_collections"])) else ""
 
 
-class Answer(NamedTuple):
+class RelationAnswer(NamedTuple):
     """A page that answers a question: `score` from 0 to 1, and the sentence that says so."""
 
     page_id: str
@@ -373,7 +380,7 @@ _MAX_ANSWERS = 200
 _SEPARATOR = "\n"  # as in `pages`
 
 
-def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transaction[tuple[Answer, ...]]:
+def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transaction[tuple[RelationAnswer, ...]]:
     """Pages that answer a relational question ("who works at Acme", "what did Ada decide"), the best first.
 
     Nothing where the text is no such question or names nobody. `scope` are the collections that the caller
@@ -383,7 +390,7 @@ def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transactio
     if not asked:
         return ()
     known = yield from _known(account_id, {name for question in asked for name in question.names})
-    best: dict[str, Answer] = {}
+    best: dict[str, RelationAnswer] = {}
     for question in asked:
         means = [[page.id for page in _best(known.get(name, ()))] for name in question.names]
         if all(means):
@@ -396,23 +403,23 @@ def answers(account_id: str, text: str, scope: Sequence[str] = ()) -> Transactio
 
 
 @cache
-def forms() -> question_parser.Forms:
+def forms() -> question_parser.QuestionForms:
     """The questions of `data/relations.toml`."""
-    return question_parser.Forms(table())
+    return question_parser.QuestionForms(table())
 
 
 def _scope(collections: Sequence[str]) -> str:
     return _SEPARATOR + _SEPARATOR.join(collections) + _SEPARATOR if collections else ""
 
 
-def _best(pages: Sequence[Known]) -> list[Known]:
+def _best(pages: Sequence[KnownEntity]) -> list[KnownEntity]:
     """The pages of the best rank, at most three."""
     return [page for page in pages if page.rank == pages[0].rank][:3]
 
 
 def _answered(
-    account_id: str, question: question_parser.Asked, means: Sequence[Sequence[str]], scope: str
-) -> Transaction[list[Answer]]:
+    account_id: str, question: question_parser.RelationQuestion, means: Sequence[Sequence[str]], scope: str
+) -> Transaction[list[RelationAnswer]]:
     given = set(means[0])
     sides = {"subject": ("object",), "object": ("subject",), "both": ("subject", "object")}[question.wanted]
     stated: list[Row] = []
@@ -428,7 +435,7 @@ def _answered(
         }
         stated += yield Query(f"statements_of_{side}", params)
         written += yield Query(f"links_of_{side}", params)
-    found: list[Answer] = []
+    found: list[RelationAnswer] = []
     saying = Counter((row["subject_id"], row["object_id"]) for row in stated if row["object_id"] is not None)
     for row in stated:
         if len(means) > 1 and not {row["subject_id"], row["object_id"]} & set(means[1]):
@@ -437,16 +444,20 @@ def _answered(
         if question.moment:
             moment = row["moment"] or dates.of_slug(row["slug"])
             fit = 1.0 if dates.agree(moment, question.moment) else _OTHER_TIME
-        found += [Answer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)]
+        found += [
+            RelationAnswer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)
+        ]
         says = _SAYS * min(1.0, _FEW / max(saying[row["subject_id"], row["object_id"]], 1))
-        found.append(Answer(row["page_id"], says * fit, row["sentence"]))
+        found.append(RelationAnswer(row["page_id"], says * fit, row["sentence"]))
     for row in written:
         fit = _OTHER_TIME if question.moment else 1.0
-        found += [Answer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)]
+        found += [
+            RelationAnswer(end, _FOUND * fit, row["sentence"]) for end in _asked_for(row, question, given)
+        ]
     return found
 
 
-def _asked_for(row: Row, question: question_parser.Asked, given: set[str]) -> list[str]:
+def _asked_for(row: Row, question: question_parser.RelationQuestion, given: set[str]) -> list[str]:
     """The ends of a statement that are an answer."""
     ends = {
         "subject": [row["subject_id"]],

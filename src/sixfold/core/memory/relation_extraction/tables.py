@@ -12,7 +12,7 @@ _MAX_ROWS = 500
 _MAX_LINE = 2_000
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """One cell behind the first of its row: the row's text and place, its first cell, the column's title."""
 
     line: str
@@ -22,7 +22,7 @@ class Cell(NamedTuple):
     text: str
 
 
-def cells(body: str) -> Iterator[Cell]:
+def cells(body: str) -> Iterator[TableCell]:
     """Every cell of every table whose column has a title, row by row."""
     if "|" not in body:
         return
@@ -42,7 +42,7 @@ def cells(body: str) -> Iterator[Cell]:
             first, *others = _split(bare)
             for title, text in zip(titles[1:], others, strict=False):
                 if title and text and first:
-                    yield Cell(bare, start + line.index(bare), first, title, text)
+                    yield TableCell(bare, start + line.index(bare), first, title, text)
         start += len(line)
 
 

@@ -26,7 +26,7 @@ _IDLE_SECONDS = 1.0  # between two looks for pages that wait
 _MOST_TEXT = 4 * chunks.TARGET_CHARS  # characters of a passage that are read
 
 
-class Model(Protocol):
+class EmbeddingModel(Protocol):
     """Something that turns texts into vectors of one length."""
 
     @property
@@ -39,10 +39,10 @@ class Model(Protocol):
         ...
 
 
-class Questions:
+class QueryVectors:
     """The vectors of questions, the last ones remembered."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: EmbeddingModel) -> None:
         self._model = model
         self._known: OrderedDict[str, bytes] = OrderedDict()
 
@@ -58,7 +58,7 @@ class Questions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _EmbeddedBatch:
     """A page's vectors, and the change of the text that they are of."""
 
     page_id: str
@@ -70,7 +70,7 @@ class _Made:
 class Embedder:
     """Gives every page of every account its vectors, the last written first."""
 
-    def __init__(self, database: Database, model: Model) -> None:
+    def __init__(self, database: Database, model: EmbeddingModel) -> None:
         self._database = database
         self._model = model
 
@@ -107,7 +107,7 @@ class Embedder:
         row = await self._database.read(one("memory_waiting_count"))
         return int(row["count"]) if row is not None else 0
 
-    def _embed(self, rows: Sequence[Row]) -> list[_Made]:
+    def _embed(self, rows: Sequence[Row]) -> list[_EmbeddedBatch]:
         texts: list[str] = []
         counts: list[int] = []
         for row in rows:
@@ -115,10 +115,10 @@ class Embedder:
             counts.append(len(passages))
             texts += passages
         vectors = iter(self._model.embed(texts))
-        made: list[_Made] = []
+        made: list[_EmbeddedBatch] = []
         for row, count in zip(rows, counts, strict=True):
             packed = b"".join(halved(next(vectors)) for _ in range(count))
-            made.append(_Made(row["page_id"], row["account_id"], row["change"], packed))
+            made.append(_EmbeddedBatch(row["page_id"], row["account_id"], row["change"], packed))
         return made
 
 
@@ -134,7 +134,7 @@ def halved(vector: bytes) -> bytes:
     return struct.pack(f"<{len(floats)}e", *floats)
 
 
-def _keep(model: str, made: Sequence[_Made]) -> Transaction[None]:
+def _keep(model: str, made: Sequence[_EmbeddedBatch]) -> Transaction[None]:
     changes: dict[str, int] = {}
     for page in made:
         params = {"page_id": page.page_id, "model": model, "of_change": page.of_change}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from sixfold.core.database import Database, Query, Rows, Transaction, one
 from sixfold.core.memory.indexing import entries
-from sixfold.core.memory.indexing.entries import Entry
+from sixfold.core.memory.indexing.entries import IndexEntry
 from sixfold.core.memory.search.ports import Index
 
 _UNREAD = -1
@@ -36,19 +36,19 @@ _IN_SEARCH = _Limit(100, 2**15)  # by a search on the event loop, some 10 ms; mo
 _VECTOR_BYTES = 16  # that are read for each character of a limit
 
 
-class Behind(Exception):
+class IndexStale(Exception):
     """So much has changed that the index must be read on before it can answer."""
 
 
 @dataclass(slots=True)
-class _Place:
+class _CacheSlot:
     index: Index
     change: int = _UNREAD  # the account's last change that is known to be in the index
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _IndexBatch:
     """Some changes of an account, as the database has them."""
 
     since: tuple[int, str]
@@ -58,7 +58,7 @@ class _Batch:
     full: bool  # there may be more of them
 
 
-class Shelf:
+class IndexCache:
     """The indexes of all accounts that were asked for lately."""
 
     def __init__(self, database: Database, new_index: Callable[[], Index], most_bytes: int = 2**29) -> None:
@@ -66,7 +66,7 @@ class Shelf:
         self._new_index = new_index
         self._model = ""
         self._most_bytes = most_bytes
-        self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._places: OrderedDict[str, _CacheSlot] = OrderedDict()
 
     def use(self, model: str) -> None:
         """From now on the indexes have the vectors of this model, too."""
@@ -81,7 +81,7 @@ class Shelf:
         """An account's index, read anew if it is not here, and so far that a search can take in the rest."""
         place = self._places.get(account_id)
         if place is None:
-            made = _Place(await asyncio.to_thread(self._new_index))  # the first one imports a library
+            made = _CacheSlot(await asyncio.to_thread(self._new_index))  # the first one imports a library
             place = self._places.setdefault(account_id, made)
             if place is made:
                 self._make_room(account_id)
@@ -94,24 +94,24 @@ class Shelf:
         return place.index
 
     def catch_up(self, account_id: str) -> Transaction[Index]:
-        """The index with everything that this transaction's snapshot has; raises `Behind`."""
+        """The index with everything that this transaction's snapshot has; raises `IndexStale`."""
         place = self._places.get(account_id)
         if place is None or place.reading.locked():
-            raise Behind
+            raise IndexStale
         row = yield from one("memory_change_last", account_id=account_id)
         last = row["change"] if row is not None else 0
         if last > place.change:
             batch = yield from self._changed(account_id, place.index, _IN_SEARCH)
             if batch.full:
                 place.change = _UNREAD
-                raise Behind
+                raise IndexStale
             if place.reading.locked():  # while this transaction waited for its rows
-                raise Behind
+                raise IndexStale
             _apply(place.index, batch)
             place.change = max(place.change, last)
         return place.index
 
-    async def _read(self, account_id: str, place: _Place) -> None:
+    async def _read(self, account_id: str, place: _CacheSlot) -> None:
         """Read what is there, batch by batch, beside the loop."""
         full = True
         while full:
@@ -122,7 +122,7 @@ class Shelf:
             if not full:
                 place.change = row["change"] if row is not None else 0
 
-    def _changed(self, account_id: str, index: Index, limit: _Limit) -> Transaction[_Batch]:
+    def _changed(self, account_id: str, index: Index, limit: _Limit) -> Transaction[_IndexBatch]:
         """The next changes that fit; vectors once all pages are read that they may be of."""
         since = index.position
         params = {"account_id": account_id, "change": since[0], "page_id": since[1]}
@@ -139,7 +139,7 @@ class Shelf:
         more = fitting < len(sizes) or len(sizes) == limit.changes
         if self._model and not more:
             vectors, more = yield from self._vectors(account_id, index, limit)
-        return _Batch(since, pages, links, vectors, full=more)
+        return _IndexBatch(since, pages, links, vectors, full=more)
 
     def _vectors(self, account_id: str, index: Index, limit: _Limit) -> Transaction[tuple[Rows, bool]]:
         """The next vectors that fit, and whether there may be more of them."""
@@ -168,7 +168,7 @@ def _fitting(sizes: Rows, limit: _Limit) -> int:
     return min(len(sizes), max(limit.least, fitting))
 
 
-def _apply(index: Index, batch: _Batch) -> None:
+def _apply(index: Index, batch: _IndexBatch) -> None:
     """Take in a batch, unless another request has been faster."""
     if index.position != batch.since:
         return
@@ -189,7 +189,7 @@ def _apply(index: Index, batch: _Batch) -> None:
             index.vectors_position = position
 
 
-def _slug(page: tuple[str, Entry | None]) -> str:
+def _slug(page: tuple[str, IndexEntry | None]) -> str:
     return page[1].slug if page[1] is not None else ""
 
 

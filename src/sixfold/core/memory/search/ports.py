@@ -1,6 +1,6 @@
 """The port behind search: an account's pages held in memory, and what each of them says to a question.
 
-`ranking.py` writes its formula with the `Vector`s that a `View` gives, one number to a page, and knows
+`ranking.py` writes its formula with the `Vector`s that a `IndexView` gives, one number to a page, and knows
 neither where they come from nor which library multiplies them.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from sixfold.core.memory.indexing.entries import Entry
+from sixfold.core.memory.indexing.entries import IndexEntry
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ class Saturation:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class SearchFilter:
     """Which pages may be results: those with one of the types, one of the tags, one of the collections.
 
     Empty is no limit. `since` and `until` bound `updated_at`, both inclusive, in epoch µs.
@@ -45,7 +45,7 @@ class Filter:
     until: int | None = None
 
 
-class View(Protocol):
+class IndexView(Protocol):
     """What one caller sees of an account's pages; a page that he does not see lends nothing to others."""
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -124,7 +124,7 @@ class View(Protocol):
         """1 for each page whose number is at least `least`."""
         ...
 
-    def best(self, score: Vector, among: Vector, keep: Filter, limit: int) -> Sequence[int]:
+    def best(self, score: Vector, among: Vector, keep: SearchFilter, limit: int) -> Sequence[int]:
         """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
         ...
 
@@ -159,7 +159,7 @@ class Index(Protocol):
 
     vectors_position: tuple[int, str]  # the same of vectors
 
-    def put(self, page_id: str, entry: Entry) -> None:
+    def put(self, page_id: str, entry: IndexEntry) -> None:
         """A page as it now stands, in place of what was there of it."""
         ...
 
@@ -179,7 +179,7 @@ class Index(Protocol):
         """The vectors of a page's passages, 16-bit floats one after the other; none for an unknown page."""
         ...
 
-    def view(self, collections: Collection[str]) -> View:
+    def view(self, collections: Collection[str]) -> IndexView:
         """What a caller limited to `collections` sees; all of it when they are empty."""
         ...
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sixfold.core.clock import DAY_US
-from sixfold.core.memory.search.ports import Saturation, Vector, View
+from sixfold.core.memory.search.ports import IndexView, Saturation, Vector
 
 _PAGE, _FOLDER = Saturation(k1=1.1, b=0.3), Saturation(k1=1.5, b=0.8)
 
@@ -69,7 +69,7 @@ SENTENCE = 3  # words that make a query a question: then pages beside a match ma
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RankedQuery:
     """What is asked: weighted words, the names among them, and a vector where there is a model.
 
     `answers` are the pages that plain sentences give as an answer, by id, each with how surely (0 to 1);
@@ -98,7 +98,7 @@ class Question:
         return {word: weight * (spelling if word in guessed else 1) for word, weight in self.words.items()}
 
 
-class Part(NamedTuple):
+class ScorePart(NamedTuple):
     """A signal, what it is multiplied with, and the share of it that each page takes, where not all."""
 
     vector: Vector
@@ -107,14 +107,14 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedPage:
     """Every page's score, its parts by name, and which pages may be results: those above 0 in `among`."""
 
     score: Vector
-    parts: Mapping[str, Part]
+    parts: Mapping[str, ScorePart]
     among: Vector
 
-    def told(self, view: View, place: int) -> dict[str, float]:
+    def told(self, view: IndexView, place: int) -> dict[str, float]:
         """What each part gives to one page."""
         return {
             name: view.at(part.vector, place)
@@ -124,22 +124,22 @@ class Ranked:
         }
 
 
-def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
+def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> RankedPage:
     """Score every page that `view` shows; without words by meaning alone, without a vector by words alone."""
     score, kind = view.once(weights, lambda: _kind(view, weights))
-    parts: dict[str, Part] = {}
+    parts: dict[str, ScorePart] = {}
     among = view.nothing()
     if question.words:
         written, parts, among = _words(view, question, weights)
         score = score + written
     if question.answers:
         answering = view.given(question.answers)
-        parts["relation"] = Part(answering, weights.relation)
+        parts["relation"] = ScorePart(answering, weights.relation)
         score = score + answering * weights.relation
         among = among + answering
     if question.span is not None:
         then = view.when(*question.span)
-        parts["when"] = Part(then, weights.when)
+        parts["when"] = ScorePart(then, weights.when)
         score = score + then * weights.when
         if question.timed:
             among = among + then
@@ -147,13 +147,15 @@ def rank(view: View, question: Question, weights: Weights = WEIGHTS) -> Ranked:
         near = view.meaning(question.vector)
         lent = near + view.before(near) * weights.meaning_previous + view.after(near) * weights.meaning_next
         nearest = view.greatest(lent)
-        parts["meaning"] = Part(lent, weights.meaning / nearest if nearest > 0 else 0.0)
+        parts["meaning"] = ScorePart(lent, weights.meaning / nearest if nearest > 0 else 0.0)
         score = score + lent * parts["meaning"].weight
         among = among + view.over(near, NEAR)
-    return Ranked(score, {**parts, **kind}, among)
+    return RankedPage(score, {**parts, **kind}, among)
 
 
-def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, dict[str, Part], Vector]:
+def _words(
+    view: IndexView, question: RankedQuery, weights: Weights
+) -> tuple[Vector, dict[str, ScorePart], Vector]:
     """What the words add to the score, its parts, and which pages they make results."""
     words = question.weighted(weights.spelling)
     text = view.text(words, weights.page)
@@ -169,21 +171,21 @@ def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, di
     folder = view.folders(words, weights.whole_folder, weights.crowd)
     path = view.along(words)
     beside = previous + following + _times(folder, weights.folder)
-    written = _added(view, found + beside * around, {"path": Part(path, weights.path)})
+    written = _added(view, found + beside * around, {"path": ScorePart(path, weights.path)})
 
     best = view.greatest(written)
     scale = 1 / best if best > 0 else 0.0
     parts = {
-        "text": Part(text, weights.text * scale),
-        "passage": Part(passage, weights.passage * scale),
-        "previous": Part(previous, scale, around),
-        "next": Part(following, scale, around),
-        "folder": Part(folder, weights.folder * scale, around),
-        "path": Part(path, weights.path * scale),
+        "text": ScorePart(text, weights.text * scale),
+        "passage": ScorePart(passage, weights.passage * scale),
+        "previous": ScorePart(previous, scale, around),
+        "next": ScorePart(following, scale, around),
+        "folder": ScorePart(folder, weights.folder * scale, around),
+        "path": ScorePart(path, weights.path * scale),
     }
     about = {
-        "entities": Part(view.named(question.names), weights.entities),
-        "links": Part(view.linked(found, LENDERS), weights.links * scale),
+        "entities": ScorePart(view.named(question.names), weights.entities),
+        "links": ScorePart(view.linked(found, LENDERS), weights.links * scale),
     }
     among = found if path is view.nothing() else found + path
     if len(words) - len(question.guessed) >= SENTENCE:
@@ -191,7 +193,7 @@ def _words(view: View, question: Question, weights: Weights) -> tuple[Vector, di
     return _added(view, written * scale, about), {**parts, **about}, among
 
 
-def _added(view: View, score: Vector, parts: Mapping[str, Part]) -> Vector:
+def _added(view: IndexView, score: Vector, parts: Mapping[str, ScorePart]) -> Vector:
     """A score and some whole parts; those that say nothing of any page cost nothing."""
     for vector, weight, _ in parts.values():
         if vector is not view.nothing():
@@ -203,11 +205,11 @@ def _times(vector: Vector, weight: float) -> Vector:
     return vector if weight == 1.0 else vector * weight
 
 
-def _kind(view: View, weights: Weights) -> tuple[Vector, dict[str, Part]]:
+def _kind(view: IndexView, weights: Weights) -> tuple[Vector, dict[str, ScorePart]]:
     """What is the same for every question: the kind of page that it is."""
     parts = {
-        "statement": Part(view.statements(), weights.statement),
-        "substance": Part(view.substance(HALF_WORDS), weights.substance),
-        "recency": Part(view.recency(HALF_LIFE_US), weights.recency),
+        "statement": ScorePart(view.statements(), weights.statement),
+        "substance": ScorePart(view.substance(HALF_WORDS), weights.substance),
+        "recency": ScorePart(view.recency(HALF_LIFE_US), weights.recency),
     }
     return _added(view, view.nothing(), parts), parts

@@ -22,14 +22,14 @@ from sixfold import errors
 from sixfold.core.database import Database, Query, Row, Rows, Transaction, now, one
 from sixfold.core.memory.indexing import tokens
 from sixfold.core.memory.models import Caller
-from sixfold.core.memory.ports import Answer, Hit, Mode, Search
+from sixfold.core.memory.ports import Hit, Mode, SearchRequest, SearchResult
 from sixfold.core.memory.relation_extraction import service as inference
 from sixfold.core.memory.search import ranking, renewal, snippets, suffix_typos, time_expressions
-from sixfold.core.memory.search.embedding import Embedder, Model, Questions
-from sixfold.core.memory.search.index_cache import Behind, Shelf
-from sixfold.core.memory.search.ports import Filter, Index, View
-from sixfold.core.memory.search.ranking import Question, Ranked
-from sixfold.core.memory.search.time_expressions import Span
+from sixfold.core.memory.search.embedding import Embedder, EmbeddingModel, QueryVectors
+from sixfold.core.memory.search.index_cache import IndexCache, IndexStale
+from sixfold.core.memory.search.ports import Index, IndexView, SearchFilter
+from sixfold.core.memory.search.ranking import RankedPage, RankedQuery
+from sixfold.core.memory.search.time_expressions import TimeSpan
 
 MAX_CHARS = 10_000  # of a query
 MAX_LIMIT = 100
@@ -47,19 +47,24 @@ UNLOCK = "Semantic search needs an embedding model: run `sixfold engines add emb
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def _no_model() -> Model | None:
+def _no_model() -> EmbeddingModel | None:
     return None
 
 
-class Finder:
+class SearchService:
     """`ports.Searcher`: searches the memory of every account of one database."""
 
-    def __init__(self, database: Database, shelf: Shelf, find_model: Callable[[], Model | None] = _no_model):
+    def __init__(
+        self,
+        database: Database,
+        shelf: IndexCache,
+        find_model: Callable[[], EmbeddingModel | None] = _no_model,
+    ):
         """`find_model` loads the embedding model, or gives None while it is not installed."""
         self._database = database
         self._shelf = shelf
         self._find_model = find_model
-        self._questions: Questions | None = None
+        self._questions: QueryVectors | None = None
         self._embedder: Embedder | None = None
 
     async def look(self) -> bool:
@@ -68,7 +73,7 @@ class Finder:
             model = await asyncio.to_thread(self._find_model)
             if model is not None:
                 self._shelf.use(model.name)
-                self._questions = Questions(model)
+                self._questions = QueryVectors(model)
                 self._embedder = Embedder(self._database, model)
         return self._embedder is not None
 
@@ -92,7 +97,7 @@ class Finder:
         """How many pages wait for their vectors; 0 without a model."""
         return await self._embedder.waiting() if self._embedder is not None else 0
 
-    async def search(self, caller: Caller, wanted: Search) -> Answer:
+    async def search(self, caller: Caller, wanted: SearchRequest) -> SearchResult:
         """The pages that answer best; raises `BadRequest`, and `EngineUnavailable` without a model.
 
         Every text is a query: nothing in it is an operator.
@@ -112,18 +117,18 @@ class Finder:
             try:
                 found, mode = await self._database.read(self._results(caller, wanted, vector))
                 break
-            except Behind:
+            except IndexStale:
                 await self._shelf.index(caller.account_id)
         chars = sum(row["chars"] for row, _ in found)
         hits = _hits(found, wanted) if chars <= _LOOP_CHARS else await self._large(caller, found, wanted)
-        return Answer(hits, mode, round((time.perf_counter() - began) * 1000, 3))
+        return SearchResult(hits, mode, round((time.perf_counter() - began) * 1000, 3))
 
     async def _large(
-        self, caller: Caller, found: Sequence[tuple[Row, _Place]], wanted: Search
+        self, caller: Caller, found: Sequence[tuple[Row, _HitPosition]], wanted: SearchRequest
     ) -> tuple[Hit, ...]:
         """Cut snippets in a thread; pages that were found without their long texts are read in turn."""
         hits: list[Hit] = []
-        short: list[tuple[Row, _Place]] = []
+        short: list[tuple[Row, _HitPosition]] = []
         for row, place in found:
             if row["body"] is not None:
                 short.append((row, place))
@@ -136,19 +141,19 @@ class Finder:
         return (*hits, *await asyncio.to_thread(_hits, short, wanted))
 
     def _results(
-        self, caller: Caller, wanted: Search, vector: bytes | None
-    ) -> Transaction[tuple[Sequence[tuple[Row, _Place]], Mode]]:
+        self, caller: Caller, wanted: SearchRequest, vector: bytes | None
+    ) -> Transaction[tuple[Sequence[tuple[Row, _HitPosition]], Mode]]:
         """Bring the index up to date, rank, and fetch what is shown; all of one snapshot."""
         related: dict[str, float] = {}
         if wanted.mode != "semantic":
             told = yield from inference.answers(caller.account_id, wanted.query, caller.collections)
             related = {answer.page_id: answer.score for answer in told}
-        span: Span | None = None
+        span: TimeSpan | None = None
         if time_expressions.mentioned(wanted.query):
             span = time_expressions.asked(wanted.query, (yield from now()))
         index = yield from self._shelf.catch_up(caller.account_id)
         places, mode = _found(
-            index, caller, wanted, _Known(vector, related, span)
+            index, caller, wanted, _KnownPages(vector, related, span)
         )  # no other request comes in between
         if not places:
             return (), mode
@@ -157,14 +162,14 @@ class Finder:
         return [(by_id[place.page_id], place) for place in places if place.page_id in by_id], mode
 
 
-def _pages(caller: Caller, places: Sequence[_Place], most: int) -> Transaction[Rows]:
+def _pages(caller: Caller, places: Sequence[_HitPosition], most: int) -> Transaction[Rows]:
     """The pages, and the texts of those that have at most so many characters."""
     ids = msgspec.json.encode([place.page_id for place in places]).decode()
     return (yield Query("memory_results", {"account_id": caller.account_id, "ids": ids, "most": most}))
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _HitPosition:
     """A page that was found, before it is fetched."""
 
     page_id: str
@@ -175,15 +180,17 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownPages:
     """What is known of a question beside its words."""
 
     vector: bytes | None
     related: Mapping[str, float]
-    span: Span | None
+    span: TimeSpan | None
 
 
-def _found(index: Index, caller: Caller, wanted: Search, known: _Known) -> tuple[list[_Place], Mode]:
+def _found(
+    index: Index, caller: Caller, wanted: SearchRequest, known: _KnownPages
+) -> tuple[list[_HitPosition], Mode]:
     """The pages that are shown, best first, and the mode that they were found in."""
     mode = wanted.mode
     if mode == "auto":  # nothing may have been embedded yet
@@ -191,15 +198,15 @@ def _found(index: Index, caller: Caller, wanted: Search, known: _Known) -> tuple
     view = index.view(caller.collections)
     worded = ask(view, wanted.query, span=known.span)
     if mode == "semantic":
-        question = Question({}, vector=known.vector, span=worded.span, timed=worded.timed)
+        question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
         vector = known.vector if mode == "hybrid" else None
         question = replace(worded, vector=vector, answers=known.related)
     ranked = ranking.rank(view, question)
-    keep = Filter(wanted.types, wanted.tags, wanted.collections, wanted.since, wanted.until)
+    keep = SearchFilter(wanted.types, wanted.tags, wanted.collections, wanted.since, wanted.until)
     best = view.best(ranked.score, ranked.among, keep, wanted.offset + wanted.limit)
     return [
-        _Place(
+        _HitPosition(
             page_id=view.page_id(place),
             score=view.at(ranked.score, place),
             passage=view.best_passage(place, worded.words),
@@ -210,7 +217,7 @@ def _found(index: Index, caller: Caller, wanted: Search, known: _Known) -> tuple
     ], mode
 
 
-def ask(view: View, text: str, vector: bytes | None = None, span: Span | None = None) -> Question:
+def ask(view: IndexView, text: str, vector: bytes | None = None, span: TimeSpan | None = None) -> RankedQuery:
     """A text as a question to `view`: its rarest words, and the names in it.
 
     The words that name a time are words still, where nothing else is asked.
@@ -226,7 +233,7 @@ def ask(view: View, text: str, vector: bytes | None = None, span: Span | None = 
     words = {word: float(counted[word]) for word in rarest[:_MOST_WORDS]}
     spelling = _spelling(view, text, known) if len(rarest) < min(len(known), _MOST_WORDS) else {}
     between = None if span is None else (span.since, span.until)
-    return Question(
+    return RankedQuery(
         words={**_guessed(view, words, spelling), **words},
         names=names(text, words),
         vector=vector,
@@ -236,7 +243,7 @@ def ask(view: View, text: str, vector: bytes | None = None, span: Span | None = 
     )
 
 
-def _spelling(view: View, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:
+def _spelling(view: IndexView, text: str, known: Mapping[str, float]) -> dict[str, Sequence[str]]:
     """The words that may be meant by some that stand nowhere; one letter of a name may be wrong, no more."""
     long = [
         word
@@ -253,7 +260,7 @@ def _spelling(view: View, text: str, known: Mapping[str, float]) -> dict[str, Se
     return {word: near for word, near in found.items() if near}
 
 
-def _near(view: View, word: str, written: str, most: int) -> Sequence[str]:
+def _near(view: IndexView, word: str, written: str, most: int) -> Sequence[str]:
     """Words that may be meant by one: an edit away, then with another ending, then `most` edits away."""
     if near := view.near(word, 1, _CANDIDATES):
         return near
@@ -264,7 +271,7 @@ def _near(view: View, word: str, written: str, most: int) -> Sequence[str]:
 
 
 def _guessed(
-    view: View, words: Mapping[str, float], spelling: Mapping[str, Sequence[str]]
+    view: IndexView, words: Mapping[str, float], spelling: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
     """Words that may be meant; none is worth more than the best word that stands as it was asked."""
     most = max((weight * view.rarity(word) for word, weight in words.items()), default=math.inf)
@@ -285,7 +292,7 @@ def _names(text: str) -> Iterator[str]:
             yield from tokens.words(match[0])
 
 
-def _check(wanted: Search) -> None:
+def _check(wanted: SearchRequest) -> None:
     if not wanted.query.strip():
         raise errors.BadRequest("query is empty")
     for name, value, least, most in (
@@ -299,11 +306,11 @@ def _check(wanted: Search) -> None:
             raise errors.BadRequest(f"{name} must be {least} to {most:,}{unit}, not {value:,}")
 
 
-def _hits(found: Sequence[tuple[Row, _Place]], wanted: Search) -> tuple[Hit, ...]:
+def _hits(found: Sequence[tuple[Row, _HitPosition]], wanted: SearchRequest) -> tuple[Hit, ...]:
     return tuple(_hit(row, place, wanted) for row, place in found)
 
 
-def _hit(row: Row, place: _Place, wanted: Search) -> Hit:
+def _hit(row: Row, place: _HitPosition, wanted: SearchRequest) -> Hit:
     return Hit(
         id=row["id"],
         slug=row["slug"],
@@ -318,7 +325,7 @@ def _hit(row: Row, place: _Place, wanted: Search) -> Hit:
     )
 
 
-def _explained(view: View, place: int, question: Question, ranked: Ranked) -> Mapping[str, Any]:
+def _explained(view: IndexView, place: int, question: RankedQuery, ranked: RankedPage) -> Mapping[str, Any]:
     told: dict[str, Any] = {**ranked.told(view, place)}
     told["words"] = {word: view.rarity(word) for word in question.words}
     if question.spelling:

@@ -30,7 +30,7 @@ Days = tuple[date, date]  # the first and the last
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """From `since` to `until`, both inclusive, in epoch µs; `phrase` is what named it in the question.
 
     It is `spelled` where pages may have the same word, as in "March".
@@ -47,7 +47,7 @@ def mentioned(text: str) -> bool:
     return _FOUND.search(text) is not None
 
 
-def asked(text: str, now: int) -> Span | None:
+def asked(text: str, now: int) -> TimeSpan | None:
     """The time that a question asks for at the moment `now` (epoch µs), where it names one."""
     found = _FOUND.search(text)
     if found is None:
@@ -57,7 +57,7 @@ def asked(text: str, now: int) -> Span | None:
     first, last = next(read(said, today) for name, read in _READERS.items() if name in said)
     if "since" in said:
         last = today
-    return Span(*micros(first, last), found[0], not said.keys().isdisjoint(_SPELLED))
+    return TimeSpan(*micros(first, last), found[0], not said.keys().isdisjoint(_SPELLED))
 
 
 def named(moment: str) -> tuple[int, int] | None:

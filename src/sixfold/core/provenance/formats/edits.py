@@ -21,7 +21,7 @@ class Unembeddable(MalformedFile):
     """The file is broken, or of a kind that cannot carry a manifest."""
 
 
-class Edit(NamedTuple):
+class FileEdit(NamedTuple):
     """Replace the bytes from `start` up to `end` by `new`."""
 
     start: int
@@ -29,7 +29,7 @@ class Edit(NamedTuple):
     new: bytes
 
 
-def ordered(changes: Iterable[Edit]) -> list[Edit]:
+def ordered(changes: Iterable[FileEdit]) -> list[FileEdit]:
     """Edits by their place; at one place, in the order given. Raises `Unembeddable` where they overlap."""
     found = sorted(changes, key=lambda edit: edit.start)
     if any(one.end > other.start for one, other in itertools.pairwise(found)):
@@ -37,7 +37,7 @@ def ordered(changes: Iterable[Edit]) -> list[Edit]:
     return found
 
 
-def splice(data: bytes, changes: Iterable[Edit]) -> bytes:
+def splice(data: bytes, changes: Iterable[FileEdit]) -> bytes:
     """Apply edits that are ordered."""
     parts: list[bytes] = []
     at = 0
@@ -47,7 +47,7 @@ def splice(data: bytes, changes: Iterable[Edit]) -> bytes:
     return b"".join([*parts, data[at:]])
 
 
-class Mapped(mmap.mmap):
+class MappedFile(mmap.mmap):
     """A file as bytes that are read where they are looked at: it is never whole in memory."""
 
     def startswith(self, prefix: bytes | tuple[bytes, ...], at: int = 0) -> bool:
@@ -68,11 +68,11 @@ def mapped(file: IO[bytes]) -> Generator[bytes]:
     elif os.fstat(file.fileno()).st_size == 0:  # which cannot be mapped
         yield b""
     else:
-        with Mapped(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with MappedFile(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             yield cast("bytes", data)  # it is looked into as bytes are
 
 
-def apply(path: Path, changes: Sequence[Edit]) -> None:
+def apply(path: Path, changes: Sequence[FileEdit]) -> None:
     """`splice` for a file: written over where nothing shifts, else by way of another beside it."""
     size = path.stat().st_size
     if all(len(edit.new) == edit.end - edit.start or edit.start == size for edit in changes):

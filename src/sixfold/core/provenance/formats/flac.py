@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sixfold.core.provenance.formats import vorbis
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, walk
 
 _COMMENT = 4
@@ -28,7 +28,7 @@ def is_complete(data: bytes) -> bool:
     return any(block.kind & _LAST for block in _blocks(data))
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text among the comments; positions in the seek table count from the first frame."""
     blocks = list(_blocks(data))
     if not blocks or blocks[0].kind & 0x7F or not blocks[-1].kind & _LAST:
@@ -36,10 +36,10 @@ def edits(data: bytes, text: str) -> list[Edit]:
     for block in blocks:
         if block.kind & 0x7F == _COMMENT:
             new = _block(block.kind, vorbis.merged(data[block.body : block.end], text))
-            return [Edit(block.start, block.end, new)]
+            return [FileEdit(block.start, block.end, new)]
     head, start, _, end, _ = blocks[0]
     new = _block(head & _LAST | _COMMENT, vorbis.merged(None, text))
-    return [Edit(start, start + 1, b"\0"), Edit(end, end, new)]
+    return [FileEdit(start, start + 1, b"\0"), FileEdit(end, end, new)]
 
 
 def extract(data: bytes) -> str | None:

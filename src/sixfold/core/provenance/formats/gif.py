@@ -8,7 +8,7 @@ from functools import partial
 from itertools import takewhile
 
 from sixfold.core.input_budget import InputBudget
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
 
 _HEAD = b"\x21\xff\x0bSIXFOLD11.0"
@@ -34,15 +34,15 @@ def is_complete(data: bytes) -> bool:
     return any(part.kind == _TRAILER for part in blocks(data))
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text behind the extensions that hold for the whole file, its loop count among them."""
     found = list(_extensions(data))
     at = found[-1].end if found else _body(data)
     if data[at : at + 1] not in (b"\x21", b"\x2c"):
         raise Unembeddable("not a complete GIF")
-    cuts = [Edit(part.start, part.end, b"") for part in found if data.startswith(_HEAD, part.start)]
-    version = Edit(0, 6, b"GIF89a")  # the older version has no extensions
-    return [version, *cuts, Edit(at, at, _block(text.encode()))]
+    cuts = [FileEdit(part.start, part.end, b"") for part in found if data.startswith(_HEAD, part.start)]
+    version = FileEdit(0, 6, b"GIF89a")  # the older version has no extensions
+    return [version, *cuts, FileEdit(at, at, _block(text.encode()))]
 
 
 def extract(data: bytes) -> str | None:

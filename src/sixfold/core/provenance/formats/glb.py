@@ -6,7 +6,7 @@ import struct
 
 import msgspec
 
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 
 _JSON = b"JSON"
 _Object = dict[str, msgspec.Raw]
@@ -17,7 +17,7 @@ def matches(data: bytes) -> bool:
     return data[:8] == b"glTF\x02\0\0\0"
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text into the asset's extras."""
     end = _json_end(data)
     if end is None or int.from_bytes(data[8:12], "little") != len(data):
@@ -35,7 +35,7 @@ def edits(data: bytes, text: str) -> list[Edit]:
     body += b" " * (-len(body) % 4)
     total = len(data) - end + 20 + len(body)
     sizes = total.to_bytes(4, "little") + len(body).to_bytes(4, "little") + _JSON
-    return [Edit(8, end, sizes + body)]
+    return [FileEdit(8, end, sizes + body)]
 
 
 def extract(data: bytes) -> str | None:

@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import (
     ContainerPart,
     MalformedFile,
@@ -51,7 +51,7 @@ def is_complete(data: bytes) -> bool:
     return any(part.kind == _START_OF_SCAN and data.find(_END, part.start) >= 0 for part in segments(data))
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text behind JFIF and Exif, but before a table of further pictures in the file (MPF).
 
     The table counts from its own place, so what is put before it shifts nothing.
@@ -60,12 +60,12 @@ def edits(data: bytes, text: str) -> list[Edit]:
     if not found or found[-1].kind != _START_OF_SCAN:
         raise Unembeddable("not a complete JPEG")
     cuts = [
-        Edit(part.start, part.end, b"")
+        FileEdit(part.start, part.end, b"")
         for part in found
         if part.kind == _COMMENT and _HEAD.match(data, part.body)
     ]
     at = next(part.start for part in found if part.kind not in _OPENING)
-    return [Edit(at, at, _comments(text.encode())), *cuts]
+    return [FileEdit(at, at, _comments(text.encode())), *cuts]
 
 
 def extract(data: bytes) -> str | None:

@@ -23,7 +23,7 @@ from sixfold.core.provenance.formats import (
     webm,
     webp,
 )
-from sixfold.core.provenance.formats.edits import Edit
+from sixfold.core.provenance.formats.edits import FileEdit
 from sixfold.core.provenance.formats.parts import DAMAGE, MalformedFile, MediaHeader
 
 HEAD_BYTES = 4096  # that `sniff` looks at
@@ -50,7 +50,7 @@ class Carrier(Protocol):
         """Whether the bytes begin like this container."""
         ...
 
-    def edits(self, data: bytes, text: str) -> list[Edit]:
+    def edits(self, data: bytes, text: str) -> list[FileEdit]:
         """Return what puts the text into the file; raises `Unembeddable`."""
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import part_budget
 
 _DESCRIPTION = "sixfold"
@@ -36,7 +36,7 @@ _VERSIONS = {
 }
 
 
-class _Tag(NamedTuple):
+class _Id3Tag(NamedTuple):
     number: int
     flags: int
     end: int  # in the file
@@ -55,11 +55,11 @@ def matches(data: bytes) -> bool:
     return data[:3] == b"ID3" or (data[:1] == b"\xff" and len(data) > 3 and data[1] & 0xE6 == 0xE2)
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text into the file's tag, or a new one before its first frame."""
     if not matches(data):
         raise Unembeddable("not an MP3")
-    tag = _tag(data) if data[:3] == b"ID3" else _Tag(4, 0, 0, b"")
+    tag = _tag(data) if data[:3] == b"ID3" else _Id3Tag(4, 0, 0, b"")
     if tag is None:
         raise Unembeddable("the ID3 tag of this MP3 is broken")
     version = _VERSIONS[tag.number]
@@ -72,7 +72,7 @@ def edits(data: bytes, text: str) -> list[Edit]:
     if len(body) >= 2**28:
         raise Unembeddable("the ID3 tag of this MP3 is too large")
     head = b"ID3" + bytes([tag.number, 0, 0]) + _integer(len(body), 4, 7)
-    return [Edit(0, tag.end, head + body)]
+    return [FileEdit(0, tag.end, head + body)]
 
 
 def extract(data: bytes) -> str | None:
@@ -88,7 +88,7 @@ def extract(data: bytes) -> str | None:
     return None
 
 
-def _tag(data: bytes) -> _Tag | None:
+def _tag(data: bytes) -> _Id3Tag | None:
     """The tag without its extended header and, before version 2.4, without its unsynchronisation."""
     if len(data) < 10 or data[3] not in _VERSIONS or max(data[6:10]) > 0x7F:
         return None
@@ -102,10 +102,10 @@ def _tag(data: bytes) -> _Tag | None:
     if flags & _EXTENDED:
         length = _size(body[:4], 7) if number == 4 else _size(body[:4], 8) + 4
         body = body[max(length, 4) :]
-    return _Tag(number, flags, end + (10 if number == 4 and flags & _FOOTER else 0), body)
+    return _Id3Tag(number, flags, end + (10 if number == 4 and flags & _FOOTER else 0), body)
 
 
-def _frames(tag: _Tag, version: _Version) -> Iterator[_Frame]:
+def _frames(tag: _Id3Tag, version: _Version) -> Iterator[_Frame]:
     """Each whole frame up to the padding."""
     wide, body = len(version.name), tag.body
     head = wide + version.size_bytes + version.flag_bytes
@@ -122,7 +122,7 @@ def _frames(tag: _Tag, version: _Version) -> Iterator[_Frame]:
         at = end
 
 
-def _read(tag: _Tag, version: _Version, frame: _Frame) -> str | None:
+def _read(tag: _Id3Tag, version: _Version, frame: _Frame) -> str | None:
     """The frame's text, if it is one of ours."""
     if frame.name != version.name or frame.end == frame.body:
         return None

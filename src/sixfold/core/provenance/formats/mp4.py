@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from sixfold.core.input_budget import InputBudget
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget, walk
 
 _UUID = bytes.fromhex("a4d2c0e66b1f4c58932e7d05f1b86a3c")
@@ -50,7 +50,7 @@ def is_complete(data: bytes) -> bool:
     return seen >= _NEEDED and not is_cut
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text at the end."""
     top = list(boxes(data)) if matches(data) else []
     if not top or top[-1].end != len(data):
@@ -61,12 +61,12 @@ def edits(data: bytes, text: str) -> list[Edit]:
         if not _is_ours(data, box):
             continue
         if box.end == at:
-            found.append(Edit(box.start, box.end, b""))
+            found.append(FileEdit(box.start, box.end, b""))
         else:
-            found.append(Edit(box.start + 4, box.start + 8, b"free"))
-            found.append(Edit(box.body, box.body + 16, bytes(16)))
+            found.append(FileEdit(box.start + 4, box.start + 8, b"free"))
+            found.append(FileEdit(box.body, box.body + 16, bytes(16)))
     body = b"uuid" + _UUID + text.encode()
-    return [*found, Edit(at, at, (len(body) + 4).to_bytes(4) + body)]
+    return [*found, FileEdit(at, at, (len(body) + 4).to_bytes(4) + body)]
 
 
 def extract(data: bytes) -> str | None:
@@ -108,9 +108,9 @@ def _is_ours(data: bytes, box: ContainerPart[bytes]) -> bool:
     return box.kind == b"uuid" and data.startswith(_UUID, box.body) and box.end >= box.body + 16
 
 
-def _closed(data: bytes, box: ContainerPart[bytes]) -> Edit:
+def _closed(data: bytes, box: ContainerPart[bytes]) -> FileEdit:
     """Give the last box, which ran to the end of the file, its size."""
     size = box.end - box.start
     if size >= 2**32:
         raise Unembeddable("the last box of this MP4 is too large to be closed")
-    return Edit(box.start, box.start + 4, size.to_bytes(4))
+    return FileEdit(box.start, box.start + 4, size.to_bytes(4))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from sixfold.core.provenance.formats import vorbis
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
 from sixfold.core.provenance.formats.parts import part_budget
 
 _HEADS = {b"OpusHead": (b"OpusTags", 1), b"\x01vorbis": (b"\x03vorbis", 2)}  # comment magic, packets
@@ -46,18 +46,18 @@ def matches(data: bytes) -> bool:
     return data.startswith(b"OggS")
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text among the comments."""
     headers = _headers(data)
     if headers is None:
         raise Unembeddable("not an Ogg file with one Opus or Vorbis stream")
     comment = vorbis.merged(headers.packets[0][len(headers.magic) :], text)
     pages = _laid([headers.magic + comment, *headers.packets[1:]], headers.serial)
-    found = [Edit(headers.start, headers.end, b"".join(pages))]
+    found = [FileEdit(headers.start, headers.end, b"".join(pages))]
     shift = len(pages) - headers.pages
     if shift:
         found += [
-            Edit(page.start, page.end, _renumbered(data[page.start : page.end], page.number + shift))
+            FileEdit(page.start, page.end, _renumbered(data[page.start : page.end], page.number + shift))
             for page in _pages(data, headers.end)
             if page.serial == headers.serial
         ]

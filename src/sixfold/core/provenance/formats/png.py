@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-from sixfold.core.provenance.formats.edits import MAX_TEXT_BYTES, Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import MAX_TEXT_BYTES, FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MalformedFile, MediaHeader, walk
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -33,14 +33,14 @@ def is_complete(data: bytes) -> bool:
     return any(part.kind == b"IEND" for part in chunks(data))
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text before the image data, where every reader sees it."""
     parts = list(chunks(data))
     if not parts or parts[0].kind != b"IHDR" or parts[-1].kind != b"IEND":
         raise Unembeddable("not a complete PNG")
-    cuts = [Edit(part.start, part.end, b"") for part in parts if _is_ours(data, part)]
+    cuts = [FileEdit(part.start, part.end, b"") for part in parts if _is_ours(data, part)]
     behind_header = parts[0].end
-    return [Edit(behind_header, behind_header, _text_chunk(text.encode())), *cuts]
+    return [FileEdit(behind_header, behind_header, _text_chunk(text.encode())), *cuts]
 
 
 def extract(data: bytes) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
 from sixfold.core.provenance.formats.parts import part_budget
 
 _MAX_SIZE = 2**32 - 2
@@ -65,7 +65,7 @@ def chunk(kind: bytes, body: bytes) -> bytes:
     return kind + len(body).to_bytes(4, "little") + body + b"\0" * (len(body) % 2)
 
 
-def rewritten(found: list[Chunk], own: list[Edit], last: bytes) -> list[Edit]:
+def rewritten(found: list[Chunk], own: list[FileEdit], last: bytes) -> list[FileEdit]:
     """The edits `own`, with `last` put behind the last chunk and the size set right."""
     end = found[-1].end
     kept = end + sum(len(edit.new) - (edit.end - edit.start) for edit in own)
@@ -73,4 +73,4 @@ def rewritten(found: list[Chunk], own: list[Edit], last: bytes) -> list[Edit]:
     size = kept + len(behind) - 8
     if size > _MAX_SIZE:
         raise Unembeddable("the file would be larger than RIFF allows")
-    return [Edit(4, 8, size.to_bytes(4, "little")), *own, Edit(end, end, behind)]
+    return [FileEdit(4, 8, size.to_bytes(4, "little")), *own, FileEdit(end, end, behind)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import MAX_PARTS
 from sixfold.core.provenance.formats.xmp import escaped, unescaped
 
@@ -22,7 +22,7 @@ def matches(data: bytes) -> bool:
     return _root(data) is not None
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text right behind the root's start tag."""
     root = _root(data)
     tag = _ATTRIBUTES.match(data, root.end()) if root else None
@@ -37,9 +37,9 @@ def edits(data: bytes, text: str) -> list[Edit]:
     ours %= (prefix, escaped(text).encode(), prefix)
     end = tag.end()
     if data[end - 2 : end] == b"/>":
-        return [Edit(end - 2, end, b">" + ours + b"</%bsvg>" % prefix)]
-    cuts = [Edit(*match.span(), b"") for match in _OURS.finditer(data, end)]
-    return [Edit(end, end, ours), *cuts]
+        return [FileEdit(end - 2, end, b">" + ours + b"</%bsvg>" % prefix)]
+    cuts = [FileEdit(*match.span(), b"") for match in _OURS.finditer(data, end)]
+    return [FileEdit(end, end, ours), *cuts]
 
 
 def extract(data: bytes) -> str | None:

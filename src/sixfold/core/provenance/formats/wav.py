@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from sixfold.core.provenance.formats import riff
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import MediaHeader
 
 _FORM = b"WAVE"
@@ -28,12 +28,12 @@ def header(data: bytes) -> MediaHeader:
     return MediaHeader()
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text into a chunk of its own, the last."""
     found = riff.complete(data, _FORM)
     if not {b"fmt ", b"data"} <= {chunk.kind for chunk in found}:
         raise Unembeddable("a WAV without format or samples")
-    cuts = [Edit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == _KIND]
+    cuts = [FileEdit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == _KIND]
     return riff.rewritten(found, cuts, riff.chunk(_KIND, text.encode()))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable, text_of
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable, text_of
 from sixfold.core.provenance.formats.parts import ContainerPart, MediaHeader, part_budget
 
 _HEADER = 0x1A45DFA3
@@ -57,7 +57,7 @@ def is_complete(data: bytes) -> bool:
     return _segment(data) is not None
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text behind the last element of the segment."""
     segment = _segment(data)
     if segment is None:
@@ -66,7 +66,7 @@ def edits(data: bytes, text: str) -> list[Edit]:
     if not elements or elements[-1].end != segment.end:
         raise Unembeddable("the elements of this WebM do not fill its segment")
     first = elements[0]
-    found = [_void(first.start, first.end)] if first.kind == _CRC else list[Edit]()
+    found = [_void(first.start, first.end)] if first.kind == _CRC else list[FileEdit]()
     for element in _last_tags(elements):
         found += _removal(data, element, segment.end)
     tags = _tags(text)
@@ -74,7 +74,7 @@ def edits(data: bytes, text: str) -> list[Edit]:
     if not segment.is_open:
         size = segment.end - segment.body + grown
         found.append(_resized(segment, size))
-    return [*found, Edit(segment.end, segment.end, tags)]
+    return [*found, FileEdit(segment.end, segment.end, tags)]
 
 
 def extract(data: bytes) -> str | None:
@@ -145,7 +145,7 @@ def _ours(data: bytes, tags: ContainerPart[int]) -> Iterator[tuple[ContainerPart
                     yield simple, data[string.body : string.end]
 
 
-def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[Edit]:
+def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[FileEdit]:
     """Edits that take our tag out and shift nothing: cut at the end, overwritten elsewhere."""
     ours = [simple for simple, _ in _ours(data, tags)]
     if not ours:
@@ -160,25 +160,25 @@ def _removal(data: bytes, tags: ContainerPart[int], end: int) -> list[Edit]:
     if others:
         sums = [part for part in _children(data, tags.body, tags.end) if part.kind == _CRC]
         return [_void(part.start, part.end) for part in (*ours, *sums)]
-    return [Edit(tags.start, tags.end, b"") if tags.end == end else _void(tags.start, tags.end)]
+    return [FileEdit(tags.start, tags.end, b"") if tags.end == end else _void(tags.start, tags.end)]
 
 
-def _void(start: int, end: int) -> Edit:
+def _void(start: int, end: int) -> FileEdit:
     """Overwrite a range with an element that readers skip."""
     total = end - start
     size_bytes = 8 if total >= 9 else 1
     size = total - 1 - size_bytes
     field = (size | 1 << 7 * size_bytes).to_bytes(size_bytes)
-    return Edit(start, end, bytes([_VOID]) + field + bytes(size))
+    return FileEdit(start, end, bytes([_VOID]) + field + bytes(size))
 
 
-def _resized(segment: ContainerPart[int], size: int) -> Edit:
+def _resized(segment: ContainerPart[int], size: int) -> FileEdit:
     """The segment's size field for its new size, as wide as before where that is enough."""
     at = segment.start + 4
     wide = segment.body - at
     if size >= (1 << 7 * wide) - 1:
         wide = 8
-    return Edit(at, segment.body, (size | 1 << 7 * wide).to_bytes(wide))
+    return FileEdit(at, segment.body, (size | 1 << 7 * wide).to_bytes(wide))
 
 
 def _tags(text: str) -> bytes:

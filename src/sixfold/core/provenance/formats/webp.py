@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from sixfold.core.provenance.formats import riff, xmp
-from sixfold.core.provenance.formats.edits import Edit, Unembeddable
+from sixfold.core.provenance.formats.edits import FileEdit, Unembeddable
 from sixfold.core.provenance.formats.parts import MediaHeader
 
 _FORM = b"WEBP"
@@ -24,17 +24,17 @@ def header(data: bytes) -> MediaHeader:
     return MediaHeader.of_image(width, height)
 
 
-def edits(data: bytes, text: str) -> list[Edit]:
+def edits(data: bytes, text: str) -> list[FileEdit]:
     """Put the text into the file's XMP packet, its last chunk."""
     found = riff.complete(data, _FORM)
-    own = [Edit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == b"XMP "]
+    own = [FileEdit(chunk.start, chunk.end, b"") for chunk in found if chunk.kind == b"XMP "]
     packets = [data[chunk.body : chunk.body + chunk.size] for chunk in found if chunk.kind == b"XMP "]
     first = found[0]
     if first.kind == b"VP8X" and first.size >= 10:
         flags = data[first.body] | _HAS_XMP
-        own.insert(0, Edit(first.body, first.body + 1, bytes([flags])))
+        own.insert(0, FileEdit(first.body, first.body + 1, bytes([flags])))
     else:
-        own.insert(0, Edit(first.start, first.start, extended_header(data, first)))
+        own.insert(0, FileEdit(first.start, first.start, extended_header(data, first)))
     packet = xmp.merged(packets[0] if packets else None, text)
     return riff.rewritten(found, own, riff.chunk(b"XMP ", packet))
 

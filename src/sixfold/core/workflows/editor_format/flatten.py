@@ -13,7 +13,7 @@ from typing import Any
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import Json, listed, mapping
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, measure
-from sixfold.core.workflows.nodes import WIDGET_TYPES, Input
+from sixfold.core.workflows.nodes import WIDGET_TYPES, NodeInput
 from sixfold.core.workflows.slices import Steps
 from sixfold.errors import BadRequest
 
@@ -27,7 +27,7 @@ _MAX_DEPTH = 32
 
 
 @dataclass(slots=True)
-class Slot:
+class EditorSlot:
     """One input of a node in the editor: what is linked to it, and the name of its widget if it has one.
 
     A host's own value of a promoted widget is its `value`.
@@ -41,14 +41,14 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Drawn:
+class EditorNode:
     """One node as the editor has it. `passes` leads from an output to the input that it passes on."""
 
     id: str
     type: str
     mode: int = ALWAYS
     title: str = ""
-    slots: list[Slot] = field(default_factory=list[Slot])
+    slots: list[EditorSlot] = field(default_factory=list[EditorSlot])
     values: Any = None
     named: dict[str, Any] = field(default_factory=dict[str, Any])
     outputs: tuple[str, ...] = ()
@@ -62,14 +62,14 @@ def is_editor(document: object) -> bool:
     return isinstance(known.get("nodes"), list) and "links" in known
 
 
-class BadSubgraph(BadRequest):
+class InvalidSubgraph(BadRequest):
     """A subgraph holds itself, or subgraphs are nested too deep."""
 
     code = "bad_subgraph"
 
 
-def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, Drawn]:
-    """Every node by its flat id, in the document's order; raises `GraphTooLarge` or `BadSubgraph`.
+def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, EditorNode]:
+    """Every node by its flat id, in the document's order; raises `GraphTooLarge` or `InvalidSubgraph`.
 
     Nodes, inputs and text are counted before they are added, so that work and memory are bounded by
     `limits` and not by what the document would open to.
@@ -77,20 +77,20 @@ def flatten(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> dict[str, D
     return slices.complete(flattening(document, limits))
 
 
-def flattening(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> Steps[dict[str, Drawn]]:
+def flattening(document: Json, limits: GraphLimits = DEFAULT_LIMITS) -> Steps[dict[str, EditorNode]]:
     """The same in steps."""
-    sheet = _Sheet(document, limits)
+    sheet = _Document(document, limits)
     links = _sorted_links(document)
     yield
     yield from sheet.open(document, links, "", ALWAYS)
     return sheet.nodes
 
 
-class _Sheet:
+class _Document:
     """The flat nodes so far, and the definitions that hosts refer to."""
 
     def __init__(self, document: Json, limits: GraphLimits) -> None:
-        self.nodes: dict[str, Drawn] = {}
+        self.nodes: dict[str, EditorNode] = {}
         self._budget = limits.budget()
         # The definitions that are being opened, outermost first, and the links of each definition.
         self._path: list[str] = []
@@ -119,7 +119,7 @@ class _Sheet:
         slots = len(listed(row.get("inputs")))
         self._budget.spend(nodes=1, values=cost[0], text_bytes=cost[1] + (1 + slots) * len(prefix))
 
-    def _add(self, node: Drawn, row: Json) -> Steps[None]:
+    def _add(self, node: EditorNode, row: Json) -> Steps[None]:
         kind = node.type
         group = self._groups.get(kind[len(_GROUP[0]) :]) if kind.startswith(_GROUP) else None
         if kind in self._subgraphs and node.mode != BYPASS:
@@ -131,7 +131,7 @@ class _Sheet:
 
     # -- subgraphs -------------------------------------------------------------------------------
 
-    def _subgraph(self, host: Drawn, definition: Json, row: Json) -> Steps[None]:
+    def _subgraph(self, host: EditorNode, definition: Json, row: Json) -> Steps[None]:
         """Open a subgraph: its inputs lead to the host's, the host's outputs to its outputs."""
         self._enter(host.type, str(definition.get("name") or host.type))
         links = self._links.get(host.type)
@@ -142,31 +142,33 @@ class _Sheet:
         outputs: list[Json] = definition.get("outputs") or []
         self._budget.spend(values=len(inputs) + len(outputs) + len(links.outgoing))
         by_name = {slot.name: slot for slot in host.slots}
-        border = [by_name.get(str(each.get("name"))) or Slot(str(each.get("name")), "*") for each in inputs]
+        border = [
+            by_name.get(str(each.get("name"))) or EditorSlot(str(each.get("name")), "*") for each in inputs
+        ]
         proxies: list[list[Any]] = _properties(row).get("proxyWidgets") or []
         given: list[Any] = listed(host.values)
         if not proxies:
             _give(given, [slot for slot, each in zip(border, inputs, strict=True) if _is_widget(each)])
-        self.nodes[prefix + _BORDER_IN] = Drawn(prefix + _BORDER_IN, "", slots=border, passes=True)
-        slots = [Slot(str(each.get("name")), str(each.get("type"))) for each in outputs]
+        self.nodes[prefix + _BORDER_IN] = EditorNode(prefix + _BORDER_IN, "", slots=border, passes=True)
+        slots = [EditorSlot(str(each.get("name")), str(each.get("type"))) for each in outputs]
         for origin, slot, at in links.outgoing:
             if at < len(slots):
                 slots[at].source = _inner((origin, slot), prefix)
-        self.nodes[host.id] = Drawn(host.id, "", host.mode, slots=slots, passes=True)
+        self.nodes[host.id] = EditorNode(host.id, "", host.mode, slots=slots, passes=True)
         yield from self.open(definition, links, prefix, host.mode)
         _promote(self.nodes, prefix, zip(proxies, given, strict=False))
         self._path.pop()
 
     def _enter(self, definition_id: str, name: str) -> None:
         if definition_id in self._path:
-            raise BadSubgraph(f"The subgraph {name[:80]!r} contains itself")
+            raise InvalidSubgraph(f"The subgraph {name[:80]!r} contains itself")
         if len(self._path) >= _MAX_DEPTH:
-            raise BadSubgraph(f"Subgraphs may be nested at most {_MAX_DEPTH} deep")
+            raise InvalidSubgraph(f"Subgraphs may be nested at most {_MAX_DEPTH} deep")
         self._path.append(definition_id)
 
     # -- group nodes -----------------------------------------------------------------------------
 
-    def _group(self, host: Drawn, group: Json) -> None:
+    def _group(self, host: EditorNode, group: Json) -> None:
         """Open a group node: its free inputs and outputs are the host's, in order."""
         rows: list[Json] = group.get("nodes") or []
         prefix = f"{host.id}:"
@@ -177,9 +179,9 @@ class _Sheet:
         inside = {(each[2], each[3]): (each[0], each[1]) for each in links if each[0] is not None}
         used = {(each[0], each[1]) for each in links}
         external = {(_index(each[0]), each[1]) for each in group.get("external") or ()}
-        free: Iterator[Slot] = iter(host.slots)
+        free: Iterator[EditorSlot] = iter(host.slots)
         values = listed(host.values)
-        out: list[Slot] = []
+        out: list[EditorSlot] = []
         for index, row in enumerate(rows):
             node = _node({**row, "id": index}, prefix, {})
             for at, slot in enumerate(node.slots):
@@ -193,11 +195,11 @@ class _Sheet:
             node.mode = host.mode or node.mode
             self.nodes[node.id] = node
             out += [
-                Slot("", kind, (node.id, at))
+                EditorSlot("", kind, (node.id, at))
                 for at, kind in enumerate(node.outputs)
                 if (index, at) not in used or (index, at) in external
             ]
-        self.nodes[host.id] = Drawn(host.id, "", host.mode, slots=out, passes=True)
+        self.nodes[host.id] = EditorNode(host.id, "", host.mode, slots=out, passes=True)
 
 
 def _cost(row: Json) -> tuple[int, int]:
@@ -215,13 +217,13 @@ def _index(told: Any) -> Any:
     return mapping(told).get("index", told)
 
 
-def _give(values: list[Any], slots: list[Slot]) -> None:
+def _give(values: list[Any], slots: list[EditorSlot]) -> None:
     """A host's own values of its widgets, in the order of its definition's."""
     for slot, value in zip(slots, values, strict=False):
         slot.value = value
 
 
-def _promote(nodes: Mapping[str, Drawn], prefix: str, given: Iterable[tuple[list[Any], Any]]) -> None:
+def _promote(nodes: Mapping[str, EditorNode], prefix: str, given: Iterable[tuple[list[Any], Any]]) -> None:
     """Give a host's own values of promoted widgets to the nodes inside whose widgets they are."""
     for (inner, name, *_), value in given:
         node = nodes.get(f"{prefix}{inner}")
@@ -270,13 +272,13 @@ def _inner(source: Source, prefix: str) -> Source:
     return (prefix + (_BORDER_IN if origin == "-10" else origin), slot)
 
 
-def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]) -> Drawn:
-    slots: list[Slot] = []
+def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]) -> EditorNode:
+    slots: list[EditorSlot] = []
     for told in listed(row.get("inputs")):
         link = links.get(told.get("link"))
         widget: Json = told.get("widget") or {}
         slots.append(
-            Slot(
+            EditorSlot(
                 str(told.get("name")),
                 str(told.get("type")),
                 _inner((link[0], link[1]), prefix) if link else None,
@@ -284,7 +286,7 @@ def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]
             )
         )
     outputs: list[Json] = row.get("outputs") or []
-    return Drawn(
+    return EditorNode(
         id=f"{prefix}{row.get('id')}",
         type=str(row.get("type") or ""),
         mode=int(row.get("mode") or ALWAYS),
@@ -297,6 +299,6 @@ def _node(row: Json, prefix: str, links: Mapping[Any, tuple[str, int, str, int]]
     )
 
 
-def widget_of(slot: Slot) -> Input:
+def widget_of(slot: EditorSlot) -> NodeInput:
     """The widget that a slot stands for, where no schema tells of it."""
-    return Input(slot.widget, slot.type)
+    return NodeInput(slot.widget, slot.type)

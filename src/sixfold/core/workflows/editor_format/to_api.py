@@ -9,7 +9,7 @@ from typing import Any
 from sixfold.core.workflows import slices
 from sixfold.core.workflows.documents import listed, mapping
 from sixfold.core.workflows.editor_format import flatten, widgets
-from sixfold.core.workflows.editor_format.flatten import BYPASS, NEVER, NOTES, Drawn, Source
+from sixfold.core.workflows.editor_format.flatten import BYPASS, NEVER, NOTES, EditorNode, Source
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
 from sixfold.core.workflows.nodes import Graph, NodeSpec, Registry, is_link
 from sixfold.core.workflows.slices import Steps
@@ -25,7 +25,7 @@ class NotAWorkflow(BadRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
+class ConvertedGraph:
     """A graph in API format; `unknown` maps classes that the registry has not to their nodes.
 
     `models` are files that the workflow itself says where to find: `name`, `url`, `directory`.
@@ -37,20 +37,20 @@ class Converted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
+class _FixedValue:
     """A value that comes over a link: a primitive's."""
 
     value: Any
 
 
-def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS) -> Converted:
+def convert(document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS) -> ConvertedGraph:
     """A document in either format as a graph; raises `NotAWorkflow` or `GraphTooLarge`."""
     return slices.complete(conversion(document, registry, limits))
 
 
 def conversion(
     document: object, registry: Registry, limits: GraphLimits = DEFAULT_LIMITS
-) -> Steps[Converted]:
+) -> Steps[ConvertedGraph]:
     """The same in steps."""
     known = mapping(document)
     known = mapping(known.get("prompt")) or known
@@ -60,19 +60,19 @@ def conversion(
     if not known or not all(_is_node(node) for node in known.values()):
         raise NotAWorkflow
     graph: dict[str, dict[str, Any]] = {str(node_id): dict(node) for node_id, node in known.items()}
-    return Converted(graph, _unknown(graph, registry))
+    return ConvertedGraph(graph, _unknown(graph, registry))
 
 
 def _is_node(node: object) -> bool:
     return isinstance(mapping(node).get("class_type"), str)
 
 
-def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLimits) -> Steps[Converted]:
+def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLimits) -> Steps[ConvertedGraph]:
     try:
         nodes = yield from flatten.flattening(document, limits)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         raise NotAWorkflow("The editor's document is damaged") from None
-    follower = _Follower(nodes, limits.values)
+    follower = _LinkFollower(nodes, limits.values)
     graph: dict[str, dict[str, Any]] = {}
     models: list[Mapping[str, Any]] = []
     for at, node in enumerate(nodes.values()):
@@ -84,16 +84,16 @@ def _of_editor(document: Mapping[str, Any], registry: Registry, limits: GraphLim
     yield from limits.checking(graph)
     yield
     _drop_dangling(graph)
-    return Converted(graph, _unknown(graph, registry), tuple(models))
+    return ConvertedGraph(graph, _unknown(graph, registry), tuple(models))
 
 
-def _exported(node: Drawn, follower: _Follower, spec: NodeSpec | None) -> dict[str, Any]:
+def _exported(node: EditorNode, follower: _LinkFollower, spec: NodeSpec | None) -> dict[str, Any]:
     inputs = {name: _wrapped(value) for name, value in widgets.values(node, spec).items()}
     for slot in node.slots:
         if slot.source is None:
             continue
         match follower.origin(slot.source, slot.type):
-            case _Fixed(value):
+            case _FixedValue(value):
                 inputs[slot.name] = _wrapped(value)
             case (origin, output):
                 inputs[slot.name] = [origin, output]
@@ -108,22 +108,22 @@ def _wrapped(value: object) -> object:
     return {"__value__": items} if (items := listed(value)) or value == [] else value
 
 
-class _Follower:
+class _LinkFollower:
     """Finds what links come from, through reroutes, subgraph borders and bypassed nodes."""
 
-    def __init__(self, nodes: Mapping[str, Drawn], most_steps: int) -> None:
+    def __init__(self, nodes: Mapping[str, EditorNode], most_steps: int) -> None:
         self._nodes = nodes
-        self._found: dict[tuple[Source, str], Source | _Fixed | None] = {}
+        self._found: dict[tuple[Source, str], Source | _FixedValue | None] = {}
         self._most_steps = self._steps = most_steps
 
-    def origin(self, source: Source, wanted: str) -> Source | _Fixed | None:
+    def origin(self, source: Source, wanted: str) -> Source | _FixedValue | None:
         """Return the output or value that a link of type `wanted` ends at; None for nothing.
 
         Raises `GraphTooLarge` where the links of the graph together take too many steps.
         """
         path: list[tuple[Source, str]] = []
         seen: set[Source] = set()
-        at: Source | _Fixed | None = source
+        at: Source | _FixedValue | None = source
         while isinstance(at, tuple):
             if (at, wanted) in self._found:
                 at = self._found[at, wanted]
@@ -137,7 +137,7 @@ class _Follower:
         self._found.update(dict.fromkeys(path, at))
         return at
 
-    def _next(self, at: Source, wanted: str) -> Source | _Fixed | None:
+    def _next(self, at: Source, wanted: str) -> Source | _FixedValue | None:
         """Return what one link comes from; the link itself where it ends."""
         node = self._nodes.get(at[0])
         if node is None or node.mode == NEVER:
@@ -149,13 +149,13 @@ class _Follower:
         if node.passes:
             slot = node.slots[at[1]] if at[1] < len(node.slots) else None
             if slot is not None and slot.source is None and slot.value is not None:
-                return _Fixed(slot.value)
+                return _FixedValue(slot.value)
             return slot.source if slot else None
         if node.type == "Reroute":
             return node.slots[0].source if node.slots else None
         if node.type == "PrimitiveNode":
             given = listed(node.values)
-            return _Fixed(given[0]) if given else None
+            return _FixedValue(given[0]) if given else None
         return at
 
     def _count(self, steps: int) -> None:
@@ -167,7 +167,7 @@ class _Follower:
             )
 
 
-def _bypassed(node: Drawn, output: int, wanted: str) -> Source | None:
+def _bypassed(node: EditorNode, output: int, wanted: str) -> Source | None:
     """The input that a bypassed node passes on: the one beside the output, else the first of its type."""
     beside = node.slots[output : output + 1]
     for slot in [*beside, *node.slots]:

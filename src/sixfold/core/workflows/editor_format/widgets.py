@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sixfold.core.workflows.documents import listed, mapping
-from sixfold.core.workflows.editor_format.flatten import Drawn, widget_of
-from sixfold.core.workflows.nodes import Input, NodeSpec
+from sixfold.core.workflows.editor_format.flatten import EditorNode, widget_of
+from sixfold.core.workflows.nodes import NodeInput, NodeSpec
 
 _CONTROL = frozenset({"fixed", "increment", "decrement", "randomize", "increment-wrap"})
 
 
-def values(node: Drawn, spec: NodeSpec | None) -> dict[str, Any]:
+def values(node: EditorNode, spec: NodeSpec | None) -> dict[str, Any]:
     """A node's values by the name of their inputs."""
     order = _order(node, spec)
     if known := mapping(node.values):
@@ -24,7 +24,7 @@ def values(node: Drawn, spec: NodeSpec | None) -> dict[str, Any]:
     return {**found, **{name: value for name, value in node.named.items() if name in names}}
 
 
-def _order(node: Drawn, spec: NodeSpec | None) -> list[Input]:
+def _order(node: EditorNode, spec: NodeSpec | None) -> list[NodeInput]:
     """The widgets in the editor's order: the node's own list where it has all, else the schema's."""
     own = [slot for slot in node.slots if slot.widget]
     if spec is None:
@@ -36,7 +36,7 @@ def _order(node: Drawn, spec: NodeSpec | None) -> list[Input]:
     return listed
 
 
-def _in_order(order: Sequence[Input], given: Sequence[Any]) -> dict[str, Any]:
+def _in_order(order: Sequence[NodeInput], given: Sequence[Any]) -> dict[str, Any]:
     """Pair the widgets with the values, leaving out the editor's own word on what comes after a run."""
     found: dict[str, Any] = {}
     at = 0
@@ -51,7 +51,7 @@ def _in_order(order: Sequence[Input], given: Sequence[Any]) -> dict[str, Any]:
     return found
 
 
-def _is_control(value: Any, each: Input, *, spare: bool) -> bool:
+def _is_control(value: Any, each: NodeInput, *, spare: bool) -> bool:
     """Whether a value is that word: one of a few, or yes or no in the first editors."""
     if isinstance(value, bool):
         return each.has_control and spare

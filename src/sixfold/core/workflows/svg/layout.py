@@ -60,7 +60,7 @@ _DARK = {"ground": "#1b1a19", "card": "#262523", "edge": "#3b3936", "ink": "#ece
 
 
 @dataclass(slots=True)
-class Box:
+class LayoutBox:
     """One node in the picture, or a lane that a long link runs through."""
 
     id: str
@@ -94,20 +94,20 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """The boxes by node, in columns from left to right with lanes between, and what each link runs by."""
 
-    boxes: Mapping[str, Box]
+    boxes: Mapping[str, LayoutBox]
     edges: list[Edge]
-    columns: list[list[Box]]
-    routes: list[list[Box]]
+    columns: list[list[LayoutBox]]
+    routes: list[list[LayoutBox]]
 
 
 class TooManyParts(Exception):
     """A picture of the graph would have too many nodes, or too many columns for its links to pass."""
 
 
-def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> Layout:
+def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> GraphLayout:
     """The order of a graph's nodes in a picture, without places yet; raises `TooManyParts`."""
     if len(graph) > most_nodes:
         raise TooManyParts
@@ -117,13 +117,13 @@ def lay_out(graph: Graph, registry: Registry, most_nodes: int) -> Layout:
     ends = [(boxes[edge.origin], boxes[edge.target]) for edge in edges]
     if sum(max(1, target.rank - origin.rank) for origin, target in ends) > _MOST_PASSED:
         raise TooManyParts
-    lanes: dict[tuple[str, str, int], Box] = {}
+    lanes: dict[tuple[str, str, int], LayoutBox] = {}
     routes = [
         _route(origin, target, edge.hue, columns, lanes)
         for (origin, target), edge in zip(ends, edges, strict=True)
     ]
     _order(columns, routes)
-    return Layout(boxes, edges, columns, routes)
+    return GraphLayout(boxes, edges, columns, routes)
 
 
 def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str:
@@ -133,7 +133,7 @@ def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str
     except TooManyParts:
         laid = lay_out({}, Registry(), 0)
         title = f"{title or 'Graph'}: {len(graph):,} nodes, too many to draw"
-        laid.columns.append([Box("", title, (), "plain")])
+        laid.columns.append([LayoutBox("", title, (), "plain")])
         laid = replace(laid, boxes={"": laid.columns[0][0]})
     width, height = _placed(laid.columns)
     lines = [_path(route, edge) for route, edge in zip(laid.routes, laid.edges, strict=True)]
@@ -152,7 +152,7 @@ def draw(graph: Graph, registry: Registry | None = None, title: str = "") -> str
     )
 
 
-def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> Box:
+def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> LayoutBox:
     class_type = str(node.get("class_type"))
     spec = registry.get(class_type)
     title = str(mapping(node.get("_meta")).get("title") or class_type)
@@ -163,7 +163,7 @@ def _box(node_id: str, node: Mapping[str, Any], registry: Registry) -> Box:
     ]
     hue = _HUES.get(spec.outputs[0].type, "plain") if spec and spec.outputs else "plain"
     lines = tuple(cut(" ".join(value.split())) for value in values[:_MOST_LINES])
-    return Box(node_id, title, lines, hue)
+    return LayoutBox(node_id, title, lines, hue)
 
 
 def cut(text: str, most: int = _CHARS) -> str:
@@ -185,7 +185,7 @@ def _edges(graph: Graph, registry: Registry) -> list[Edge]:
     return found
 
 
-def _ranked(boxes: Mapping[str, Box], edges: list[Edge]) -> list[list[Box]]:
+def _ranked(boxes: Mapping[str, LayoutBox], edges: list[Edge]) -> list[list[LayoutBox]]:
     """The boxes in columns: each right of all that it takes from, as near to what it feeds as it may."""
     feeds: dict[str, list[str]] = {node_id: [] for node_id in boxes}
     waits = dict.fromkeys(boxes, 0)
@@ -202,28 +202,34 @@ def _ranked(boxes: Mapping[str, Box], edges: list[Edge]) -> list[list[Box]]:
     for node_id in reversed(order):
         if feeds[node_id]:
             boxes[node_id].rank = min(boxes[target].rank for target in feeds[node_id]) - 1
-    columns: list[list[Box]] = [[] for _ in range(max((box.rank for box in boxes.values()), default=-1) + 1)]
+    columns: list[list[LayoutBox]] = [
+        [] for _ in range(max((box.rank for box in boxes.values()), default=-1) + 1)
+    ]
     for box in boxes.values():
         columns[max(0, box.rank)].append(box)
     return columns
 
 
 def _route(
-    origin: Box, target: Box, hue: str, columns: list[list[Box]], lanes: dict[tuple[str, str, int], Box]
-) -> list[Box]:
+    origin: LayoutBox,
+    target: LayoutBox,
+    hue: str,
+    columns: list[list[LayoutBox]],
+    lanes: dict[tuple[str, str, int], LayoutBox],
+) -> list[LayoutBox]:
     """What a link runs through: a lane in every column between, which links of one origin and hue share."""
     route = [origin]
     for rank in range(origin.rank + 1, target.rank):
         lane = lanes.get((origin.id, hue, rank))
         if lane is None:
-            lane = Box(f"{origin.id}\0{hue}\0{rank}", "", (), hue, rank, is_lane=True)
+            lane = LayoutBox(f"{origin.id}\0{hue}\0{rank}", "", (), hue, rank, is_lane=True)
             lanes[origin.id, hue, rank] = lane
             columns[rank].append(lane)
         route.append(lane)
     return [*route, target]
 
 
-def _order(columns: list[list[Box]], routes: list[list[Box]]) -> None:
+def _order(columns: list[list[LayoutBox]], routes: list[list[LayoutBox]]) -> None:
     """Order the columns for few crossings: each box at the mean of its neighbours' places, to and fro."""
     near: dict[str, set[str]] = {}
     for route in routes:
@@ -244,7 +250,7 @@ def _order(columns: list[list[Box]], routes: list[list[Box]]) -> None:
             place.update({box.id: at - middle for at, box in enumerate(column)})
 
 
-def _placed(columns: list[list[Box]]) -> tuple[float, float]:
+def _placed(columns: list[list[LayoutBox]]) -> tuple[float, float]:
     heights = [sum(box.height for box in column) + _DOWN * (len(column) - 1) for column in columns]
     tallest = max(heights, default=0.0)
     for rank, column in enumerate(columns):
@@ -256,7 +262,7 @@ def _placed(columns: list[list[Box]]) -> tuple[float, float]:
     return width, 2 * _MARGIN + max(tallest, _HEAD if not columns else 0)
 
 
-def _path(route: list[Box], edge: Edge) -> str:
+def _path(route: list[LayoutBox], edge: Edge) -> str:
     x, y = route[0].x + _WIDTH, route[0].middle
     path = f"M{x:g} {y:g}"
     for box in route[1:]:
@@ -268,7 +274,7 @@ def _path(route: list[Box], edge: Edge) -> str:
     return f'<path class="link {edge.hue}" {ends} d="{path}"/>'
 
 
-def _card(box: Box) -> str:
+def _card(box: LayoutBox) -> str:
     title = escape(cut(box.title, 22))
     texts = [
         f'<text class="value" x="16" y="{_HEAD + 4 + _LINE * at:g}">{escape(line)}</text>'

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from sixfold.core.workflows.nodes import Graph, Registry
 from sixfold.core.workflows.svg import layout
-from sixfold.core.workflows.svg.layout import Box
+from sixfold.core.workflows.svg.layout import LayoutBox
 
 _WIDE, _TALL, _RIM = 320, 180, 14
 _ACROSS, _DOWN = 104.0, 52.0  # the most that one node has to itself
@@ -36,7 +36,7 @@ def sketch(graph: Graph, registry: Registry) -> str:
     )
 
 
-def _place(columns: list[list[Box]], across: float) -> None:
+def _place(columns: list[list[LayoutBox]], across: float) -> None:
     """Each box at the middle of its place."""
     weights = [sum(_LANE if box.is_lane else 1.0 for box in column) for column in columns]
     down = min(_DOWN, (_TALL - 2 * _RIM) / max([1.0, *weights]))
@@ -50,7 +50,7 @@ def _place(columns: list[list[Box]], across: float) -> None:
             y += height
 
 
-def _link(route: list[Box], hue: str) -> str:
+def _link(route: list[LayoutBox], hue: str) -> str:
     path = f"M{route[0].x + route[0].wide / 2:.1f} {route[0].y:.1f}"
     for one, other in pairwise(route):
         start, end = one.x + one.wide / 2, other.x - other.wide / 2
@@ -60,7 +60,7 @@ def _link(route: list[Box], hue: str) -> str:
     return f'<path class="link {hue}" d="{path}"/>'
 
 
-def _block(box: Box, across: float) -> str:
+def _block(box: LayoutBox, across: float) -> str:
     left, top = box.x - box.wide / 2, box.y - box.tall / 2
     block = (
         f'<rect class="mark {box.hue}" x="{left:.1f}" y="{top:.1f}" width="{box.wide:.1f}" '

@@ -20,7 +20,7 @@ RATE = 48_000
 
 
 @dataclass(frozen=True, slots=True)
-class Tape:
+class LoopBuffer:
     """How long the sound is, in samples."""
 
     samples: int

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, Tape, band, decay, level
+from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer, band, decay, level
 
 _A4, _A4_NUMBER = 440.0, 69
 _CHORD_SECONDS = 2.8
 
 
 @dataclass(frozen=True, slots=True)
-class Mood:
+class AmbienceMood:
     """What is played: the root as a MIDI note, chords as steps above it, and notes that may be plucked."""
 
     root: int
@@ -24,22 +24,22 @@ class Mood:
 
 
 MOODS = {
-    "bright": Mood(
+    "bright": AmbienceMood(
         48, ((0, 7, 16, 23), (9, 16, 24, 28), (5, 12, 21, 28), (7, 14, 23, 26)), (0, 2, 4, 7, 9), 1.0
     ),
-    "calm": Mood(
+    "calm": AmbienceMood(
         45, ((0, 7, 15, 22), (8, 15, 24, 27), (3, 10, 19, 26), (10, 17, 26, 29)), (0, 3, 5, 7, 10), 0.6
     ),
-    "dark": Mood(
+    "dark": AmbienceMood(
         38, ((0, 7, 15, 19), (8, 15, 20, 27), (5, 12, 20, 24), (7, 12, 19, 26)), (0, 3, 5, 7, 10), 0.25
     ),
-    "wide": Mood(
+    "wide": AmbienceMood(
         43, ((0, 7, 14, 19), (5, 12, 19, 21), (0, 7, 14, 23), (7, 14, 19, 26)), (0, 2, 7, 9, 11), 0.3
     ),
 }
 
 
-def bed(tape: Tape, rng: np.random.Generator, mood: str) -> Array:
+def bed(tape: LoopBuffer, rng: np.random.Generator, mood: str) -> Array:
     """The bed of one of `MOODS`."""
     plan = MOODS[mood]
     count = max(1, round(tape.seconds / _CHORD_SECONDS))
@@ -75,7 +75,7 @@ def _pad(pitch: float, seconds: float, rng: np.random.Generator) -> Array:
 
 
 def _plucked(
-    tape: Tape, out: Array, rng: np.random.Generator, plan: Mood, second: float, seconds: float
+    tape: LoopBuffer, out: Array, rng: np.random.Generator, plan: AmbienceMood, second: float, seconds: float
 ) -> None:
     beats = 4
     for beat in range(beats):

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, Tape, band, decay, level
+from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer, band, decay, level
 
 
-def wind(tape: Tape, rng: np.random.Generator) -> Array:
+def wind(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """Gusts: a low rush that swells, and a whistle that comes with its peaks."""
     gusts = tape.wander(rng, 0.22, 0.25, 1.0)
     rush = tape.noise(rng, band(70, 520, 0.7)) * gusts
@@ -17,7 +17,7 @@ def wind(tape: Tape, rng: np.random.Generator) -> Array:
     return level(rush + whistle)
 
 
-def sea(tape: Tape, rng: np.random.Generator) -> Array:
+def sea(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """Waves that rise, break and run out, over a distant roar."""
     count = max(1, round(tape.seconds / 6.5))
     phase = np.arange(tape.samples, dtype=np.float32) * np.float32(count / tape.samples)
@@ -30,7 +30,7 @@ def sea(tape: Tape, rng: np.random.Generator) -> Array:
     return level(body + foam)
 
 
-def stream(tape: Tape, rng: np.random.Generator) -> Array:
+def stream(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """Running water: a bright rush, and bubbles that sing as they rise."""
     out = tape.noise(rng, band(420, 4200, 0.35)) * np.float32(0.05)
     for _ in range(round(38 * tape.seconds)):
@@ -47,7 +47,7 @@ def stream(tape: Tape, rng: np.random.Generator) -> Array:
     return level(out)
 
 
-def rain(tape: Tape, rng: np.random.Generator) -> Array:
+def rain(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """A steady hiss with drops that fall nearer by."""
     out = tape.noise(rng, band(900, 9500, 0.25)) * np.float32(0.1) * tape.wander(rng, 0.3, 0.85, 1.0)
     out += tape.noise(rng, band(160, 700, 0.3)) * np.float32(0.02)
@@ -60,12 +60,12 @@ def rain(tape: Tape, rng: np.random.Generator) -> Array:
     return level(out)
 
 
-def thunder(tape: Tape, rng: np.random.Generator) -> Array:
+def thunder(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """Rolls of thunder, each a crack and a long rumble."""
     out = tape.silence()
     count = max(1, round(tape.seconds / 7))
     for index in range(count):
-        rumble = Tape(round(min(tape.seconds, 4.5) * RATE))
+        rumble = LoopBuffer(round(min(tape.seconds, 4.5) * RATE))
         time = np.arange(rumble.samples, dtype=np.float32) / RATE
         rolling = rumble.wander(rng, 1.6, 0.25, 1.0)[0] * np.exp(-time * np.float32(1.1))
         low = rumble.noise(rng, band(28, 110, 0.4), 1)[0] * rolling * np.minimum(1, time / 0.05)
@@ -76,7 +76,7 @@ def thunder(tape: Tape, rng: np.random.Generator) -> Array:
     return level(out)
 
 
-def fire(tape: Tape, rng: np.random.Generator) -> Array:
+def fire(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """A low flutter, and wood that crackles."""
     out = tape.noise(rng, band(45, 260, 0.6)) * tape.wander(rng, 2.2, 0.45, 1.0, 2) * np.float32(0.07)
     out += tape.noise(rng, band(600, 3200, 0.4)) * np.float32(0.008)
@@ -88,13 +88,13 @@ def fire(tape: Tape, rng: np.random.Generator) -> Array:
     return level(out)
 
 
-def leaves(tape: Tape, rng: np.random.Generator) -> Array:
+def leaves(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """Foliage in a light wind."""
     gusts = tape.wander(rng, 0.35, 0.15, 1.0, 2)
     return level(tape.noise(rng, band(1300, 7000, 0.4)) * gusts * gusts)
 
 
-def depths(tape: Tape, rng: np.random.Generator) -> Array:
+def depths(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """Under water: a muffled mass, and bubbles."""
     out = tape.noise(rng, band(40, 240, 0.5)) * tape.wander(rng, 0.25, 0.6, 1.0) * np.float32(0.1)
     for _ in range(round(5 * tape.seconds)):

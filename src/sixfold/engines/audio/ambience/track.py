@@ -12,14 +12,14 @@ from importlib import resources
 import numpy as np
 
 from sixfold.engines.audio.ambience import loudness, music, nature, wildlife
-from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, Tape
+from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer
 from sixfold.engines.image.scene import noise
 
 _QUIET_DB = -7.0
 _BED_DB = -9.0
 _MOST = 5  # layers: more are a noise
 _TAMING = re.compile(r"\b(?:no|without|not|silent|mute(?:d)?) (?:\w+ )?$")
-LAYERS: Mapping[str, Callable[[Tape, np.random.Generator], Array]] = {
+LAYERS: Mapping[str, Callable[[LoopBuffer, np.random.Generator], Array]] = {
     "wind": nature.wind,
     "sea": nature.sea,
     "stream": nature.stream,
@@ -36,7 +36,7 @@ LAYERS: Mapping[str, Callable[[Tape, np.random.Generator], Array]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class AmbienceMix:
     """Layers by loudness in dB, and the mood of the music (empty: none)."""
 
     layers: Mapping[str, float]
@@ -51,25 +51,27 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _AmbienceRow:
     db: float
     words: re.Pattern[str]
     quiet: re.Pattern[str] | None
 
 
 @cache
-def _table() -> tuple[Mapping[str, _Row], Mapping[str, re.Pattern[str]]]:
+def _table() -> tuple[Mapping[str, _AmbienceRow], Mapping[str, re.Pattern[str]]]:
     text = resources.files("sixfold.engines.audio.ambience").joinpath("words.toml").read_text("utf-8")
     document = tomllib.loads(text)
     moods = {name: re.compile(words) for name, words in document.pop("moods").items()}
     rows = {
-        name: _Row(row["db"], re.compile(row["words"]), re.compile(row["quiet"]) if "quiet" in row else None)
+        name: _AmbienceRow(
+            row["db"], re.compile(row["words"]), re.compile(row["quiet"]) if "quiet" in row else None
+        )
         for name, row in document.items()
     }
     return rows, moods
 
 
-def mix_of(prompt: str) -> Mix:
+def mix_of(prompt: str) -> AmbienceMix:
     """What a prompt sounds like. One that says nothing of it gets a soft bed, never silence."""
     text = prompt.casefold()
     rows, moods = _table()
@@ -86,10 +88,10 @@ def mix_of(prompt: str) -> Mix:
     kept = dict(sorted(found.items(), key=lambda layer: -layer[1])[:_MOST])
     mood = next((name for name, words in moods.items() if words.search(text)), "calm")
     if played is not None:
-        return Mix(kept, mood, played)
+        return AmbienceMix(kept, mood, played)
     if not kept:
-        return Mix({}, mood, 0.0)
-    return Mix(kept, mood, _BED_DB + min(0.0, max(kept.values())))
+        return AmbienceMix({}, mood, 0.0)
+    return AmbienceMix(kept, mood, _BED_DB + min(0.0, max(kept.values())))
 
 
 def _named(words: re.Pattern[str], text: str) -> bool:
@@ -101,7 +103,7 @@ def _named(words: re.Pattern[str], text: str) -> bool:
 
 def made(prompt: str, seconds: float, seed: int) -> Array:
     """The track: float32 (2, samples), 48 kHz, -16 LUFS, looping; the same for the same words and seed."""
-    tape = Tape(max(RATE // 2, round(seconds * RATE)))
+    tape = LoopBuffer(max(RATE // 2, round(seconds * RATE)))
     mix = mix_of(prompt)
     out = tape.silence()
     for name, db in mix.layers.items():

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, Tape, band, decay, level
+from sixfold.engines.audio.ambience.loop_buffer import RATE, Array, LoopBuffer, band, decay, level
 
 
-def birds(tape: Tape, rng: np.random.Generator) -> Array:
+def birds(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """A few birds, each with a phrase of its own that it repeats from its own branch."""
     out = tape.silence()
     for _ in range(4):
@@ -41,7 +41,7 @@ def _chirp(length: float, pitch: float, slide: float) -> Array:
     return (tone * np.sin(math.pi * part) ** 1.5).astype(np.float32)
 
 
-def insects(tape: Tape, rng: np.random.Generator) -> Array:
+def insects(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """Crickets in the night."""
     out = tape.silence()
     time = np.arange(tape.samples, dtype=np.float32) / RATE
@@ -62,7 +62,7 @@ def insects(tape: Tape, rng: np.random.Generator) -> Array:
     return level(out + tape.noise(rng, band(300, 2500, 0.6)) * np.float32(0.02))
 
 
-def crowd(tape: Tape, rng: np.random.Generator) -> Array:
+def crowd(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """Many voices at once, none of them to be understood."""
     out = tape.noise(rng, band(180, 1500, 0.7)) * np.float32(0.25)
     for _ in range(14):
@@ -75,13 +75,13 @@ def crowd(tape: Tape, rng: np.random.Generator) -> Array:
     return level(tape.echoed(out, rng, 0.7, 0.2))
 
 
-def city(tape: Tape, rng: np.random.Generator) -> Array:
+def city(tape: LoopBuffer, rng: np.random.Generator) -> Array:
     """A low hum of traffic, cars that pass, once in a while a distant horn."""
     out = tape.noise(rng, band(38, 210, 0.6)) * tape.wander(rng, 0.3, 0.7, 1.0) * np.float32(0.1)
     out += tape.noise(rng, band(250, 1300, 0.7)) * np.float32(0.02)
     for index in range(max(1, round(tape.seconds / 2.6))):
         length = float(rng.uniform(2.2, 3.6))
-        passing = Tape(round(min(length, tape.seconds) * RATE))
+        passing = LoopBuffer(round(min(length, tape.seconds) * RATE))
         part = np.linspace(0, 1, passing.samples, dtype=np.float32)
         car = passing.noise(rng, band(120, 1100, 0.6), 1)[0] * np.sin(math.pi * part) ** 4
         second = (index + float(rng.uniform(0, 0.8))) * 2.6

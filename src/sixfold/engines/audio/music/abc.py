@@ -13,7 +13,7 @@ from fractions import Fraction
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
-from sixfold.engines.audio.music.theory import OCTAVE, Chord, Key
+from sixfold.engines.audio.music.theory import OCTAVE, Chord, MusicalKey
 
 MAX_CHARS = 20_000
 _MOST_NOTES = 4000
@@ -70,24 +70,24 @@ _SYMBOLS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class AbcScore:
     """A melody from beat 0 on (a beat is a quarter), its chords by bar, and what its head says."""
 
     notes: tuple[Note, ...]
     chords: Mapping[int, Chord]
-    home: Key
+    home: MusicalKey
     tempo: float | None
     beats: int
     bars: int
 
 
-def read(text: str) -> Score:
+def read(text: str) -> AbcScore:
     """The score in `text`."""
     head, body = _parted(text)
     meter = _meter(head.get("M", "4/4"))
     unit = _fraction(head["L"]) if "L" in head else Fraction(1, 16 if meter < Fraction(3, 4) else 8)
     home, signs = _key(head.get("K", "C"))
-    reader = _Reader(unit * 4, signs, meter * 4)
+    reader = _AbcReader(unit * 4, signs, meter * 4)
     for piece in _unfolded(_tokens(body)):
         reader.take(piece)
     if not reader.notes:
@@ -97,7 +97,7 @@ def read(text: str) -> Score:
     if end > _MOST_BEATS:
         raise UnusableInput(f"abc must last at most {_MOST_BEATS} quarter notes")
     chords = {int(beat // float(meter * 4)): chord for beat, chord in reversed(reader.chords)}
-    return Score(
+    return AbcScore(
         tuple(reader.notes),
         chords,
         home,
@@ -144,11 +144,11 @@ def _tempo(text: str | None) -> float | None:
     return float(min(400, max(20, int(found[3]) * unit * 4)))
 
 
-def _key(text: str) -> tuple[Key, dict[str, int]]:
+def _key(text: str) -> tuple[MusicalKey, dict[str, int]]:
     """The key, and the letters that it raises or lowers."""
     found = re.match(r"\s*([A-G])\s*([#b]?)\s*([A-Za-z]*)", text)
     if not found:
-        return Key(0), {}
+        return MusicalKey(0), {}
     tonic = (_LETTERS[found[1]] + {"#": 1, "b": -1}.get(found[2], 0)) % OCTAVE
     mode = found[3].lower()
     above = _MODES.get(mode[:3], _MODES.get(mode[:1], 0))
@@ -157,7 +157,7 @@ def _key(text: str) -> tuple[Key, dict[str, int]]:
     if (found[2] == "#" and fifths < 0) or (found[2] == "b" and fifths > 0):
         fifths += 12 if fifths < 0 else -12
     order = _SHARPS[: max(0, fifths)] if fifths > 0 else _FLATS[: max(0, -fifths)]
-    return Key(tonic, minor=above in (2, 4, 9, 11)), dict.fromkeys(order, 1 if fifths > 0 else -1)
+    return MusicalKey(tonic, minor=above in (2, 4, 9, 11)), dict.fromkeys(order, 1 if fifths > 0 else -1)
 
 
 def _tokens(body: str) -> list[re.Match[str]]:
@@ -191,7 +191,7 @@ def _unfolded(tokens: list[re.Match[str]]) -> list[re.Match[str]]:
     return [*out, *tokens[begin:]]
 
 
-class _Reader:
+class _AbcReader:
     """Where the reading stands: the beat, what is raised in this bar, what is tied, tuplets and dots."""
 
     def __init__(self, unit: Fraction, signs: Mapping[str, int], bar: Fraction) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sixfold.engines.audio.music import genres, melody, score, theory
-from sixfold.engines.audio.music.genres import Band
+from sixfold.engines.audio.music.genres import GenreBand
 from sixfold.engines.audio.music.lyrics import Stanza
 from sixfold.engines.audio.music.score import Note
-from sixfold.engines.audio.music.theory import OCTAVE, Chord, Key
+from sixfold.engines.audio.music.theory import OCTAVE, Chord, MusicalKey
 from sixfold.engines.image.scene import noise
 
 # What is heard in a section, each part at its loudness; what is not named is silent.
@@ -46,7 +46,7 @@ _LINE_BARS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SongSection:
     """A part of the song: its name, where it begins, how many bars it has, and the lines that it carries."""
 
     name: str
@@ -56,15 +56,15 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SongRequest:
     """What a song is to be. `strictness` is how little is left to chance (0 to 1).
 
     `recall` says what comes back when a section does: "all", "melody" or "nothing". `tune` is a melody
     that was given, from beat 0 on, with its own chords where it has them.
     """
 
-    band: Band
-    home: Key
+    band: GenreBand
+    home: MusicalKey
     tempo: float
     seed: int
     candidates: int = 4
@@ -75,16 +75,16 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Song:
+class ArrangedSong:
     """The finished paper."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[SongSection, ...]
     chords: tuple[Chord, ...]
     notes: tuple[Note, ...]
     beats: int
 
 
-def sections(bars: int, stanzas: Sequence[Stanza] = ()) -> list[Section]:
+def sections(bars: int, stanzas: Sequence[Stanza] = ()) -> list[SongSection]:
     """So many bars as sections: those of the lyrics where there are any, else those of a usual song."""
     if stanzas:
         names = [(stanza.name if stanza.name in LAYERS else "verse", stanza.lines) for stanza in stanzas]
@@ -95,11 +95,11 @@ def sections(bars: int, stanzas: Sequence[Stanza] = ()) -> list[Section]:
     edges = np.round(np.cumsum([0, *weights]) / sum(weights) * bars / 2) * 2
     edges[-1] = bars
     found = [
-        Section(name, int(begin), int(end - begin), tuple(lines))
+        SongSection(name, int(begin), int(end - begin), tuple(lines))
         for (name, lines), begin, end in zip(names, edges, edges[1:], strict=False)
         if end > begin
     ]
-    return found or [Section("chorus", 0, bars)]
+    return found or [SongSection("chorus", 0, bars)]
 
 
 def sung(stanzas: Sequence[Stanza]) -> int:
@@ -107,7 +107,7 @@ def sung(stanzas: Sequence[Stanza]) -> int:
     return sum(max(2, len(stanza.lines)) * _LINE_BARS for stanza in stanzas) + 4
 
 
-def arranged(wish: Wish, parts: Sequence[Section]) -> Song:
+def arranged(wish: SongRequest, parts: Sequence[SongSection]) -> ArrangedSong:
     """Every part's notes."""
     genre = wish.band.genre
     beats = genre.beats
@@ -130,7 +130,7 @@ def arranged(wish: Wish, parts: Sequence[Section]) -> Song:
     notes = list(score.cut(notes, total * beats))
     if genre.swing:
         notes = list(score.swung(notes, genre.swing))
-    return Song(
+    return ArrangedSong(
         tuple(parts), tuple(chords), tuple(sorted(notes, key=lambda n: (n.beat, n.part, n.pitch))), beats
     )
 
@@ -139,8 +139,8 @@ def arranged(wish: Wish, parts: Sequence[Section]) -> Song:
 class _Scene:
     """One section while it is written."""
 
-    wish: Wish
-    section: Section
+    wish: SongRequest
+    section: SongSection
     chords: Sequence[Chord]
     layers: Mapping[str, float]
     rng: np.random.Generator
@@ -156,7 +156,7 @@ class _Scene:
         return self.section.bar * self.beats
 
 
-def _harmony(wish: Wish, parts: Sequence[Section]) -> list[Chord]:
+def _harmony(wish: SongRequest, parts: Sequence[SongSection]) -> list[Chord]:
     """A chord for every bar; verses and choruses have rows of their own, and the last bar is home."""
     genre = wish.band.genre
     rows = genre.minor if wish.home.minor else genre.major
@@ -189,7 +189,7 @@ def _tune(scene: _Scene, kept: dict[str, list[Note]]) -> list[Note]:
         return list(score.cut(again, scene.section.bars * scene.beats))
     seeded = noise.stream(wish.seed, "melody", name if wish.recall != "nothing" else scene.section.bar)
     genre = wish.band.genre
-    line = melody.Line(
+    line = melody.MelodyLine(
         home=wish.home,
         chords=scene.chords,
         beats=scene.beats,
@@ -216,7 +216,7 @@ def _accompanied(scene: _Scene) -> list[Note]:
     notes: list[Note] = []
     for bar, chord in enumerate(scene.chords):
         after = scene.chords[min(bar + 1, len(scene.chords) - 1)]
-        place = _Bar(scene, bar, chord, after)
+        place = _ArrangedBar(scene, bar, chord, after)
         for part, write in _WRITERS.items():
             if part in scene.layers:
                 notes += write(place)
@@ -224,7 +224,7 @@ def _accompanied(scene: _Scene) -> list[Note]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bar:
+class _ArrangedBar:
     """One bar while it is written."""
 
     scene: _Scene
@@ -258,7 +258,7 @@ def _runs(pattern: str) -> list[tuple[int, str, int]]:
     return found
 
 
-def _drums(bar: _Bar) -> list[Note]:
+def _drums(bar: _ArrangedBar) -> list[Note]:
     genre = bar.scene.wish.band.genre
     if not genre.drums:
         return []
@@ -284,7 +284,7 @@ def _drums(bar: _Bar) -> list[Note]:
     return notes
 
 
-def _bass(bar: _Bar) -> list[Note]:
+def _bass(bar: _ArrangedBar) -> list[Note]:
     genre = bar.scene.wish.band.genre
     low = theory.nearest(bar.chord.bass, 44)
     fifth = low + (7 if 7 in bar.chord.tones else 12)
@@ -306,7 +306,7 @@ def _voiced(chord: Chord, centre: int) -> list[int]:
     return sorted(theory.nearest(tone, centre) for tone in tones)
 
 
-def _comp(bar: _Bar) -> list[Note]:
+def _comp(bar: _ArrangedBar) -> list[Note]:
     genre = bar.scene.wish.band.genre
     pitches = _voiced(bar.chord, 62)
     loud = 0.55 * bar.scene.layers["comp"]
@@ -326,14 +326,14 @@ def _comp(bar: _Bar) -> list[Note]:
     return notes
 
 
-def _pad(bar: _Bar) -> list[Note]:
+def _pad(bar: _ArrangedBar) -> list[Note]:
     if not bar.scene.wish.band.genre.pad:
         return []
     loud = 0.42 * bar.scene.layers["pad"]
     return [Note(bar.beat, bar.scene.beats, pitch, loud, "pad") for pitch in _voiced(bar.chord, 64)]
 
 
-_WRITERS: Mapping[str, Callable[[_Bar], list[Note]]] = {
+_WRITERS: Mapping[str, Callable[[_ArrangedBar], list[Note]]] = {
     "drums": _drums,
     "bass": _bass,
     "comp": _comp,

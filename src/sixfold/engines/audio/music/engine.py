@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import arrangement, genres, lyrics, render, theory
-from sixfold.engines.audio.music.arrangement import Section, Song, Wish
+from sixfold.engines.audio.music.arrangement import ArrangedSong, SongRequest, SongSection
 
 _COMPOSED, _PLAYED = 0.1, 0.85  # of the progress
 NO_VOICE = (
@@ -25,7 +25,7 @@ class MusicEngine:
     def run(self, task: Task, context: Context) -> Result:
         """One piece."""
         inputs = task.inputs
-        wish = Wish(
+        wish = SongRequest(
             band=genres.band(str(inputs["prompt"])),
             home=theory.key(str(inputs["key"])),
             tempo=float(inputs["bpm"]),
@@ -41,13 +41,15 @@ class MusicEngine:
         return Result((files.written(made, "mp3", context.scratch / "music.mp3"),))
 
 
-def bars(wish: Wish, seconds: float) -> int:
+def bars(wish: SongRequest, seconds: float) -> int:
     """How many bars it takes to fill so many seconds."""
     bar = wish.band.genre.beats * 60 / wish.tempo
     return max(1, -(-round(seconds * 1000) // round(bar * 1000)))
 
 
-def recorded(wish: Wish, parts: Sequence[Section], seconds: float, context: Context) -> render.Array:
+def recorded(
+    wish: SongRequest, parts: Sequence[SongSection], seconds: float, context: Context
+) -> render.Array:
     """The song as sound, its plan in the log."""
     song = arrangement.arranged(wish, parts)
     context.log(f"{wish.band.told}; {told(song)}")
@@ -61,6 +63,6 @@ def recorded(wish: Wish, parts: Sequence[Section], seconds: float, context: Cont
     return made
 
 
-def told(song: Song) -> str:
+def told(song: ArrangedSong) -> str:
     """A song's sections in words: `verse 8, chorus 8`."""
     return ", ".join(f"{section.name} {section.bars}" for section in song.sections) + " bars"

@@ -47,7 +47,7 @@ class Genre:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class GenreBand:
     """A genre as one prompt wants it."""
 
     genre: Genre
@@ -63,7 +63,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class GenreTable:
     """All of `genres.toml`."""
 
     genres: Mapping[str, Genre]
@@ -74,13 +74,13 @@ class Table:
 
 
 @cache
-def table() -> Table:
+def table() -> GenreTable:
     """The table, read once."""
     text = resources.files("sixfold.engines.audio.music").joinpath("genres.toml").read_text("utf-8")
     document: dict[str, Any] = tomllib.loads(text)
     genres = {name: _genre(name, row) for name, row in document["genres"].items()}
     leads = {name: re.compile(words) for name, words in document["leads"].items()}
-    return Table(genres, document["drums"], document["bass"], document["comp"], leads)
+    return GenreTable(genres, document["drums"], document["bass"], document["comp"], leads)
 
 
 def _genre(name: str, row: Mapping[str, Any]) -> Genre:
@@ -88,7 +88,7 @@ def _genre(name: str, row: Mapping[str, Any]) -> Genre:
     return Genre(**{**facts, "name": name, "words": re.compile(row["words"])})
 
 
-def band(prompt: str) -> Band:
+def band(prompt: str) -> GenreBand:
     """The band that a prompt calls for: the genre named first, with the instrument and the mood it names."""
     text = prompt.casefold()
     known = table()
@@ -100,7 +100,7 @@ def band(prompt: str) -> Band:
         shift for words, shift in (*_LIVELY, *_STILL) if _first(words, text) is not None
     )
     without = frozenset(part for part, words in _PARTS.items() if _denied(words, text))
-    return Band(genre, lead, min(1.0, max(0.1, energy)), without)
+    return GenreBand(genre, lead, min(1.0, max(0.1, energy)), without)
 
 
 def _first(words: re.Pattern[str], text: str) -> int | None:

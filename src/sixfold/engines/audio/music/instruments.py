@@ -52,7 +52,7 @@ def _formants(number: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class InstrumentVoice:
     """One instrument.
 
     `cut` is above which multiple of its own pitch (plus 300 Hz) it grows dull; `life` the seconds until a
@@ -81,47 +81,61 @@ class Voice:
 
 _PAIR = (-4.0, 4.0)
 _MANY = (-9.0, -4.0, 0.0, 5.0, 10.0)
-VOICES: Mapping[str, Voice] = {
-    "keys": Voice(_struck, 9, 5.0, 0.25, 0.003, 0.14, (-0.8, 0.9), level=1.0, wet=0.2),
-    "electric-piano": Voice(_hollow, 5, 4.0, 0.4, 0.004, 0.16, _PAIR, level=0.95, wet=0.2),
-    "guitar": Voice(_plucked, 9, 3.2, 0.35, 0.002, 0.12, (-1.0, 1.5), level=1.0, wet=0.2),
-    "clav": Voice(_plucked, 14, 1.2, 0.3, 0.001, 0.04, level=0.9, wet=0.1),
-    "crunch": Voice(_saw, 5, 0, 0, 0.004, 0.06, (-5, 5), drive=3.0, level=0.5, wet=0.12),
-    "drive-lead": Voice(_saw, 6, 0, 0, 0.012, 0.16, (-2, 3), drive=4.0, vibrato=14, level=0.55, wet=0.25),
-    "organ": Voice(_organ, 8, 0, 0, 0.008, 0.06, (-2, 2), level=0.6, wet=0.2),
-    "accordion": Voice(_reed, 8, 0, 0, 0.03, 0.08, (-7, 0, 7), level=0.55, wet=0.2),
-    "melodica": Voice(_reed, 7, 0, 0, 0.03, 0.09, breath=0.02, level=0.7, wet=0.3),
-    "warm": Voice(_saw, 1.6, 0, 0, 0.25, 0.5, _MANY, level=0.6, wet=0.35),
-    "glass": Voice(_soft, 3, 0, 0, 0.9, 1.6, _MANY, breath=0.01, level=0.7, wet=0.5),
-    "strings": Voice(_saw, 2.6, 0, 0, 0.16, 0.4, _MANY, level=0.6, wet=0.4),
-    "short-strings": Voice(_saw, 3.5, 0.9, 0.1, 0.02, 0.12, _MANY, level=0.8, wet=0.4),
-    "low-strings": Voice(_saw, 3.2, 0, 0, 0.07, 0.25, (-5, 0, 5), level=0.8, wet=0.3, high=60),
-    "horn": Voice(_formants, 3.2, 0, 0, 0.06, 0.2, (-4, 0, 4), (), (500, 1100), 9, level=0.9, wet=0.4),
-    "brass": Voice(_saw, 5, 0, 0, 0.03, 0.09, (-4, 4), (), (900, 1700), 10, level=0.7, wet=0.25),
-    "sax": Voice(_saw, 5, 0, 0, 0.03, 0.1, (), (), (620, 1500, 2600), 16, 0.02, level=0.8, wet=0.25),
-    "flute": Voice(_soft, 4, 0, 0, 0.05, 0.12, (0.0,), (), (), 14, 0.04, level=1.0, wet=0.35),
-    "fiddle": Voice(_saw, 4, 0, 0, 0.05, 0.14, (-1.5, 1.5), (), (500, 1000, 2900), 18, level=0.75, wet=0.3),
-    "voices": Voice(
+VOICES: Mapping[str, InstrumentVoice] = {
+    "keys": InstrumentVoice(_struck, 9, 5.0, 0.25, 0.003, 0.14, (-0.8, 0.9), level=1.0, wet=0.2),
+    "electric-piano": InstrumentVoice(_hollow, 5, 4.0, 0.4, 0.004, 0.16, _PAIR, level=0.95, wet=0.2),
+    "guitar": InstrumentVoice(_plucked, 9, 3.2, 0.35, 0.002, 0.12, (-1.0, 1.5), level=1.0, wet=0.2),
+    "clav": InstrumentVoice(_plucked, 14, 1.2, 0.3, 0.001, 0.04, level=0.9, wet=0.1),
+    "crunch": InstrumentVoice(_saw, 5, 0, 0, 0.004, 0.06, (-5, 5), drive=3.0, level=0.5, wet=0.12),
+    "drive-lead": InstrumentVoice(
+        _saw, 6, 0, 0, 0.012, 0.16, (-2, 3), drive=4.0, vibrato=14, level=0.55, wet=0.25
+    ),
+    "organ": InstrumentVoice(_organ, 8, 0, 0, 0.008, 0.06, (-2, 2), level=0.6, wet=0.2),
+    "accordion": InstrumentVoice(_reed, 8, 0, 0, 0.03, 0.08, (-7, 0, 7), level=0.55, wet=0.2),
+    "melodica": InstrumentVoice(_reed, 7, 0, 0, 0.03, 0.09, breath=0.02, level=0.7, wet=0.3),
+    "warm": InstrumentVoice(_saw, 1.6, 0, 0, 0.25, 0.5, _MANY, level=0.6, wet=0.35),
+    "glass": InstrumentVoice(_soft, 3, 0, 0, 0.9, 1.6, _MANY, breath=0.01, level=0.7, wet=0.5),
+    "strings": InstrumentVoice(_saw, 2.6, 0, 0, 0.16, 0.4, _MANY, level=0.6, wet=0.4),
+    "short-strings": InstrumentVoice(_saw, 3.5, 0.9, 0.1, 0.02, 0.12, _MANY, level=0.8, wet=0.4),
+    "low-strings": InstrumentVoice(_saw, 3.2, 0, 0, 0.07, 0.25, (-5, 0, 5), level=0.8, wet=0.3, high=60),
+    "horn": InstrumentVoice(
+        _formants, 3.2, 0, 0, 0.06, 0.2, (-4, 0, 4), (), (500, 1100), 9, level=0.9, wet=0.4
+    ),
+    "brass": InstrumentVoice(_saw, 5, 0, 0, 0.03, 0.09, (-4, 4), (), (900, 1700), 10, level=0.7, wet=0.25),
+    "sax": InstrumentVoice(
+        _saw, 5, 0, 0, 0.03, 0.1, (), (), (620, 1500, 2600), 16, 0.02, level=0.8, wet=0.25
+    ),
+    "flute": InstrumentVoice(_soft, 4, 0, 0, 0.05, 0.12, (0.0,), (), (), 14, 0.04, level=1.0, wet=0.35),
+    "fiddle": InstrumentVoice(
+        _saw, 4, 0, 0, 0.05, 0.14, (-1.5, 1.5), (), (500, 1000, 2900), 18, level=0.75, wet=0.3
+    ),
+    "voices": InstrumentVoice(
         _formants, 4, 0, 0, 0.12, 0.3, _MANY, (), (700, 1150, 2800), 12, 0.015, level=0.8, wet=0.45
     ),
-    "bells": Voice(_soft, 20, 4.5, 0.5, 0.001, 1.2, (0.0,), (1.0, 2.0, 2.76, 4.07, 5.4), level=0.8, wet=0.45),
-    "pluck-lead": Voice(_plucked, 8, 1.6, 0.3, 0.002, 0.15, _PAIR, level=1.0, wet=0.35),
-    "bright-lead": Voice(_square, 5, 0, 0, 0.012, 0.12, _PAIR, vibrato=8, level=0.55, wet=0.3),
-    "soft-lead": Voice(_soft, 4, 0, 0, 0.18, 0.8, _PAIR, vibrato=8, level=0.8, wet=0.55),
-    "saw-lead": Voice(_saw, 4.5, 0, 0, 0.006, 0.12, (-8, -3, 3, 8), level=0.5, wet=0.3),
-    "stab": Voice(_saw, 4, 0.7, 0.1, 0.003, 0.08, (-9, 0, 9), level=0.8, wet=0.3),
-    "round-bass": Voice(_soft, 4, 3.0, 0.3, 0.006, 0.07, level=1.25, wet=0.02, high=55),
-    "pick-bass": Voice(_plucked, 6, 2.4, 0.3, 0.003, 0.06, level=1.3, wet=0.03, high=55),
-    "upright": Voice(_plucked, 3.5, 1.6, 0.4, 0.008, 0.1, level=1.35, wet=0.08, high=55),
-    "synth-bass": Voice(_saw, 2.4, 0.9, 0.1, 0.003, 0.05, (-3, 3), drive=1.2, level=0.85, wet=0.02, high=55),
-    "sub": Voice(_soft, 2, 0, 0, 0.012, 0.09, drive=0.6, level=1.2, wet=0.02, high=52),
-    "square-bass": Voice(_square, 6, 0, 0, 0.002, 0.02, level=0.6, wet=0.0, high=60),
-    "square": Voice(_square, 10, 0, 0, 0.002, 0.02, level=0.45, wet=0.0),
-    "square-lead": Voice(_square, 12, 0, 0, 0.002, 0.03, vibrato=10, level=0.55, wet=0.0),
+    "bells": InstrumentVoice(
+        _soft, 20, 4.5, 0.5, 0.001, 1.2, (0.0,), (1.0, 2.0, 2.76, 4.07, 5.4), level=0.8, wet=0.45
+    ),
+    "pluck-lead": InstrumentVoice(_plucked, 8, 1.6, 0.3, 0.002, 0.15, _PAIR, level=1.0, wet=0.35),
+    "bright-lead": InstrumentVoice(_square, 5, 0, 0, 0.012, 0.12, _PAIR, vibrato=8, level=0.55, wet=0.3),
+    "soft-lead": InstrumentVoice(_soft, 4, 0, 0, 0.18, 0.8, _PAIR, vibrato=8, level=0.8, wet=0.55),
+    "saw-lead": InstrumentVoice(_saw, 4.5, 0, 0, 0.006, 0.12, (-8, -3, 3, 8), level=0.5, wet=0.3),
+    "stab": InstrumentVoice(_saw, 4, 0.7, 0.1, 0.003, 0.08, (-9, 0, 9), level=0.8, wet=0.3),
+    "round-bass": InstrumentVoice(_soft, 4, 3.0, 0.3, 0.006, 0.07, level=1.25, wet=0.02, high=55),
+    "pick-bass": InstrumentVoice(_plucked, 6, 2.4, 0.3, 0.003, 0.06, level=1.3, wet=0.03, high=55),
+    "upright": InstrumentVoice(_plucked, 3.5, 1.6, 0.4, 0.008, 0.1, level=1.35, wet=0.08, high=55),
+    "synth-bass": InstrumentVoice(
+        _saw, 2.4, 0.9, 0.1, 0.003, 0.05, (-3, 3), drive=1.2, level=0.85, wet=0.02, high=55
+    ),
+    "sub": InstrumentVoice(_soft, 2, 0, 0, 0.012, 0.09, drive=0.6, level=1.2, wet=0.02, high=52),
+    "square-bass": InstrumentVoice(_square, 6, 0, 0, 0.002, 0.02, level=0.6, wet=0.0, high=60),
+    "square": InstrumentVoice(_square, 10, 0, 0, 0.002, 0.02, level=0.45, wet=0.0),
+    "square-lead": InstrumentVoice(_square, 12, 0, 0, 0.002, 0.03, vibrato=10, level=0.55, wet=0.0),
 }
 
 
-def sounded(voice: Voice, pitch: int, loud: float, seconds: float, rng: np.random.Generator) -> Array:
+def sounded(
+    voice: InstrumentVoice, pitch: int, loud: float, seconds: float, rng: np.random.Generator
+) -> Array:
     """A note, mono or stereo, with its release; about as loud whoever plays it."""
     held = max(64, round(seconds * RATE))
     length = held + round(voice.release * RATE)
@@ -137,7 +151,7 @@ def sounded(voice: Voice, pitch: int, loud: float, seconds: float, rng: np.rando
     return synthesis.released(wave, held, voice.release) * np.float32(voice.level)
 
 
-def _partials(voice: Voice, pitch: int, loud: float, rng: np.random.Generator) -> Partials:
+def _partials(voice: InstrumentVoice, pitch: int, loud: float, rng: np.random.Generator) -> Partials:
     base = synthesis.pitch_hertz(pitch)
     count = int(np.clip(15_000 / base, 1, _MOST))
     number = np.array(voice.ratios) if voice.ratios else np.arange(1.0, count + 1)

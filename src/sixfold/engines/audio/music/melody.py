@@ -9,7 +9,7 @@ import numpy as np
 
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
-from sixfold.engines.audio.music.theory import OCTAVE, Chord, Key
+from sixfold.engines.audio.music.theory import OCTAVE, Chord, MusicalKey
 
 # Rhythms of one bar of four beats, in eighths; and of three. x begins a note, - holds it, . is silence.
 _RHYTHMS = {
@@ -33,13 +33,13 @@ _REACH = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class MelodyLine:
     """What a melody stands on: its key, its chords (one a bar), beats of a bar, and how busy it is.
 
     `syllables` are those of the lines that it is to carry, two bars each; none leave it free.
     """
 
-    home: Key
+    home: MusicalKey
     chords: Sequence[Chord]
     beats: int
     density: float
@@ -48,13 +48,13 @@ class Line:
     centre: int = _CENTRE
 
 
-def best(line: Line, rng: np.random.Generator, candidates: int) -> list[Note]:
+def best(line: MelodyLine, rng: np.random.Generator, candidates: int) -> list[Note]:
     """The best of so many candidates, from beat 0 on."""
     found = [drawn(line, rng) for _ in range(max(1, candidates))]
     return max(found, key=lambda notes: worth(notes, line))
 
 
-def drawn(line: Line, rng: np.random.Generator) -> list[Note]:
+def drawn(line: MelodyLine, rng: np.random.Generator) -> list[Note]:
     """One candidate: bars a b a' c, over and over."""
     bars = len(line.chords)
     if line.syllables:
@@ -81,7 +81,7 @@ def _arch(bar: int, bars: int) -> float:
     return 4.0 * float(np.sin(np.pi * (bar % 8 + 0.5) / min(8, max(2, bars))))
 
 
-def _plan(line: Line, bars: int, rng: np.random.Generator) -> list[str]:
+def _plan(line: MelodyLine, bars: int, rng: np.random.Generator) -> list[str]:
     motif, answer, turn = (
         _RHYTHMS[line.beats][int(at)] for at in rng.permutation(len(_RHYTHMS[line.beats]))[:3]
     )
@@ -132,7 +132,7 @@ def _onsets(pattern: str) -> list[tuple[int, int]]:
     return found
 
 
-def _next(pitch: int, line: Line, bar: int, beat: float, step: int, goal: float) -> int:
+def _next(pitch: int, line: MelodyLine, bar: int, beat: float, step: int, goal: float) -> int:
     """The following pitch: a chord's tone on strong beats, else a step of the scale."""
     chord = line.chords[bar]
     wanted = pitch + step * 2 + 0.25 * (goal - pitch)
@@ -149,7 +149,7 @@ def _next(pitch: int, line: Line, bar: int, beat: float, step: int, goal: float)
     return min(inside, key=lambda p: abs(p - wanted) + (1.5 if p == pitch else 0))
 
 
-def _closed(notes: list[Note], line: Line) -> list[Note]:
+def _closed(notes: list[Note], line: MelodyLine) -> list[Note]:
     """The last note on a tone of the last chord, its root where that is near."""
     if not notes:
         return notes
@@ -158,7 +158,7 @@ def _closed(notes: list[Note], line: Line) -> list[Note]:
     return [*notes[:-1], Note(last.beat, last.beats, pitch, last.loud)]
 
 
-def worth(notes: Sequence[Note], line: Line) -> float:
+def worth(notes: Sequence[Note], line: MelodyLine) -> float:
     """How well a melody sings: steps more than leaps, one summit, many notes, strong beats in the chord."""
     if len(notes) < 2:
         return 0.0

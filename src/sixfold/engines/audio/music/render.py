@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from sixfold.engines.audio.music import drums, instruments, mixing, synthesis
-from sixfold.engines.audio.music.arrangement import Song, Wish
-from sixfold.engines.audio.music.instruments import Voice
+from sixfold.engines.audio.music.arrangement import ArrangedSong, SongRequest
+from sixfold.engines.audio.music.instruments import InstrumentVoice
 from sixfold.engines.audio.music.mixing import Array
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.music.synthesis import RATE
@@ -23,10 +23,10 @@ _LAST_SECONDS = 1.6
 _TAKES = 3  # of a drum's stroke
 
 
-class Players:
+class BandRenderer:
     """The voices of one song, each sound of theirs made once."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: SongRequest) -> None:
         band = wish.band
         names = {
             "bass": band.genre.bass[0],
@@ -60,7 +60,7 @@ class Players:
         return self._strokes[key]
 
 
-def _within(pitch: int, voice: Voice) -> int:
+def _within(pitch: int, voice: InstrumentVoice) -> int:
     while pitch > voice.high:
         pitch -= 12
     while pitch < voice.low:
@@ -68,9 +68,9 @@ def _within(pitch: int, voice: Voice) -> int:
     return pitch
 
 
-def played(song: Song, wish: Wish, seconds: float, step: Callable[[float], None]) -> Array:
+def played(song: ArrangedSong, wish: SongRequest, seconds: float, step: Callable[[float], None]) -> Array:
     """The song as sound of exactly `seconds`; `step` hears how far it is."""
-    players = Players(wish)
+    players = BandRenderer(wish)
     beat = 60 / wish.tempo
     back, front, wet = (mixing.silence(seconds) for _ in range(3))
     for count, note in enumerate(song.notes):

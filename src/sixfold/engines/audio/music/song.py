@@ -12,9 +12,9 @@ import numpy as np
 from sixfold.core.catalog.engines import Context, Result, Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import abc, arrangement, engine, genres, lyrics, theory
-from sixfold.engines.audio.music.arrangement import Section, Wish
+from sixfold.engines.audio.music.arrangement import SongRequest, SongSection
 from sixfold.engines.audio.music.lyrics import Stanza
-from sixfold.engines.audio.music.theory import Chord, Key
+from sixfold.engines.audio.music.theory import Chord, MusicalKey
 from sixfold.engines.image.scene import noise
 
 TOKENS_A_SECOND = 25
@@ -48,16 +48,16 @@ class SongEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SongPlan:
     """A song before it is played."""
 
-    wish: Wish
-    sections: Sequence[Section]
+    wish: SongRequest
+    sections: Sequence[SongSection]
     seconds: float
     sung: bool
 
 
-def planned(inputs: Mapping[str, Any]) -> Plan:
+def planned(inputs: Mapping[str, Any]) -> SongPlan:
     """What checked inputs ask for; raises `UnusableInput` for a score that cannot be read or followed."""
     style, cot, seed = str(inputs["style"]), str(inputs["cot"]), int(inputs["seed"])
     score = _score(str(inputs.get("abc") or ""), cot)
@@ -69,7 +69,7 @@ def planned(inputs: Mapping[str, Any]) -> Plan:
     tempo = (score.tempo if score else None) or _tempo(style, band.energy, seed)
     # cfg_scale 0 leaves half of it to chance, 20 almost nothing.
     strictness = (1 + float(inputs["cfg_scale"])) / (2 + float(inputs["cfg_scale"]))
-    wish = Wish(
+    wish = SongRequest(
         band=band,
         home=home,
         tempo=tempo,
@@ -84,10 +84,10 @@ def planned(inputs: Mapping[str, Any]) -> Plan:
     most = int(inputs["semantic_max_tokens"]) / TOKENS_A_SECOND
     parts = _scored(score.bars) if score else _sections(stanzas, min(most, _FREE_SECONDS) / bar)
     seconds = min(most, (parts[-1].bar + parts[-1].bars) * bar)
-    return Plan(wish, parts, round(seconds, 3), bool(stanzas))
+    return SongPlan(wish, parts, round(seconds, 3), bool(stanzas))
 
 
-def _score(text: str, cot: str) -> abc.Score | None:
+def _score(text: str, cot: str) -> abc.AbcScore | None:
     if not text.strip():
         return None
     if cot == "off":
@@ -95,7 +95,7 @@ def _score(text: str, cot: str) -> abc.Score | None:
     return abc.read(text)
 
 
-def _under(score: abc.Score) -> Mapping[int, Chord]:
+def _under(score: abc.AbcScore) -> Mapping[int, Chord]:
     """The chords of a score's bars: its own where it has any, else those that hold most of its notes."""
     if score.chords:
         return score.chords
@@ -108,12 +108,12 @@ def _under(score: abc.Score) -> Mapping[int, Chord]:
     return found
 
 
-def _home(style: str, seed: int) -> Key:
+def _home(style: str, seed: int) -> MusicalKey:
     """The key that the style names, or one by the seed, minor where the style is dark."""
     if named := _KEY.search(style):
         return theory.key(named[1])
     tonic = int(noise.stream(seed, "key").integers(theory.OCTAVE))
-    return Key(tonic, minor=bool(_DARK.search(style)))
+    return MusicalKey(tonic, minor=bool(_DARK.search(style)))
 
 
 def _tempo(style: str, energy: float, seed: int) -> float:
@@ -122,23 +122,23 @@ def _tempo(style: str, energy: float, seed: int) -> float:
     return float(round(64 + 70 * energy**1.3 + noise.stream(seed, "tempo").uniform(-4, 4)))
 
 
-def _sections(stanzas: Sequence[Stanza], free_bars: float) -> list[Section]:
+def _sections(stanzas: Sequence[Stanza], free_bars: float) -> list[SongSection]:
     """An opening, the stanzas with two bars a line, and a close."""
     if not stanzas:
         return arrangement.sections(max(1, round(free_bars)))
-    found = [Section("intro", 0, _OPENING)]
+    found = [SongSection("intro", 0, _OPENING)]
     for stanza in stanzas:
         name = stanza.name if stanza.name in arrangement.LAYERS else "verse"
         begin = found[-1].bar + found[-1].bars
-        found.append(Section(name, begin, max(2, len(stanza.lines) * _LINE_BARS), stanza.lines))
-    return [*found, Section("outro", found[-1].bar + found[-1].bars, _OPENING)]
+        found.append(SongSection(name, begin, max(2, len(stanza.lines) * _LINE_BARS), stanza.lines))
+    return [*found, SongSection("outro", found[-1].bar + found[-1].bars, _OPENING)]
 
 
-def _scored(bars: int) -> list[Section]:
+def _scored(bars: int) -> list[SongSection]:
     """A given tune from its first bar to its last."""
     half = bars // 2
     return (
-        [Section("verse", 0, half), Section("chorus", half, bars - half)]
+        [SongSection("verse", 0, half), SongSection("chorus", half, bars - half)]
         if half
-        else [Section("chorus", 0, bars)]
+        else [SongSection("chorus", 0, bars)]
     )

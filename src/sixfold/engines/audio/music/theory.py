@@ -41,7 +41,7 @@ _DEGREES = ("i", "ii", "iii", "iv", "v", "vi", "vii")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class MusicalKey:
     """A tonic (0 is C) and its mode."""
 
     tonic: int
@@ -82,7 +82,7 @@ class Chord:
         return pitch % OCTAVE in self.classes
 
 
-def key(text: str) -> Key:
+def key(text: str) -> MusicalKey:
     """`C Major`, `F# minor`, `Bbm`; raises `UnusableInput` for what names no key."""
     found = _KEY.fullmatch(text)
     if found is None:
@@ -92,15 +92,15 @@ def key(text: str) -> Key:
     letter, sign, mode = found[1].upper(), (found[2] or "").lower().strip("-"), found[3] or ""
     raised = {"sharp": 1, "flat": -1}.get(sign, _SIGNS.get(sign, 0))
     minor = mode == "m" or mode.lower().startswith("min")
-    return Key((_LETTERS[letter] + raised) % OCTAVE, minor)
+    return MusicalKey((_LETTERS[letter] + raised) % OCTAVE, minor)
 
 
-def chord(numeral: str, home: Key) -> Chord:
+def chord(numeral: str, home: MusicalKey) -> Chord:
     """A roman numeral in a key: `ii7`, `V/vi`, `bVII`, `IV/3` (its third in the bass)."""
     name, _, over = numeral.partition("/")
     if over and not over.isdigit():
         target = chord(over, home)
-        return chord(name, Key(target.root, minor=3 in target.tones and name[0].islower()))
+        return chord(name, MusicalKey(target.root, minor=3 in target.tones and name[0].islower()))
     found = _NUMERAL.fullmatch(name)
     if found is None:
         raise ValueError(f"no chord is called {numeral}")
@@ -113,7 +113,7 @@ def chord(numeral: str, home: Key) -> Chord:
     return Chord(root, tones, (root + bass) % OCTAVE)
 
 
-def chords(progression: str, home: Key) -> list[Chord]:
+def chords(progression: str, home: MusicalKey) -> list[Chord]:
     """The chords of a line of numerals."""
     return [chord(numeral, home) for numeral in progression.split()]
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
-from sixfold.engines.audio.music.theory import Chord, Key
+from sixfold.engines.audio.music.theory import Chord, MusicalKey
 from sixfold.engines.audio.piano import voices
-from sixfold.engines.audio.piano.structure import BAR, Section
+from sixfold.engines.audio.piano.structure import BAR, PieceSection
 
 Array = voices.Array
 
@@ -46,7 +46,9 @@ _RHYTHMS: tuple[tuple[float, ...], ...] = (
 )
 
 
-def skeleton(home: Key, sections: Sequence[Section], rng: np.random.Generator) -> tuple[list[Chord], Array]:
+def skeleton(
+    home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator
+) -> tuple[list[Chord], Array]:
     """The chords, one for each half bar, and their four voices."""
     names: list[str] = []
     first: list[str] = []
@@ -85,7 +87,7 @@ def _closed(row: Sequence[str], slots: int, cadence: str, rng: np.random.Generat
     return [*before, *close]
 
 
-def compose(home: Key, sections: Sequence[Section], rng: np.random.Generator) -> list[Note]:
+def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Note]:
     """The notes of the whole piece."""
     chords, rows = skeleton(home, sections, rng)
     main, other = (_RHYTHMS[int(at)] for at in rng.permutation(len(_RHYTHMS))[:2])
@@ -110,7 +112,7 @@ def compose(home: Key, sections: Sequence[Section], rng: np.random.Generator) ->
 class _Slot:
     """Half a bar: its chord, where the voices stand, and where they go."""
 
-    def __init__(self, beat: float, chord: Chord, now: Array, after: Array, home: Key) -> None:
+    def __init__(self, beat: float, chord: Chord, now: Array, after: Array, home: MusicalKey) -> None:
         self.beat = beat
         self.chord = chord
         self.now = [int(pitch) for pitch in now]
@@ -170,7 +172,7 @@ def _broken(slot: _Slot) -> list[Note]:
     return notes
 
 
-def _final(row: Array, beat: float, home: Key) -> list[Note]:
+def _final(row: Array, beat: float, home: MusicalKey) -> list[Note]:
     """The last chord, spread from the bass up."""
     low = theory.nearest(home.tonic, 40)
     pitches = sorted({low, *(int(pitch) for pitch in row)})

@@ -11,9 +11,9 @@ from sixfold.core.catalog.engines import Context, Result, Task
 from sixfold.engines.audio import files
 from sixfold.engines.audio.music import score, theory
 from sixfold.engines.audio.music.score import Note
-from sixfold.engines.audio.music.theory import Key
+from sixfold.engines.audio.music.theory import MusicalKey
 from sixfold.engines.audio.piano import baroque, jazz, minimal, render, strings, structure
-from sixfold.engines.audio.piano.structure import Section
+from sixfold.engines.audio.piano.structure import PieceSection
 from sixfold.engines.image.scene import noise
 
 _FORMAT = "mp3"
@@ -21,18 +21,18 @@ _COMPOSED, _PLAYED = 0.1, 0.8  # of the progress
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class PlayingStyle:
     """How a model composes, how much its dynamics move, and how late its off-beats come at 120 BPM."""
 
-    compose: Callable[[Key, Sequence[Section], np.random.Generator], list[Note]]
+    compose: Callable[[MusicalKey, Sequence[PieceSection], np.random.Generator], list[Note]]
     depth: float
     swing: float = 0.0
 
 
 MANNERS = {
-    "open-piano-baroque": Manner(baroque.compose, 0.14),
-    "open-piano-jazz": Manner(jazz.compose, 0.18, 1 / 6),
-    "open-piano-minimal": Manner(minimal.compose, 0.3),
+    "open-piano-baroque": PlayingStyle(baroque.compose, 0.14),
+    "open-piano-jazz": PlayingStyle(jazz.compose, 0.18, 1 / 6),
+    "open-piano-minimal": PlayingStyle(minimal.compose, 0.3),
 }
 
 
@@ -53,7 +53,7 @@ class PianoEngine:
         return performed(notes, task, context)
 
 
-def composed(model: str, home: Key, bars: int, tempo: int, seed: int) -> list[Note]:
+def composed(model: str, home: MusicalKey, bars: int, tempo: int, seed: int) -> list[Note]:
     """What one of `MANNERS` writes."""
     manner = MANNERS[model]
     sections = structure.form(bars)

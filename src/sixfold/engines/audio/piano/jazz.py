@@ -8,8 +8,8 @@ import numpy as np
 
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
-from sixfold.engines.audio.music.theory import OCTAVE, Chord, Key
-from sixfold.engines.audio.piano.structure import BAR, Section
+from sixfold.engines.audio.music.theory import OCTAVE, Chord, MusicalKey
+from sixfold.engines.audio.piano.structure import BAR, PieceSection
 
 _HALF = 2.0  # beats
 _ROWS = {
@@ -32,7 +32,7 @@ _SCALES = {10: (0, 2, 4, 5, 7, 9, 10), 11: (0, 2, 4, 5, 7, 9, 11), 9: (0, 2, 4, 
 _DORIAN, _ALTERED = (0, 2, 3, 5, 7, 9, 10), (0, 1, 4, 5, 7, 8, 10)
 
 
-def changes(home: Key, sections: Sequence[Section], rng: np.random.Generator) -> list[Chord]:
+def changes(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Chord]:
     """The chords, one for each half bar."""
     chosen = {name: rows[int(rng.integers(len(rows)))].split() for name, rows in _ROWS.items()}
     names: list[str] = []
@@ -44,7 +44,7 @@ def changes(home: Key, sections: Sequence[Section], rng: np.random.Generator) ->
     return [theory.chord(name if name[0] in "IViv" else f"I{name}", home) for name in names]
 
 
-def compose(home: Key, sections: Sequence[Section], rng: np.random.Generator) -> list[Note]:
+def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Note]:
     """The notes of the whole piece, straight: swing comes with the playing."""
     chords = changes(home, sections, rng)
     notes: list[Note] = []
@@ -109,7 +109,7 @@ def _scale(chord: Chord) -> tuple[int, ...]:
     return _SCALES.get(chord.tones[-1], _SCALES[11])
 
 
-def _line(section: Section, chords: Sequence[Chord], rng: np.random.Generator, last: bool) -> list[Note]:
+def _line(section: PieceSection, chords: Sequence[Chord], rng: np.random.Generator, last: bool) -> list[Note]:
     """The right hand over a section: guide tones on the beat, steps and half steps towards them."""
     notes: list[Note] = []
     pitch, way = 74, -1
@@ -156,7 +156,7 @@ def _next(pitch: int, way: int, chord: Chord, after: Chord, at: int, rng: np.ran
     return min(ahead, key=lambda p: abs(p - pitch)) if ahead else pitch + way
 
 
-def _final(home: Key, beat: float) -> list[Note]:
+def _final(home: MusicalKey, beat: float) -> list[Note]:
     """Home, with its sixth and ninth, and a high answer."""
     low = theory.nearest(home.tonic, 38)
     chord = [low, low + 12, low + 16, low + 21, low + 26, low + 31]

@@ -8,8 +8,8 @@ import numpy as np
 
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
-from sixfold.engines.audio.music.theory import Chord, Key
-from sixfold.engines.audio.piano.structure import BAR, Section
+from sixfold.engines.audio.music.theory import Chord, MusicalKey
+from sixfold.engines.audio.piano.structure import BAR, PieceSection
 
 _EIGHTH = 0.5
 _ROWS = {
@@ -20,7 +20,7 @@ _CELLS = ((0, 2, 1, 3), (0, 1, 2, 3, 2, 1), (0, 2, 3, 1, 2), (3, 1, 2, 0, 2, 1, 
 _BASSES = ((0, 2, 1, 2, 0, 2, 1, 2), (0, 1, 2, 1, 0, 1, 2, 1), (0, 2, 1, 2, 3, 2, 1, 2))
 
 
-def compose(home: Key, sections: Sequence[Section], rng: np.random.Generator) -> list[Note]:
+def compose(home: MusicalKey, sections: Sequence[PieceSection], rng: np.random.Generator) -> list[Note]:
     """The notes of the whole piece, the pedal down through each bar."""
     rows = {name: str(rng.choice(options)) for name, options in _ROWS.items()}
     left = _BASSES[int(rng.integers(len(_BASSES)))]
@@ -61,7 +61,7 @@ def _left(beat: float, chord: Chord, figure: Sequence[int]) -> list[Note]:
     return notes
 
 
-def _right(beat: float, chord: Chord, cell: Sequence[int], section: Section, bar: int) -> list[Note]:
+def _right(beat: float, chord: Chord, cell: Sequence[int], section: PieceSection, bar: int) -> list[Note]:
     """The cell goes on where it was in the bar before: its own length moves it against the left hand."""
     pitches = _spread(chord, 64, 4)
     notes: list[Note] = []
@@ -79,7 +79,7 @@ def _right(beat: float, chord: Chord, cell: Sequence[int], section: Section, bar
     return notes
 
 
-def _above(beat: float, chord: Chord, home: Key, bar: int) -> list[Note]:
+def _above(beat: float, chord: Chord, home: MusicalKey, bar: int) -> list[Note]:
     """A slow voice over it all."""
     options = [pitch for pitch in range(76, 89) if chord.has(pitch)]
     pitch = options[bar % len(options)]
@@ -89,7 +89,7 @@ def _above(beat: float, chord: Chord, home: Key, bar: int) -> list[Note]:
     return notes
 
 
-def _final(home: Key, beat: float) -> list[Note]:
+def _final(home: MusicalKey, beat: float) -> list[Note]:
     low = theory.nearest(home.tonic, 40)
     return [
         Note(beat + at * 0.12, BAR - at * 0.12, low + tone, 0.46)

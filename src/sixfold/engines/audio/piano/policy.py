@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.audio.music import theory
 from sixfold.engines.audio.music.score import Note
-from sixfold.engines.audio.music.theory import Key
+from sixfold.engines.audio.music.theory import MusicalKey
 from sixfold.engines.audio.piano import engine, structure
 from sixfold.engines.image import onnx_session
 from sixfold.engines.image.scene import noise
@@ -55,7 +55,7 @@ class _Policy:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._session = onnx_session.Session(str(path))
+            self._session = onnx_session.OnnxSession(str(path))
         except EngineError as error:
             raise UnusableInput("policy_url is no ONNX model that can be loaded") from error
 
@@ -72,7 +72,9 @@ class _Policy:
         return last
 
 
-def composed(policy: Any, home: Key, bars: int, rng: np.random.Generator, context: Context) -> list[Note]:
+def composed(
+    policy: Any, home: MusicalKey, bars: int, rng: np.random.Generator, context: Context
+) -> list[Note]:
     """The notes that the policy strikes within so many bars."""
     allowed = np.array([True, *((key + _LOWEST) % 12 in home.scale for key in range(_KEYS))])
     tokens, begun, notes = [_REST], dict[int, float](), list[Note]()

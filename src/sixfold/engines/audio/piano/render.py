@@ -10,7 +10,7 @@ from sixfold.engines.audio.ambience.loop_buffer import RATE
 from sixfold.engines.audio.music import mixing, synthesis
 from sixfold.engines.audio.music.score import Note
 from sixfold.engines.audio.piano import strings
-from sixfold.engines.audio.piano.strings import Sound
+from sixfold.engines.audio.piano.strings import StringSound
 from sixfold.engines.image.scene import noise
 
 Array = mixing.Array
@@ -26,7 +26,7 @@ _LAST_SECONDS = 0.35
 class Piano:
     """Struck strings, each of them made once."""
 
-    def __init__(self, sound: Sound, seed: int) -> None:
+    def __init__(self, sound: StringSound, seed: int) -> None:
         self._sound = sound
         self.seed = seed
         self._made: dict[tuple[int, int], Array] = {}
@@ -64,7 +64,7 @@ def played(
     return out
 
 
-def recorded(dry: Array, sound: Sound, seed: int) -> Array:
+def recorded(dry: Array, sound: StringSound, seed: int) -> Array:
     """The same with the open strings, in the room, at the level of streams."""
     rng = noise.stream(seed, "room")
     resonant = mixing.convolved(dry, strings.sympathy(rng)) * np.float32(_SYMPATHY * sound.sustain)

@@ -22,7 +22,7 @@ _TOGETHER = (0.42, 0.34, 0.24)
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
+class StringSound:
     """A piano's character.
 
     `hardness` is up to where the hammer's spectrum reaches in Hz at medium force; `knock` and `width` are
@@ -39,13 +39,13 @@ class Sound:
 
 
 SOUNDS = {
-    "felt": Sound(620, 0.060, 0.35, 0.75, 0.9, 1900, 0.10),
-    "studio": Sound(1500, 0.022, 0.55, 1.0, 1.4, 4200, 0.13),
-    "bright": Sound(3100, 0.014, 0.75, 1.1, 1.9, 7500, 0.16),
+    "felt": StringSound(620, 0.060, 0.35, 0.75, 0.9, 1900, 0.10),
+    "studio": StringSound(1500, 0.022, 0.55, 1.0, 1.4, 4200, 0.13),
+    "bright": StringSound(3100, 0.014, 0.75, 1.1, 1.9, 7500, 0.16),
 }
 
 
-def struck(pitch: int, force: float, seconds: float, sound: Sound, rng: np.random.Generator) -> Array:
+def struck(pitch: int, force: float, seconds: float, sound: StringSound, rng: np.random.Generator) -> Array:
     """The note, stereo (2, samples), ringing for `seconds`; `force` from 0 to 1."""
     partials = _partials(pitch, force, sound, rng)
     length = round(seconds * RATE)
@@ -58,7 +58,7 @@ def struck(pitch: int, force: float, seconds: float, sound: Sound, rng: np.rando
     return wave
 
 
-def _partials(pitch: int, force: float, sound: Sound, rng: np.random.Generator) -> Partials:
+def _partials(pitch: int, force: float, sound: StringSound, rng: np.random.Generator) -> Partials:
     base = synthesis.pitch_hertz(pitch)
     stiff = 2.2e-4 * 2 ** ((pitch - 48) / 9.5) if pitch > 48 else 2.2e-4 * 2 ** ((48 - pitch) / 30)
     count = int(min(_MOST_PARTIALS, max(3, 15_000 / base)))
@@ -84,7 +84,7 @@ def _partials(pitch: int, force: float, sound: Sound, rng: np.random.Generator) 
     return Partials(all_hertz, both.reshape(2, -1), lives.ravel(), phase.reshape(2, -1) + math.pi / 2)
 
 
-def _knock(pitch: int, force: float, sound: Sound, rng: np.random.Generator) -> Array:
+def _knock(pitch: int, force: float, sound: StringSound, rng: np.random.Generator) -> Array:
     """The hammer's own noise, and the board's answer to it."""
     length = round(0.18 * RATE)
     thud = synthesis.shaped(length, rng, 70, 320) * synthesis.dying(length, 0.11)

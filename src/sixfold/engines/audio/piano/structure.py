@@ -14,7 +14,7 @@ BAR = 4.0  # beats
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PieceSection:
     """A part of the form: its name, where it begins and how long it is in bars, and how it closes.
 
     `cadence` is "half" (on the fifth), "full" (home), "turn" (away, so that home is wanted) or "end".
@@ -29,23 +29,23 @@ class Section:
 _FORM = (("A", "half"), ("A'", "full"), ("B", "turn"), ("A", "end"))
 
 
-def form(bars: int) -> list[Section]:
+def form(bars: int) -> list[PieceSection]:
     """The sections of so many bars; a few bars are one phrase, or a question and its answer."""
     if bars < 2:
-        return [Section("A", 0, bars, "end")]
+        return [PieceSection("A", 0, bars, "end")]
     if bars < 4:
         half = bars // 2
-        return [Section("A", 0, half, "half"), Section("A", half, bars - half, "end")]
+        return [PieceSection("A", 0, half, "half"), PieceSection("A", half, bars - half, "end")]
     each, rest = divmod(bars, 4)
     lengths = [each + (1 if at >= 4 - rest else 0) for at in range(4)]
     begins = [sum(lengths[:at]) for at in range(4)]
     return [
-        Section(name, begin, length, cadence)
+        PieceSection(name, begin, length, cadence)
         for (name, cadence), begin, length in zip(_FORM, begins, lengths, strict=True)
     ]
 
 
-def phrased(notes: Sequence[Note], sections: Sequence[Section], depth: float = 0.16) -> list[Note]:
+def phrased(notes: Sequence[Note], sections: Sequence[PieceSection], depth: float = 0.16) -> list[Note]:
     """The notes louder towards the middle of each section, softer at its end, in order of time."""
     swell: list[Note] = []
     ends = np.array([section.bar + section.bars for section in sections]) * BAR

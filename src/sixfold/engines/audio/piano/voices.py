@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.audio.music.theory import OCTAVE, Chord, Key
+from sixfold.engines.audio.music.theory import OCTAVE, Chord, MusicalKey
 
 Array = NDArray[Any]
 
@@ -22,7 +22,7 @@ _FORBIDDEN = 500.0
 _PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
 
 
-def candidates(chord: Chord, home: Key) -> Array:
+def candidates(chord: Chord, home: MusicalKey) -> Array:
     """All settings of a chord that may stand, one in each row from the bass up."""
     bass = _within(chord.bass, RANGES[0])
     uppers = [[p for tone in set(chord.classes) for p in _within(tone, span)] for span in RANGES[1:]]
@@ -44,7 +44,7 @@ def _within(pitch_class: int, span: tuple[int, int]) -> list[int]:
     return [pitch for pitch in range(span[0], span[1] + 1) if pitch % OCTAVE == pitch_class]
 
 
-def led(choices: list[Array], home: Key, goal: Array, rng: np.random.Generator) -> Array:
+def led(choices: list[Array], home: MusicalKey, goal: Array, rng: np.random.Generator) -> Array:
     """The best road: one row of four pitches for each chord. `goal` is where the treble would like to be."""
     costs = [
         _standing(rows, aim, home) + rng.uniform(0, 1.2, len(rows))
@@ -63,13 +63,13 @@ def led(choices: list[Array], home: Key, goal: Array, rng: np.random.Generator) 
     return np.array([rows[index] for rows, index in zip(choices, reversed(road), strict=True)])
 
 
-def _standing(rows: Array, aim: float, home: Key) -> Array:
+def _standing(rows: Array, aim: float, home: MusicalKey) -> Array:
     """What a setting costs by itself: the treble off its aim, a low or high bass, few tonics."""
     tonics = (rows % OCTAVE == home.tonic).sum(1)
     return 0.35 * np.abs(rows[:, 3] - aim) + 0.05 * np.abs(rows[:, 0] - 46) - 1.2 * tonics
 
 
-def _moving(before: Array, after: Array, home: Key) -> Array:
+def _moving(before: Array, after: Array, home: MusicalKey) -> Array:
     """What it costs to go from each row of `before` to each of `after`."""
     step = after[None] - before[:, None]
     size = np.abs(step)

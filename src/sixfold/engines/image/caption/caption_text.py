@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sixfold.engines.image.caption.measure import Facts
+from sixfold.engines.image.caption.measure import ImageFacts
 
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six")
 
@@ -23,7 +23,7 @@ def _is_warm(hsv: tuple[float, float, float]) -> bool:
 
 
 # The first that fits is the guess: what it is called, and when.
-_KINDS: Sequence[tuple[str, Callable[[Facts], bool]]] = (
+_KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
     ("an empty plane of one colour", lambda f: len(f.palette) == 1 and f.contrast < 0.03),
     ("a cut-out on a transparent ground", lambda f: f.transparent > 0.15),
     ("a portrait", lambda f: f.largest_face > 0.06),
@@ -45,28 +45,28 @@ _KINDS: Sequence[tuple[str, Callable[[Facts], bool]]] = (
 )
 
 
-def kind(facts: Facts) -> str:
+def kind(facts: ImageFacts) -> str:
     """What sort of picture it seems to be."""
     return next(name for name, fits in _KINDS if fits(facts))
 
 
-def shape(facts: Facts) -> str:
+def shape(facts: ImageFacts) -> str:
     """Square, wide or tall."""
     ratio = facts.width / facts.height
     return "square" if 0.95 < ratio < 1.05 else "wide" if ratio > 1 else "tall"
 
 
-def light(facts: Facts) -> str:
+def light(facts: ImageFacts) -> str:
     """How bright it is, in a word."""
     return next(word for most, word in _LIGHTS if facts.light <= most)
 
 
-def focus(facts: Facts) -> str:
+def focus(facts: ImageFacts) -> str:
     """How sharp it is, in a word."""
     return "blurred" if facts.sharpness < 0.25 else "soft" if facts.sharpness < 0.5 else "sharp"
 
 
-def caption(facts: Facts) -> str:
+def caption(facts: ImageFacts) -> str:
     """Two or three sentences."""
     colours = _listed([colour.name for colour in facts.palette[:3]])
     found = kind(facts)

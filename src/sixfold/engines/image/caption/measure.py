@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image import face_detection
-from sixfold.engines.image.decode import Picture
+from sixfold.engines.image.decode import DecodedImage
 
 Array = NDArray[Any]
 
@@ -36,7 +36,7 @@ _NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Colour:
+class NamedColour:
     """A colour of the palette: its name, `#rrggbb`, and its share of the picture."""
 
     name: str
@@ -45,7 +45,7 @@ class Colour:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ImageFacts:
     """Everything that was measured. `light` and `contrast` go from 0 to 1; a `sharpness` of 1 is usual.
 
     `flatness` is the share of pixels that equal their neighbours; `upper` and `lower` are mean colours
@@ -54,13 +54,13 @@ class Facts:
 
     width: int
     height: int
-    palette: tuple[Colour, ...]
+    palette: tuple[NamedColour, ...]
     light: float
     contrast: float
     colourfulness: float
     sharpness: float
     flatness: float
-    faces: tuple[face_detection.Face, ...]
+    faces: tuple[face_detection.DetectedFace, ...]
     lettering: int
     transparent: float
     upper: tuple[float, float, float]
@@ -72,7 +72,7 @@ class Facts:
         return self.faces[0].area / (self.width * self.height) if self.faces else 0.0
 
 
-def measured(picture: Picture) -> Facts:
+def measured(picture: DecodedImage) -> ImageFacts:
     """Look at a picture once."""
     rgb = picture.rgb
     scale = min(1.0, _SIDE / max(rgb.shape[:2]))
@@ -81,7 +81,7 @@ def measured(picture: Picture) -> Facts:
     hsv = cv2.cvtColor(small, cv2.COLOR_RGB2HSV).astype(np.float32)
     half = max(1, small.shape[0] * 2 // 5)
     large = min(small.shape[:2]) >= 40
-    return Facts(
+    return ImageFacts(
         width=picture.width,
         height=picture.height,
         palette=_palette(small),
@@ -98,7 +98,7 @@ def measured(picture: Picture) -> Facts:
     )
 
 
-def _palette(rgb: Array) -> tuple[Colour, ...]:
+def _palette(rgb: Array) -> tuple[NamedColour, ...]:
     """The colours that the picture is made of, the commonest first; shades of one name are one."""
     lab = cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).reshape(-1, 3).astype(np.float32)
     chosen = lab[:: max(1, len(lab) // 8_000)]
@@ -110,14 +110,14 @@ def _palette(rgb: Array) -> tuple[Colour, ...]:
     first = np.zeros((len(chosen), 1), np.int32)
     _, labels, centres = cv2.kmeans(chosen, kinds, first, ends, 2, cv2.KMEANS_PP_CENTERS)
     shares = np.bincount(labels.ravel(), minlength=kinds) / len(chosen)
-    found: dict[str, Colour] = {}
+    found: dict[str, NamedColour] = {}
     for place in np.argsort(-shares, kind="stable"):
         pixel = np.rint(centres[place]).astype(np.uint8).reshape(1, 1, 3)
         red, green, blue = map(int, cv2.cvtColor(pixel, cv2.COLOR_LAB2RGB)[0, 0])
         name = _name(centres[place])
         seen = found.get(name)
         share = float(shares[place]) + (seen.share if seen else 0.0)
-        found[name] = Colour(name, seen.hex if seen else f"#{red:02x}{green:02x}{blue:02x}", share)
+        found[name] = NamedColour(name, seen.hex if seen else f"#{red:02x}{green:02x}{blue:02x}", share)
     ordered = sorted(found.values(), key=lambda colour: -colour.share)
     return tuple(colour for colour in ordered if colour.share >= _LEAST_SHARE) or tuple(ordered[:1])
 

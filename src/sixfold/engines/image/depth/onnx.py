@@ -17,7 +17,7 @@ class DepthModel:
     """A model file that tells nearness."""
 
     def __init__(self, place: str, side: int = 0) -> None:
-        self._session = onnx_session.Session(place)
+        self._session = onnx_session.OnnxSession(place)
         self.stem = self._session.stem
         self._side = side or _SIDE
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from sixfold.core.catalog.engine_batches import Job
+from sixfold.core.catalog.engine_batches import BatchJob
 from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
 from sixfold.engines.image import encode
 from sixfold.engines.image.diffusers import (
@@ -24,10 +24,10 @@ from sixfold.engines.image.diffusers import (
     sampling,
     task_parser,
 )
-from sixfold.engines.image.diffusers.loading import Loaded
-from sixfold.engines.image.diffusers.prompts import Reading
-from sixfold.engines.image.diffusers.sampling import Plan
-from sixfold.engines.image.diffusers.task_parser import Pixels, Recipe, Row, Wanted
+from sixfold.engines.image.diffusers.loading import LoadedPipeline
+from sixfold.engines.image.diffusers.prompts import PromptEncoding
+from sixfold.engines.image.diffusers.sampling import SamplingPlan
+from sixfold.engines.image.diffusers.task_parser import DiffusersTask, Pixels, SamplingRecipe, SizeRow
 
 _LOADED, _DENOISED = 0.02, 0.95  # progress when the pipeline is there, and when only encoding is left
 _ENCODERS = 4  # pictures encoded at once; the encoders let go of Python's lock
@@ -35,11 +35,11 @@ _TOO_LARGE = "The picture is too large for this machine's memory: ask for a smal
 
 
 @dataclass(slots=True)
-class _Run:
+class _DiffusionRun:
     """One job on its way: what was made of it so far, and how it ended."""
 
-    job: Job
-    wanted: Wanted | None = None
+    job: BatchJob
+    wanted: DiffusersTask | None = None
     pictures: list[Pixels] = field(default_factory=list["Pixels"])
     ending: Result | Exception | Canceled | None = None
     reached: float = 0.0
@@ -59,24 +59,24 @@ class _Run:
 
 
 class DiffusersEngine:
-    """Serves every model of the picture family; `Options` says with which weights."""
+    """Serves every model of the picture family; `DiffusersOptions` says with which weights."""
 
     name = "weights-image"
     version = "1"
 
     def __init__(self, **given: Any) -> None:
         self._options = options.parse(given)
-        self._shelf = loading.Shelf(self._options)
+        self._shelf = loading.PipelineCache(self._options)
         self._encoders = ThreadPoolExecutor(_ENCODERS, "encode")
         with suppress(EngineError):  # whoever asks for them will be told, in these very words
             self.load()
 
     @property
-    def loaded(self) -> Mapping[str, Loaded]:
+    def loaded(self) -> Mapping[str, LoadedPipeline]:
         """The pipelines at hand, by where they came from; the least recently used first."""
         return self._shelf.loaded
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedPipeline:
         """Have the weights at hand that serve whatever has none of its own; raises `EngineError`."""
         return self._shelf.get(self._options.source_of(""))
 
@@ -93,7 +93,7 @@ class DiffusersEngine:
         start from (`source_image_url` or `image`); `control`, `control_scale`, `control_start` and
         `control_end` for one to be led by (`control_image`); `loras`.
         """
-        (ending,) = self.run_many([Job(task, context)])
+        (ending,) = self.run_many([BatchJob(task, context)])
         if isinstance(ending, Result):
             return ending
         raise ending
@@ -105,10 +105,10 @@ class DiffusersEngine:
         except EngineError:
             return None  # alone, it will say what is wrong with it
 
-    def run_many(self, jobs: Sequence[Job]) -> list[Result | Exception | Canceled]:
+    def run_many(self, jobs: Sequence[BatchJob]) -> list[Result | Exception | Canceled]:
         """Make the pictures of several tasks, those that agree in one loop."""
-        runs = [_Run(job) for job in jobs]
-        groups: dict[Recipe, list[_Run]] = defaultdict(list)
+        runs = [_DiffusionRun(job) for job in jobs]
+        groups: dict[SamplingRecipe, list[_DiffusionRun]] = defaultdict(list)
         for owner, run in enumerate(runs):
             try:
                 run.wanted = task_parser.read(run.job.task, owner, self._options)
@@ -127,7 +127,7 @@ class DiffusersEngine:
 
     # -- one recipe --------------------------------------------------------------------------------
 
-    def _make(self, recipe: Recipe, members: list[_Run], runs: list[_Run]) -> None:
+    def _make(self, recipe: SamplingRecipe, members: list[_DiffusionRun], runs: list[_DiffusionRun]) -> None:
         loaded = self._shelf.get(recipe.source)
         if recipe.control is not None:
             self._shelf.control(loaded, recipe.control.kind)
@@ -142,7 +142,7 @@ class DiffusersEngine:
             run.progress(_LOADED)
         try:
             for rows, readings in _loops(loaded, plan, members):
-                self._paint(loaded, plan, _Loop(rows, readings, runs))
+                self._paint(loaded, plan, _SamplingLoop(rows, readings, runs))
         finally:
             if recipe.adapters:
                 loaded.adapters.wear(())
@@ -150,7 +150,7 @@ class DiffusersEngine:
             if run.ending is None:
                 run.ending = self._result(run, loaded, plan)
 
-    def _paint(self, loaded: Loaded, plan: Plan, loop: _Loop) -> None:
+    def _paint(self, loaded: LoadedPipeline, plan: SamplingPlan, loop: _SamplingLoop) -> None:
         """Denoise these rows, in as many loops as memory wants."""
         loop = loop.living()
         if len(loop.rows) > loaded.rows:
@@ -161,7 +161,7 @@ class DiffusersEngine:
             return
         try:
             made = sampling.sample(loaded, plan, loop.rows, loop.readings, loop)
-        except _Deserted:
+        except _RunAbandoned:
             return
         except RuntimeError as error:
             if not _is_out_of_memory(error):
@@ -172,7 +172,7 @@ class DiffusersEngine:
             return
         loop.keep(made)
 
-    def _yield_memory(self, loaded: Loaded, loop: _Loop) -> None:
+    def _yield_memory(self, loaded: LoadedPipeline, loop: _SamplingLoop) -> None:
         """Want less from now on: half the rows, else less on the device; raises `EngineError` at the end."""
         if len(loop.rows) > 1:
             loaded.rows = len(loop.rows) // 2
@@ -183,7 +183,7 @@ class DiffusersEngine:
         else:
             raise EngineError(_TOO_LARGE)
 
-    def _result(self, run: _Run, loaded: Loaded, plan: Plan) -> Result | Canceled:
+    def _result(self, run: _DiffusionRun, loaded: LoadedPipeline, plan: SamplingPlan) -> Result | Canceled:
         wanted = run.wanted
         assert wanted is not None  # noqa: S101 - a run without one has ended
         coded = list(
@@ -207,47 +207,47 @@ class DiffusersEngine:
         return Result(tuple(Artifact(kind, one, info) for one in coded), data, "full")
 
 
-class _Deserted(Exception):
+class _RunAbandoned(Exception):
     """Nobody wants any row of this loop any more."""
 
 
 @dataclass(slots=True)
-class _Loop:
+class _SamplingLoop:
     """Rows that are denoised together, with the runs that they belong to."""
 
-    rows: Sequence[Row]
-    readings: Sequence[Reading]
-    runs: list[_Run]
+    rows: Sequence[SizeRow]
+    readings: Sequence[PromptEncoding]
+    runs: list[_DiffusionRun]
 
     @property
-    def owners(self) -> list[_Run]:
+    def owners(self) -> list[_DiffusionRun]:
         """The runs of these rows that still wait."""
         numbers = dict.fromkeys(row.owner for row in self.rows)
         return [run for number in numbers if (run := self.runs[number]).ending is None]
 
-    def living(self) -> _Loop:
+    def living(self) -> _SamplingLoop:
         """The same without the rows of runs that ended."""
         pairs = zip(self.rows, self.readings, strict=True)
         kept = [(row, reading) for row, reading in pairs if self.runs[row.owner].ending is None]
-        return _Loop([row for row, _ in kept], [reading for _, reading in kept], self.runs)
+        return _SamplingLoop([row for row, _ in kept], [reading for _, reading in kept], self.runs)
 
-    def halves(self) -> tuple[_Loop, _Loop]:
+    def halves(self) -> tuple[_SamplingLoop, _SamplingLoop]:
         """Two loops of about half the rows."""
         middle = (len(self.rows) + 1) // 2
         return (
-            _Loop(self.rows[:middle], self.readings[:middle], self.runs),
-            _Loop(self.rows[middle:], self.readings[middle:], self.runs),
+            _SamplingLoop(self.rows[:middle], self.readings[:middle], self.runs),
+            _SamplingLoop(self.rows[middle:], self.readings[middle:], self.runs),
         )
 
     def step(self, fraction: float) -> None:
-        """Pass progress on; raises `_Deserted` when all were canceled."""
+        """Pass progress on; raises `_RunAbandoned` when all were canceled."""
         for run in self.owners:
             wanted = run.wanted.rows if run.wanted else self.rows
             mine = sum(self.runs[row.owner] is run for row in self.rows)
             done = (len(run.pictures) + fraction * mine) / len(wanted)
             run.progress(_LOADED + (_DENOISED - _LOADED) * min(1.0, done))
         if not self.owners:
-            raise _Deserted
+            raise _RunAbandoned
 
     def log(self, line: str) -> None:
         """Say a line to everyone concerned."""
@@ -266,9 +266,11 @@ class _Loop:
                 run.pictures.append(picture)
 
 
-def _loops(loaded: Loaded, plan: Plan, members: list[_Run]) -> list[tuple[list[Row], list[Reading]]]:
+def _loops(
+    loaded: LoadedPipeline, plan: SamplingPlan, members: list[_DiffusionRun]
+) -> list[tuple[list[SizeRow], list[PromptEncoding]]]:
     """The rows of a recipe in loops: prompts of as many pieces, at most as many rows as are allowed."""
-    by_length: dict[int, list[tuple[Row, Reading]]] = defaultdict(list)
+    by_length: dict[int, list[tuple[SizeRow, PromptEncoding]]] = defaultdict(list)
     for run in members:
         for row in run.wanted.rows if run.wanted else ():
             negative = row.negative if plan.negative else ""
@@ -276,7 +278,7 @@ def _loops(loaded: Loaded, plan: Plan, members: list[_Run]) -> list[tuple[list[R
             by_length[reading.length].append((row, reading))
             if row is run.wanted.rows[0]:  # pyright: ignore[reportOptionalMemberAccess]  # iterated just above
                 _say_how_read(run, reading, loaded)
-    loops: list[tuple[list[Row], list[Reading]]] = []
+    loops: list[tuple[list[SizeRow], list[PromptEncoding]]] = []
     for pairs in by_length.values():
         for first in range(0, len(pairs), loaded.rows):
             part = pairs[first : first + loaded.rows]
@@ -284,7 +286,7 @@ def _loops(loaded: Loaded, plan: Plan, members: list[_Run]) -> list[tuple[list[R
     return loops
 
 
-def _say_how_read(run: _Run, reading: Reading, loaded: Loaded) -> None:
+def _say_how_read(run: _DiffusionRun, reading: PromptEncoding, loaded: LoadedPipeline) -> None:
     if reading.length > 1:
         run.log(f"the prompt is longer than the text encoder's window: it is read in {reading.length} pieces")
     if reading.unread:
@@ -292,7 +294,7 @@ def _say_how_read(run: _Run, reading: Reading, loaded: Loaded) -> None:
         run.log(f"the prompt's last {reading.unread} tokens are not read: {limit} takes no more")
 
 
-def _introduced(loaded: Loaded, plan: Plan, members: int) -> str:
+def _introduced(loaded: LoadedPipeline, plan: SamplingPlan, members: int) -> str:
     line = plan.words(loaded)
     if members > 1:
         line += f", with {members - 1} more at once"
@@ -301,7 +303,7 @@ def _introduced(loaded: Loaded, plan: Plan, members: int) -> str:
     return line
 
 
-def _end(runs: Sequence[_Run], error: Exception) -> None:
+def _end(runs: Sequence[_DiffusionRun], error: Exception) -> None:
     for run in runs:
         if run.ending is None:
             run.ending = error

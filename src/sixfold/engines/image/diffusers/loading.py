@@ -19,11 +19,11 @@ from safetensors import SafetensorError
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import placement, profiles, sources
-from sixfold.engines.image.diffusers.loras import Adapters
-from sixfold.engines.image.diffusers.options import Options
+from sixfold.engines.image.diffusers.loras import LoraLoader
+from sixfold.engines.image.diffusers.options import DiffusersOptions
 from sixfold.engines.image.diffusers.placement import Device, Offload
-from sixfold.engines.image.diffusers.profiles import Profile
-from sixfold.engines.image.diffusers.sources import Source
+from sixfold.engines.image.diffusers.profiles import ModelProfile
+from sixfold.engines.image.diffusers.sources import WeightSource
 
 _library: Any = diffusers  # it makes its names when they are asked for
 
@@ -41,16 +41,16 @@ UNFIT = (
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedPipeline:
     """One pipeline with everything that was made from it; they share their components."""
 
-    source: Source
+    source: WeightSource
     pipeline: Any
-    profile: Profile
+    profile: ModelProfile
     where: Device
     sizes: dict[str, int]
     offload: Offload
-    adapters: Adapters
+    adapters: LoraLoader
     rows: int
     tiled: bool = False
     controls: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -101,24 +101,24 @@ class Loaded:
         return False
 
 
-class Shelf:
+class PipelineCache:
     """Loaded pipelines, the least recently used one first; memory decides how many."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: DiffusersOptions) -> None:
         _quiet()
         self.options = options
         self.where = placement.device(options)
         if options.threads:
             torch.set_num_threads(options.threads)
-        self._loaded: OrderedDict[str, Loaded] = OrderedDict()
-        self._sources: dict[str, tuple[Source, tuple[int, int] | None]] = {}
+        self._loaded: OrderedDict[str, LoadedPipeline] = OrderedDict()
+        self._sources: dict[str, tuple[WeightSource, tuple[int, int] | None]] = {}
 
     @property
-    def loaded(self) -> Mapping[str, Loaded]:
+    def loaded(self) -> Mapping[str, LoadedPipeline]:
         """What is at hand, the least recently used first."""
         return self._loaded
 
-    def get(self, name: str) -> Loaded:
+    def get(self, name: str) -> LoadedPipeline:
         """The pipeline of a source's name; loads it, and drops others for it, where it must."""
         source = self._source(name)
         loaded = self._loaded.get(source.key)
@@ -128,7 +128,7 @@ class Shelf:
         self._loaded.move_to_end(source.key)
         return loaded
 
-    def _source(self, name: str) -> Source:
+    def _source(self, name: str) -> WeightSource:
         """A name's source, looked at anew only when its folder is another: that reads every header."""
         known = self._sources.get(name)
         if known is not None and _mark(known[0].folder) == known[1]:
@@ -140,13 +140,13 @@ class Shelf:
         self._sources[name] = (source, _mark(source.folder))
         return source
 
-    def drop(self, loaded: Loaded) -> None:
+    def drop(self, loaded: LoadedPipeline) -> None:
         """Forget a pipeline and give its memory back."""
         self._loaded.pop(loaded.source.key, None)
         del loaded
         placement.release(self.where.kind)
 
-    def control(self, loaded: Loaded, kind: str) -> None:
+    def control(self, loaded: LoadedPipeline, kind: str) -> None:
         """Have the ControlNet of this kind at hand for a pipeline."""
         if kind in loaded.controls:
             return
@@ -162,7 +162,7 @@ class Shelf:
         numbers = sum(parameter.numel() for parameter in control.parameters())
         loaded.sizes[f"controlnet {kind}"] = numbers * self.where.item_bytes
 
-    def _control_folder(self, loaded: Loaded, kind: str) -> Path:
+    def _control_folder(self, loaded: LoadedPipeline, kind: str) -> Path:
         """The operator's ControlNet of this kind, or an added one that was made for such a pipeline."""
         weights = self.options.weights
         if name := self.options.controls.get(kind):
@@ -175,7 +175,7 @@ class Shelf:
                 return folder
         raise EngineError(f"This server has no ControlNet for {kind} that fits {loaded.source.name}.")
 
-    def _load(self, source: Source) -> Loaded:
+    def _load(self, source: WeightSource) -> LoadedPipeline:
         sizes = sources.sizes(source, self.where.item_bytes)
         self._make_room(sum(sizes.values()))
         free = self._free()
@@ -191,8 +191,8 @@ class Shelf:
         chosen = {"steps": self.options.steps, "guidance": self.options.guidance}
         given = source.record.get("sampling", {}) | {name: n for name, n in chosen.items() if n is not None}
         profile = profiles.of(pipeline, given)
-        loaded = Loaded(
-            source, pipeline, profile, self.where, sizes, how, Adapters(pipeline), max(1, self.options.rows)
+        loaded = LoadedPipeline(
+            source, pipeline, profile, self.where, sizes, how, LoraLoader(pipeline), max(1, self.options.rows)
         )
         loaded._placed = pipeline
         return loaded
@@ -228,7 +228,7 @@ def _quiet() -> None:
         library.disable_progress_bar()
 
 
-def _read(source: Source, dtype: torch.dtype) -> Any:
+def _read(source: WeightSource, dtype: torch.dtype) -> Any:
     """A pipeline on the processor; raises `EngineError` with what the library could not fit together."""
     options = {"dtype": dtype, "local_files_only": True}
     try:

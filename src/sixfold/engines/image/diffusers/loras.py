@@ -22,7 +22,7 @@ Chosen = tuple[tuple[str, float], ...]
 """Files with their weights, in order."""
 
 
-class Adapters:
+class LoraLoader:
     """The LoRAs of one pipeline's components, which pipelines made by `from_pipe` share."""
 
     def __init__(self, pipeline: Any) -> None:

@@ -18,12 +18,12 @@ DTYPES = ("auto", "bfloat16", "float16", "float32")
 _LEAST = {"steps": 1, "guidance": 0, "budget_bytes": 0, "rows": 1, "threads": 0}
 
 
-class WrongOption(ValueError):
+class InvalidDiffusersOption(ValueError):
     """An option cannot be understood; the text names it and what would be valid."""
 
 
 @dataclass(frozen=True, slots=True)
-class Adapter:
+class LoraAdapter:
     """One LoRA: a file under the weights' `loras` folder, or anywhere, and how strongly it counts."""
 
     file: str
@@ -31,7 +31,7 @@ class Adapter:
 
 
 @dataclass(frozen=True)
-class Options:
+class DiffusersOptions:
     """The row's options. A source is a name under `weights`, a folder, a `.safetensors` file, or a
     repository in the Hub's local cache (`owner/name`, `owner/name@revision`); without one, what
     `sixfold engines add` put under `weights` serves.
@@ -46,7 +46,7 @@ class Options:
     source: str = ""
     models: Mapping[str, str] = field(default_factory=dict[str, str])
     controls: Mapping[str, str] = field(default_factory=dict[str, str])
-    loras: Mapping[str, tuple[Adapter, ...]] = field(default_factory=dict[str, tuple[Adapter, ...]])
+    loras: Mapping[str, tuple[LoraAdapter, ...]] = field(default_factory=dict[str, tuple[LoraAdapter, ...]])
     hub_cache: Path | None = None
     device: str = "auto"
     dtype: str = "auto"
@@ -67,39 +67,41 @@ class Options:
         return sources.added(self.weights) if self.weights is not None else {}
 
 
-def parse(given: Mapping[str, Any]) -> Options:
-    """Options from a table of the configuration; raises `WrongOption` with one sentence."""
-    known = {spec.name for spec in fields(Options)}
+def parse(given: Mapping[str, Any]) -> DiffusersOptions:
+    """Options from a table of the configuration; raises `InvalidDiffusersOption` with one sentence."""
+    known = {spec.name for spec in fields(DiffusersOptions)}
     for name in given:
         if name not in known:
-            raise WrongOption(f"the picture engine has no option {name!r}; it has {', '.join(sorted(known))}")
+            raise InvalidDiffusersOption(
+                f"the picture engine has no option {name!r}; it has {', '.join(sorted(known))}"
+            )
     values = dict(given)
     for name in ("weights", "hub_cache"):
         values[name] = Path(values[name]).expanduser() if values.get(name) else None
     for name, choices in (("device", DEVICES), ("dtype", DTYPES), ("offload", OFFLOADS)):
         if values.get(name, "auto") not in choices:
-            raise WrongOption(f"{name} must be one of {', '.join(choices)}, not {values[name]!r}")
+            raise InvalidDiffusersOption(f"{name} must be one of {', '.join(choices)}, not {values[name]!r}")
     for name, least in _LEAST.items():
         _number(name, values.get(name), least)
     values["loras"] = {model: adapters(listed) for model, listed in values.get("loras", {}).items()}
-    return Options(**values)
+    return DiffusersOptions(**values)
 
 
 def _number(name: str, value: Any, least: int) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or value < least:
-        raise WrongOption(f"{name} must be a number of at least {least}, not {value!r}")
+        raise InvalidDiffusersOption(f"{name} must be a number of at least {least}, not {value!r}")
 
 
-def adapters(listed: Any) -> tuple[Adapter, ...]:
+def adapters(listed: Any) -> tuple[LoraAdapter, ...]:
     """Adapters from a list of files, or of tables with `file` and `weight`."""
     if not isinstance(listed, (list, tuple)):
-        raise WrongOption("LoRAs are given as a list")
-    found: list[Adapter] = []
+        raise InvalidDiffusersOption("LoRAs are given as a list")
+    found: list[LoraAdapter] = []
     for one in listed:
         row = {"file": one} if isinstance(one, str) else dict(one)
         if not isinstance(row.get("file"), str) or set(row) - {"file", "weight"}:
-            raise WrongOption('a LoRA is a file, or {file = "…", weight = 0.8}')
-        found.append(Adapter(row["file"], float(row.get("weight", 1.0))))
+            raise InvalidDiffusersOption('a LoRA is a file, or {file = "…", weight = 0.8}')
+        found.append(LoraAdapter(row["file"], float(row.get("weight", 1.0))))
     return tuple(found)

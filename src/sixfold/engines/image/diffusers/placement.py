@@ -16,7 +16,7 @@ import psutil
 import torch
 
 from sixfold.core.catalog.engines import EngineError
-from sixfold.engines.image.diffusers.options import Options
+from sixfold.engines.image.diffusers.options import DiffusersOptions
 
 Offload = Literal["none", "model", "sequential"]
 HARDER: dict[Offload, Offload] = {"none": "model", "model": "sequential"}
@@ -50,7 +50,7 @@ class Device:
         return f"{self.kind} in {str(self.dtype).removeprefix('torch.')}"
 
 
-def device(options: Options) -> Device:
+def device(options: DiffusersOptions) -> Device:
     """The device of these options: cuda, else mps, else cpu; bfloat16 where it is native there."""
     kind = options.device
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}

@@ -19,7 +19,7 @@ _LONGEST_SIDE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ModelProfile:
     """The table's row of one pipeline; `native` in pixels, `area` in parts of its square."""
 
     steps: int = 30
@@ -48,7 +48,7 @@ def scale_into(size: tuple[int, int], least: float, most: float) -> float:
     return math.sqrt(min(max(area, least), most) / area)
 
 
-def of(pipeline: Any, given: Mapping[str, Any]) -> Profile:
+def of(pipeline: Any, given: Mapping[str, Any]) -> ModelProfile:
     """The profile of a text-to-image pipeline; `given` (`steps`, `guidance`) is the operator's word."""
     name = type(pipeline).__name__
     table = _table()
@@ -61,8 +61,8 @@ def of(pipeline: Any, given: Mapping[str, Any]) -> Profile:
             break
     row |= {key: given[key] for key in ("steps", "guidance") if given.get(key) is not None}
     row.setdefault("native", _native(pipeline))
-    row["area"] = tuple(row.get("area", Profile().area))
-    return replace(Profile(), **row)
+    row["area"] = tuple(row.get("area", ModelProfile().area))
+    return replace(ModelProfile(), **row)
 
 
 def takes(pipeline: Any, name: str) -> bool:

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from sixfold.engines.image.diffusers.profiles import Profile
+from sixfold.engines.image.diffusers.profiles import ModelProfile
 
 # What `encode_prompt` gives, in its order; Stable Diffusion stops after two.
 _NAMES = ("prompt_embeds", "negative_prompt_embeds", "pooled_prompt_embeds", "negative_pooled_prompt_embeds")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PromptEncoding:
     """How a prompt is read: its pieces (one where it fits), and how many tokens are left unread."""
 
     pieces: tuple[str, ...]
@@ -30,18 +30,18 @@ class Reading:
         return max(len(self.pieces), len(self.negative))
 
 
-def read(pipeline: Any, profile: Profile, prompt: str, negative: str) -> Reading:
+def read(pipeline: Any, profile: ModelProfile, prompt: str, negative: str) -> PromptEncoding:
     """Split what is too long where the class allows it, else count what will not be read."""
     if profile.pieces:
         tokenizers = [t for name in ("tokenizer", "tokenizer_2") if (t := getattr(pipeline, name, None))]
-        return Reading(_split(tokenizers, prompt), _split(tokenizers, negative))
+        return PromptEncoding(_split(tokenizers, prompt), _split(tokenizers, negative))
     last = next(
         (t for name in ("tokenizer_3", "tokenizer_2", "tokenizer") if (t := getattr(pipeline, name, None))),
         None,
     )
     window = profile.sequence or _window(last)
     unread = max(0, _count(last, prompt) - window) if last is not None else 0
-    return Reading((prompt,), (negative,), unread)
+    return PromptEncoding((prompt,), (negative,), unread)
 
 
 def _window(tokenizer: Any) -> int:
@@ -80,7 +80,7 @@ def _split(tokenizers: Sequence[Any], text: str) -> tuple[str, ...]:
 
 
 def embeddings(
-    pipeline: Any, readings: Sequence[Reading], *, guided: bool, negative: bool
+    pipeline: Any, readings: Sequence[PromptEncoding], *, guided: bool, negative: bool
 ) -> dict[str, torch.Tensor]:
     """Embeddings of prompts in pieces, one piece after the other along the sequence.
 

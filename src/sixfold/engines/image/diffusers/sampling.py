@@ -13,12 +13,12 @@ import torch
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import placement, profiles, prompts, task_parser, vae_guard
-from sixfold.engines.image.diffusers.loading import Loaded
-from sixfold.engines.image.diffusers.prompts import Reading
-from sixfold.engines.image.diffusers.task_parser import Pixels, Recipe, Row
+from sixfold.engines.image.diffusers.loading import LoadedPipeline
+from sixfold.engines.image.diffusers.prompts import PromptEncoding
+from sixfold.engines.image.diffusers.task_parser import Pixels, SamplingRecipe, SizeRow
 
 
-class Listener(Protocol):
+class StepListener(Protocol):
     """Is told of the progress of a sampling loop."""
 
     def step(self, fraction: float) -> None:
@@ -31,16 +31,16 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SamplingPlan:
     """A recipe as this pipeline will run it; `made` is the size that comes out of it."""
 
-    recipe: Recipe
+    recipe: SamplingRecipe
     made: tuple[int, int]
     steps: int
     guidance: float
     negative: bool
 
-    def words(self, loaded: Loaded) -> str:
+    def words(self, loaded: LoadedPipeline) -> str:
         """For the log."""
         (width, height), (asked_width, asked_height) = self.made, self.recipe.size
         size = f"{width} x {height}"
@@ -53,7 +53,7 @@ class Plan:
         )
 
 
-def plan(loaded: Loaded, recipe: Recipe) -> Plan:
+def plan(loaded: LoadedPipeline, recipe: SamplingRecipe) -> SamplingPlan:
     """What the recipe leaves open, from the model's profile."""
     profile = loaded.profile
     steps = recipe.steps or profile.steps
@@ -61,11 +61,15 @@ def plan(loaded: Loaded, recipe: Recipe) -> Plan:
         steps = max(steps, int(np.ceil(1 / recipe.strength)))
     guidance = profile.guidance if recipe.guidance is None else recipe.guidance
     negative = recipe.negative and profile.negative and guidance > 1
-    return Plan(recipe, profile.side_in(*recipe.size), steps, guidance, negative)
+    return SamplingPlan(recipe, profile.side_in(*recipe.size), steps, guidance, negative)
 
 
 def sample(
-    loaded: Loaded, plan: Plan, rows: Sequence[Row], readings: Sequence[Reading], listener: Listener
+    loaded: LoadedPipeline,
+    plan: SamplingPlan,
+    rows: Sequence[SizeRow],
+    readings: Sequence[PromptEncoding],
+    listener: StepListener,
 ) -> list[Pixels | EngineError]:
     """A picture of the asked size for each row, or why there is none."""
     recipe = plan.recipe
@@ -111,7 +115,7 @@ def _verdict(picture: Any, fault: str | None, unsafe: bool, size: tuple[int, int
     return task_parser.fitted(picture, size)
 
 
-def _heard(listener: Listener, steps: int) -> Callable[..., dict[str, Any]]:
+def _heard(listener: StepListener, steps: int) -> Callable[..., dict[str, Any]]:
     def on_step_end(pipeline: Any, index: int, _timestep: Any, _tensors: Any) -> dict[str, Any]:
         listener.step((index + 1) / max(index + 1, getattr(pipeline, "num_timesteps", steps)))
         return {}
@@ -120,7 +124,11 @@ def _heard(listener: Listener, steps: int) -> Callable[..., dict[str, Any]]:
 
 
 def _arguments(
-    pipeline: Any, loaded: Loaded, plan: Plan, rows: Sequence[Row], readings: Sequence[Reading]
+    pipeline: Any,
+    loaded: LoadedPipeline,
+    plan: SamplingPlan,
+    rows: Sequence[SizeRow],
+    readings: Sequence[PromptEncoding],
 ) -> dict[str, Any]:
     """Everything a pipeline of any class may be told; the caller leaves out what this one does not take."""
     width, height = plan.made
@@ -145,7 +153,7 @@ def _arguments(
     return arguments | _pictures(plan, rows)
 
 
-def _pictures(plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
+def _pictures(plan: SamplingPlan, rows: Sequence[SizeRow]) -> dict[str, Any]:
     """The pictures that rows start from or are led by, as one tensor each."""
     recipe, arguments = plan.recipe, dict[str, Any]()
     if recipe.control is not None:

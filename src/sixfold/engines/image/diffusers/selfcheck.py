@@ -21,7 +21,7 @@ STEPS = 8  # enough to tell a picture from noise; a few seconds on a GPU, minute
 
 
 @dataclass
-class Listener:
+class SelfCheckListener:
     """What a self-check's run is told to: passes progress on and keeps the lines."""
 
     scratch: Path
@@ -52,7 +52,7 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
         "enable_safety_checker": False,
     }
     with tempfile.TemporaryDirectory() as scratch:
-        listener = Listener(Path(scratch), heard)
+        listener = SelfCheckListener(Path(scratch), heard)
         result: Result = engine.run(Task("selfcheck", "selfcheck", inputs), listener)
     data = result.artifacts[0].data
     with Image.open(io.BytesIO(data)) as image:

@@ -32,7 +32,7 @@ _WEIGHTLESS = ("Tokenizer", "Scheduler", "Processor", "FeatureExtractor")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class WeightSource:
     """Weights that were found: a folder in diffusers' layout, or one checkpoint file with the folder
     that holds its configuration. `record` is what was written when they were added."""
 
@@ -47,7 +47,7 @@ class Source:
         return str(self.file or self.folder)
 
 
-def find(name: str, weights: Path | None, hub_cache: Path | None) -> Source:
+def find(name: str, weights: Path | None, hub_cache: Path | None) -> WeightSource:
     """The source that `name` means; raises `EngineError` with one sentence."""
     if not name:
         raise EngineError("No weights were chosen for this model: `sixfold engines add image` adds some.")
@@ -94,29 +94,29 @@ def _refusal(what: str) -> str:
     return f"{what} is a pickle, which can run code when it is read: only safetensors are loaded."
 
 
-def _folder(name: str, folder: Path) -> Source:
+def _folder(name: str, folder: Path) -> WeightSource:
     record = read_json(folder / RECORD) if (folder / RECORD).is_file() else {}
     alone = list(folder.glob("*.safetensors"))
     if len(alone) == 1 and not any(folder.glob("*/*.safetensors")):  # one file beside its configuration
-        return Source(name, folder, alone[0], record)
+        return WeightSource(name, folder, alone[0], record)
     check(folder)
-    return Source(name, folder, None, record)
+    return WeightSource(name, folder, None, record)
 
 
-def _file(name: str, path: Path, hub_cache: Path | None) -> Source:
+def _file(name: str, path: Path, hub_cache: Path | None) -> WeightSource:
     """A checkpoint in one file, with its configuration: the folder of its name, or the Hub's cache."""
     if path.suffix.lower() != ".safetensors":
         raise EngineError(f"{path.name} is no .safetensors file.")
     header(path)
     beside = path.with_suffix("")
     if (beside / INDEX).is_file():
-        return Source(name, beside, path)
+        return WeightSource(name, beside, path)
     from diffusers.loaders.single_file_utils import fetch_diffusers_config, load_single_file_checkpoint
 
     known = fetch_diffusers_config(load_single_file_checkpoint(str(path)))
     repository = str(known["pretrained_model_name_or_path"])
     try:
-        return Source(name, _cached(repository, hub_cache), path)
+        return WeightSource(name, _cached(repository, hub_cache), path)
     except EngineError:
         raise EngineError(
             f"{path.name} needs the configuration of {repository}: put that repository's {INDEX} and its "
@@ -211,7 +211,7 @@ def _is_of(name: str, kind: str | None) -> bool:
     return found is not None and found["variant"] == kind
 
 
-def sizes(source: Source, item_bytes: int) -> dict[str, int]:
+def sizes(source: WeightSource, item_bytes: int) -> dict[str, int]:
     """What each component takes in memory when its floating numbers have `item_bytes` each."""
     if source.file is not None:
         return {"checkpoint": _bytes_of(source.file, item_bytes)}

@@ -14,7 +14,7 @@ from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.diffusers import loras
 from sixfold.engines.image.diffusers.loras import Chosen
-from sixfold.engines.image.diffusers.options import Options, WrongOption
+from sixfold.engines.image.diffusers.options import DiffusersOptions, InvalidDiffusersOption
 from sixfold.engines.image.diffusers.options import adapters as listed_adapters
 from sixfold.engines.image.scene.noise import stable_seed
 
@@ -30,7 +30,7 @@ _CONTROL_INPUTS = ("control_image_url", "control_image")
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class ControlImage:
     """How a control picture leads: its kind, how strongly, and between which parts of the loop."""
 
     kind: str
@@ -40,14 +40,14 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class SamplingRecipe:
     """What tasks must agree in to be denoised together; `size` is the asked one, in pixels."""
 
     source: str
     size: tuple[int, int]
     from_image: bool = False
     strength: float = _STRENGTH
-    control: Control | None = None
+    control: ControlImage | None = None
     steps: int | None = None
     guidance: float | None = None
     negative: bool = False
@@ -56,7 +56,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SizeRow:
     """One picture to make: whose it is, its words, its seed, and the pictures that it starts from."""
 
     owner: int
@@ -68,17 +68,17 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DiffusersTask:
     """A task, read: the recipe, its rows, and how the results are written."""
 
-    recipe: Recipe
-    rows: tuple[Row, ...]
+    recipe: SamplingRecipe
+    rows: tuple[SizeRow, ...]
     format: str
     quality: int
     alpha: Pixels | None = None
 
 
-def recipe_of(task: Task, options: Options, size: tuple[int, int] | None = None) -> Recipe:
+def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | None = None) -> SamplingRecipe:
     """The recipe of a task; for one that starts from a picture, `size` is the picture's.
 
     Raises `EngineError` for what no loop could be run with.
@@ -90,7 +90,7 @@ def recipe_of(task: Task, options: Options, size: tuple[int, int] | None = None)
     if size is None:
         size = _side(inputs, "width"), _side(inputs, "height")
     steps = _bounded(inputs, "steps", (1, _MAX_STEPS))
-    return Recipe(
+    return SamplingRecipe(
         source=options.source_of(str(inputs.get("base") or task.model)),
         size=size,
         from_image=from_image,
@@ -104,7 +104,7 @@ def recipe_of(task: Task, options: Options, size: tuple[int, int] | None = None)
     )
 
 
-def read(task: Task, owner: int, options: Options) -> Wanted:
+def read(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
     """Everything of a task; raises `EngineError` with a sentence."""
     inputs = task.inputs
     picture = None
@@ -117,15 +117,15 @@ def read(task: Task, owner: int, options: Options) -> Wanted:
     negative = str(inputs.get("negative_prompt") or "")
     image = None if picture is None else picture.rgb
     rows = tuple(
-        Row(owner, prompt, negative, seed, image, guide)
+        SizeRow(owner, prompt, negative, seed, image, guide)
         for seed in seeds(int(inputs.get("seed") or 0), count)
     )
     form = _form(inputs.get("format") or ("png" if picture is None else "webp"))
     quality = round(_bounded(inputs, "quality", (1, 100)) or 90)
-    return Wanted(recipe, rows, form, quality, None if picture is None else picture.alpha)
+    return DiffusersTask(recipe, rows, form, quality, None if picture is None else picture.alpha)
 
 
-def _guide(task: Task, control: Control) -> Pixels:
+def _guide(task: Task, control: ControlImage) -> Pixels:
     """The picture that a ControlNet follows, as lines where it wants lines and was given none."""
     picture = decode.decode(_file(task, _CONTROL_INPUTS)).rgb
     return edges(picture) if control.kind == "canny" and not task.inputs.get("control_ready") else picture
@@ -171,7 +171,7 @@ def _file(task: Task, names: tuple[str, ...]) -> Any:
     return next(task.files[name] for name in names if name in task.files)
 
 
-def _capped(picture: decode.Picture) -> decode.Picture:
+def _capped(picture: decode.DecodedImage) -> decode.DecodedImage:
     """The picture within the largest side that is worked on, and not below the smallest."""
     width, height = picture.width, picture.height
     scale = min(1.0, _SIDES[1] / max(width, height))
@@ -182,7 +182,7 @@ def _capped(picture: decode.Picture) -> decode.Picture:
     alpha = picture.alpha
     if alpha is not None:
         alpha = np.asarray(cv2.resize(alpha, size, interpolation=cv2.INTER_AREA), np.uint8)
-    return decode.Picture(rgb, alpha, picture.format)
+    return decode.DecodedImage(rgb, alpha, picture.format)
 
 
 def _side(inputs: Mapping[str, Any], name: str) -> int:
@@ -202,7 +202,7 @@ def _bounded(inputs: Mapping[str, Any], name: str, bounds: tuple[float, float]) 
     return number
 
 
-def _control(task: Task) -> Control:
+def _control(task: Task) -> ControlImage:
     inputs = task.inputs
     start = _bounded(inputs, "control_start", (0, 1)) or 0.0
     end = _bounded(inputs, "control_end", (0, 1))
@@ -210,10 +210,10 @@ def _control(task: Task) -> Control:
     if start >= end:
         raise UnusableInput("control_start must be before control_end.")
     scale = _bounded(inputs, "control_scale", (0, 2))
-    return Control(str(inputs.get("control") or "canny"), 1.0 if scale is None else scale, start, end)
+    return ControlImage(str(inputs.get("control") or "canny"), 1.0 if scale is None else scale, start, end)
 
 
-def _adapters(task: Task, options: Options) -> Chosen:
+def _adapters(task: Task, options: DiffusersOptions) -> Chosen:
     """The operator's LoRAs for the model, then the task's own: by name, or one of its files."""
     chosen = [(one.file, one.weight) for one in options.loras.get(task.model, ())]
     try:
@@ -224,7 +224,7 @@ def _adapters(task: Task, options: Options) -> Chosen:
                 raise UnusableInput("A LoRA is named as in the weights' loras folder, without a path.")
             else:
                 chosen.append((one.file, one.weight))
-    except (WrongOption, TypeError, ValueError) as error:
+    except (InvalidDiffusersOption, TypeError, ValueError) as error:
         raise UnusableInput("loras must be a list of names, or of {file, weight}.") from error
     if len(chosen) > _MAX_ADAPTERS:
         raise UnusableInput(f"At most {_MAX_ADAPTERS} LoRAs can be combined.")

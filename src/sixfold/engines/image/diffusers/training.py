@@ -26,7 +26,7 @@ from peft.utils import get_peft_model_state_dict
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.engines.image import decode
 from sixfold.engines.image.diffusers import loading, options, task_parser
-from sixfold.engines.image.diffusers.loading import Loaded
+from sixfold.engines.image.diffusers.loading import LoadedPipeline
 
 _ADAPTER = "learnt"
 _ATTENTION = ("to_k", "to_q", "to_v", "to_out.0")
@@ -43,7 +43,7 @@ _TOO_LARGE = "These weights are too large to be taught in this machine's memory.
 
 
 @dataclass(frozen=True, slots=True)
-class _Lesson:
+class _TrainingData:
     """What is learnt from: latents, and how each of two captions conditions the network, as of now."""
 
     latents: torch.Tensor
@@ -52,7 +52,7 @@ class _Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _TrainingBatch:
     """Pictures with noise at some times, and the noise itself."""
 
     latents: torch.Tensor
@@ -81,7 +81,7 @@ class TrainingEngine:
     ) -> None:
         del limit_seconds
         self._options = options.parse(given)
-        self._shelf = loading.Shelf(self._options)
+        self._shelf = loading.PipelineCache(self._options)
         self._steps, self._rank, self._rate, self._reads = steps, rank, rate, bool(text_encoder)
 
     def run(self, task: Task, context: Context) -> Result:
@@ -98,7 +98,9 @@ class TrainingEngine:
         finally:
             self._shelf.drop(loaded)  # the memory is the painter's again
 
-    def _learnt(self, loaded: Loaded, task: Task, pictures: Sequence[Path], context: Context) -> Result:
+    def _learnt(
+        self, loaded: LoadedPipeline, task: Task, pictures: Sequence[Path], context: Context
+    ) -> Result:
         unet = getattr(loaded.pipeline, "unet", None)
         if unet is None:
             what = type(loaded.pipeline).__name__
@@ -110,7 +112,9 @@ class TrainingEngine:
         pupils = _pupils(loaded.pipeline, reads=self._reads)
         with _taught(pupils, self._rank):
             lesson = _lesson(loaded, pictures, name, context, reads=self._reads)
-            losses = _learn(loaded, lesson, _Course(steps, self._rate, seed, tuple(pupils.values())), context)
+            losses = _learn(
+                loaded, lesson, _TrainingRun(steps, self._rate, seed, tuple(pupils.values())), context
+            )
             layers = {
                 f"{part}_lora_layers": convert_state_dict_to_diffusers(
                     get_peft_model_state_dict(pupil, adapter_name=_ADAPTER)
@@ -126,7 +130,7 @@ class TrainingEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
+class _TrainingRun:
     steps: int
     rate: float
     seed: int
@@ -158,7 +162,9 @@ def _taught(pupils: Mapping[str, Any], rank: int) -> Iterator[None]:
 
 
 @torch.no_grad()
-def _lesson(loaded: Loaded, pictures: Sequence[Path], name: str, context: Context, *, reads: bool) -> _Lesson:
+def _lesson(
+    loaded: LoadedPipeline, pictures: Sequence[Path], name: str, context: Context, *, reads: bool
+) -> _TrainingData:
     """What is learnt from; the words are read once, or each time anew by what learns to read them."""
     pipeline, (width, height) = loaded.pipeline, _size(loaded)
     latents: list[torch.Tensor] = []
@@ -174,14 +180,14 @@ def _lesson(loaded: Loaded, pictures: Sequence[Path], name: str, context: Contex
     if not reads:
         first, second = named(), unnamed()
         named, unnamed = (lambda: first), (lambda: second)
-    return _Lesson(torch.cat(latents), named, unnamed)
+    return _TrainingData(torch.cat(latents), named, unnamed)
 
 
-def _size(loaded: Loaded) -> tuple[int, int]:
+def _size(loaded: LoadedPipeline) -> tuple[int, int]:
     return loaded.profile.side_in(loaded.profile.native, loaded.profile.native)
 
 
-def _words(loaded: Loaded, text: str, size: tuple[int, int]) -> dict[str, Any]:
+def _words(loaded: LoadedPipeline, text: str, size: tuple[int, int]) -> dict[str, Any]:
     """How a caption conditions the network: what its own pipeline makes of it."""
     pipeline, where = loaded.pipeline, loaded.where.torch
     found = pipeline.encode_prompt(
@@ -194,7 +200,9 @@ def _words(loaded: Loaded, text: str, size: tuple[int, int]) -> dict[str, Any]:
     return words
 
 
-def _learn(loaded: Loaded, lesson: _Lesson, course: _Course, context: Context) -> list[float]:
+def _learn(
+    loaded: LoadedPipeline, lesson: _TrainingData, course: _TrainingRun, context: Context
+) -> list[float]:
     """Teach it; the losses of each look at what was learnt, the first before anything was."""
     unet = loaded.pipeline.unet
     scheduler = DDPMScheduler.from_config(loaded.pipeline.scheduler.config)
@@ -219,7 +227,7 @@ def _learn(loaded: Loaded, lesson: _Lesson, course: _Course, context: Context) -
     return losses
 
 
-def _batch(lesson: _Lesson, scheduler: Any, numbers: torch.Generator) -> _Batch:
+def _batch(lesson: _TrainingData, scheduler: Any, numbers: torch.Generator) -> _TrainingBatch:
     count = len(lesson.latents)
     which = torch.randint(count, (min(_ROWS, count),), generator=numbers)
     latents = lesson.latents[which.to(lesson.latents.device)]
@@ -228,7 +236,7 @@ def _batch(lesson: _Lesson, scheduler: Any, numbers: torch.Generator) -> _Batch:
     return _noisy(latents, times, numbers, lesson.unnamed if unnamed else lesson.named)
 
 
-def _probe(lesson: _Lesson, scheduler: Any, seed: int) -> list[_Batch]:
+def _probe(lesson: _TrainingData, scheduler: Any, seed: int) -> list[_TrainingBatch]:
     """Pictures by turns with times spread from little noise to much, always the same."""
     numbers = torch.Generator("cpu").manual_seed(seed)
     last = int(scheduler.config.num_train_timesteps)
@@ -242,12 +250,12 @@ def _noisy(
     times: torch.Tensor,
     numbers: torch.Generator,
     words: Callable[[], dict[str, Any]],
-) -> _Batch:
+) -> _TrainingBatch:
     noise = torch.randn(latents.shape, generator=numbers).to(latents)  # drawn alike for every device
-    return _Batch(latents, noise, times.to(latents.device), words)
+    return _TrainingBatch(latents, noise, times.to(latents.device), words)
 
 
-def _loss(unet: Any, scheduler: Any, batch: _Batch) -> torch.Tensor:
+def _loss(unet: Any, scheduler: Any, batch: _TrainingBatch) -> torch.Tensor:
     """How far the network is from what the scheduler wants of it."""
     noisy = scheduler.add_noise(batch.latents, batch.noise, batch.times)
     rows = len(batch.latents)
@@ -269,6 +277,6 @@ def _repeated(value: Any, rows: int) -> Any:
 
 
 @torch.no_grad()
-def _look(unet: Any, scheduler: Any, probe: Sequence[_Batch]) -> float:
+def _look(unet: Any, scheduler: Any, probe: Sequence[_TrainingBatch]) -> float:
     """The mean loss on the probe."""
     return round(float(torch.stack([_loss(unet, scheduler, batch) for batch in probe]).mean()), 6)

@@ -17,7 +17,7 @@ import torch
 from sixfold.engines.image.diffusers import image_checks
 
 
-class Watch:
+class DecodeGuard:
     """What was seen while decoding: each picture's fault or None, and how many were decoded again."""
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Watch:
 
 
 @contextmanager
-def watched(vae: Any) -> Iterator[Watch]:
+def watched(vae: Any) -> Iterator[DecodeGuard]:
     """Decode with a second try in float32 for as long as this lasts."""
-    watch = Watch()
+    watch = DecodeGuard()
     plain = vae.decode
 
     def decode(latents: torch.Tensor, *arguments: Any, **options: Any) -> Any:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from sixfold.core.catalog.engines import Artifact, Context, Quality, Result, Task
 from sixfold.engines.image import encode
-from sixfold.engines.image.decode import Picture
+from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.inpaint import fill, masks
-from sixfold.engines.image.inpaint.masks import Hole, Pixels
+from sixfold.engines.image.inpaint.masks import MaskHole, Pixels
 
-Fill = Callable[[Pixels, Hole], Pixels]
+Fill = Callable[[Pixels, MaskHole], Pixels]
 
 
 class InpaintEngine:
@@ -37,6 +37,6 @@ def run(task: Task, context: Context, fill_in: Fill, quality: Quality) -> Result
     return Result((_artifact(picture, rgb),), {}, quality)
 
 
-def _artifact(picture: Picture, rgb: Pixels) -> Artifact:
+def _artifact(picture: DecodedImage, rgb: Pixels) -> Artifact:
     data = encode.encode(rgb, picture.alpha, format="png")
     return Artifact("image/png", data, {"width": picture.width, "height": picture.height})

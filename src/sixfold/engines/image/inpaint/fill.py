@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.inpaint import patch_copy
-from sixfold.engines.image.inpaint.masks import Hole
+from sixfold.engines.image.inpaint.masks import MaskHole
 
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
@@ -27,7 +27,7 @@ _SMOOTH = 4.0  # levels that soft shades differ from their local mean
 _SIDES = (512, 256)  # of the part that pieces are looked for in; what meets its surroundings better is taken
 
 
-def filled(rgb: Pixels, hole: Hole) -> Pixels:
+def filled(rgb: Pixels, hole: MaskHole) -> Pixels:
     """The picture with the hole filled; outside of it nothing is changed."""
     top, bottom, left, right = _part(rgb.shape, hole)
     part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
@@ -77,7 +77,7 @@ def _mean(values: Array, where: Array, sigma: float) -> Array:
     return total.reshape(*weight.shape, -1) / np.maximum(share, 1e-4)[..., None]
 
 
-def _part(shape: tuple[int, ...], hole: Hole) -> tuple[int, int, int, int]:
+def _part(shape: tuple[int, ...], hole: MaskHole) -> tuple[int, int, int, int]:
     left, top, width, height = hole.box
     around = max(_LEAST_AROUND, round(_AROUND * max(width, height)))
     return (

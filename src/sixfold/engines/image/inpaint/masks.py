@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import EngineError, Task, UnusableInput
 from sixfold.engines.image import decode
-from sixfold.engines.image.decode import Picture
+from sixfold.engines.image.decode import DecodedImage
 
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
@@ -22,7 +22,7 @@ _GROW, _FEATHER = 8, 6
 
 
 @dataclass(frozen=True, slots=True)
-class Hole:
+class MaskHole:
     """`gone` (bool, HxW) is made up anew; `cover` (float32, HxW) is how much of that is seen."""
 
     gone: Array
@@ -35,7 +35,7 @@ class Hole:
         return left, top, width, height
 
 
-def read(task: Task) -> tuple[Picture, Hole | None]:
+def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
     """The picture of a task and what is to go; None where the mask has no white area."""
     picture, mask = (decode.decode(_path(task, name)) for name in ("image", "mask"))
     size = (picture.width, picture.height)
@@ -51,7 +51,7 @@ def read(task: Task) -> tuple[Picture, Hole | None]:
     return picture, hole(marked, *(_pixels(task, *one) for one in (("grow", _GROW), ("feather", _FEATHER))))
 
 
-def hole(marked: Array, grow: int, feather: int) -> Hole:
+def hole(marked: Array, grow: int, feather: int) -> MaskHole:
     """The hole of a mask, grown by `grow` pixels, its edge `feather` pixels soft beyond that."""
     apart = cv2.distanceTransform((~marked).astype(np.uint8), cv2.DIST_L2, 5)
     beyond = np.maximum(0, apart - grow)
@@ -60,7 +60,7 @@ def hole(marked: Array, grow: int, feather: int) -> Hole:
     gone = cover > 0
     if gone.mean() > _MOST:
         raise UnusableInput("The mask covers the whole picture: nothing is left to fill it from.")
-    return Hole(gone, cover)
+    return MaskHole(gone, cover)
 
 
 def laid(picture: Pixels, made: Pixels, cover: Array) -> Pixels:

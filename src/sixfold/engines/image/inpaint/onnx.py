@@ -8,7 +8,7 @@ import numpy as np
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.image import onnx_session
 from sixfold.engines.image.inpaint import engine
-from sixfold.engines.image.inpaint.masks import Hole, Pixels
+from sixfold.engines.image.inpaint.masks import MaskHole, Pixels
 
 _SIDE = 512  # where the model leaves its size open
 _AROUND = 1.0  # of the hole's longer side: how much of the picture the model sees round it
@@ -24,7 +24,7 @@ class OnnxInpaintEngine:
     name = "weights-inpaint"
 
     def __init__(self, *, source: str = "", weights: str = "") -> None:
-        self._model = onnx_session.Session(source or weights)
+        self._model = onnx_session.OnnxSession(source or weights)
         self.version = f"1/{self._model.stem}"
         height, width = self._model.shapes[0]
         self._size = (width or _SIDE, height or _SIDE)
@@ -33,7 +33,7 @@ class OnnxInpaintEngine:
         """A PNG of the picture's size; what lies outside the soft edge is unchanged."""
         return engine.run(task, context, self.filled, "full")
 
-    def filled(self, rgb: Pixels, hole: Hole) -> Pixels:
+    def filled(self, rgb: Pixels, hole: MaskHole) -> Pixels:
         """The picture with the hole filled from a square part round it, at the model's own size."""
         top, bottom, left, right = _square(rgb.shape, hole)
         part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
@@ -52,7 +52,7 @@ class OnnxInpaintEngine:
         return whole
 
 
-def _square(shape: tuple[int, ...], hole: Hole) -> tuple[int, int, int, int]:
+def _square(shape: tuple[int, ...], hole: MaskHole) -> tuple[int, int, int, int]:
     """Top, bottom, left and right of a part round the hole, as nearly square as the picture allows."""
     left, top, width, height = hole.box
     side = round(max(width, height) * (1 + 2 * _AROUND))

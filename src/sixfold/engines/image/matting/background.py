@@ -31,7 +31,7 @@ _SOFT = 2.6  # pixels over which a shadow darkens, as far as it does
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class BackgroundModel:
     """`surface` HxWx3 is what the ground would look like everywhere, `noise` its grain; both 0 to 1.
 
     `distance` HxW is how far a pixel is from it, in units of the grain; `plain` says whether that is enough
@@ -53,7 +53,7 @@ def rim(height: int, width: int) -> NDArray[np.bool_]:
     return ring
 
 
-def look(rgb: Array) -> Ground:
+def look(rgb: Array) -> BackgroundModel:
     """The ground of a small float picture, HxWx3 from 0 to 1."""
     height, width = rgb.shape[:2]
     rows, columns = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
@@ -77,7 +77,7 @@ def look(rgb: Array) -> Ground:
     shade = (1 - lightness) * np.linalg.norm(surface, axis=2)
     distance = np.hypot(1.6 * hue, shade) / noise
     shadow = _shadow(hue, shade, lightness, noise) if plain else np.zeros((height, width), bool)
-    return Ground(surface, distance, shadow, noise, plain)
+    return BackgroundModel(surface, distance, shadow, noise, plain)
 
 
 def _runs(odd: NDArray[np.uint8]) -> int:

@@ -9,22 +9,22 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image.matting.background import Ground
+from sixfold.engines.image.matting.background import BackgroundModel
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class MattingResult:
     """A small picture's mask (HxW, bool) with what led to it, for the judgement of how good it is."""
 
     rgb: Array
     mask: NDArray[np.bool_]
     belief: Array
-    ground: Ground
+    ground: BackgroundModel
 
 
-def signs(found: Cut) -> Array:
+def signs(found: MattingResult) -> Array:
     """What speaks for and against a mask; each about 0 to 1."""
     mask, belief = found.mask, found.belief
     area = float(mask.mean())
@@ -37,7 +37,7 @@ def signs(found: Cut) -> Array:
     return np.array([1.0, agree, float(rim), apart, plain, _contrast(found), _shared(found)])
 
 
-def _contrast(found: Cut) -> float:
+def _contrast(found: MattingResult) -> float:
     """How much the colours on both sides of the edge differ, against how much they vary along it."""
     solid = found.mask.astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (9, 9))
@@ -53,7 +53,7 @@ def _contrast(found: Cut) -> float:
     return float(np.clip(np.quantile(apart, 0.25) / 0.25, 0, 1))
 
 
-def _shared(found: Cut) -> float:
+def _shared(found: MattingResult) -> float:
     """How much of the colours inside are outside too: where a sky is cut in two, no subject ends."""
     lightness, red, yellow = cv2.split(cv2.cvtColor(found.rgb, cv2.COLOR_RGB2LAB))
     tones = np.clip(lightness / 12.5, 0, 7).astype(int)
@@ -70,7 +70,7 @@ def _shared(found: Cut) -> float:
 _WEIGHTS = np.array([-4.19, 3.15, -2.06, 3.88, 0.72, 1.15, -10.03])
 
 
-def of(found: Cut) -> float:
+def of(found: MattingResult) -> float:
     """0 to 1: the overlap with the true subject that is to be expected."""
     seen = signs(found)
     if not seen.any():

@@ -6,7 +6,7 @@ import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Quality, Result, Task
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.decode import Picture
+from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.matting import edges, segmentation
 from sixfold.engines.image.matting.edges import Array
 
@@ -38,7 +38,7 @@ class MattingEngine:
         return result
 
 
-def source(task: Task) -> Picture:
+def source(task: Task) -> DecodedImage:
     """The picture of a task; raises `UnusableInput` when it cannot be read."""
     path = task.files.get("image_url") or task.files.get("image")
     if path is None:
@@ -46,7 +46,7 @@ def source(task: Task) -> Picture:
     return decode.decode(path)
 
 
-def finished(picture: Picture, alpha: Array, confidence: float, quality: Quality) -> Result:
+def finished(picture: DecodedImage, alpha: Array, confidence: float, quality: Quality) -> Result:
     """The subject as a PNG: clean colours, the alpha found times the alpha that the picture had."""
     rgb = edges.decontaminated(picture.rgb, alpha)
     cover = np.rint(alpha * 255).astype(np.uint8)

@@ -18,7 +18,7 @@ _MAX_SIDE = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Convention:
+class ModelConvention:
     """How a model wants its picture, and what it gives.
 
     `side` is used where the model leaves its size open; `logits` says that a sigmoid is still to come.
@@ -32,14 +32,14 @@ class Convention:
 
 
 CONVENTIONS = {
-    "isnet": Convention(1024, *_FLAT),
-    "birefnet": Convention(1024, *_PHOTOS, logits=True, stretched=False),
-    "u2net": Convention(320, *_PHOTOS),
-    "silueta": Convention(320, *_PHOTOS),
+    "isnet": ModelConvention(1024, *_FLAT),
+    "birefnet": ModelConvention(1024, *_PHOTOS, logits=True, stretched=False),
+    "u2net": ModelConvention(320, *_PHOTOS),
+    "silueta": ModelConvention(320, *_PHOTOS),
 }
 
 
-def convention(name: str) -> Convention:
+def convention(name: str) -> ModelConvention:
     """A model's convention by its file's name; IS-Net's for an unknown one."""
     lowered = name.lower().replace("-", "").replace("_", "")
     return next((known for word, known in CONVENTIONS.items() if word in lowered), CONVENTIONS["isnet"])
@@ -63,7 +63,7 @@ class OnnxMattingEngine:
         side: int = 0,
         logits: bool | None = None,
     ) -> None:
-        self.session = onnx_session.Session(source or weights)
+        self.session = onnx_session.OnnxSession(source or weights)
         self.version = f"1/{self.session.stem}"
         known = convention(like or str(self.session.told.get("like", "")) or self.session.stem)
         self._convention = replace(known, logits=known.logits if logits is None else logits)

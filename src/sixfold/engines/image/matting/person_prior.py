@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image.face_detection import Face
+from sixfold.engines.image.face_detection import DetectedFace
 
 Array = NDArray[Any]
 
@@ -26,7 +26,7 @@ _MIDDLE = ((0.3, 0.0), (0.35, 0.25), (0.75, 0.7), (0.85, 1.6))
 _BODY = ((0.45, -0.1), (0.6, 0.3), (1.35, 0.75), (1.6, 2.0))
 
 
-def within(belief: Array, found: Iterable[Face]) -> Array:
+def within(belief: Array, found: Iterable[DetectedFace]) -> Array:
     """A belief (HxW, 0 to 1) with what the faces of a portrait tell of it; without any, the belief itself."""
     height = belief.shape[0]
     faces = [face for face in found if face.bottom - face.top >= _LEAST * height]
@@ -39,7 +39,7 @@ def within(belief: Array, found: Iterable[Face]) -> Array:
     return np.maximum(belief * (_BESIDE + (1 - _BESIDE) * near), whole)
 
 
-def _person(shape: tuple[int, int], face: Face) -> Array:
+def _person(shape: tuple[int, int], face: DetectedFace) -> Array:
     across, down = face.right - face.left, face.bottom - face.top
     middle = (face.left + face.right) / 2
     likely, core = np.zeros(shape, np.float32), np.zeros(shape, np.float32)

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image import face_detection, saliency
 from sixfold.engines.image.matting import background, confidence, edges, person_prior
-from sixfold.engines.image.matting.background import Ground
-from sixfold.engines.image.matting.confidence import Cut
+from sixfold.engines.image.matting.background import BackgroundModel
+from sixfold.engines.image.matting.confidence import MattingResult
 
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
@@ -37,7 +37,7 @@ def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
     return edges.soft(rgb, found.mask), confidence.of(found)
 
 
-def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> Cut:
+def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> MattingResult:
     """The subject at working size; `only` is where it may be, HxW of that size from 0 to 1."""
     small = saliency.reduced(rgb, WORK_SIDE)
     floats = small.astype(np.float32) / 255
@@ -53,10 +53,10 @@ def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> Cu
         before = cv2.resize(hint.astype(np.float32), size, interpolation=cv2.INTER_AREA)
         belief = 0.25 * belief + 0.75 * before
     drawn = _drawn(small, belief, around)
-    return Cut(floats, tidied(drawn, belief), own, around)  # a hint says nothing of how good it was
+    return MattingResult(floats, tidied(drawn, belief), own, around)  # a hint says nothing of how good it was
 
 
-def _belief(small: Pixels, around: Ground) -> Array:
+def _belief(small: Pixels, around: BackgroundModel) -> Array:
     """How likely each pixel belongs to the subject, 0 to 1."""
     stands_out = saliency.saliency(small)
     if not around.plain:
@@ -66,7 +66,7 @@ def _belief(small: Pixels, around: Ground) -> Array:
     return np.clip(0.85 * from_ground + 0.15 * stands_out, 0, 1)
 
 
-def _within(belief: Array, only: Array, around: Ground) -> Array:
+def _within(belief: Array, only: Array, around: BackgroundModel) -> Array:
     """What is believed where a subject may be; before a plain ground the belief knows better."""
     if around.plain:
         return belief * (1 - _PLAIN_DOUBT * (1 - only))
@@ -76,7 +76,7 @@ def _within(belief: Array, only: Array, around: Ground) -> Array:
     return only * (_TOLD * told + (1 - _TOLD) * np.where(only > 0.5, only, 0))
 
 
-def _drawn(small: Pixels, belief: Array, around: Ground) -> NDArray[np.bool_]:
+def _drawn(small: Pixels, belief: Array, around: BackgroundModel) -> NDArray[np.bool_]:
     level = 0.4 if around.plain else _level(belief)
     labels = np.where(belief > level, cv2.GC_PR_FGD, cv2.GC_PR_BGD).astype(np.uint8)
     labels[belief > max(_SURE, (1 + level) / 2)] = cv2.GC_FGD if around.plain else cv2.GC_PR_FGD

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image.resize.plan import Plan
+from sixfold.engines.image.resize.plan import ResizePlan
 
 Array = NDArray[Any]
 
@@ -20,7 +20,7 @@ _LEVEL = 1 / 4  # of the blur at the sides: how far it goes up and down, so that
 _FILL_SIDE = 320
 
 
-def carried_out(image: Array, plan: Plan, target: tuple[int, int], *, fill: bool = True) -> Array:
+def carried_out(image: Array, plan: ResizePlan, target: tuple[int, int], *, fill: bool = True) -> Array:
     """`image` (HxW or HxWxC) at `target` (width, height); without `fill` the added canvas is 0."""
     part = _part(image, plan)
     if plan.carved is not None:
@@ -30,7 +30,7 @@ def carried_out(image: Array, plan: Plan, target: tuple[int, int], *, fill: bool
     return _extended(part, target, fill=fill)
 
 
-def _part(image: Array, plan: Plan) -> Array:
+def _part(image: Array, plan: ResizePlan) -> Array:
     height, width = image.shape[:2]
     left, top, right, bottom = plan.box
     first, last = round(left * width), max(round(left * width) + 1, round(right * width))
@@ -46,7 +46,7 @@ def scaled(image: Array, size: tuple[int, int]) -> Array:
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA if smaller else cv2.INTER_CUBIC)
 
 
-def _carved(image: Array, plan: Plan, target: tuple[int, int]) -> Array:
+def _carved(image: Array, plan: ResizePlan, target: tuple[int, int]) -> Array:
     """Resample along the seams' map; the side that is not carved is scaled first."""
     if plan.carved is None:
         return image

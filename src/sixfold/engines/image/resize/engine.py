@@ -8,9 +8,9 @@ import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.decode import Picture, Pixels
+from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.image.resize import canvas
-from sixfold.engines.image.resize.plan import Plan, Seen, look, plan
+from sixfold.engines.image.resize.plan import DetectedRegion, ResizePlan, look, plan
 
 _FORMATS = {"JPEG": "jpeg", "WEBP": "webp", "AVIF": "avif"}  # everything else becomes a PNG
 _QUALITY = 92
@@ -45,7 +45,7 @@ def _size(text: object) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _made(picture: Picture, seen: Seen, size: tuple[int, int], path: Path) -> Artifact:
+def _made(picture: DecodedImage, seen: DetectedRegion, size: tuple[int, int], path: Path) -> Artifact:
     way = plan(seen, (picture.width, picture.height), size)
     rgb, alpha = resized(picture, way, size)
     kind = _FORMATS.get(picture.format, "png")
@@ -54,7 +54,7 @@ def _made(picture: Picture, seen: Seen, size: tuple[int, int], path: Path) -> Ar
     return Artifact(encode.CONTENT_TYPES[kind], info=info, path=path)
 
 
-def resized(picture: Picture, way: Plan, size: tuple[int, int]) -> tuple[Pixels, Pixels | None]:
+def resized(picture: DecodedImage, way: ResizePlan, size: tuple[int, int]) -> tuple[Pixels, Pixels | None]:
     """A picture's colours and alpha at a size; what surrounds a picture with alpha is nothing."""
     rgb = np.ascontiguousarray(canvas.carried_out(picture.rgb, way, size), np.uint8)
     if picture.alpha is None:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image import face_detection, saliency
-from sixfold.engines.image.face_detection import Face
+from sixfold.engines.image.face_detection import DetectedFace
 from sixfold.engines.image.resize import seams
-from sixfold.engines.image.resize.seams import Carved
+from sixfold.engines.image.resize.seams import CarvedImage
 
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
@@ -34,7 +34,7 @@ _WORK_SIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DetectedRegion:
     """What matters in a picture: `worth` HxW (small, 0 to 1), the box and the heads as parts of it."""
 
     worth: Array
@@ -44,7 +44,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResizePlan:
     """The way to a size: the part of the picture that is used (`left, top, right, bottom`, 0 to 1), and how.
 
     `carved` maps columns of that part, or rows where `across` is false.
@@ -52,11 +52,11 @@ class Plan:
 
     method: Method
     box: Box = (0.0, 0.0, 1.0, 1.0)
-    carved: Carved | None = None
+    carved: CarvedImage | None = None
     across: bool = True
 
 
-def look(rgb: Pixels) -> Seen:
+def look(rgb: Pixels) -> DetectedRegion:
     """What matters in HxWx3."""
     height, width = rgb.shape[:2]
     small = saliency.reduced(rgb, _WORK_SIDE)
@@ -70,10 +70,10 @@ def look(rgb: Pixels) -> Seen:
         columns = slice(int(left * small.shape[1]), int(np.ceil(right * small.shape[1])))
         worth[rows, columns] = 1.0
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
-    return Seen(worth, grey, _box(worth, heads), heads)
+    return DetectedRegion(worth, grey, _box(worth, heads), heads)
 
 
-def _part(face: Face, width: int, height: int) -> Box:
+def _part(face: DetectedFace, width: int, height: int) -> Box:
     return face.left / width, face.top / height, face.right / width, face.bottom / height
 
 
@@ -100,33 +100,33 @@ def _extent(profile: Array) -> tuple[float, float]:
     return first / len(profile), min(1.0, (last + 1) / len(profile))
 
 
-def plan(seen: Seen, source: tuple[int, int], target: tuple[int, int]) -> Plan:
+def plan(seen: DetectedRegion, source: tuple[int, int], target: tuple[int, int]) -> ResizePlan:
     """The way from `source` to `target` (each width, height)."""
     change = (target[0] / target[1]) / (source[0] / source[1])
     across = change < 1  # columns have to go; otherwise rows
     part = min(change, 1 / change)
     if part > 1 - SAME_SHAPE:
-        return Plan("scale")
+        return ResizePlan("scale")
     start, kept = _window(seen, part, across)
     low, high = (seen.box[0], seen.box[2]) if across else (seen.box[1], seen.box[3])
     inside = start - 0.01 <= low and high <= start + part + 0.01
     if inside or (kept >= _KEPT and not _cuts_a_head(seen, start, part, across)):
-        return Plan("crop", _span(start, start + part, across))
+        return ResizePlan("crop", _span(start, start + part, across))
     if not seen.heads and 1 - part <= _CARVE:
         carved = _carved(seen, part, across)
         if carved.lost <= _LOST:
-            return Plan("seam-carving", carved=carved, across=across)
+            return ResizePlan("seam-carving", carved=carved, across=across)
     low, high = max(0.0, low - _ROOM), min(1.0, high + _ROOM)
     if high - low < part:
-        return Plan("crop", _span(start, start + part, across))
-    return Plan("extend", _span(low, high, across))
+        return ResizePlan("crop", _span(start, start + part, across))
+    return ResizePlan("extend", _span(low, high, across))
 
 
 def _span(low: float, high: float, across: bool) -> Box:
     return (low, 0.0, high, 1.0) if across else (0.0, low, 1.0, high)
 
 
-def _window(seen: Seen, part: float, across: bool) -> tuple[float, float]:
+def _window(seen: DetectedRegion, part: float, across: bool) -> tuple[float, float]:
     """Where the window of this length holds most, and how much that is; of equals, the most central one."""
     profile = seen.worth.sum(0 if across else 1).astype(np.float64)
     run = np.concatenate([[0.0], np.cumsum(profile)])
@@ -139,11 +139,11 @@ def _window(seen: Seen, part: float, across: bool) -> tuple[float, float]:
     return float(starts[best]), float(share[best])
 
 
-def _cuts_a_head(seen: Seen, start: float, part: float, across: bool) -> bool:
+def _cuts_a_head(seen: DetectedRegion, start: float, part: float, across: bool) -> bool:
     spans = [(head[0], head[2]) if across else (head[1], head[3]) for head in seen.heads]
     return any(low < start - 0.005 or high > start + part + 0.005 for low, high in spans)
 
 
-def _carved(seen: Seen, part: float, across: bool) -> Carved:
+def _carved(seen: DetectedRegion, part: float, across: bool) -> CarvedImage:
     grey, worth = (seen.grey, seen.worth) if across else (seen.grey.T, seen.worth.T)
     return seams.carve(grey, worth, max(1, round(grey.shape[1] * part)))

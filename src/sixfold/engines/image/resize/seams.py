@@ -20,14 +20,14 @@ _SMOOTH = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Carved:
+class CarvedImage:
     """Columns of the wide picture (0 to 1) by place in the narrow one, HxN; what of the worth went."""
 
     columns: Array
     lost: float
 
 
-def carve(grey: Array, worth: Array, width: int) -> Carved:
+def carve(grey: Array, worth: Array, width: int) -> CarvedImage:
     """Narrow a small picture (HxW, 0 to 1) to `width` columns; `worth` HxW says what matters."""
     height, wide = grey.shape
     columns = np.tile(np.arange(wide), (height, 1))
@@ -41,7 +41,7 @@ def carve(grey: Array, worth: Array, width: int) -> Carved:
     total = float(worth.sum())
     lost = 1 - float(held.sum()) / total if total else 0.0
     smooth = cv2.GaussianBlur(columns.astype(np.float32), (0, 0), _SMOOTH, borderType=cv2.BORDER_REPLICATE)
-    return Carved((smooth + np.float32(0.5)) / wide, lost)
+    return CarvedImage((smooth + np.float32(0.5)) / wide, lost)
 
 
 def _seam(grey: Array, guard: Array) -> Array:

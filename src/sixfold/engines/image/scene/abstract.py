@@ -9,7 +9,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Colour, blur, disc, distance, fill, mix, over, ramp, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 from sixfold.engines.image.scene.studio import PAPERS
 
 _SCHEMES = (
@@ -23,7 +23,7 @@ _SCHEMES = (
 )
 
 
-def scheme(stage: Stage) -> list[Colour]:
+def scheme(stage: SceneStage) -> list[Colour]:
     """Ground colour first, then ink, then three accents: of the colours that are named, where some are."""
     named = [rgb(PAPERS[c]) for c in stage.scene.colours if c in PAPERS]
     if named:
@@ -32,13 +32,13 @@ def scheme(stage: Stage) -> list[Colour]:
     return [rgb(text) for text in _SCHEMES[int(stage.rng("scheme").integers(len(_SCHEMES)))]]
 
 
-def _paper(stage: Stage, tones: list[Colour]) -> None:
+def _paper(stage: SceneStage, tones: list[Colour]) -> None:
     fibre = noise.fbm(stage.rng("paper"), stage.shape, (stage.height / 3, stage.width / 3), 2)
     stage.image[:] = np.clip(tones[0] * (1 + 0.012 * fibre)[..., None], 0, 1)
     stage.depth[:] = 0.5
 
 
-def ribbons(stage: Stage) -> None:
+def ribbons(stage: SceneStage) -> None:
     """Layered flowing bands under a disc, each with its own shadow."""
     rng, tones = stage.rng("ribbons"), scheme(stage)
     _paper(stage, tones)
@@ -70,7 +70,7 @@ def ribbons(stage: Stage) -> None:
         stage.lay(np.clip(tone * sheen[..., None], 0, 1), np.clip(edge + 0.5, 0, 1), 0.6 - 0.5 * t)
 
 
-def geometry(stage: Stage) -> None:
+def geometry(stage: SceneStage) -> None:
     """A grid of quarter discs, rings, bars and dots."""
     rng, tones = stage.rng("geometry"), scheme(stage)
     _paper(stage, tones)
@@ -83,7 +83,7 @@ def geometry(stage: Stage) -> None:
 
 
 def _tile(
-    stage: Stage, rng: np.random.Generator, box: tuple[float, float, float], tones: list[Colour]
+    stage: SceneStage, rng: np.random.Generator, box: tuple[float, float, float], tones: list[Colour]
 ) -> None:
     x, y, cell = box
     ground, ink = (int(v) for v in rng.permutation(5)[:2])
@@ -114,7 +114,7 @@ def _tile(
         over(stage.image, tones[ink], disc(stage.shape, centre, cell * 0.2) * area)
 
 
-def marble(stage: Stage) -> None:
+def marble(stage: SceneStage) -> None:
     """Ink folded into itself, with gilded veins."""
     rng, tones = stage.rng("marble"), scheme(stage)
     height, width = stage.shape
@@ -144,7 +144,7 @@ def marble(stage: Stage) -> None:
     stage.depth[:] = 0.5
 
 
-def stones(stage: Stage) -> None:
+def stones(stage: SceneStage) -> None:
     """Balanced organic forms with soft shading before a great disc."""
     rng, tones = stage.rng("stones"), scheme(stage)
     _paper(stage, tones)
@@ -170,7 +170,7 @@ def stones(stage: Stage) -> None:
 
 
 def _stone(
-    stage: Stage, rng: np.random.Generator, box: tuple[float, float, float, float], tone: Colour
+    stage: SceneStage, rng: np.random.Generator, box: tuple[float, float, float, float], tone: Colour
 ) -> None:
     x, y, wide, tall = box
     angle = np.linspace(0, 2 * np.pi, 72, endpoint=False)
@@ -192,7 +192,7 @@ def _stone(
     stage.lay(np.clip(tone * (1.28 - 0.42 * near + grain)[..., None], 0, 1), mask, 0.2)
 
 
-def facets(stage: Stage) -> None:
+def facets(stage: SceneStage) -> None:
     """A folded field of triangles, lit from one side."""
     rng, tones = stage.rng("facets"), scheme(stage)
     _paper(stage, tones)
@@ -222,10 +222,10 @@ def facets(stage: Stage) -> None:
     stage.image[:] = canvas
 
 
-STUDIES: tuple[Callable[[Stage], None], ...] = (ribbons, geometry, marble, stones, facets)
+STUDIES: tuple[Callable[[SceneStage], None], ...] = (ribbons, geometry, marble, stones, facets)
 
 
-def paint(stage: Stage) -> None:
+def paint(stage: SceneStage) -> None:
     """The study that this prompt and seed call for."""
     names = {
         "geometric": 1,

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from sixfold.engines.image.scene.canvas import Colour, Image, blur, glow, mix, over, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 _WARM = ("#ffd27a", "#ffb65c", "#ffe2a8", "#cfe4ff")
 _NEON = ("#ff3d9a", "#24e0ff", "#ffd23d", "#9d5bff", "#35ffb0")
@@ -16,7 +16,7 @@ _WALLS = ("#7c8797", "#8d7f74", "#6b7a8c", "#9a8f85", "#5d6b7d", "#a58d7c")
 
 
 @dataclass(slots=True)
-class _Block:
+class _CityBlock:
     """One building: its box in pixels and its wall's colour."""
 
     left: int
@@ -25,9 +25,9 @@ class _Block:
     wall: Colour
 
 
-def _blocks(stage: Stage, rng: np.random.Generator, t: float, base: float) -> list[_Block]:
+def _blocks(stage: SceneStage, rng: np.random.Generator, t: float, base: float) -> list[_CityBlock]:
     """A row of buildings; `t` is 0 far to 1 near."""
-    blocks: list[_Block] = []
+    blocks: list[_CityBlock] = []
     x = -stage.unit * 3
     focus = stage.layout.light[0] * 0.4 + 0.3
     while x < stage.width:
@@ -35,12 +35,12 @@ def _blocks(stage: Stage, rng: np.random.Generator, t: float, base: float) -> li
         middle = 1 - abs((x + wide / 2) / stage.width - focus) * 0.9
         tall = base * float(rng.beta(1.7, 2.6)) * (0.95 - 0.28 * t) * middle + base * 0.10
         wall = rgb(_WALLS[int(rng.integers(len(_WALLS)))])
-        blocks.append(_Block(int(x), int(x + wide), int(base - tall), wall))
+        blocks.append(_CityBlock(int(x), int(x + wide), int(base - tall), wall))
         x += wide * float(rng.uniform(0.82, 1.12))
     return blocks
 
 
-def _roof(mask: Image, rng: np.random.Generator, block: _Block, unit: float) -> None:
+def _roof(mask: Image, rng: np.random.Generator, block: _CityBlock, unit: float) -> None:
     """A set-back, a spire, a slope or a tank on top of a block."""
     left, right, top = block.left, block.right, block.top
     wide = right - left
@@ -72,7 +72,12 @@ def _roof(mask: Image, rng: np.random.Generator, block: _Block, unit: float) -> 
 
 
 def _windows(
-    stage: Stage, rng: np.random.Generator, block: _Block, light: Image, colours: tuple[str, ...], t: float
+    stage: SceneStage,
+    rng: np.random.Generator,
+    block: _CityBlock,
+    light: Image,
+    colours: tuple[str, ...],
+    t: float,
 ) -> None:
     """Lit windows on a grid, some rows dark."""
     pitch_x = max(2, round(stage.unit * (0.52 + 0.35 * t)))
@@ -94,7 +99,7 @@ def _windows(
         light[y : y + size_y, x : x + size_x] = tone * np.float32(strength[row, column])
 
 
-def _signs(stage: Stage, rng: np.random.Generator, block: _Block, light: Image) -> None:
+def _signs(stage: SceneStage, rng: np.random.Generator, block: _CityBlock, light: Image) -> None:
     """Vertical neon signs and glowing edges."""
     tone = rgb(_NEON[int(rng.integers(len(_NEON)))])
     x = int(rng.integers(block.left, max(block.left + 1, block.right)))
@@ -116,7 +121,7 @@ def _signs(stage: Stage, rng: np.random.Generator, block: _Block, light: Image) 
             )
 
 
-def _layer(stage: Stage, t: float, neon: bool) -> None:
+def _layer(stage: SceneStage, t: float, neon: bool) -> None:
     rng = stage.rng(f"blocks{t:.2f}")
     base = stage.horizon
     depth = 0.9 - 0.7 * t
@@ -152,7 +157,7 @@ def _layer(stage: Stage, t: float, neon: bool) -> None:
         np.clip(stage.image, 0, 1, out=stage.image)
 
 
-def _facade(walls: Image, block: _Block, stage: Stage, t: float) -> None:
+def _facade(walls: Image, block: _CityBlock, stage: SceneStage, t: float) -> None:
     """Floors and bays as faint lines by day."""
     pitch = max(3, round(stage.unit * (0.78 + 0.5 * t)))
     left, right = max(0, block.left), min(stage.width, block.right)
@@ -162,7 +167,7 @@ def _facade(walls: Image, block: _Block, stage: Stage, t: float) -> None:
     walls[top : int(stage.horizon), left:right:across] *= np.float32(0.92)
 
 
-def skyline(stage: Stage) -> None:
+def skyline(stage: SceneStage) -> None:
     """Layers of buildings up to the water's edge."""
     neon = bool({"cyberpunk", "vaporwave"} & set(stage.scene.styles)) or "neon" in stage.scene.colours
     if stage.time in ("night", "dusk"):
@@ -182,7 +187,7 @@ def skyline(stage: Stage) -> None:
     stage.step("city")
 
 
-def _lamps(stage: Stage, neon: bool) -> None:
+def _lamps(stage: SceneStage, neon: bool) -> None:
     rng = stage.rng("lamps")
     spots = np.zeros(stage.shape, np.float32)
     for x in np.arange(0, stage.width, stage.unit * 3.1):

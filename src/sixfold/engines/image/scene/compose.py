@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sixfold.engines.image.scene import noise, shapes
-from sixfold.engines.image.scene.prompt_parser import Scene
-from sixfold.engines.image.scene.stage import Layout
+from sixfold.engines.image.scene.prompt_parser import ParsedScene
+from sixfold.engines.image.scene.stage import StageLayout
 
 _HORIZON = {
     "mountains": 0.66, "lake": 0.58, "river": 0.60, "sea": 0.56, "beach": 0.50, "meadow": 0.58,
@@ -60,17 +60,17 @@ _JOINED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SceneComposition:
     """The settled choices: place, second place, time, weather and layout."""
 
     place: str
     other: str | None
     time: str
     weather: str
-    layout: Layout
+    layout: StageLayout
 
 
-def _place(scene: Scene, rng: np.random.Generator) -> tuple[str, str | None]:
+def _place(scene: ParsedScene, rng: np.random.Generator) -> tuple[str, str | None]:
     places = [p for p in scene.places if p not in scene.avoid]
     framed = scene.frame is not None or (scene.letters and not scene.subjects)
     if (not places and framed) or (scene.frame == "icon" and (scene.subjects or scene.letters)):
@@ -91,7 +91,7 @@ def _place(scene: Scene, rng: np.random.Generator) -> tuple[str, str | None]:
     return options[int(rng.integers(len(options)))], None
 
 
-def _time(scene: Scene, place: str, rng: np.random.Generator) -> str:
+def _time(scene: ParsedScene, place: str, rng: np.random.Generator) -> str:
     if place == "studio" and scene.time != "night":
         return "day"
     if scene.time:
@@ -110,7 +110,7 @@ def _time(scene: Scene, place: str, rng: np.random.Generator) -> str:
     return options[int(rng.integers(len(options)))]
 
 
-def _weather(scene: Scene, place: str, time: str) -> str:
+def _weather(scene: ParsedScene, place: str, time: str) -> str:
     if place in ("space", "moon", "mars", "studio"):
         return "clear"
     if scene.weather:
@@ -120,7 +120,7 @@ def _weather(scene: Scene, place: str, time: str) -> str:
     return "clear" if "cloudy" in scene.avoid else "fair"
 
 
-def plan(scene: Scene, seed: int, shape: tuple[int, int]) -> Plan:
+def plan(scene: ParsedScene, seed: int, shape: tuple[int, int]) -> SceneComposition:
     """Settle what the prompt left open, by the seed."""
     rng = noise.stream(seed, "plan")
     place, other = (
@@ -139,7 +139,7 @@ def plan(scene: Scene, seed: int, shape: tuple[int, int]) -> Plan:
         subject_x = 0.5
     elif place == "interior":
         subject_x = 0.5 + (subject_x - 0.5) * 0.55
-    layout = Layout(
+    layout = StageLayout(
         horizon, (third + float(rng.uniform(-0.06, 0.06)), light_y), subject_x, bool(rng.random() < 0.5)
     )
-    return Plan(place, other, time, weather, layout)
+    return SceneComposition(place, other, time, weather, layout)

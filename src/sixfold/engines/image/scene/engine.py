@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image.scene import noise, painter, prompt_parser
 from sixfold.engines.image.scene.canvas import Image
-from sixfold.engines.image.scene.quality import Effort
+from sixfold.engines.image.scene.quality import RenderQuality
 
 _SMALLEST, _LARGEST = 64, 4096
 _PAINT_LEAST, _PAINT_MOST = 256, 1536
@@ -103,10 +103,14 @@ class SceneEngine:
 
 
 def _painted(
-    scene: prompt_parser.Scene, task: Task, seed: int, size: tuple[int, int], step: Callable[[str], None]
+    scene: prompt_parser.ParsedScene,
+    task: Task,
+    seed: int,
+    size: tuple[int, int],
+    step: Callable[[str], None],
 ) -> NDArray[Any]:
     key = noise.stable_seed("scene", _STREAMS, task.model, seed, scene.prompt)
-    image = painter.paint(scene, task.model, key, _paint_size(*size), step, Effort.of(task.inputs))
+    image = painter.paint(scene, task.model, key, _paint_size(*size), step, RenderQuality.of(task.inputs))
     return _fit(image, *size, key)
 
 
@@ -126,5 +130,5 @@ def _steps(context: Context, index: int, count: int) -> Callable[[str], None]:
     return step
 
 
-def _record(scene: prompt_parser.Scene, seeds: list[int]) -> dict[str, Any]:
+def _record(scene: prompt_parser.ParsedScene, seeds: list[int]) -> dict[str, Any]:
     return {"scene": scene.recognised(), "seeds": seeds}

@@ -20,7 +20,7 @@ from sixfold.engines.image.scene.canvas import (
     rgb,
     saturate,
 )
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 _NEBULAE = (
     ("#1a0b3a", "#7a2a8c", "#f0708a", "#ffd9a0"),
@@ -30,7 +30,7 @@ _NEBULAE = (
 )
 
 
-def space(stage: Stage) -> None:
+def space(stage: SceneStage) -> None:
     """Stars, a nebula, and planets."""
     rng = stage.rng("nebula")
     height, width = stage.shape
@@ -67,7 +67,7 @@ def space(stage: Stage) -> None:
     stage.step("space")
 
 
-def _star_field(stage: Stage, rng: np.random.Generator) -> None:
+def _star_field(stage: SceneStage, rng: np.random.Generator) -> None:
     height, width = stage.shape
     count = height * width // 700
     stars = np.zeros(stage.shape, np.float32)
@@ -89,7 +89,7 @@ def _star_field(stage: Stage, rng: np.random.Generator) -> None:
     glow(stage.image, rgb("#ffffff"), np.clip(big + blur(big, stage.unit * 0.5) * 1.6, 0, 1))
 
 
-def _planets(stage: Stage, rng: np.random.Generator, tones: list[Colour]) -> None:
+def _planets(stage: SceneStage, rng: np.random.Generator, tones: list[Colour]) -> None:
     side = 1 - stage.layout.subject_x
     radius = min(stage.shape) * float(rng.uniform(0.20, 0.30))
     at = (
@@ -111,7 +111,7 @@ def _planets(stage: Stage, rng: np.random.Generator, tones: list[Colour]) -> Non
 
 
 def planet(
-    stage: Stage, at: tuple[float, float], radius: float, tones: tuple[Colour, Colour], ring: bool
+    stage: SceneStage, at: tuple[float, float], radius: float, tones: tuple[Colour, Colour], ring: bool
 ) -> None:
     """A lit ball with weather bands, an atmosphere, and rings if asked."""
     rng = stage.rng(f"planet{radius:.1f}")
@@ -137,7 +137,7 @@ def planet(
         _ring(stage, at, radius, tones[0], front=True)
 
 
-def _ring(stage: Stage, at: tuple[float, float], radius: float, tone: Colour, front: bool) -> None:
+def _ring(stage: SceneStage, at: tuple[float, float], radius: float, tone: Colour, front: bool) -> None:
     turn = np.deg2rad(-18)
     x = np.arange(stage.width, dtype=np.float32)[None, :] - np.float32(at[0])
     y = np.arange(stage.height, dtype=np.float32)[:, None] - np.float32(at[1])
@@ -150,7 +150,7 @@ def _ring(stage: Stage, at: tuple[float, float], radius: float, tone: Colour, fr
     over(stage.image, mix(tone, rgb("#fff4dc"), 0.5), np.clip(band * grooves, 0, 1) * half * np.float32(0.8))
 
 
-def underwater(stage: Stage) -> None:
+def underwater(stage: SceneStage) -> None:
     """Blue depth, light from above, ridges of reef, weed and bubbles."""
     rng = stage.rng("deep")
     height, width = stage.shape
@@ -178,7 +178,7 @@ def underwater(stage: Stage) -> None:
     stage.step("sea bed")
 
 
-def _sunbeams(stage: Stage, rng: np.random.Generator) -> None:
+def _sunbeams(stage: SceneStage, rng: np.random.Generator) -> None:
     beams = np.zeros(stage.shape, np.float32)
     origin = np.array([stage.light_at[0], -stage.height * 0.5])
     for _ in range(14):
@@ -198,14 +198,14 @@ def _sunbeams(stage: Stage, rng: np.random.Generator) -> None:
     glow(stage.image, rgb("#eafff6"), np.exp(-x * 6) * np.float32(0.7))
 
 
-def _caustics(stage: Stage, rng: np.random.Generator, mask: Image) -> None:
+def _caustics(stage: SceneStage, rng: np.random.Generator, mask: Image) -> None:
     a, b = (noise.fbm(rng, stage.shape, (34, 17), 2, 0.4) for _ in range(2))
     net = np.clip(1 - (np.abs(a) + np.abs(b)) * 2.2, 0, 1) ** 2
     paint = rgb("#5f93a0") + net[..., None] * rgb("#a8f0e0") * np.float32(0.5)
     stage.lay(np.clip(paint, 0, 1), mask, 0.2)
 
 
-def _reef(stage: Stage, rng: np.random.Generator) -> None:
+def _reef(stage: SceneStage, rng: np.random.Generator) -> None:
     """Corals, fans and weed at the foot and the sides."""
     tones = ("#e8617a", "#f0a04f", "#b45ad0", "#f2d06a", "#3fb58f", "#ff8aa0")
     for _ in range(15):
@@ -227,7 +227,7 @@ def _reef(stage: Stage, rng: np.random.Generator) -> None:
     stage.lay(rgb("#0f5a52"), weed.astype(np.float32) / 255 * np.float32(0.92), 0.06)
 
 
-def _coral(stage: Stage, rng: np.random.Generator, at: tuple[float, float, float], tone: Colour) -> None:
+def _coral(stage: SceneStage, rng: np.random.Generator, at: tuple[float, float, float], tone: Colour) -> None:
     x, foot, tall = at
     mask = np.zeros(stage.shape, np.uint8)
     stack = [(x, foot, -np.pi / 2, tall * 0.34, max(1.0, tall * 0.07))]
@@ -253,7 +253,7 @@ def _coral(stage: Stage, rng: np.random.Generator, at: tuple[float, float, float
     stage.lay(np.clip(tone * (0.55 + 0.65 * light)[..., None], 0, 1), alpha, 0.1)
 
 
-def _bubbles(stage: Stage, rng: np.random.Generator) -> None:
+def _bubbles(stage: SceneStage, rng: np.random.Generator) -> None:
     layer = np.zeros(stage.shape, np.float32)
     for _ in range(60):
         at = (int(rng.integers(0, stage.width)), int(rng.integers(0, stage.height)))
@@ -269,7 +269,7 @@ _PAINTS = {
 }  # fmt: skip
 
 
-def interior(stage: Stage) -> None:
+def interior(stage: SceneStage) -> None:
     """A table by a window: wall, light through the panes, boards, and soft shadows."""
     rng = stage.rng("room")
     height, width = stage.shape
@@ -296,7 +296,7 @@ def interior(stage: Stage) -> None:
     stage.step("room")
 
 
-def _window(stage: Stage) -> None:
+def _window(stage: SceneStage) -> None:
     height, width = stage.shape
     palette = stage.palette
     x0 = width * (0.62 if stage.layout.light[0] > 0.5 else 0.06)
@@ -329,7 +329,7 @@ def _window(stage: Stage) -> None:
     over(stage.image, palette.lit(rgb("#e8e0d2"), 0.5), frame)
 
 
-def _boards(stage: Stage, rng: np.random.Generator, edge: int) -> None:
+def _boards(stage: SceneStage, rng: np.random.Generator, edge: int) -> None:
     height, width = stage.shape
     rows = height - edge
     grain = noise.fbm(rng, (rows, width), (60, 4), 5, 0.6)
@@ -345,7 +345,7 @@ def _boards(stage: Stage, rng: np.random.Generator, edge: int) -> None:
     stage.depth[edge:] = 0.6 - 0.5 * t
 
 
-def cave(stage: Stage) -> None:
+def cave(stage: SceneStage) -> None:
     """Frame what has been painted with the walls of a cave."""
     rng = stage.rng("cave")
     height, width = stage.shape
@@ -370,7 +370,7 @@ def cave(stage: Stage) -> None:
     stage.step("cave")
 
 
-def _crystals(stage: Stage, rng: np.random.Generator) -> None:
+def _crystals(stage: SceneStage, rng: np.random.Generator) -> None:
     tones = ("#6fe0ff", "#b48cff", "#ff8ad8")
     shine = np.zeros(stage.shape, np.float32)
     for _ in range(22):
@@ -393,7 +393,7 @@ def _crystals(stage: Stage, rng: np.random.Generator) -> None:
     glow(stage.image, rgb("#8ac8ff"), np.clip(blur(shine, stage.unit * 4) * 0.8, 0, 0.6))
 
 
-def volcano(stage: Stage) -> None:
+def volcano(stage: SceneStage) -> None:
     """A burning cone above dark country: plume, glow, streams of lava."""
     sky.paint(stage)
     rng = stage.rng("volcano")
@@ -424,7 +424,7 @@ def volcano(stage: Stage) -> None:
     glow(stage.image, rgb("#ff5a1e"), np.exp(-near * 5) * np.float32(0.26))
 
 
-def _plume(stage: Stage, rng: np.random.Generator, peak: Image) -> None:
+def _plume(stage: SceneStage, rng: np.random.Generator, peak: Image) -> None:
     height, width = stage.shape
     y = np.arange(height, dtype=np.float32)[:, None]
     x = np.arange(width, dtype=np.float32)[None, :]
@@ -444,7 +444,7 @@ def _plume(stage: Stage, rng: np.random.Generator, peak: Image) -> None:
     stage.lay(np.clip(paint, 0, 1), np.clip(mask, 0, 1) * np.float32(0.95), 0.9)
 
 
-def _lava(stage: Stage, field: tuple[Image, Image, Image], mask: Image, peak: Image) -> None:
+def _lava(stage: SceneStage, field: tuple[Image, Image, Image], mask: Image, peak: Image) -> None:
     fan, gully, down = field
     heat = np.zeros(stage.shape, np.float32)
     for centre, reach in ((0.02, 0.95), (-0.20, 0.55), (0.26, 0.7)):

@@ -20,7 +20,7 @@ from sixfold.engines.image.scene.canvas import (
     rgb,
     saturate,
 )
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 
 def _grey(image: Image) -> Image:
@@ -33,13 +33,13 @@ def vivid(image: Image, amount: float) -> Image:
     return np.clip(grey + (image - grey) * np.float32(amount), 0, 1)
 
 
-def bloom(stage: Stage, image: Image, least: float, spread: float, amount: float) -> Image:
+def bloom(stage: SceneStage, image: Image, least: float, spread: float, amount: float) -> Image:
     """`image` with what is bright shining over its edges; what is white already stays as it is drawn."""
     shine = blur(np.clip(image - np.float32(least), 0, 1), stage.unit * spread) * np.float32(amount)
     return image + (1 - np.clip(image, 0, 1)) * np.clip(shine, 0, 1)
 
 
-def vignette(stage: Stage, strength: float) -> None:
+def vignette(stage: SceneStage, strength: float) -> None:
     """Darken the corners."""
     reach = distance(stage.shape, (stage.width / 2, stage.height / 2)) / np.float32(
         np.hypot(*stage.shape) / 2
@@ -58,7 +58,7 @@ def _flow(image: Image, sigma: float) -> tuple[Image, Image]:
     return np.cos(angle), np.sin(angle)
 
 
-def _strokes(stage: Stage, length: float, bristle: float, jitter: float) -> None:
+def _strokes(stage: SceneStage, length: float, bristle: float, jitter: float) -> None:
     """Smear paint along the flow, and let bristles show."""
     image = np.clip(stage.image, 0, 1)
     height, width = stage.shape
@@ -96,7 +96,7 @@ def _strokes(stage: Stage, length: float, bristle: float, jitter: float) -> None
     )
 
 
-def painterly(stage: Stage) -> None:
+def painterly(stage: SceneStage) -> None:
     """ra1: digital painting, visible brush work, glowing light."""
     _strokes(stage, 0.45 if stage.palette.dark else 0.85, 0.05, 0.10)
     stage.image = vivid(bloom(stage, stage.image, 0.62, 2.2, 1.0), 1.14)
@@ -106,7 +106,7 @@ def painterly(stage: Stage) -> None:
     vignette(stage, 0.32)
 
 
-def cel(stage: Stage) -> None:
+def cel(stage: SceneStage) -> None:
     """anime: clean colour in soft bands, ink outlines, bright saturated skies."""
     image = np.clip(stage.image, 0, 1)
     eight = np.round(image * 255).astype(np.uint8)
@@ -127,7 +127,7 @@ def cel(stage: Stage) -> None:
     stage.image = np.clip(flat, 0, 1)
 
 
-def _ink(stage: Stage, image: Image) -> Image:
+def _ink(stage: SceneStage, image: Image) -> Image:
     """Outlines where depth or tone changes sharply (difference of Gaussians)."""
     plane = _grey(image) * np.float32(0.8) + stage.depth * np.float32(0.7)
     sigma = max(0.6, stage.unit * 0.10)
@@ -136,7 +136,7 @@ def _ink(stage: Stage, image: Image) -> Image:
     return noise.smoothstep(0.014, 0.045, wide - fine) * np.float32(0.85)
 
 
-def photographic(stage: Stage) -> None:
+def photographic(stage: SceneStage) -> None:
     """photoreal: lens blur by depth, fine texture, bloom, film curve, grain, vignette."""
     image = np.clip(stage.image, 0, 1)
     rng = stage.rng("lens")
@@ -167,7 +167,7 @@ def photographic(stage: Stage) -> None:
     vignette(stage, 0.50)
 
 
-def gouache(stage: Stage) -> None:
+def gouache(stage: SceneStage) -> None:
     """create_image: opaque gouache on toothed paper."""
     _strokes(stage, 0.6, 0.03, 0.25)
     tooth = noise.fbm(stage.rng("tooth"), stage.shape, (stage.height / 3, stage.width / 3), 2, 0.7)
@@ -175,7 +175,7 @@ def gouache(stage: Stage) -> None:
     stage.image = np.clip(stage.image * np.float32(0.93) + np.array([0.060, 0.052, 0.040], np.float32), 0, 1)
 
 
-def cinematic(stage: Stage) -> None:
+def cinematic(stage: SceneStage) -> None:
     """ra2: teal shadows, amber lights, deep contrast."""
     grey = _grey(np.clip(stage.image, 0, 1))[..., None]
     image = np.clip(stage.image, 0, 1)
@@ -188,7 +188,7 @@ def cinematic(stage: Stage) -> None:
     vignette(stage, 0.55)
 
 
-def _inks(stage: Stage) -> list[Colour]:
+def _inks(stage: SceneStage) -> list[Colour]:
     """Paper and four inks drawn from the picture's own colours, dark to light."""
     tiny = cv2.resize(np.clip(stage.image, 0, 1), (24, 24), interpolation=cv2.INTER_AREA).reshape(-1, 3)
     order = np.argsort(tiny @ np.array([0.299, 0.587, 0.114], np.float32))
@@ -202,7 +202,7 @@ def _inks(stage: Stage) -> list[Colour]:
     return [*inks, rgb("#f7f0e0")]
 
 
-def riso(stage: Stage) -> None:
+def riso(stage: SceneStage) -> None:
     """klein: a poster in five flat inks with halftone edges, a little out of register, on cream paper."""
     image = cv2.GaussianBlur(np.clip(stage.image, 0, 1), (0, 0), max(0.5, stage.unit * 0.22))
     grey = _grey(image)
@@ -231,13 +231,13 @@ def riso(stage: Stage) -> None:
     _border(stage, inks[-1])
 
 
-def _border(stage: Stage, paper: Colour) -> None:
+def _border(stage: SceneStage, paper: Colour) -> None:
     edge = max(2, round(stage.unit * 3.0))
     for side in (np.s_[:edge], np.s_[-edge:], np.s_[:, :edge], np.s_[:, -edge:]):
         stage.image[side] = paper
 
 
-LOOKS: dict[str, Callable[[Stage], None]] = {
+LOOKS: dict[str, Callable[[SceneStage], None]] = {
     "ra1": painterly,
     "ra2": cinematic,
     "anime": cel,
@@ -250,7 +250,7 @@ LOOKS: dict[str, Callable[[Stage], None]] = {
 }
 
 
-def finish(stage: Stage) -> None:
+def finish(stage: SceneStage) -> None:
     """Apply the stage's look; an icon is flat in all of them."""
     if stage.scene.frame == "icon":
         return

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import shapes, subjects
 from sixfold.engines.image.scene.canvas import Colour, blur, distance, fill, mix, over, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 # by a word of the prompt: what stands where (x and foot as shares, height as a share of the picture's)
 _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]], ...] = (
@@ -57,7 +57,7 @@ FURNITURE = frozenset({"sofa", "bed", "chair", "lamp", "plant", "laptop"})
 _SIDES = ((0.09, 0.84), (0.88, 0.80), (0.26, 0.76), (0.74, 0.76))  # x and foot beside what is widest
 
 
-def furnish(stage: Stage) -> None:
+def furnish(stage: SceneStage) -> None:
     """Furniture for a room that was asked for by itself; a plant behind who stands in one."""
     library = shapes.library()
     text = stage.scene.prompt.casefold()
@@ -78,7 +78,7 @@ def furnish(stage: Stage) -> None:
             _draw(stage, name, x, foot, tall)
 
 
-def _arrange(stage: Stage, named: list[tuple[str, str | None]]) -> None:
+def _arrange(stage: SceneStage, named: list[tuple[str, str | None]]) -> None:
     """The named furniture: the widest in the middle, the rest beside it and behind."""
     stage.notes["furnished"] = 1.0
     widest = ["sofa", "bed", "laptop", "chair", "lamp", "plant"]
@@ -89,12 +89,14 @@ def _arrange(stage: Stage, named: list[tuple[str, str | None]]) -> None:
     _draw(stage, first, 0.47, 0.91, min(0.5, shapes.library()[first].size), tint)
 
 
-def _draw(stage: Stage, name: str, x: float, foot: float, tall: float, colour: str | None = None) -> None:
+def _draw(
+    stage: SceneStage, name: str, x: float, foot: float, tall: float, colour: str | None = None
+) -> None:
     columns = np.concatenate([part.outline[:, 0] for part in shapes.library()[name].parts])
     wide = max(abs(float(columns.max()) - 50), abs(float(columns.min()) - 50)) / 100
     high = min(tall * stage.height, 0.30 * stage.width / max(wide, 0.2))
     at = float(np.clip(x * stage.width, wide * high, stage.width - wide * high))
-    spot = subjects.Spot(at, foot * stage.height, high, depth=0.5)
+    spot = subjects.SubjectSpot(at, foot * stage.height, high, depth=0.5)
     subjects.draw(stage, name, spot, colour, grounded=name != "painting")
 
 
@@ -123,7 +125,7 @@ _BEDROOM: tuple[Box, ...] = (
 _TOWN = ("#e8c9a0", "#d98f6c", "#8fb8c9", "#c9b2d6", "#a8c98f", "#f0d68a", "#c9ccd2")
 
 
-def isometric(stage: Stage) -> None:
+def isometric(stage: SceneStage) -> None:
     """A room in two walls, or a block of a town, on a plain ground."""
     rng = stage.rng("isometric")
     ground = rgb(("#e9d8c4", "#cfdde6", "#d9d3e6", "#d6e2cf")[int(rng.integers(4))])
@@ -150,7 +152,7 @@ def _at(view: tuple[float, float, float], x: float, y: float, z: float) -> tuple
 
 
 def _face(
-    stage: Stage,
+    stage: SceneStage,
     view: tuple[float, float, float],
     corners: Sequence[tuple[float, float, float]],
     tone: Colour,
@@ -159,7 +161,7 @@ def _face(
     over(stage.image, tone, fill(stage.shape, [outline]))
 
 
-def _box(stage: Stage, view: tuple[float, float, float], box: Box) -> None:
+def _box(stage: SceneStage, view: tuple[float, float, float], box: Box) -> None:
     """A box from its near corner up: left face in half light, right face in shade, top in light."""
     x, y, z, wide, deep, high, text = box
     tone, white, dark = rgb(text), rgb("#fff6e6"), rgb("#2a2440")
@@ -184,7 +186,7 @@ def _box(stage: Stage, view: tuple[float, float, float], box: Box) -> None:
     )
 
 
-def _walls(stage: Stage, view: tuple[float, float, float]) -> None:
+def _walls(stage: SceneStage, view: tuple[float, float, float]) -> None:
     """Two walls, a window in each, that the room stands in."""
     tone = rgb(("#8fb0b8", "#d9a890", "#a8b890", "#b0a0c4")[int(stage.rng("walls").integers(4))])
     light = mix(tone, rgb("#fff6e6"), 0.25)

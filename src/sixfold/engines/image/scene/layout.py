@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from sixfold.engines.image.scene import interiors, prompt_relations, shapes, subjects
-from sixfold.engines.image.scene.prompt_parser import Subject
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.prompt_parser import SceneSubject
+from sixfold.engines.image.scene.stage import SceneStage
 
 _SMALL = {"forest": 1.05, "interior": 1.25, "city": 0.9, "studio": 1.55, "street": 1.1}
 # of as many on one level: how large each is, and how far apart they stand at most
@@ -31,23 +31,23 @@ _MOUNTS = {
 
 _GROWN = ("tree", "palm", "cactus", "flower", "mushroom")  # as nature set them: here and there
 
-Placed = tuple[Subject, int, subjects.Spot]
+Placed = tuple[SceneSubject, int, subjects.SubjectSpot]
 
 
-def _level(subject: Subject) -> int:
+def _level(subject: SceneSubject) -> int:
     """What is counted together: what flies or swims, what grows, what stands; in the order of painting."""
     if shapes.library()[subject.name].stand in ("sky", "under", "wall", "back"):
         return 0
     return 1 if subject.name in _GROWN else 2
 
 
-def _wide(subject: Subject) -> float:
+def _wide(subject: SceneSubject) -> float:
     """How wide a subject is for its height."""
     columns = np.concatenate([part.outline[:, 0] for part in shapes.library()[subject.name].parts])
     return max(0.1, float(columns.max() - columns.min()) / 100)
 
 
-def _tall(stage: Stage, subject: Subject, share: float) -> float:
+def _tall(stage: SceneStage, subject: SceneSubject, share: float) -> float:
     shape = shapes.library()[subject.name]
     size = shape.size * _SMALL.get(stage.place, 1.0)
     if stage.place == "studio":
@@ -61,7 +61,7 @@ def _tall(stage: Stage, subject: Subject, share: float) -> float:
     return min(size * share * stage.height, size * share * stage.width * 1.25)
 
 
-def _foot(stage: Stage, subject: Subject, tall: float) -> float:
+def _foot(stage: SceneStage, subject: SceneSubject, tall: float) -> float:
     """The row of a subject's foot, as a share of the height."""
     shape = shapes.library()[subject.name]
     if stage.scene.frame == "portrait":
@@ -78,7 +78,7 @@ def _foot(stage: Stage, subject: Subject, tall: float) -> float:
     return feet.get(shape.stand, stage.ground)
 
 
-def _across(stage: Stage, count: int, at: int, close: bool) -> float:
+def _across(stage: SceneStage, count: int, at: int, close: bool) -> float:
     """Where the `at`th of `count` on one level stands."""
     if count == 1:
         return stage.layout.subject_x
@@ -87,13 +87,13 @@ def _across(stage: Stage, count: int, at: int, close: bool) -> float:
     return middle + (at - (count - 1) / 2) * apart
 
 
-def _beside_someone(stage: Stage) -> bool:
+def _beside_someone(stage: SceneStage) -> bool:
     """Whether somebody stands in the picture, who is larger than what lies on tables."""
     guest = _guest(stage)
     return any(shapes.library()[s.name].stand == "ground" and s.name != guest for s in stage.scene.subjects)
 
 
-def _guest(stage: Stage) -> str | None:
+def _guest(stage: SceneStage) -> str | None:
     """Who has no place of its own: it is in something, or at work behind it."""
     if stage.scene.link is None:
         return None
@@ -105,7 +105,9 @@ def _guest(stage: Stage) -> str | None:
     return who if what in hosts and {who, what} <= there else None
 
 
-def _one(stage: Stage, subject: Subject, number: int, level: tuple[int, int, bool]) -> subjects.Spot:
+def _one(
+    stage: SceneStage, subject: SceneSubject, number: int, level: tuple[int, int, bool]
+) -> subjects.SubjectSpot:
     count, at, close = level
     rng = stage.rng(f"{subject.name}{number}")
     share = _SHARE.get(count, 0.45)
@@ -129,10 +131,10 @@ def _one(stage: Stage, subject: Subject, number: int, level: tuple[int, int, boo
     half = min(0.5, 0.52 * tall * _wide(subject) / stage.width)
     x = float(np.clip(x, half, 1 - half))
     flip = x > 0.5 if (count > 1 or stage.place != "studio") and kind != "wall" else False
-    return subjects.Spot(x * stage.width, foot * stage.height, tall, flip, 0.10 + 0.02 * at)
+    return subjects.SubjectSpot(x * stage.width, foot * stage.height, tall, flip, 0.10 + 0.02 * at)
 
 
-def _related(stage: Stage, placed: list[Placed]) -> list[Placed]:
+def _related(stage: SceneStage, placed: list[Placed]) -> list[Placed]:
     """Put one thing on another, or in another's hand, if the prompt says so."""
     link = stage.scene.link
     found = {subject.name: (subject, number, spot) for subject, number, spot in reversed(placed)}
@@ -155,7 +157,7 @@ def _related(stage: Stage, placed: list[Placed]) -> list[Placed]:
     return [*rest, (thing[0], thing[1], rides), found[lower]]
 
 
-def _held(who: subjects.Spot, what: subjects.Spot) -> subjects.Spot:
+def _held(who: subjects.SubjectSpot, what: subjects.SubjectSpot) -> subjects.SubjectSpot:
     """Where a thing is in somebody's hand."""
     side = -1 if who.flip else 1
     return replace(
@@ -172,7 +174,7 @@ def _abreast(middle: float, room: float, count: int) -> list[float]:
     return [middle + room * ((at + 0.5) / count - 0.5) for at in range(count)]
 
 
-def _seated(sitting: list[Placed], base: subjects.Spot, seat: tuple[float, float]) -> list[Placed]:
+def _seated(sitting: list[Placed], base: subjects.SubjectSpot, seat: tuple[float, float]) -> list[Placed]:
     """Side by side on something whose seat is so high and so wide, in its heights."""
     seated: list[Placed] = []
     for (subject, number, spot), x in zip(
@@ -185,7 +187,7 @@ def _seated(sitting: list[Placed], base: subjects.Spot, seat: tuple[float, float
     return seated
 
 
-def _hosted(stage: Stage, guest: Subject, host: str, placed: list[Placed]) -> list[Placed]:
+def _hosted(stage: SceneStage, guest: SceneSubject, host: str, placed: list[Placed]) -> list[Placed]:
     """Every copy of a guest in what holds it, or behind what it works at."""
     at = next(index for index, (subject, _, _) in enumerate(placed) if subject.name == host)
     holder, _, base = placed[at]
@@ -200,7 +202,7 @@ def _hosted(stage: Stage, guest: Subject, host: str, placed: list[Placed]) -> li
     return [*placed[:at], *workers, (holder, 0, front), *placed[at + 1 :]]
 
 
-def _contents(guest: Subject, base: subjects.Spot, mouth: float, wide: float) -> list[Placed]:
+def _contents(guest: SceneSubject, base: subjects.SubjectSpot, mouth: float, wide: float) -> list[Placed]:
     """Things side by side in the mouth of what holds them, sunk in by a third."""
     lying = shapes.library()[guest.name].stand == "table"
     count = max(guest.count, 4) if lying and guest.count > 1 else guest.count
@@ -213,24 +215,24 @@ def _contents(guest: Subject, base: subjects.Spot, mouth: float, wide: float) ->
     ]
 
 
-def _wanting(stage: Stage) -> bool:
+def _wanting(stage: SceneStage) -> bool:
     """Whether paper or a tile would stay empty, though the prompt names something."""
     scene = stage.scene
     empty = not (scene.letters or scene.surface or scene.frame == "portrait")
     return stage.place == "studio" and scene.strange and empty
 
 
-def spots(stage: Stage) -> list[Placed]:
+def spots(stage: SceneStage) -> list[Placed]:
     """Every copy of every subject with its spot, those to be painted first at first."""
     named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
     if stage.scene.frame == "portrait":
-        named = [Subject(named[0].name, 1, named[0].colour)] if named else []
+        named = [SceneSubject(named[0].name, 1, named[0].colour)] if named else []
     text = stage.scene.prompt.casefold()
     close = any(word in text for word in _CLOSE)
     if stage.notes.get("furnished"):
         named = [s for s in named if s.name not in interiors.FURNITURE]
     if not named and _wanting(stage):
-        named = [Subject("solids")]
+        named = [SceneSubject("solids")]
     host = (
         None if stage.scene.link is None else next((s for s in named if s.name == stage.scene.link[2]), None)
     )

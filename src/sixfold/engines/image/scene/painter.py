@@ -31,11 +31,11 @@ from sixfold.engines.image.scene import (
     subjects as scene_subjects,
 )
 from sixfold.engines.image.scene.canvas import Image
-from sixfold.engines.image.scene.prompt_parser import Scene
-from sixfold.engines.image.scene.quality import AS_IT_IS, Effort
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.prompt_parser import ParsedScene
+from sixfold.engines.image.scene.quality import AS_IT_IS, RenderQuality
+from sixfold.engines.image.scene.stage import SceneStage
 
-Painter = Callable[[Stage], None]
+Painter = Callable[[SceneStage], None]
 
 # what a bank in the foreground is made of, by place
 _BANKS = {"lake": "#5f7a36", "river": "#5f7a36", "sea": "#6f675c", "harbour": "#6f675c", "city": "#6d7078"}
@@ -43,7 +43,7 @@ _BANKS = {"lake": "#5f7a36", "river": "#5f7a36", "sea": "#6f675c", "harbour": "#
 _WALLS = (None, None, "white", "red", "yellow", "blue")  # of the houses of a harbour
 
 
-def _bank(stage: Stage) -> None:
+def _bank(stage: SceneStage) -> None:
     """Firm ground in front of water, where a subject needs to stand."""
     library = shapes.library()
     wanted = any(library[s.name].stand in ("ground", "table") for s in stage.scene.subjects)
@@ -67,7 +67,7 @@ def _bank(stage: Stage) -> None:
 
 
 def _country(kind: str) -> Painter:
-    def paint(stage: Stage) -> None:
+    def paint(stage: SceneStage) -> None:
         sky.paint(stage)
         terrain.render(stage, kind)
         water.paint(stage)
@@ -76,14 +76,14 @@ def _country(kind: str) -> Painter:
     return paint
 
 
-def _beach(stage: Stage) -> None:
+def _beach(stage: SceneStage) -> None:
     sky.paint(stage)
     terrain.render(stage, "beach")
     water.paint(stage)
     water.shore(stage)
 
 
-def _meadow(stage: Stage) -> None:
+def _meadow(stage: SceneStage) -> None:
     sky.paint(stage)
     terrain.render(stage, stage.place)
     text = stage.scene.prompt.casefold()
@@ -95,7 +95,7 @@ def _meadow(stage: Stage) -> None:
         plants.tree(stage, stage.width * side, stage.height * 0.90, stage.height * 0.52, 0.12)
 
 
-def _clearing(stage: Stage) -> Image:
+def _clearing(stage: SceneStage) -> Image:
     """How far the firs in front sink away where something stands among them."""
     library = shapes.library()
     standing = sum(s.count for s in stage.scene.subjects if library[s.name].stand in ("ground", "table"))
@@ -105,7 +105,7 @@ def _clearing(stage: Stage) -> Image:
     return hole * np.float32(stage.height * 0.26)
 
 
-def _mountains(stage: Stage) -> None:
+def _mountains(stage: SceneStage) -> None:
     sky.paint(stage)
     terrain.render(stage, stage.place)
     line = np.full(stage.width, stage.height * 1.0, np.float32) + noise.fbm(
@@ -117,14 +117,14 @@ def _mountains(stage: Stage) -> None:
     )
 
 
-def _city(stage: Stage) -> None:
+def _city(stage: SceneStage) -> None:
     sky.paint(stage)
     city.skyline(stage)
     water.paint(stage)
     _bank(stage)
 
 
-def _village(stage: Stage) -> None:
+def _village(stage: SceneStage) -> None:
     sky.paint(stage)
     terrain.render(stage, "village")
     rng = stage.rng("houses")
@@ -136,13 +136,15 @@ def _village(stage: Stage) -> None:
         scene_subjects.draw(
             stage,
             name if name in shapes.library() else "house",
-            scene_subjects.Spot(x * stage.width, foot, tall, bool(rng.random() < 0.5), 0.5 - down * 1.5),
+            scene_subjects.SubjectSpot(
+                x * stage.width, foot, tall, bool(rng.random() < 0.5), 0.5 - down * 1.5
+            ),
         )
     side = 0.92 if stage.layout.subject_x < 0.5 else 0.08
     plants.tree(stage, stage.width * side, stage.height * 0.92, stage.height * 0.46, 0.12)
 
 
-def _harbour(stage: Stage) -> None:
+def _harbour(stage: SceneStage) -> None:
     """Houses along the water's edge, two rows deep, and the far ones small."""
     sky.paint(stage)
     terrain.render(stage, "lake")
@@ -159,7 +161,9 @@ def _harbour(stage: Stage) -> None:
             scene_subjects.draw(
                 stage,
                 name,
-                scene_subjects.Spot(x * stage.width, foot, high, bool(rng.random() < 0.5), 0.42 + 0.04 * row),
+                scene_subjects.SubjectSpot(
+                    x * stage.width, foot, high, bool(rng.random() < 0.5), 0.42 + 0.04 * row
+                ),
                 wall,
                 grounded=False,
             )
@@ -168,17 +172,17 @@ def _harbour(stage: Stage) -> None:
     _bank(stage)
 
 
-def _interior(stage: Stage) -> None:
+def _interior(stage: SceneStage) -> None:
     environments.interior(stage)
     interiors.furnish(stage)
 
 
-def _moon(stage: Stage) -> None:
+def _moon(stage: SceneStage) -> None:
     environments.space(stage)
     terrain.render(stage, stage.place)
 
 
-def _cave(stage: Stage) -> None:
+def _cave(stage: SceneStage) -> None:
     inner = stage.scene.places
     sky.paint(stage)
     terrain.render(stage, next((p for p in inner if p in terrain.lands()), "lake"))
@@ -214,7 +218,7 @@ _OFF_ROAD = (
 )
 
 
-def _road(stage: Stage) -> None:
+def _road(stage: SceneStage) -> None:
     """Asphalt under what drives."""
     named = {subject.name for subject in stage.scene.subjects} & {
         "car",
@@ -239,7 +243,7 @@ def _road(stage: Stage) -> None:
     stage.lay(stage.palette.lit(canvas.rgb("#efe9d8"), 0.5), line, 0.12)
 
 
-def subjects(stage: Stage) -> None:
+def subjects(stage: SceneStage) -> None:
     """Draw the scene's subjects, the farther ones first."""
     _road(stage)
     floating = stage.place in ("space", "underwater") or stage.scene.frame is not None
@@ -260,7 +264,7 @@ def subjects(stage: Stage) -> None:
     stage.step("subject")
 
 
-def _foreground(stage: Stage) -> None:
+def _foreground(stage: SceneStage) -> None:
     """What frames the picture at its foot."""
     if stage.place in ("meadow", "garden", "village", "lake", "river"):
         plants.grass(stage, 0.6, stage.unit * 10, flowers=stage.place in ("garden", "meadow"))
@@ -274,12 +278,12 @@ def _foreground(stage: Stage) -> None:
 
 
 def paint(
-    scene: Scene,
+    scene: ParsedScene,
     look: str,
     seed: int,
     shape: tuple[int, int],
     step: Callable[[str], None],
-    effort: Effort = AS_IT_IS,
+    effort: RenderQuality = AS_IT_IS,
 ) -> Image:
     """A finished picture of `shape` (height, width), float RGB in 0..1."""
     stage = staged(scene, look, seed, shape, step)
@@ -288,17 +292,17 @@ def paint(
 
 
 def staged(
-    scene: Scene,
+    scene: ParsedScene,
     look: str,
     seed: int,
     shape: tuple[int, int],
     step: Callable[[str], None],
     *,
     lightning: bool = True,
-) -> Stage:
+) -> SceneStage:
     """Everything that stands in the picture, with its depth, before light and print are put over it."""
     chosen = compose.plan(scene, seed, shape)
-    stage = Stage(
+    stage = SceneStage(
         scene=scene,
         look=look,
         time=chosen.time,
@@ -322,7 +326,7 @@ def staged(
     return stage
 
 
-def finish(stage: Stage, *, falling: bool = True) -> None:
+def finish(stage: SceneStage, *, falling: bool = True) -> None:
     """Light, look and style; with `falling` the rain or snow in the air, which a film moves itself."""
     styles.grade(stage)
     printed = stage.look == "create_image_klein"

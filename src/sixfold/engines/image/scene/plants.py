@@ -7,7 +7,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Colour, Image, Points, blur, fill, glow, mix, over, ramp, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 _LEAVES = {
     "spring": ("#f0b4c6", "#e58fae", "#fbdde6"), "autumn": ("#d8752a", "#c2402a", "#e2a93a"),
@@ -15,7 +15,7 @@ _LEAVES = {
 }  # fmt: skip
 
 
-def leaf_tones(stage: Stage) -> list[Colour]:
+def leaf_tones(stage: SceneStage) -> list[Colour]:
     """Foliage colours of the scene's season."""
     season = "winter" if stage.weather == "snow" else (stage.scene.season or "summer")
     return [rgb(text) for text in _LEAVES[season]]
@@ -103,7 +103,7 @@ def foliage(shape: tuple[int, int], rng: np.random.Generator, tips: Points, size
     return mask.astype(np.float32) / 255
 
 
-def tree(stage: Stage, x: float, foot: float, tall: float, depth: float, name: str = "tree") -> None:
+def tree(stage: SceneStage, x: float, foot: float, tall: float, depth: float, name: str = "tree") -> None:
     """One broadleaf tree with light on its crown."""
     rng = stage.rng(f"{name}{x:.1f}{foot:.1f}")
     wood, tips = branches(rng, x, foot, tall)
@@ -129,7 +129,7 @@ def tree(stage: Stage, x: float, foot: float, tall: float, depth: float, name: s
 
 
 def conifer_row(
-    stage: Stage, line: Image, tall: tuple[float, float], gap: float, depth: float, name: str
+    stage: SceneStage, line: Image, tall: tuple[float, float], gap: float, depth: float, name: str
 ) -> None:
     """A row of spruces whose feet follow `line` (a row per column)."""
     rng = stage.rng(name)
@@ -152,7 +152,7 @@ def conifer_row(
     stage.lay(tone + (top - tone) * (height * 0.6)[..., None], mask, depth)
 
 
-def grass(stage: Stage, line: float, tall: float, name: str = "grass", flowers: bool = False) -> None:
+def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flowers: bool = False) -> None:
     """A fringe of blades along the picture's bottom, with flower heads if asked."""
     rng = stage.rng(name)
     count = int(stage.width / max(1.4, stage.unit * 0.42))
@@ -189,12 +189,12 @@ def grass(stage: Stage, line: float, tall: float, name: str = "grass", flowers: 
         _heads(stage, heads, rng)
 
 
-def wintry(stage: Stage) -> bool:
+def wintry(stage: SceneStage) -> bool:
     """Whether plants and ground lie under snow."""
     return stage.scene.season == "winter" or stage.weather == "snow" or stage.place == "snowfield"
 
 
-def _heads(stage: Stage, heads: list[tuple[float, float]], rng: np.random.Generator) -> None:
+def _heads(stage: SceneStage, heads: list[tuple[float, float]], rng: np.random.Generator) -> None:
     for index, tone in enumerate(flower_tones(stage)):
         mask = np.zeros(stage.shape, np.uint8)
         for at in heads[index::3]:
@@ -209,7 +209,7 @@ def _heads(stage: Stage, heads: list[tuple[float, float]], rng: np.random.Genera
         stage.lay(stage.palette.lit(tone, 0.66), mask.astype(np.float32) / 255, 0.03)
 
 
-def flower_tones(stage: Stage) -> list[Colour]:
+def flower_tones(stage: SceneStage) -> list[Colour]:
     """Three flower colours, seeded."""
     sets = (
         ("#d8413c", "#f0b23a", "#f4efe2"),
@@ -222,7 +222,7 @@ def flower_tones(stage: Stage) -> list[Colour]:
     return [rgb(text) for text in sets[int(stage.rng("flowers").integers(len(sets)))]]
 
 
-def flower_field(stage: Stage, top: float) -> None:
+def flower_field(stage: SceneStage, top: float) -> None:
     """Drifts of flowers over the ground, dense and fine far off, larger near."""
     rng = stage.rng("flower field")
     if "lavender" in stage.scene.prompt.casefold() or "tulip" in stage.scene.prompt.casefold():
@@ -256,7 +256,7 @@ def flower_field(stage: Stage, top: float) -> None:
         stage.lay(paint, np.clip(alpha * 2, 0, 1) * (0.45 + 0.55 * near), 0.15)
 
 
-def _rows(stage: Stage, top: float) -> None:
+def _rows(stage: SceneStage, top: float) -> None:
     """Planted rows that run to the vanishing point."""
     height = stage.height - int(top)
     y = (np.arange(height, dtype=np.float32)[:, None] + 1) / np.float32(stage.height)
@@ -275,7 +275,7 @@ def _rows(stage: Stage, top: float) -> None:
     stage.lay(np.clip(paint * light, 0, 1), np.broadcast_to(fade, wave.shape), 0.3, int(top))
 
 
-def forest(stage: Stage) -> None:
+def forest(stage: SceneStage) -> None:
     """Inside a wood: trunks in misty layers, a path of light, shafts from the canopy."""
     rng = stage.rng("forest")
     height, width = stage.shape
@@ -304,7 +304,7 @@ def forest(stage: Stage) -> None:
     stage.step("forest")
 
 
-def _floor(stage: Stage, clearing: float) -> None:
+def _floor(stage: SceneStage, clearing: float) -> None:
     height, width = stage.shape
     top = int(stage.horizon)
     rows = height - top
@@ -330,7 +330,7 @@ def _floor(stage: Stage, clearing: float) -> None:
 
 
 def _trunks(
-    stage: Stage, rng: np.random.Generator, row: tuple[float, float, float], clearing: float, count: int
+    stage: SceneStage, rng: np.random.Generator, row: tuple[float, float, float], clearing: float, count: int
 ) -> None:
     foot, wide, depth = row
     polygons: list[Points] = []
@@ -393,7 +393,7 @@ def _trunks(
     stage.lay(np.clip(paint, 0, 1), mask, depth)
 
 
-def _canopy(stage: Stage, rng: np.random.Generator, tone: Colour, t: float) -> None:
+def _canopy(stage: SceneStage, rng: np.random.Generator, tone: Colour, t: float) -> None:
     """Hanging leaves at the top and the sides."""
     height, width = stage.shape
     cells = 26 - 15 * t
@@ -408,7 +408,7 @@ def _canopy(stage: Stage, rng: np.random.Generator, tone: Colour, t: float) -> N
     stage.lay(np.clip(tone * light[..., None], 0, 1), np.clip(mask, 0, 1) * np.float32(0.94), 0.9 - 0.8 * t)
 
 
-def _shafts(stage: Stage, clearing: float) -> None:
+def _shafts(stage: SceneStage, clearing: float) -> None:
     """Beams of light fanning from above the clearing."""
     if stage.weather in ("rain", "storm", "snow"):
         return

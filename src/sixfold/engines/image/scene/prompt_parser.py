@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019&][^\W_]+)*", re.UNICODE)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class SceneSubject:
     """One thing to draw, and how many of it."""
 
     name: str
@@ -29,7 +29,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ParsedScene:
     """What a prompt was understood to ask for; empty fields were not mentioned."""
 
     prompt: str
@@ -39,7 +39,7 @@ class Scene:
     places: tuple[str, ...] = ()
     colours: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
-    subjects: tuple[Subject, ...] = ()
+    subjects: tuple[SceneSubject, ...] = ()
     frame: str | None = None  # `portrait`: one head fills the picture; `icon`: one flat thing does
     backdrop: str | None = None  # the colour of the paper or wall behind everything
     surface: str | None = None  # what the wall behind everything is made of
@@ -74,7 +74,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class _Hit:
+class _WordMatch:
     kind: str
     name: str
     start: int
@@ -178,7 +178,7 @@ def _is_unspaced(character: str) -> bool:
     return "\u3040" <= character <= "\u9fff" or "\uf900" <= character <= "\ufaff"
 
 
-def _match(tokens: list[str]) -> Iterator[_Hit]:
+def _match(tokens: list[str]) -> Iterator[_WordMatch]:
     phrases, _ = _index()
     at = 0
     while at < len(tokens):
@@ -187,22 +187,22 @@ def _match(tokens: list[str]) -> Iterator[_Hit]:
             options = [_IRREGULAR.get(last, last), *_stems(last)]
             found = next((phrases[key] for o in options if (key := (*head, o)) in phrases), None)
             if found:
-                yield _Hit(*found, at, at + length)
+                yield _WordMatch(*found, at, at + length)
                 at += length - 1
                 break
         at += 1
 
 
-def _inside(text: str) -> Iterator[_Hit]:
+def _inside(text: str) -> Iterator[_WordMatch]:
     _, words = _index()
     for word, kind, name in words:
         at = text.find(word)
         if at >= 0:
-            yield _Hit(kind, name, at, at + len(word))
+            yield _WordMatch(kind, name, at, at + len(word))
             text = text.replace(word, "\x00" * len(word))
 
 
-def _count(tokens: list[str], hit: _Hit, after: int) -> int:
+def _count(tokens: list[str], hit: _WordMatch, after: int) -> int:
     """How many of it are meant, by the word's form and the words before it from the `after`th on."""
     named = prompt_relations.count(tokens[max(after, hit.start - 4) : hit.start])
     if named is not None:
@@ -216,7 +216,7 @@ def _count(tokens: list[str], hit: _Hit, after: int) -> int:
     return 3 if plural and hit.kind == "subject" else 1
 
 
-def _hits(text: str) -> tuple[list[_Hit], list[str]]:
+def _hits(text: str) -> tuple[list[_WordMatch], list[str]]:
     folded = _fold(text)
     tokens = _read(_TOKEN.findall(folded))
     hits = list(_match(tokens))
@@ -224,7 +224,7 @@ def _hits(text: str) -> tuple[list[_Hit], list[str]]:
     return hits, tokens
 
 
-def _names(hits: list[_Hit], kind: str) -> tuple[str, ...]:
+def _names(hits: list[_WordMatch], kind: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(hit.name for hit in hits if hit.kind == kind))
 
 
@@ -232,11 +232,11 @@ def _first(names: tuple[str, ...]) -> str | None:
     return names[0] if names else None
 
 
-def _worn(hits: list[_Hit]) -> dict[_Hit, str]:
+def _worn(hits: list[_WordMatch]) -> dict[_WordMatch, str]:
     """The colour that stands right before each subject, or a word before it: the subject's own."""
     ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
     taken = {at for hit in hits for at in range(hit.start, hit.end)}
-    found: dict[_Hit, str] = {}
+    found: dict[_WordMatch, str] = {}
     for hit in hits:
         if hit.kind == "subject":
             near = hit.start if hit.start in ends or hit.start - 1 in taken else hit.start - 1
@@ -245,7 +245,7 @@ def _worn(hits: list[_Hit]) -> dict[_Hit, str]:
     return found
 
 
-def _backdrop(hits: list[_Hit]) -> str | None:
+def _backdrop(hits: list[_WordMatch]) -> str | None:
     """The colour that stands at the word for what is behind: `white background`, `fondo blanco`."""
     placed = any(h.kind == "place" for h in hits)
     for hit in (h for h in hits if h.kind == "backdrop" and (h.name == "plain" or not placed)):
@@ -255,7 +255,7 @@ def _backdrop(hits: list[_Hit]) -> str | None:
     return None
 
 
-def _parts(hits: list[_Hit], tokens: list[str]) -> tuple[tuple[str, str], ...]:
+def _parts(hits: list[_WordMatch], tokens: list[str]) -> tuple[tuple[str, str], ...]:
     """What is worn in which colour: the colour stands right before its word, or one before that."""
     found: dict[str, str] = {}
     for hit in (h for h in hits if h.kind == "colour"):
@@ -272,7 +272,7 @@ def _parts(hits: list[_Hit], tokens: list[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
-def _link(hits: list[_Hit], tokens: list[str]) -> tuple[str, str, str] | None:
+def _link(hits: list[_WordMatch], tokens: list[str]) -> tuple[str, str, str] | None:
     """Who is on whom, or holds what: the words between two subjects tell."""
     named = sorted((h for h in hits if h.kind == "subject"), key=lambda hit: hit.start)
     for first, second in itertools.pairwise(named):
@@ -282,7 +282,7 @@ def _link(hits: list[_Hit], tokens: list[str]) -> tuple[str, str, str] | None:
     return None
 
 
-def _frame(subjects: tuple[Subject, ...], hits: list[_Hit], tokens: list[str]) -> str | None:
+def _frame(subjects: tuple[SceneSubject, ...], hits: list[_WordMatch], tokens: list[str]) -> str | None:
     """How the picture is framed: as it says, or round one face that is told of and stands nowhere."""
     frame = _first(_names(hits, "frame"))
     alone = len(subjects) == 1 and subjects[0].count == 1 and subjects[0].name in prompt_relations.BUSTS
@@ -292,28 +292,31 @@ def _frame(subjects: tuple[Subject, ...], hits: list[_Hit], tokens: list[str]) -
 
 
 def _framed(
-    subjects: tuple[Subject, ...], hits: list[_Hit], prompt: str, frame: str | None
-) -> tuple[Subject, ...]:
+    subjects: tuple[SceneSubject, ...], hits: list[_WordMatch], prompt: str, frame: str | None
+) -> tuple[SceneSubject, ...]:
     """What a frame or what is to be read makes of the subjects."""
     if frame == "portrait":
-        first = subjects[0] if subjects else Subject("woman")
-        return (Subject(prompt_relations.BUSTS.get(first.name, first.name), 1, first.colour), *subjects[1:])
+        first = subjects[0] if subjects else SceneSubject("woman")
+        return (
+            SceneSubject(prompt_relations.BUSTS.get(first.name, first.name), 1, first.colour),
+            *subjects[1:],
+        )
     if prompt_relations.letters(prompt) and frame is None and "neon" not in prompt.casefold():
         plain = any(h.kind == "backdrop" or h.name == "studio" for h in hits)
         others = tuple(s for s in subjects if s.name != "signboard")
-        return subjects if plain else (*others[:3], Subject("signboard"))
+        return subjects if plain else (*others[:3], SceneSubject("signboard"))
     people = {"person", "woman", "child"}
     if any(s.name == "umbrella" and s.count == 1 for s in subjects):
         return tuple(s for s in subjects if s.name not in people)
     return subjects
 
 
-def _of_the_picture(hits: list[_Hit], tokens: list[str]) -> list[_Hit]:
+def _of_the_picture(hits: list[_WordMatch], tokens: list[str]) -> list[_WordMatch]:
     """The colours that are nobody's: an unknown thing keeps the colour before it to itself."""
     starts = {hit.start: hit for hit in hits}
     own = {"weather", "subject", "backdrop"}  # white clouds whiten no picture
 
-    def free(hit: _Hit) -> bool:
+    def free(hit: _WordMatch) -> bool:
         following = tokens[hit.end] if hit.end < len(tokens) else None
         after = starts.get(hit.end)
         if after is not None and after.kind in own:
@@ -323,8 +326,10 @@ def _of_the_picture(hits: list[_Hit], tokens: list[str]) -> list[_Hit]:
     return [hit for hit in hits if hit.kind == "colour" and free(hit)]
 
 
-def _subjects(hits: list[_Hit], tokens: list[str], worn: dict[_Hit, str]) -> tuple[Subject, ...]:
-    found: dict[str, Subject] = {}
+def _subjects(
+    hits: list[_WordMatch], tokens: list[str], worn: dict[_WordMatch, str]
+) -> tuple[SceneSubject, ...]:
+    found: dict[str, SceneSubject] = {}
     people_end, end = -1, 0
     for hit in sorted((h for h in hits if h.kind == "subject"), key=lambda h: h.start):
         again = hit.name in prompt_relations.PEOPLE and (
@@ -334,12 +339,12 @@ def _subjects(hits: list[_Hit], tokens: list[str], worn: dict[_Hit, str]) -> tup
             continue
         people_end = hit.end if hit.name in prompt_relations.PEOPLE else -1
         if hit.name not in found:
-            found[hit.name] = Subject(hit.name, _count(tokens, hit, end), worn.get(hit))
+            found[hit.name] = SceneSubject(hit.name, _count(tokens, hit, end), worn.get(hit))
         end = hit.end
     return tuple(found.values())[:4]
 
 
-def _strange(hits: list[_Hit], tokens: list[str]) -> bool:
+def _strange(hits: list[_WordMatch], tokens: list[str]) -> bool:
     """Whether a word of the prompt may be a thing that nothing is known of."""
     known = {at for hit in hits for at in range(hit.start, hit.end)}
     return any(
@@ -348,15 +353,15 @@ def _strange(hits: list[_Hit], tokens: list[str]) -> bool:
     )
 
 
-def _reject(hits: list[_Hit], tokens: list[str], avoid: frozenset[str]) -> list[_Hit]:
-    def wanted(hit: _Hit) -> bool:
+def _reject(hits: list[_WordMatch], tokens: list[str], avoid: frozenset[str]) -> list[_WordMatch]:
+    def wanted(hit: _WordMatch) -> bool:
         before = tokens[max(0, hit.start - 2) : hit.start]
         return hit.name not in avoid and not _NEGATIONS & set(before)
 
     return [hit for hit in hits if wanted(hit)]
 
 
-def parse(prompt: str, negative: str = "") -> Scene:
+def parse(prompt: str, negative: str = "") -> ParsedScene:
     """What `prompt` asks for, less what it negates and what `negative` names."""
     avoid = frozenset(hit.name for hit in _hits(negative)[0])
     hits, tokens = _hits(prompt)
@@ -379,7 +384,7 @@ def parse(prompt: str, negative: str = "") -> Scene:
     places = _names(hits, "place")
     surface = next((name for name in _names(hits, "backdrop") if name != "plain" and not places), None)
     studio = ("studio",) if surface or backdrop else ()
-    return Scene(
+    return ParsedScene(
         prompt=prompt,
         time=_first(_names(hits, "time")),
         weather=heavy[0] if heavy else _first(weathers),

@@ -24,14 +24,14 @@ _FINE = 0.14  # hundredths of the short side that count as fine
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class RenderQuality:
     """An order's `steps` and `guidance`, None where it says nothing of them."""
 
     steps: float | None = None
     guidance: float | None = None
 
     @classmethod
-    def of(cls, inputs: Mapping[str, Any]) -> Effort:
+    def of(cls, inputs: Mapping[str, Any]) -> RenderQuality:
         """What checked inputs say, in the words of pictures or in those of films."""
         return cls(
             _number(inputs, "steps", "num_inference_steps"), _number(inputs, "guidance", "guidance_scale")
@@ -50,7 +50,7 @@ class Effort:
         return image
 
 
-AS_IT_IS = Effort()
+AS_IT_IS = RenderQuality()
 
 
 def _number(inputs: Mapping[str, Any], *names: str) -> float | None:

@@ -7,13 +7,13 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Image, blur, disc, distance, fill, glow, mix, over, ramp, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 # weather -> cloud cover (0..1)
 _COVER = {"clear": 0.20, "fair": 0.44, "cloudy": 0.72, "rain": 0.86, "storm": 0.92, "snow": 0.80, "fog": 0.55}
 
 
-def _gradient(stage: Stage) -> None:
+def _gradient(stage: SceneStage) -> None:
     sky = stage.palette.sky
     rows = np.linspace(0, 1, stage.height, dtype=np.float32) / max(stage.layout.horizon, 0.05)
     stops = [(0.0, sky[0]), (0.42, sky[1]), (0.78, sky[2]), (1.0, sky[3]), (1.6, sky[3])]
@@ -25,7 +25,7 @@ def _gradient(stage: Stage) -> None:
     stage.depth[:] = 1
 
 
-def _halo(stage: Stage) -> None:
+def _halo(stage: SceneStage) -> None:
     """The light's glow through the air, wide and narrow."""
     if stage.weather in ("rain", "storm", "snow"):
         return
@@ -40,7 +40,7 @@ def _halo(stage: Stage) -> None:
     )
 
 
-def _stars(stage: Stage) -> None:
+def _stars(stage: SceneStage) -> None:
     rng = stage.rng("stars")
     height, width = stage.shape
     count = int(height * width / 1500)
@@ -76,7 +76,7 @@ def _sparkle(shape: tuple[int, int], at: tuple[float, float], radius: float) -> 
     return spot
 
 
-def _milky_way(stage: Stage) -> None:
+def _milky_way(stage: SceneStage) -> None:
     rng = stage.rng("milky way")
     height, width = stage.shape
     slope = float(rng.uniform(0.5, 1.1)) * (1 if rng.random() < 0.5 else -1)
@@ -97,7 +97,7 @@ def _milky_way(stage: Stage) -> None:
     glow(stage.image, rgb("#ffffff"), np.clip(light * grains * np.float32(1.6), 0, 1))
 
 
-def _sun(stage: Stage) -> None:
+def _sun(stage: SceneStage) -> None:
     x, y = stage.light_at
     moon = stage.time == "night"
     radius = stage.unit * ({"day": 2.6, "night": 5.2, "dusk": 4.0}.get(stage.time, 5.2))
@@ -120,17 +120,17 @@ def _sun(stage: Stage) -> None:
         over(stage.image, stage.palette.sun, face)
 
 
-def height_cells(stage: Stage, size_units: float) -> float:
+def height_cells(stage: SceneStage, size_units: float) -> float:
     """How many cells of `size_units` fit down the picture."""
     return stage.height / (stage.unit * size_units)
 
 
-def width_cells(stage: Stage, size_units: float) -> float:
+def width_cells(stage: SceneStage, size_units: float) -> float:
     """How many cells of `size_units` fit across the picture."""
     return stage.width / (stage.unit * size_units)
 
 
-def _cloud_field(stage: Stage, rows: int, name: str) -> tuple[Image, Image]:
+def _cloud_field(stage: SceneStage, rows: int, name: str) -> tuple[Image, Image]:
     """Density and thickness of a cloud deck seen from below, in perspective, at half size."""
     rng = stage.rng(name)
     texture = noise.tile(rng, 512, 3, 8, 0.56)
@@ -146,7 +146,7 @@ def _cloud_field(stage: Stage, rows: int, name: str) -> tuple[Image, Image]:
     return density, np.broadcast_to(y[:, None], density.shape)
 
 
-def _clouds(stage: Stage) -> None:
+def _clouds(stage: SceneStage) -> None:
     """Cloud decks lit from the light's side, thinning toward the zenith."""
     rows = int(min(stage.height, max(16, stage.horizon * 1.02)))
     density, y = _cloud_field(stage, rows, "clouds")
@@ -182,7 +182,7 @@ def _clouds(stage: Stage) -> None:
     over(stage.image[:rows], paint, np.clip(body, 0, 1) * np.float32(opaque))
 
 
-def _cumulus(stage: Stage) -> None:
+def _cumulus(stage: SceneStage) -> None:
     """Heaped clouds standing on the horizon: piles of puffs, lit from the light's side."""
     rng = stage.rng("cumulus")
     base = int(stage.horizon * 0.96)
@@ -211,7 +211,7 @@ def _cumulus(stage: Stage) -> None:
     _paint_cumulus(stage, solid, wobble, base)
 
 
-def _paint_cumulus(stage: Stage, solid: Image, wobble: Image, base: int) -> None:
+def _paint_cumulus(stage: SceneStage, solid: Image, wobble: Image, base: int) -> None:
     height, width = solid.shape
     reach = np.float32(stage.unit * 0.75)
     gx, gy = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
@@ -244,7 +244,7 @@ def _paint_cumulus(stage: Stage, solid: Image, wobble: Image, base: int) -> None
     over(stage.image[:base], paint, np.clip(alpha, 0, 1) * np.float32(0.96))
 
 
-def _aurora(stage: Stage) -> None:
+def _aurora(stage: SceneStage) -> None:
     rng = stage.rng("aurora")
     height, width = stage.shape
     x = np.linspace(0, 1, width, dtype=np.float32)
@@ -260,7 +260,7 @@ def _aurora(stage: Stage) -> None:
         )
 
 
-def lightning(stage: Stage) -> None:
+def lightning(stage: SceneStage) -> None:
     """One branching bolt from the clouds to the land, and its flash."""
     rng = stage.rng("lightning")
     top = np.array([stage.width * rng.uniform(0.2, 0.8), stage.height * 0.02])
@@ -281,7 +281,7 @@ def lightning(stage: Stage) -> None:
     over(stage.image, rgb("#ffffff"), bolt)
 
 
-def paint(stage: Stage) -> None:
+def paint(stage: SceneStage) -> None:
     """Fill the stage with its sky."""
     _gradient(stage)
     if stage.time in ("night", "dusk") and stage.weather in ("clear", "fair"):
@@ -298,7 +298,7 @@ def paint(stage: Stage) -> None:
     stage.step("sky")
 
 
-def flock(stage: Stage, count: int, at: tuple[float, float], size: float) -> None:
+def flock(stage: SceneStage, count: int, at: tuple[float, float], size: float) -> None:
     """A few distant birds."""
     rng = stage.rng("flock")
     for _ in range(count):

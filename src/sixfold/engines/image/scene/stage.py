@@ -10,11 +10,11 @@ import numpy as np
 from sixfold.engines.image.scene.canvas import Colour, Image, over
 from sixfold.engines.image.scene.noise import stream
 from sixfold.engines.image.scene.palette import Palette
-from sixfold.engines.image.scene.prompt_parser import Scene
+from sixfold.engines.image.scene.prompt_parser import ParsedScene
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StageLayout:
     """Where things go, as shares of the width and height."""
 
     horizon: float
@@ -24,16 +24,16 @@ class Layout:
 
 
 @dataclass(slots=True)
-class Stage:
+class SceneStage:
     """`image` is float RGB, `depth` 0 near to 1 far; `unit` is a hundredth of the short side."""
 
-    scene: Scene
+    scene: ParsedScene
     look: str
     time: str
     weather: str
     place: str
     palette: Palette
-    layout: Layout
+    layout: StageLayout
     image: Image
     depth: Image
     seed: int

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise, plants, sky
 from sixfold.engines.image.scene.canvas import Colour, Image, blur, fill, glow, mix, over, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 _OLD = ("#d8c4a0", "#c98f6c", "#b9a98f", "#d9b38a", "#9fa9a8", "#c7a6a0", "#e0d3bb")
 _NEW = ("#7c8797", "#8d7f74", "#6b7a8c", "#9a8f85", "#5d6b7d", "#a58d7c")
@@ -36,7 +36,7 @@ class _View:
     neon: bool
 
 
-def paint(stage: Stage) -> None:
+def paint(stage: SceneStage) -> None:
     """Sky, both rows, the ground between, and what glows."""
     sky.paint(stage)
     text = stage.scene.prompt.casefold()
@@ -60,7 +60,7 @@ def paint(stage: Stage) -> None:
     stage.step("street")
 
 
-def _end(stage: Stage, view: _View) -> None:
+def _end(stage: SceneStage, view: _View) -> None:
     """Air where the rows meet."""
     x = np.abs(np.arange(stage.width, dtype=np.float32) - np.float32(view.x))[None, :] / stage.width
     y = np.abs(np.arange(stage.height, dtype=np.float32) - np.float32(view.y))[:, None] / stage.height
@@ -69,7 +69,7 @@ def _end(stage: Stage, view: _View) -> None:
         glow(stage.image, rgb("#e0409c"), np.exp(-(x**2) * 22 - (y**2) * 14) * np.float32(0.6))
 
 
-def _row(stage: Stage, view: _View, side: int, tall: bool) -> None:
+def _row(stage: SceneStage, view: _View, side: int, tall: bool) -> None:
     """One side's houses, each pixel told by how far off and how high it is on the wall."""
     rng = stage.rng(f"row{side}")
     columns = np.arange(stage.width, dtype=np.float32)
@@ -111,7 +111,7 @@ def _cell(along: NDArray[Any], centre: float, half: float, soft: Image) -> Image
 
 
 def _dress(
-    stage: Stage,
+    stage: SceneStage,
     view: _View,
     paint: Image,
     field: tuple[Image, Image, Image, Image],
@@ -161,7 +161,7 @@ def _dress(
     over(paint, np.broadcast_to(np.clip(picks * stripes * light, 0, 1), paint.shape), awning)
 
 
-def _ground(stage: Stage, view: _View) -> None:
+def _ground(stage: SceneStage, view: _View) -> None:
     """Road, kerbs and pavements; wet, they mirror what stands over them."""
     top = int(view.y) + 1
     rows = stage.height - top
@@ -210,7 +210,7 @@ def _at(view: _View, side: float, up: float, far: float) -> tuple[float, float]:
     return view.x + side / far * view.scale, view.y - (up - _EYE) / far * view.scale
 
 
-def _lamps(stage: Stage, view: _View) -> None:
+def _lamps(stage: SceneStage, view: _View) -> None:
     """Street lamps on both sides, the near ones large."""
     posts, heads = [], []
     for far in (9.0, 6.2, 4.2, 2.9, 2.0):
@@ -244,7 +244,7 @@ def _round(at: tuple[float, float], size: float) -> NDArray[Any]:
     return np.stack([at[0] + np.cos(angle) * size, at[1] + np.sin(angle) * size], 1).astype(np.float32)
 
 
-def _signs(stage: Stage, view: _View) -> None:
+def _signs(stage: SceneStage, view: _View) -> None:
     """Upright signs that stand out from the walls, and their light."""
     rng = stage.rng("signs")
     lights = np.zeros(stage.image.shape, np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise, textures
 from sixfold.engines.image.scene.canvas import Colour, Image, blur, distance, glow, luma, mix, over, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 # the paper's colour, by the word for it
 PAPERS = {
@@ -21,7 +21,7 @@ _FLAT = ("anime", "anime-image", "create_image_klein")  # looks that print a sof
 _DARK = ("dark background", "dark backdrop", "low key", "moody", "dramatic lighting", "noir")
 
 
-def backdrop(stage: Stage) -> Colour:
+def backdrop(stage: SceneStage) -> Colour:
     """The colour that was asked for, or a quiet one."""
     named = stage.scene.backdrop
     if named in PAPERS:
@@ -34,7 +34,7 @@ def backdrop(stage: Stage) -> Colour:
     return rgb(_OWN[int(stage.rng("paper").integers(len(_OWN)))])
 
 
-def paint(stage: Stage) -> None:
+def paint(stage: SceneStage) -> None:
     """A pool of light on paper that curves from the floor into the wall."""
     paper = backdrop(stage)
     stage.depth[:] = 0.35
@@ -51,7 +51,7 @@ def paint(stage: Stage) -> None:
     stage.step("studio")
 
 
-def _sweep(stage: Stage, paper: Colour) -> None:
+def _sweep(stage: SceneStage, paper: Colour) -> None:
     height, width = stage.shape
     y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
     pool = distance(stage.shape, (width * 0.5, height * 0.42), 1.15) / np.float32(max(stage.shape))
@@ -63,7 +63,7 @@ def _sweep(stage: Stage, paper: Colour) -> None:
     stage.image[:] = np.clip(paper * (shade - fold + floor)[..., None], 0, 1)
 
 
-def _tile(stage: Stage, paper: Colour) -> None:
+def _tile(stage: SceneStage, paper: Colour) -> None:
     """A rounded square in one colour, for an icon to stand on."""
     stage.image[:] = paper
     tones = stage.scene.colours
@@ -78,7 +78,7 @@ def _tile(stage: Stage, paper: Colour) -> None:
     stage.ground = 0.74
 
 
-def tile_mask(stage: Stage) -> Image:
+def tile_mask(stage: SceneStage) -> Image:
     """Where the tile of an icon is."""
     half, middle = stage.unit * 41, (stage.width / 2, stage.height / 2)
     x = np.abs(np.arange(stage.width, dtype=np.float32) - np.float32(middle[0]))[None, :]
@@ -88,14 +88,14 @@ def tile_mask(stage: Stage) -> Image:
     return np.clip(0.5 - away, 0, 1).astype(np.float32)
 
 
-def _neon(stage: Stage) -> bool:
+def _neon(stage: SceneStage) -> bool:
     return "neon" in stage.scene.colours or "neon" in stage.scene.prompt.casefold()
 
 
 # -- what is written -------------------------------------------------------------------------------
 
 
-def _written(stage: Stage, box: tuple[float, float, float, float], weight: float) -> Image:
+def _written(stage: SceneStage, box: tuple[float, float, float, float], weight: float) -> Image:
     """The letters as a mask, as large as `box` (left, top, right, bottom, in pixels) takes them."""
     text = stage.scene.letters
     left, top, right, bottom = box
@@ -109,7 +109,7 @@ def _written(stage: Stage, box: tuple[float, float, float, float], weight: float
     return mask.astype(np.float32) / 255
 
 
-def letter(stage: Stage, box: tuple[float, float, float, float], ground: Colour) -> None:
+def letter(stage: SceneStage, box: tuple[float, float, float, float], ground: Colour) -> None:
     """Painted letters on a ground of this colour."""
     ink = rgb("#2a1c14") if luma(ground) > 0.42 else rgb("#f6efdf")
     mask = _written(stage, box, 3.4)
@@ -118,7 +118,7 @@ def letter(stage: Stage, box: tuple[float, float, float, float], ground: Colour)
     over(stage.image, ink, mask * np.float32(0.94))
 
 
-def neon(stage: Stage) -> None:
+def neon(stage: SceneStage) -> None:
     """Letters of light, and the wall that they light."""
     asked = [c for c in stage.scene.colours if c in PAPERS and c not in ("neon", "black", "white")]
     tone = rgb({"blue": "#38a8ff", "green": "#40ff8a", "red": "#ff4048", "yellow": "#ffd84a"}.get(
@@ -132,7 +132,7 @@ def neon(stage: Stage) -> None:
     over(stage.image, mix(tone, rgb("#ffffff"), 0.85), core)
 
 
-def write(stage: Stage) -> None:
+def write(stage: SceneStage) -> None:
     """What the prompt wants to be read, in a studio: under the subject, or alone and large."""
     if not stage.scene.letters:
         return

@@ -10,7 +10,7 @@ import numpy as np
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Image, blur, mix, over, ramp, rgb
 from sixfold.engines.image.scene.finishing import vivid
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 # colour word -> gradient from shadow to light
 _GRADES: dict[str, tuple[str, ...]] = {
@@ -40,7 +40,7 @@ def _gradient_map(image: Image, name: str, strength: float) -> Image:
     return image + (mapped - image) * np.float32(strength)
 
 
-def grade(stage: Stage) -> None:
+def grade(stage: SceneStage) -> None:
     """Pull the picture toward the colours that the prompt names."""
     np.clip(stage.image, 0, 1, out=stage.image)
     colours = [c for c in stage.scene.colours if c not in stage.scene.avoid]
@@ -70,7 +70,7 @@ def grade(stage: Stage) -> None:
         stage.image = np.clip((stage.image - 0.5) * 1.5 + 0.44, 0, 1)
 
 
-def watercolour(stage: Stage) -> None:
+def watercolour(stage: SceneStage) -> None:
     """Pools of pigment with dark edges, paper showing through."""
     rng = stage.rng("watercolour")
     height, width = stage.shape
@@ -101,7 +101,7 @@ def watercolour(stage: Stage) -> None:
     stage.image = np.clip(rgb("#fbf8f0") + (wash - rgb("#fbf8f0")) * fade[..., None], 0, 1)
 
 
-def oil(stage: Stage) -> None:
+def oil(stage: SceneStage) -> None:
     """Thick directional strokes."""
     from_eight = np.round(np.clip(stage.image, 0, 1) * 255).astype(np.uint8)
     size = max(3, int(stage.unit * 0.55))
@@ -117,7 +117,7 @@ def oil(stage: Stage) -> None:
     stage.image = np.clip(stage.image + (relief * np.float32(0.16))[..., None], 0, 1)
 
 
-def pixel(stage: Stage) -> None:
+def pixel(stage: SceneStage) -> None:
     """Square pixels and a short palette."""
     height, width = stage.shape
     block = max(2, round(min(stage.shape) / 112))
@@ -132,7 +132,7 @@ def pixel(stage: Stage) -> None:
     )
 
 
-def sketch(stage: Stage) -> None:
+def sketch(stage: SceneStage) -> None:
     """Pencil lines and hatching on paper."""
     grey = cv2.cvtColor(np.ascontiguousarray(stage.image), cv2.COLOR_RGB2GRAY)
     soft = blur(grey, stage.unit * 0.5)
@@ -150,7 +150,7 @@ def sketch(stage: Stage) -> None:
     )
 
 
-def ukiyoe(stage: Stage) -> None:
+def ukiyoe(stage: SceneStage) -> None:
     """Flat printed colour, dark key lines, washi paper, graded sky."""
     inks = [rgb(t) for t in ("#1c2a44", "#2f5d8a", "#6f9fb0", "#b9654a", "#d9a86c", "#e6d9b8", "#f2e9d2")]
     flat = cv2.bilateralFilter(stage.image, 7, 0.15, 5)
@@ -168,7 +168,7 @@ def ukiyoe(stage: Stage) -> None:
     stage.image = np.clip(stage.image * (0.98 + 0.05 * fibre)[..., None], 0, 1)
 
 
-def minimal(stage: Stage) -> None:
+def minimal(stage: SceneStage) -> None:
     """Few flat shapes."""
     eight = np.round(np.clip(stage.image, 0, 1) * 255).astype(np.uint8)
     for _ in range(2):
@@ -178,7 +178,7 @@ def minimal(stage: Stage) -> None:
     stage.image = np.clip(mix(flat, step, 0.6) * np.float32(0.88) + np.float32(0.09), 0, 1)
 
 
-def lowpoly(stage: Stage) -> None:
+def lowpoly(stage: SceneStage) -> None:
     """The picture in triangles."""
     rng = stage.rng("lowpoly")
     cell = stage.unit * 3.6
@@ -209,7 +209,7 @@ def lowpoly(stage: Stage) -> None:
     stage.image = vivid(out, 1.15)
 
 
-STYLES: dict[str, Callable[[Stage], None]] = {
+STYLES: dict[str, Callable[[SceneStage], None]] = {
     "watercolour": watercolour,
     "oil": oil,
     "pixel": pixel,
@@ -220,7 +220,7 @@ STYLES: dict[str, Callable[[Stage], None]] = {
 }
 
 
-def apply(stage: Stage) -> None:
+def apply(stage: SceneStage) -> None:
     """The first medium among the style words."""
     for name in stage.scene.styles:
         if name == "minimal" and stage.scene.frame == "icon":

@@ -10,7 +10,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise, shapes
 from sixfold.engines.image.scene.canvas import Colour, Image, blur, fill, glow, luma, mix, over, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 _COLOURS = {
     "red": "#c8302c", "orange": "#e07b28", "yellow": "#eec73a", "gold": "#d9a53a", "green": "#3f8f4e",
@@ -27,7 +27,7 @@ _WORN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class SubjectSpot:
     """Where a shape stands: its foot in pixels, its height in pixels, mirrored or not, how far off.
 
     Below `cut`, a row of the picture, nothing of it is seen.
@@ -42,7 +42,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cast:
+class _SubjectSet:
     """A shape rasterised in its own window: masks by role, and the window's place."""
 
     colour: Image
@@ -52,7 +52,9 @@ class _Cast:
     left: int
 
 
-def _window(stage: Stage, shape: shapes.Shape, spot: Spot) -> tuple[int, int, int, int, float]:
+def _window(
+    stage: SceneStage, shape: shapes.SceneShape, spot: SubjectSpot
+) -> tuple[int, int, int, int, float]:
     points = np.concatenate([part.outline for part in shape.parts])
     scale = spot.height / 100
     low, high = points.min(0), points.max(0)
@@ -79,7 +81,9 @@ def _kin(colour: Colour, main: Colour) -> bool:
     return min(abs(hue - other), 1 - abs(hue - other)) < 0.075
 
 
-def _tints(stage: Stage, shape: shapes.Shape, colour: str | None, dressed: bool) -> dict[str, Colour]:
+def _tints(
+    stage: SceneStage, shape: shapes.SceneShape, colour: str | None, dressed: bool
+) -> dict[str, Colour]:
     """The colours that the prompt gives to roles of this shape: to the whole thing, and to what it wears."""
     found: dict[str, Colour] = {}
     if colour in _COLOURS and (colour, shape.name) not in _SPOKEN:
@@ -97,7 +101,7 @@ def _tints(stage: Stage, shape: shapes.Shape, colour: str | None, dressed: bool)
     return found
 
 
-def _tone(shape: shapes.Shape, role: str, tints: dict[str, Colour]) -> Colour:
+def _tone(shape: shapes.SceneShape, role: str, tints: dict[str, Colour]) -> Colour:
     colour = rgb(shape.tones.get(role, "#ffd98a" if role == "glow" else "#9fb6c8"))
     tint = tints.get(role)
     if tint is None:
@@ -106,8 +110,8 @@ def _tone(shape: shapes.Shape, role: str, tints: dict[str, Colour]) -> Colour:
 
 
 def _rasterise(
-    stage: Stage, shape: shapes.Shape, spot: Spot, tints: dict[str, Colour], dressed: bool
-) -> _Cast | None:
+    stage: SceneStage, shape: shapes.SceneShape, spot: SubjectSpot, tints: dict[str, Colour], dressed: bool
+) -> _SubjectSet | None:
     top, bottom, left, right, scale = _window(stage, shape, spot)
     if bottom - top < 3 or right - left < 3:
         return None
@@ -136,12 +140,12 @@ def _rasterise(
     if spot.cut is not None:
         mask[max(0, int(spot.cut) - top) :] = 0
     solid = np.maximum(mask, np.float32(1e-3))[..., None]
-    return _Cast(
+    return _SubjectSet(
         np.where(mask[..., None] > 0.02, colour / np.minimum(solid * 1.0 + 0.0, 1), 0), mask, shine, top, left
     )
 
 
-def _form(stage: Stage, cast: _Cast, spot: Spot) -> tuple[Image, Image]:
+def _form(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> tuple[Image, Image]:
     """Light on a puffed-up silhouette (0..1), and its rim toward the light."""
     sigma = max(0.8, spot.height * 0.035)
     pad = int(sigma * 2) + 1
@@ -163,7 +167,7 @@ def _form(stage: Stage, cast: _Cast, spot: Spot) -> tuple[Image, Image]:
     return np.clip(0.5 + facing * 1.1, 0, 1), cv2.GaussianBlur(rim, (0, 0), thin * 0.5) * cast.mask
 
 
-def _light(stage: Stage, cast: _Cast, spot: Spot) -> Image:
+def _light(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> Image:
     palette = stage.palette
     if stage.scene.frame == "icon":
         return np.clip(cast.colour, 0, 1)
@@ -184,7 +188,7 @@ def _light(stage: Stage, cast: _Cast, spot: Spot) -> Image:
     return np.clip(paint, 0, 1)
 
 
-def _shadow(stage: Stage, cast: _Cast, spot: Spot) -> None:
+def _shadow(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> None:
     """A contact shadow, and a cast one leaning away from the light."""
     lean = float(np.clip((spot.x - stage.light_at[0]) / stage.width, -0.8, 0.8)) * 1.3
     length = {"day": 0.22, "night": 0.3}.get(stage.time, 0.42)
@@ -222,7 +226,7 @@ def _shadow(stage: Stage, cast: _Cast, spot: Spot) -> None:
     )
 
 
-def _reflection(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
+def _reflection(stage: SceneStage, cast: _SubjectSet, paint: Image, spot: SubjectSpot) -> None:
     height, width = cast.mask.shape
     foot = round(spot.foot)
     rows = min(stage.height - foot, height)
@@ -243,7 +247,7 @@ def _reflection(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
     over(stage.image[foot : foot + rows, cast.left : cast.left + width], image, alpha)
 
 
-def _part(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
+def _part(stage: SceneStage, cast: _SubjectSet, paint: Image, spot: SubjectSpot) -> None:
     """Lift a subject off a ground of its own tone with a little light air behind it."""
     rows = slice(cast.top, cast.top + cast.mask.shape[0])
     columns = slice(cast.left, cast.left + cast.mask.shape[1])
@@ -268,9 +272,9 @@ def _part(stage: Stage, cast: _Cast, paint: Image, spot: Spot) -> None:
 
 
 def draw(
-    stage: Stage,
+    stage: SceneStage,
     name: str,
-    spot: Spot,
+    spot: SubjectSpot,
     colour: str | None = None,
     grounded: bool = True,
     dressed: bool = False,
@@ -304,6 +308,6 @@ def draw(
         glow(stage.image, rgb("#ffc46a"), np.clip(blur(halo, spot.height * 0.09) * 2.2, 0, 0.8))
 
 
-def _wet(stage: Stage, spot: Spot) -> bool:
+def _wet(stage: SceneStage, spot: SubjectSpot) -> bool:
     y, x = int(min(stage.height - 1, spot.foot)), int(np.clip(spot.x, 0, stage.width - 1))
     return stage.water is not None and bool(stage.water[y, x] > 0.5)

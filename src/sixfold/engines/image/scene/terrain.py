@@ -12,7 +12,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Colour, Image, mix, over, ramp, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 _TILE = 512
 _STEPS = 640
@@ -20,7 +20,7 @@ _NEAR, _FAR = 1.0, 42.0
 
 
 @dataclass(frozen=True, slots=True)
-class Land:
+class TerrainKind:
     """A kind of country; `lands.toml` says what each field means."""
 
     amplitude: float
@@ -42,10 +42,10 @@ class Land:
 
 
 @cache
-def lands() -> dict[str, Land]:
+def lands() -> dict[str, TerrainKind]:
     """Every kind of country by name."""
     text = resources.files("sixfold.engines.image.scene").joinpath("lands.toml").read_text("utf-8")
-    return {name: Land(**entry) for name, entry in tomllib.loads(text).items()}
+    return {name: TerrainKind(**entry) for name, entry in tomllib.loads(text).items()}
 
 
 _SEASON = {
@@ -55,7 +55,7 @@ _SEASON = {
 }
 
 
-def _height_tile(land: Land, rng: np.random.Generator) -> Image:
+def _height_tile(land: TerrainKind, rng: np.random.Generator) -> Image:
     smooth = noise.tile(rng, _TILE, land.cells, 7, 0.42 + land.roughness * 0.12)
     if land.ridged <= 0:
         return smooth * np.float32(0.5) + np.float32(0.5)
@@ -87,10 +87,10 @@ def _shadow(tile: Image, towards: tuple[float, float], slope: float) -> Image:
     return 1 - noise.smoothstep(0.0, 0.05, blocked)
 
 
-class Relief:
+class TerrainRelief:
     """A height field seen in perspective: for every pixel, where on the land it looks."""
 
-    def __init__(self, stage: Stage, land: Land, name: str) -> None:
+    def __init__(self, stage: SceneStage, land: TerrainKind, name: str) -> None:
         self.stage, self.land = stage, land
         self.rng = stage.rng(name)
         self.tile = _height_tile(land, self.rng)
@@ -185,7 +185,7 @@ class Relief:
         self.mask = self.mask[self.top :]
 
 
-def _light_direction(stage: Stage) -> tuple[float, float, float]:
+def _light_direction(stage: SceneStage) -> tuple[float, float, float]:
     """Toward the light, in (x, up, z); a backlit scene is cheated to raking side light."""
     side = 1.0 if stage.layout.light[0] >= 0.5 else -1.0
     height = {"day": 0.75, "night": 0.60, "dawn": 0.34, "sunset": 0.30, "dusk": 0.26}[stage.time]
@@ -194,7 +194,7 @@ def _light_direction(stage: Stage) -> tuple[float, float, float]:
     return float(vector[0]), float(vector[1]), float(vector[2])
 
 
-def _tones(stage: Stage, land: Land) -> list[Colour]:
+def _tones(stage: SceneStage, land: TerrainKind) -> list[Colour]:
     base: list[str] = list(land.tones)
     season = (
         "winter"
@@ -208,7 +208,7 @@ def _tones(stage: Stage, land: Land) -> list[Colour]:
     return [rgb(text) for text in base]
 
 
-def _shade(relief: Relief) -> tuple[Image, Image]:
+def _shade(relief: TerrainRelief) -> tuple[Image, Image]:
     """Light on the land (0..1) and its steepness, by pixel."""
     stage, land = relief.stage, relief.land
     steep = np.float32(3.4 * land.steep * land.amplitude / 8)
@@ -226,10 +226,10 @@ def _shade(relief: Relief) -> tuple[Image, Image]:
     return noise.sample(lit, u, v), noise.sample(1 - 1 / length, u, v)
 
 
-def render(stage: Stage, kind: str, name: str = "land") -> Relief:
+def render(stage: SceneStage, kind: str, name: str = "land") -> TerrainRelief:
     """Paint the land of `kind` over the sky; notes the water's mask in the stage."""
     land = lands()[kind]
-    relief = Relief(stage, land, name)
+    relief = TerrainRelief(stage, land, name)
     lit, steep = _shade(relief)
     ground = relief.heights(relief.x, relief.depth_z)
     low, green, rock, _ = _tones(stage, land)
@@ -264,7 +264,7 @@ def render(stage: Stage, kind: str, name: str = "land") -> Relief:
     return relief
 
 
-def _air(stage: Stage, relief: Relief, colour: Image, land: Land) -> None:
+def _air(stage: SceneStage, relief: TerrainRelief, colour: Image, land: TerrainKind) -> None:
     """Aerial perspective: haze by distance, thicker in fog, pooling low."""
     thick = {"fog": 0.062, "rain": 0.05, "snow": 0.036, "storm": 0.04, "cloudy": 0.04}.get(
         stage.weather, 0.032

@@ -8,11 +8,11 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Colour, distance, luma, mix, over, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 
 @dataclass(frozen=True, slots=True)
-class Laying:
+class TextureLayout:
     """How one kind is laid: a course's height in units, a piece's length and its joint in heights.
 
     `shift` is how far a course begins after the one below, in pieces; `spread` how much their tones differ;
@@ -31,15 +31,15 @@ class Laying:
 
 
 LAYINGS = {
-    "brick": Laying("#a4523c", "#c9bdb0", 5.2, 2.4, 0.055),
-    "stone": Laying("#958f86", "#5f5a54", 10.0, 1.7, 0.05, spread=0.30, wander=0.16),
-    "planks": Laying("#a9744a", "#4a301e", 12.0, 7.0, 0.012, shift=0.37, spread=0.20, grain=0.16),
-    "tiles": Laying("#dfe8e6", "#9fb0b2", 9.0, 1.0, 0.022, shift=0.0, spread=0.06),
+    "brick": TextureLayout("#a4523c", "#c9bdb0", 5.2, 2.4, 0.055),
+    "stone": TextureLayout("#958f86", "#5f5a54", 10.0, 1.7, 0.05, spread=0.30, wander=0.16),
+    "planks": TextureLayout("#a9744a", "#4a301e", 12.0, 7.0, 0.012, shift=0.37, spread=0.20, grain=0.16),
+    "tiles": TextureLayout("#dfe8e6", "#9fb0b2", 9.0, 1.0, 0.022, shift=0.0, spread=0.06),
 }
-NIGHT = Laying("#4a2e33", "#17131a", 5.2, 2.4, 0.055)  # bricks behind letters of light
+NIGHT = TextureLayout("#4a2e33", "#17131a", 5.2, 2.4, 0.055)  # bricks behind letters of light
 
 
-def lay(stage: Stage, laying: Laying, tone: Colour | None = None) -> None:
+def lay(stage: SceneStage, laying: TextureLayout, tone: Colour | None = None) -> None:
     """A wall of one kind over the whole picture, in its own tone or the one that is given."""
     height, width = stage.shape
     rng = stage.rng("wall")
@@ -68,7 +68,7 @@ def lay(stage: Stage, laying: Laying, tone: Colour | None = None) -> None:
     over(stage.image, np.clip(own * (shade * edge)[..., None].astype(np.float32), 0, 1), piece)
 
 
-def paint(stage: Stage, kind: str, tone: Colour | None) -> None:
+def paint(stage: SceneStage, kind: str, tone: Colour | None) -> None:
     """A wall of a kind in the light of one lamp; with a floor where something stands before it."""
     laying = LAYINGS[kind]
     lay(stage, laying, None if tone is None else mix(tone, rgb(laying.tone), 0.25))
@@ -81,7 +81,7 @@ def paint(stage: Stage, kind: str, tone: Colour | None) -> None:
         _floor(stage)
 
 
-def _floor(stage: Stage) -> None:
+def _floor(stage: SceneStage) -> None:
     """A plain floor with the wall's shade on it."""
     y = np.linspace(0, 1, stage.height, dtype=np.float32)[:, None] * np.ones((1, stage.width), np.float32)
     wall = stage.image[: stage.height // 2].reshape(-1, 3).mean(0)

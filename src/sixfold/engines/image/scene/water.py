@@ -7,14 +7,14 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import Image, glow, mix, over, rgb, saturate
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 # how rough the water is, by place and then by weather
 _ROUGH = {"lake": 0.35, "river": 0.55, "sea": 1.0, "beach": 0.9, "city": 0.6}
 _WIND = {"storm": 1.9, "rain": 1.25, "fog": 0.6, "snow": 0.8}
 
 
-def _surface(stage: Stage, top: int, rough: float) -> tuple[Image, Image]:
+def _surface(stage: SceneStage, top: int, rough: float) -> tuple[Image, Image]:
     """Slopes of the water in perspective, from row `top` down: fine far off, broad near."""
     rng = stage.rng("water")
     texture = noise.tile(rng, 512, 9, 6, 0.60)
@@ -32,7 +32,7 @@ def _surface(stage: Stage, top: int, rough: float) -> tuple[Image, Image]:
     return (wave * 0.7 + fine * 0.5) * np.float32(rough) * fade, down[:, None]
 
 
-def _mirror(stage: Stage, top: int, slope: Image, reach: float) -> Image:
+def _mirror(stage: SceneStage, top: int, slope: Image, reach: float) -> Image:
     """What the water reflects: the picture above row `top`, turned over and shaken."""
     rows = stage.height - top
     y = np.arange(rows, dtype=np.float32)[:, None]
@@ -48,7 +48,7 @@ def _mirror(stage: Stage, top: int, slope: Image, reach: float) -> Image:
     return cv2.remap(source, x, np.clip(up, 0, top - 1), cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
 
 
-def _glints(stage: Stage, top: int, slope: Image, down: Image) -> Image:
+def _glints(stage: SceneStage, top: int, slope: Image, down: Image) -> Image:
     """Sparkle under the light: a path of bright facets, widening toward the viewer."""
     x = np.arange(stage.width, dtype=np.float32)[None, :] - np.float32(stage.light_at[0])
     spread = stage.width * (0.025 + 0.16 * down)
@@ -57,7 +57,7 @@ def _glints(stage: Stage, top: int, slope: Image, down: Image) -> Image:
     return facets * path
 
 
-def paint(stage: Stage) -> None:
+def paint(stage: SceneStage) -> None:
     """Turn the stage's water mask into water."""
     plane = stage.water
     if plane is None or not plane.any():
@@ -90,7 +90,7 @@ def paint(stage: Stage) -> None:
     stage.step("water")
 
 
-def shore(stage: Stage) -> None:
+def shore(stage: SceneStage) -> None:
     """A sandy beach in the foreground, with wet sand and lines of surf."""
     rng = stage.rng("shore")
     height, width = stage.shape

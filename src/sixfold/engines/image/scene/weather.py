@@ -7,10 +7,10 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise, sky
 from sixfold.engines.image.scene.canvas import Image, blur, glow, mix, over, rgb
-from sixfold.engines.image.scene.stage import Stage
+from sixfold.engines.image.scene.stage import SceneStage
 
 
-def rain(stage: Stage) -> None:
+def rain(stage: SceneStage) -> None:
     """Slanting streaks in three depths."""
     rng = stage.rng("rain")
     slant = float(rng.uniform(0.10, 0.24)) * (1 if stage.layout.flip else -1)
@@ -27,7 +27,7 @@ def rain(stage: Stage) -> None:
         glow(stage.image, rgb("#dfe9f4"), layer.astype(np.float32) / 255 * np.float32(light))
 
 
-def snow(stage: Stage) -> None:
+def snow(stage: SceneStage) -> None:
     """Flakes: a fine fall far off, soft large ones near."""
     rng = stage.rng("snow")
     for count, radius, soft in ((1100, 0.11, 0.0), (420, 0.21, 0.1), (110, 0.42, 0.25), (20, 1.1, 0.7)):
@@ -48,7 +48,7 @@ def snow(stage: Stage) -> None:
         )
 
 
-def fog(stage: Stage) -> None:
+def fog(stage: SceneStage) -> None:
     """Banks of mist that hide what is far and drift over what is near."""
     rng = stage.rng("fog")
     banks = noise.fbm(rng, stage.shape, (7, 2.5), 5, 0.55)
@@ -58,7 +58,7 @@ def fog(stage: Stage) -> None:
     over(stage.image, mix(stage.palette.haze, stage.palette.sky[3], 0.5), amount)
 
 
-def splashes(stage: Stage, mask: Image) -> None:
+def splashes(stage: SceneStage, mask: Image) -> None:
     """Rings where rain meets water."""
     rng = stage.rng("splashes")
     layer = np.zeros(stage.shape, np.uint8)
@@ -76,7 +76,7 @@ def splashes(stage: Stage, mask: Image) -> None:
 _SHELTERED = ("space", "moon", "mars", "underwater", "interior", "studio")
 
 
-def veil(stage: Stage, *, lightning: bool = True) -> None:
+def veil(stage: SceneStage, *, lightning: bool = True) -> None:
     """What the weather does to the view, before the picture gets its look."""
     if stage.place in _SHELTERED:
         return
@@ -93,7 +93,7 @@ def veil(stage: Stage, *, lightning: bool = True) -> None:
     stage.step("weather")
 
 
-def fall(stage: Stage) -> None:
+def fall(stage: SceneStage) -> None:
     """Drops and flakes in front of it all: brushes and outlines would smear them."""
     if stage.place in _SHELTERED:
         return
@@ -103,7 +103,7 @@ def fall(stage: Stage) -> None:
         snow(stage)
 
 
-def petals(stage: Stage) -> None:
+def petals(stage: SceneStage) -> None:
     """Blossom or leaves on the wind, by season."""
     tones = {"spring": ("#f7c9d6", "#f2a7bd"), "autumn": ("#d9772b", "#e0a63a")}.get(stage.scene.season or "")
     if not tones:

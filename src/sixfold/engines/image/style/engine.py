@@ -11,10 +11,10 @@ import numpy as np
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.decode import Picture, Pixels
+from sixfold.engines.image.decode import DecodedImage, Pixels
 from sixfold.engines.image.style import colours, names, prompt_parser, textures
 from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.prompt_parser import Light, Reading
+from sixfold.engines.image.style.prompt_parser import ParsedStyle, StyleLight
 from sixfold.engines.image.style.recipes import RECIPES
 from sixfold.engines.image.style.textures import Array
 
@@ -88,7 +88,7 @@ def _capped(width: int, height: int) -> tuple[int, int]:
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def _to_work(picture: Picture, width: int, height: int) -> Array:
+def _to_work(picture: DecodedImage, width: int, height: int) -> Array:
     """The source at the size it is painted at, its transparent parts filled from their neighbours."""
     low, high = _WORK_SIDES
     scale = min(max(max(width, height), low), high) / max(width, height)
@@ -111,7 +111,7 @@ def _resized(image: Pixels, size: tuple[int, int]) -> Pixels:
     return np.asarray(scaled, np.uint8)
 
 
-def _to_size(styled: Array, picture: Picture, size: tuple[int, int], share: float) -> Pixels:
+def _to_size(styled: Array, picture: DecodedImage, size: tuple[int, int], share: float) -> Pixels:
     width, height = size
     low, high = _WORK_SIDES
     scale = min(max(max(size), low), high) / max(size)
@@ -123,7 +123,7 @@ def _to_size(styled: Array, picture: Picture, size: tuple[int, int], share: floa
     return np.ascontiguousarray(rgb)
 
 
-def _styled(rgb: Array, plan: Reading, seed: int, context: Context) -> Array:
+def _styled(rgb: Array, plan: ParsedStyle, seed: int, context: Context) -> Array:
     for light in plan.lights:
         rgb = lit(rgb, light)
     afterwards = bool(plan.media) and plan.media[-1] in _ONE_INK
@@ -142,7 +142,7 @@ def _styled(rgb: Array, plan: Reading, seed: int, context: Context) -> Array:
     return textured(rgb, plan.texture, seed)
 
 
-def lit(rgb: Array, light: Light) -> Array:
+def lit(rgb: Array, light: StyleLight) -> Array:
     """A picture in another light."""
     unit = max(rgb.shape[:2]) / 1024
     changed = colours.gamma(rgb, 2.0 ** (-2.2 * light.exposure))

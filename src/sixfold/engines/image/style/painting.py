@@ -9,7 +9,7 @@ import numpy as np
 
 from sixfold.engines.image.style import colours, strokes, textures
 from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.strokes import Layer
+from sixfold.engines.image.style.strokes import StrokeLayer
 from sixfold.engines.image.style.textures import Array
 
 
@@ -22,7 +22,7 @@ class Brush:
     the picture); `vivid` and `contrast` are given to the picture before.
     """
 
-    layers: tuple[Layer, ...]
+    layers: tuple[StrokeLayer, ...]
     thick: float = 0.4
     hair: float = 0.5
     weave: float = 0.0
@@ -36,7 +36,12 @@ class Brush:
 
 BRUSHES: dict[str, Brush] = {
     "oil": Brush(
-        (Layer(15, 7, 1.5), Layer(7, 8, 1.7, 0.05), Layer(3.2, 8, 1.9, 0.06), Layer(1.7, 8, 2.2, 0.09, 0.02)),
+        (
+            StrokeLayer(15, 7, 1.5),
+            StrokeLayer(7, 8, 1.7, 0.05),
+            StrokeLayer(3.2, 8, 1.9, 0.06),
+            StrokeLayer(1.7, 8, 2.2, 0.09, 0.02),
+        ),
         thick=0.30,
         hair=0.55,
         weave=0.03,
@@ -44,7 +49,11 @@ BRUSHES: dict[str, Brush] = {
         contrast=0.25,
     ),
     "impressionist": Brush(
-        (Layer(12, 4, 1.2, 0, 0.05), Layer(6.5, 4.5, 1.5, 0.02, 0.085), Layer(3.6, 5, 1.7, 0.05, 0.07)),
+        (
+            StrokeLayer(12, 4, 1.2, 0, 0.05),
+            StrokeLayer(6.5, 4.5, 1.5, 0.02, 0.085),
+            StrokeLayer(3.6, 5, 1.7, 0.05, 0.07),
+        ),
         thick=0.34,
         hair=0.4,
         weave=0.05,
@@ -53,10 +62,10 @@ BRUSHES: dict[str, Brush] = {
     ),
     "pointillism": Brush(
         (
-            Layer(9, 1, 1.1, 0, 0.05, dab=True),
-            Layer(4.6, 1, 1.25, 0, 0.12, dab=True),
-            Layer(3.2, 1, 1.5, 0, 0.13, dab=True),
-            Layer(2.2, 1, 1.5, 0.10, 0.06, dab=True),
+            StrokeLayer(9, 1, 1.1, 0, 0.05, dab=True),
+            StrokeLayer(4.6, 1, 1.25, 0, 0.12, dab=True),
+            StrokeLayer(3.2, 1, 1.5, 0, 0.13, dab=True),
+            StrokeLayer(2.2, 1, 1.5, 0.10, 0.06, dab=True),
         ),
         thick=0.10,
         hair=0.0,
@@ -66,9 +75,9 @@ BRUSHES: dict[str, Brush] = {
     ),
     "van gogh": Brush(
         (
-            Layer(10, 9, 1.6, 0, 0.05, 0.3),
-            Layer(4.6, 15, 2.0, 0, 0.085, 0.26),
-            Layer(2.8, 12, 2.2, 0.08, 0.07, 0.2),
+            StrokeLayer(10, 9, 1.6, 0, 0.05, 0.3),
+            StrokeLayer(4.6, 15, 2.0, 0, 0.085, 0.26),
+            StrokeLayer(2.8, 12, 2.2, 0.08, 0.07, 0.2),
         ),
         thick=0.50,
         hair=0.35,
@@ -80,9 +89,9 @@ BRUSHES: dict[str, Brush] = {
     ),
     "palette knife": Brush(
         (
-            Layer(22, 3.2, 0.75, 0, 0.05, 0.3),
-            Layer(11, 3.4, 0.85, 0.05, 0.06, 0.2),
-            Layer(5, 4, 1.0, 0.11, 0.03),
+            StrokeLayer(22, 3.2, 0.75, 0, 0.05, 0.3),
+            StrokeLayer(11, 3.4, 0.85, 0.05, 0.06, 0.2),
+            StrokeLayer(5, 4, 1.0, 0.11, 0.03),
         ),
         thick=0.50,
         hair=0.25,
@@ -91,10 +100,10 @@ BRUSHES: dict[str, Brush] = {
     ),
     "gouache": Brush(
         (
-            Layer(16, 5, 1.4, 0, 0.012),
-            Layer(7, 6, 1.6, 0.05, 0.015),
-            Layer(3, 6, 1.8, 0.06, 0.012),
-            Layer(1.6, 6, 2.1, 0.09, 0.01),
+            StrokeLayer(16, 5, 1.4, 0, 0.012),
+            StrokeLayer(7, 6, 1.6, 0.05, 0.015),
+            StrokeLayer(3, 6, 1.8, 0.06, 0.012),
+            StrokeLayer(1.6, 6, 2.1, 0.09, 0.01),
         ),
         thick=0.06,
         hair=0.3,
@@ -114,9 +123,9 @@ def brushed(name: str) -> Callable[[Canvas], Array]:
     return painter
 
 
-def _scaled(canvas: Canvas, layers: tuple[Layer, ...]) -> list[Layer]:
+def _scaled(canvas: Canvas, layers: tuple[StrokeLayer, ...]) -> list[StrokeLayer]:
     return [
-        Layer(
+        StrokeLayer(
             max(0.5, canvas.px(layer.radius)),
             layer.length,
             layer.spacing,
@@ -209,8 +218,8 @@ def pastel(canvas: Canvas) -> Array:
     rng = canvas.rng("pastel")
     unit = canvas.unit
     aim = colours.gamma(colours.vivid(canvas.rgb, 0.6), 0.86) * np.float32(0.93) + np.float32(0.055)
-    layers = [Layer(canvas.px(10), 5, 1.4, 0, 0.03), Layer(canvas.px(4.5), 6, 1.8, 0.02, 0.05)]
-    layers.append(Layer(canvas.px(2.2), 7, 2.1, 0.06, 0.04))
+    layers = [StrokeLayer(canvas.px(10), 5, 1.4, 0, 0.03), StrokeLayer(canvas.px(4.5), 6, 1.8, 0.02, 0.05)]
+    layers.append(StrokeLayer(canvas.px(2.2), 7, 2.1, 0.06, 0.04))
     painted = strokes.paint(canvas.abstract, aim, canvas.flow, layers, rng)
     tooth = textures.noise(canvas.size, max(1.0, 1.8 * unit), rng, 2)
     rub = textures.streaks(tooth, canvas.flow, canvas.px(6), 3) * np.float32(1.4) + tooth * np.float32(0.55)
@@ -226,9 +235,9 @@ def embroidery(canvas: Canvas) -> Array:
     unit = canvas.unit
     aim = colours.vivid(canvas.rgb, 0.5)
     layers = [
-        Layer(canvas.px(2.8), 11, 2.6, 0, 0.045, 0.2),
-        Layer(canvas.px(2.2), 12, 3.2, 0, 0.06, 0.14),
-        Layer(canvas.px(1.6), 12, 3.4, 0.06, 0.05, 0.12),
+        StrokeLayer(canvas.px(2.8), 11, 2.6, 0, 0.045, 0.2),
+        StrokeLayer(canvas.px(2.2), 12, 3.2, 0, 0.06, 0.14),
+        StrokeLayer(canvas.px(1.6), 12, 3.4, 0.06, 0.05, 0.12),
     ]
     painted = strokes.paint(canvas.abstract, aim, canvas.flow, layers, rng)
     twist = textures.streaks(

@@ -14,7 +14,7 @@ from sixfold.engines.image.style import names
 
 
 @dataclass(frozen=True, slots=True)
-class Light:
+class StyleLight:
     """How the light changes: `exposure` and `contrast` about 0, `chroma` a factor, the rest 0 to 1."""
 
     exposure: float = 0.0
@@ -28,13 +28,13 @@ class Light:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedStyle:
     """What was understood: a grade, up to two media, a ramp (dark to light), lights, brush scale."""
 
     grade: str | None = None
     media: tuple[str, ...] = ()
     palette: str = ""
-    lights: tuple[Light, ...] = ()
+    lights: tuple[StyleLight, ...] = ()
     rough: float = 1.0
     texture: str = ""
     heard: tuple[str, ...] = ()
@@ -69,23 +69,29 @@ PALETTES: dict[str, str] = {
     "mint|sage": "10201c 3f6f5f 86b8a0 c6e4d1 f7fcf5",
 }
 
-LIGHTS: dict[str, Light] = {
-    "stormy|storm|thunder|tempest": Light(-0.22, 0.35, 0.75, corners=0.45, shadows="0c1a33", lights="a9b9c9"),
-    "night|midnight|nocturnal|nighttime": Light(
+LIGHTS: dict[str, StyleLight] = {
+    "stormy|storm|thunder|tempest": StyleLight(
+        -0.22, 0.35, 0.75, corners=0.45, shadows="0c1a33", lights="a9b9c9"
+    ),
+    "night|midnight|nocturnal|nighttime": StyleLight(
         -0.42, 0.25, 0.85, 0.15, corners=0.4, shadows="060c2c", lights="8fa6e0"
     ),
-    "moonlit|moonlight|moon": Light(-0.30, 0.2, 0.7, 0.3, corners=0.3, shadows="0a1436", lights="c9d8f5"),
-    "fog|foggy|mist|misty|haze|hazy|smoke|smoky": Light(0.05, -0.15, 0.7, 0.1, haze=0.42),
-    "sunny|bright|sunlit|radiant|airy": Light(0.22, 0.1, 1.15, 0.2, shadows="3a4d80", lights="fff0c4"),
-    "dark|moody|gloomy|shadowy|gothic|sinister|eerie": Light(-0.32, 0.35, 0.8, corners=0.5),
-    "warm|cozy|cosy|candlelight|candlelit": Light(0.02, 0.05, 1.05, 0.1, shadows="4a2412", lights="ffd08a"),
-    "cool|cold|chilly": Light(0.0, 0.05, 0.95, shadows="10264f", lights="d2e8ff"),
-    "soft|gentle|tender|calm|peaceful|serene": Light(0.08, -0.15, 0.9, 0.25),
-    "contrast|contrasty|bold|striking|epic|intense": Light(0.0, 0.5, 1.15, corners=0.2),
-    "faded|washed|bleached|worn": Light(0.12, -0.30, 0.6),
-    "vivid|vibrant|colorful|colourful|saturated|psychedelic|rainbow": Light(0.03, 0.2, 1.7),
-    "muted|desaturated|subdued|minimal|minimalist": Light(0.03, -0.08, 0.5),
-    "glowing|glow|luminous|magical|magic|fairytale|fantasy": Light(0.05, 0.1, 1.2, 0.55),
+    "moonlit|moonlight|moon": StyleLight(
+        -0.30, 0.2, 0.7, 0.3, corners=0.3, shadows="0a1436", lights="c9d8f5"
+    ),
+    "fog|foggy|mist|misty|haze|hazy|smoke|smoky": StyleLight(0.05, -0.15, 0.7, 0.1, haze=0.42),
+    "sunny|bright|sunlit|radiant|airy": StyleLight(0.22, 0.1, 1.15, 0.2, shadows="3a4d80", lights="fff0c4"),
+    "dark|moody|gloomy|shadowy|gothic|sinister|eerie": StyleLight(-0.32, 0.35, 0.8, corners=0.5),
+    "warm|cozy|cosy|candlelight|candlelit": StyleLight(
+        0.02, 0.05, 1.05, 0.1, shadows="4a2412", lights="ffd08a"
+    ),
+    "cool|cold|chilly": StyleLight(0.0, 0.05, 0.95, shadows="10264f", lights="d2e8ff"),
+    "soft|gentle|tender|calm|peaceful|serene": StyleLight(0.08, -0.15, 0.9, 0.25),
+    "contrast|contrasty|bold|striking|epic|intense": StyleLight(0.0, 0.5, 1.15, corners=0.2),
+    "faded|washed|bleached|worn": StyleLight(0.12, -0.30, 0.6),
+    "vivid|vibrant|colorful|colourful|saturated|psychedelic|rainbow": StyleLight(0.03, 0.2, 1.7),
+    "muted|desaturated|subdued|minimal|minimalist": StyleLight(0.03, -0.08, 0.5),
+    "glowing|glow|luminous|magical|magic|fairytale|fantasy": StyleLight(0.05, 0.1, 1.2, 0.55),
 }
 
 BRUSH: dict[str, float] = {
@@ -103,11 +109,11 @@ _NEGATED = re.compile(r"\b(?:no|not|without|avoid|never)\s+(?:any\s+)?\w+")
 _ALIASES = sorted(names.LOOKUP, key=len, reverse=True)
 
 
-def read(prompt: str) -> Reading:
+def read(prompt: str) -> ParsedStyle:
     """What a prompt asks for."""
     name = names.named(prompt)
     if name:
-        return Reading(*((name, ()) if name in GRADES else (None, (name,))), heard=(name,))
+        return ParsedStyle(*((name, ()) if name in GRADES else (None, (name,))), heard=(name,))
     text = _NEGATED.sub(" ", names.words(prompt[:4000]))
     found, rest = _styles(text)
     grade = next((style for style in found if style in GRADES), None)
@@ -123,7 +129,7 @@ def read(prompt: str) -> Reading:
     palette = _joined(palettes)
     if not media and grade is None:
         media, palette = _fallback(text, palette, bool(lights))
-    return Reading(grade, media, palette, lights, rough, texture, heard)
+    return ParsedStyle(grade, media, palette, lights, rough, texture, heard)
 
 
 def _says(text: str, alternatives: str) -> bool:

@@ -15,7 +15,7 @@ _SHIFT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class StrokeLayer:
     """One pass of the brush, lengths in pixels.
 
     `radius` of the brush; `length` of a stroke in radii; `spacing` of strokes in radii; a stroke is
@@ -34,14 +34,16 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Paint:
+class StrokePaint:
     """What was painted, and how thick the paint lies (0 to 1)."""
 
     rgb: Array
     height: Array
 
 
-def paint(ground: Array, aim: Array, along: Array, layers: list[Layer], rng: np.random.Generator) -> Paint:
+def paint(
+    ground: Array, aim: Array, along: Array, layers: list[StrokeLayer], rng: np.random.Generator
+) -> StrokePaint:
     """Paint `aim` over `ground` with strokes that follow the field `along`."""
     board = np.empty((*ground.shape[:2], 4), np.uint8)
     board[..., :3] = np.rint(np.clip(ground, 0, 1) * 255)
@@ -49,7 +51,7 @@ def paint(ground: Array, aim: Array, along: Array, layers: list[Layer], rng: np.
     for layer in layers:
         _pass(board, aim, along, layer, rng)
     painted = board.astype(np.float32) / 255
-    return Paint(np.ascontiguousarray(painted[..., :3]), np.ascontiguousarray(painted[..., 3]))
+    return StrokePaint(np.ascontiguousarray(painted[..., :3]), np.ascontiguousarray(painted[..., 3]))
 
 
 def seeds(size: tuple[int, int], gap: float, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -64,7 +66,9 @@ def seeds(size: tuple[int, int], gap: float, rng: np.random.Generator) -> NDArra
     return grid[rng.permutation(len(grid))]
 
 
-def _pass(board: NDArray[np.uint8], aim: Array, along: Array, layer: Layer, rng: np.random.Generator) -> None:
+def _pass(
+    board: NDArray[np.uint8], aim: Array, along: Array, layer: StrokeLayer, rng: np.random.Generator
+) -> None:
     wanted = textures.blur(aim, layer.radius * 0.45)
     points = seeds((aim.shape[0], aim.shape[1]), layer.radius * layer.spacing, rng)
     points = points[: max(1, int(len(points) * layer.cover))]

@@ -19,7 +19,7 @@ from sixfold.core.catalog.engines import (
     UnusableInput,
 )
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.decode import Picture
+from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.upscale import restore
 
 Array = NDArray[Any]
@@ -63,7 +63,7 @@ def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece:
     return Result((Artifact("image/png", encode.encode(rgb, alpha, format="png"), info),), {}, quality)
 
 
-def source(task: Task) -> Picture:
+def source(task: Task) -> DecodedImage:
     """The picture of a task; raises `UnusableInput` when it cannot be read."""
     path = task.files.get("image") or task.files.get("image_url")
     if path is None:

@@ -25,8 +25,8 @@ class OnnxUpscaleEngine:
     name = "weights-upscale"
 
     def __init__(self, *, source: str = "", weights: str = "", anime: str = "") -> None:
-        general = onnx_session.Session(source or weights)
-        self._models = {"general": general, "anime": onnx_session.Session(anime) if anime else general}
+        general = onnx_session.OnnxSession(source or weights)
+        self._models = {"general": general, "anime": onnx_session.OnnxSession(anime) if anime else general}
         self.version = "/".join(dict.fromkeys(("1", general.stem, self._models["anime"].stem)))
 
     def run(self, task: Task, context: Context) -> Result:
@@ -46,7 +46,7 @@ class OnnxUpscaleEngine:
         return _enlarged(model, fitted, scale)[: fitted.shape[0] * scale, : fitted.shape[1] * scale]
 
 
-def _enlarged(model: onnx_session.Session, seen: Array, scale: int) -> Array:
+def _enlarged(model: onnx_session.OnnxSession, seen: Array, scale: int) -> Array:
     """A piece through the model, however large its own scale is; a larger one is made small again."""
     height, width = seen.shape[:2]
     sides = [

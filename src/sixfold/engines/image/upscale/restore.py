@@ -18,7 +18,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class RestoreRecipe:
     """`turns` of smoothing (`along` edges, `flat` by colour, 0 to 1) and putting back; `sharp` last."""
 
     turns: int
@@ -28,14 +28,14 @@ class Recipe:
 
 
 RECIPES = {
-    "general": Recipe(turns=3, along=0.9, flat=0.0, sharp=0.0),
-    "anime": Recipe(turns=4, along=1.0, flat=0.05, sharp=0.35),
+    "general": RestoreRecipe(turns=3, along=0.9, flat=0.0, sharp=0.0),
+    "anime": RestoreRecipe(turns=4, along=1.0, flat=0.05, sharp=0.35),
 }
 _BACK = 2  # projections after each smoothing
 _REACH = (0.6, 1.2)  # of the scale: how far along an edge is looked
 
 
-def enlarged(small: Array, scale: int, recipe: Recipe) -> Array:
+def enlarged(small: Array, scale: int, recipe: RestoreRecipe) -> Array:
     """`small` (HxWxC, float32 0 to 1) `scale` times as large."""
     height, width = small.shape[:2]
     size = (width * scale, height * scale)

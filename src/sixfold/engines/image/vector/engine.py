@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.decode import Picture
+from sixfold.engines.image.decode import DecodedImage
 from sixfold.engines.image.vector import palette
 
 Array = NDArray[Any]
@@ -105,7 +105,7 @@ def sized(svg: str, traced_at: tuple[int, int], size: tuple[int, int]) -> str:
     return head + body
 
 
-def prepared(picture: Picture, preset: Preset, precision: int) -> Pixels:
+def prepared(picture: DecodedImage, preset: Preset, precision: int) -> Pixels:
     """The pixels to trace: no larger than is worth it, without noise, in few colours, there or not."""
     scale = min(1.0, preset.side / max(picture.width, picture.height))
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))

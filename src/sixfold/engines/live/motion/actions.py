@@ -16,7 +16,7 @@ from sixfold.engines.live.motion.body import Angles, angles
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ActionMoment:
     """When an act is asked: seconds, the gait's phase from 0 to 1, and how fast the body goes (m/s)."""
 
     t: float
@@ -25,7 +25,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class MotionAction:
     """One thing to do: m/s, rad/s, for how many seconds when more follows; `steps` keeps the feet busy."""
 
     name: str
@@ -38,35 +38,35 @@ class Act:
 
 
 ACTS = (
-    Act("run", r"run|runs|running|jog\w*|sprint\w*|dash\w*|race|races|rush\w*|rennt|rennen", 3.1),
-    Act("sneak", r"sneak\w*|creep\w*|tiptoe\w*|crouch\w*|stalk\w*|prowl\w*", 0.6),
-    Act("march", r"march\w*|parade\w*", 1.2),
-    Act("jump", r"jump\w*|hop|hops|hopping|leap\w*|skip\w*|spring\w*", seconds=1.6, jumps=True),
-    Act("dance", r"danc\w*|groov\w*|disco|boogie|twist\w*", steps=True, seconds=4.0),
-    Act("sit", r"sit|sits|sitting|seat\w*|rest|rests|resting", seconds=4.0),
-    Act("wave", r"wav(?:e|es|ing)|greet\w*|hello|goodbye|hail\w*"),
-    Act("clap", r"clap\w*|applau\w*"),
-    Act("cheer", r"cheer\w*|celebrat\w*|triumph\w*|victor\w*"),
-    Act("bow", r"bow|bows|bowing|nods? low"),
-    Act("point", r"point|points|pointing|reach\w*"),
-    Act("think", r"think\w*|ponder\w*|wonder\w*"),
-    Act("spin", r"spin\w*|whirl\w*|pirouett\w*", turn=3.2, seconds=2.0, steps=True),
-    Act("left", r"turn\w*(?: \w+)? left|left turn", turn=math.pi / 2, seconds=1.1, steps=True),
-    Act("right", r"turn\w*(?: \w+)? right|right turn", turn=-math.pi / 2, seconds=1.1, steps=True),
-    Act(
+    MotionAction("run", r"run|runs|running|jog\w*|sprint\w*|dash\w*|race|races|rush\w*|rennt|rennen", 3.1),
+    MotionAction("sneak", r"sneak\w*|creep\w*|tiptoe\w*|crouch\w*|stalk\w*|prowl\w*", 0.6),
+    MotionAction("march", r"march\w*|parade\w*", 1.2),
+    MotionAction("jump", r"jump\w*|hop|hops|hopping|leap\w*|skip\w*|spring\w*", seconds=1.6, jumps=True),
+    MotionAction("dance", r"danc\w*|groov\w*|disco|boogie|twist\w*", steps=True, seconds=4.0),
+    MotionAction("sit", r"sit|sits|sitting|seat\w*|rest|rests|resting", seconds=4.0),
+    MotionAction("wave", r"wav(?:e|es|ing)|greet\w*|hello|goodbye|hail\w*"),
+    MotionAction("clap", r"clap\w*|applau\w*"),
+    MotionAction("cheer", r"cheer\w*|celebrat\w*|triumph\w*|victor\w*"),
+    MotionAction("bow", r"bow|bows|bowing|nods? low"),
+    MotionAction("point", r"point|points|pointing|reach\w*"),
+    MotionAction("think", r"think\w*|ponder\w*|wonder\w*"),
+    MotionAction("spin", r"spin\w*|whirl\w*|pirouett\w*", turn=3.2, seconds=2.0, steps=True),
+    MotionAction("left", r"turn\w*(?: \w+)? left|left turn", turn=math.pi / 2, seconds=1.1, steps=True),
+    MotionAction("right", r"turn\w*(?: \w+)? right|right turn", turn=-math.pi / 2, seconds=1.1, steps=True),
+    MotionAction(
         "around",
         r"turn\w*(?: \w+)? around|turn\w* back|u-turn|turn\w*",
         turn=math.pi,
         seconds=2.2,
         steps=True,
     ),
-    Act("back", r"back(?:s|ing)? (?:up|away)|walk\w* back\w*|step\w* back\w*|backward\w*", -0.8),
-    Act(
+    MotionAction("back", r"back(?:s|ing)? (?:up|away)|walk\w* back\w*|step\w* back\w*|backward\w*", -0.8),
+    MotionAction(
         "walk",
         r"walk\w*|strol\w*|stroll\w*|wander\w*|step|steps|stepping|go|goes|going|mov\w+|approach\w*",
         1.3,
     ),
-    Act("stand", r"stand\w*|stop\w*|wait\w*|idle|still|pause\w*|halt\w*"),
+    MotionAction("stand", r"stand\w*|stop\w*|wait\w*|idle|still|pause\w*|halt\w*"),
 )
 BY_NAME = {act.name: act for act in ACTS}
 _PATTERNS = tuple((act, re.compile(rf"\b(?:{act.words})\b")) for act in ACTS)
@@ -78,7 +78,7 @@ _RIGHTWARD = re.compile(r"\bright\b|\bclockwise\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class CurrentAction:
     """One part of a prompt: the acts at once (walk and wave), its pace and its turn."""
 
     acts: tuple[str, ...]
@@ -92,17 +92,17 @@ class Doing:
 
 
 @functools.lru_cache(maxsize=256)
-def read(prompt: str) -> tuple[Doing, ...]:
+def read(prompt: str) -> tuple[CurrentAction, ...]:
     """What a prompt asks for, in order; standing where it asks for nothing that is known."""
     found = tuple(
         doing for clause in _CLAUSES.split(prompt.lower()) if (doing := _clause(clause)) is not None
     )
     if not found:
-        return (Doing(("walk",) if _CIRCLES.search(prompt.lower()) else ("stand",)),)
+        return (CurrentAction(("walk",) if _CIRCLES.search(prompt.lower()) else ("stand",)),)
     return found
 
 
-def _clause(clause: str) -> Doing | None:
+def _clause(clause: str) -> CurrentAction | None:
     acts: list[str] = []
     rest = clause
     for act, pattern in _PATTERNS:
@@ -115,7 +115,7 @@ def _clause(clause: str) -> Doing | None:
     turn = (-0.55 if _RIGHTWARD.search(clause) else 0.55) if _CIRCLES.search(clause) else 0.0
     if turn and not any(BY_NAME[name].speed for name in acts):
         acts.append("walk")
-    return Doing(tuple(acts), pace, turn)
+    return CurrentAction(tuple(acts), pace, turn)
 
 
 def _swing(phase: float) -> float:
@@ -128,7 +128,7 @@ def _more(some: Angles, **others: float) -> Angles:
     return some
 
 
-def _stand(m: Moment) -> Angles:
+def _stand(m: ActionMoment) -> Angles:
     breath, sway = math.sin(1.6 * m.t), math.sin(0.55 * m.t)
     return angles(
         pitch=0.02 + 0.012 * breath, roll=0.012 * sway, aside=0.012 * sway, down=0.004 * breath,
@@ -139,7 +139,7 @@ def _stand(m: Moment) -> Angles:
     )  # fmt: skip
 
 
-def _gait(m: Moment, *, reach: float, elbow: float, lean: float, bounce: float) -> Angles:
+def _gait(m: ActionMoment, *, reach: float, elbow: float, lean: float, bounce: float) -> Angles:
     swing = _swing(m.phase + 0.06)
     return angles(
         pitch=lean, yaw=0.10 * swing * reach, hip_yaw=-0.09 * swing, hip_roll=0.045 * _swing(m.phase - 0.12),
@@ -152,29 +152,29 @@ def _gait(m: Moment, *, reach: float, elbow: float, lean: float, bounce: float) 
     )  # fmt: skip
 
 
-def _walk(m: Moment) -> Angles:
+def _walk(m: ActionMoment) -> Angles:
     vigour = min(1.0, abs(m.speed) / 1.3)
     return _gait(
         m, reach=0.12 + 0.38 * vigour, elbow=0.22 + 0.15 * vigour, lean=0.05 * vigour, bounce=0.018 * vigour
     )
 
 
-def _run(m: Moment) -> Angles:
+def _run(m: ActionMoment) -> Angles:
     return _gait(m, reach=0.85, elbow=1.45, lean=0.19, bounce=-0.035)
 
 
-def _sneak(m: Moment) -> Angles:
+def _sneak(m: ActionMoment) -> Angles:
     bent = angles(
         down=0.20, pitch=0.42, left_elbow=1.0, right_elbow=1.0, left_raise=0.35, right_raise=0.35, nod=-0.3
     )
     return _more(bent, **_gait(m, reach=0.16, elbow=0.2, lean=0.0, bounce=0.01))
 
 
-def _march(m: Moment) -> Angles:
+def _march(m: ActionMoment) -> Angles:
     return _gait(m, reach=0.95, elbow=0.12, lean=-0.03, bounce=0.02)
 
 
-def _dance(m: Moment) -> Angles:
+def _dance(m: ActionMoment) -> Angles:
     beat = 2 * math.pi * 1.0 * m.t
     side, lift = math.sin(beat), math.sin(beat / 2)
     return angles(
@@ -186,7 +186,7 @@ def _dance(m: Moment) -> Angles:
     )  # fmt: skip
 
 
-def _sit(m: Moment) -> Angles:
+def _sit(m: ActionMoment) -> Angles:
     return _more(
         _stand(m),
         down=0.46, back=0.30, pitch=0.10, left_raise=0.55, right_raise=0.55,
@@ -194,7 +194,7 @@ def _sit(m: Moment) -> Angles:
     )  # fmt: skip
 
 
-def _wave(m: Moment) -> Angles:
+def _wave(m: ActionMoment) -> Angles:
     beat = math.sin(2 * math.pi * 1.7 * m.t)
     return _more(
         _stand(m),
@@ -203,7 +203,7 @@ def _wave(m: Moment) -> Angles:
     )  # fmt: skip
 
 
-def _clap(m: Moment) -> Angles:
+def _clap(m: ActionMoment) -> Angles:
     beat = 0.5 + 0.5 * math.sin(2 * math.pi * 2.2 * m.t)
     arm = {"raise": 0.75, "out": 0.12 * beat, "elbow": 1.35, "twist": 0.70 - 0.45 * beat}
     return _more(
@@ -211,7 +211,7 @@ def _clap(m: Moment) -> Angles:
     )
 
 
-def _cheer(m: Moment) -> Angles:
+def _cheer(m: ActionMoment) -> Angles:
     beat = math.sin(2 * math.pi * 1.5 * m.t)
     arm = {"raise": 2.75 + 0.15 * beat, "out": 0.35, "elbow": 0.25 + 0.2 * beat}
     return _more(
@@ -222,16 +222,16 @@ def _cheer(m: Moment) -> Angles:
     )
 
 
-def _bow(m: Moment) -> Angles:
+def _bow(m: ActionMoment) -> Angles:
     depth = 0.5 - 0.5 * math.cos(2 * math.pi * m.t / 3.0)
     return _more(_stand(m), pitch=0.95 * depth, back=0.16 * depth, nod=0.35 * depth)
 
 
-def _point(m: Moment) -> Angles:
+def _point(m: ActionMoment) -> Angles:
     return _more(_stand(m), right_raise=1.5, right_out=0.1, right_elbow=-0.2, yaw=0.12, look=-0.1)
 
 
-def _think(m: Moment) -> Angles:
+def _think(m: ActionMoment) -> Angles:
     tilt = 0.05 * math.sin(0.9 * m.t)
     return _more(
         _stand(m),
@@ -240,11 +240,11 @@ def _think(m: Moment) -> Angles:
     )  # fmt: skip
 
 
-def _jump(m: Moment) -> Angles:
+def _jump(m: ActionMoment) -> Angles:
     return _more(_stand(m), left_elbow=0.25, right_elbow=0.25, pitch=0.06)
 
 
-POSES: dict[str, Callable[[Moment], Angles]] = {
+POSES: dict[str, Callable[[ActionMoment], Angles]] = {
     "stand": _stand, "walk": _walk, "back": _walk, "run": _run, "sneak": _sneak, "march": _march,
     "jump": _jump, "dance": _dance, "sit": _sit, "wave": _wave, "clap": _clap, "cheer": _cheer,
     "bow": _bow, "point": _point, "think": _think, "spin": _stand, "left": _stand,

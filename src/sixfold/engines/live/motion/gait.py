@@ -40,7 +40,7 @@ def gait(speed: float, lift: float = 1.0) -> Gait:
 
 
 @dataclass(slots=True)
-class Place:
+class BodyPose:
     """Where the body is and how it goes: x and z, yaw, m/s, rad/s."""
 
     x: float
@@ -60,7 +60,7 @@ class Place:
         )
 
 
-def fresh(place: Place) -> dict[str, Any]:
+def fresh(place: BodyPose) -> dict[str, Any]:
     """Both feet on the ground under a body."""
     feet: dict[str, Any] = {"phase": 0.05}
     for side, sign in SIDES.items():
@@ -69,7 +69,7 @@ def fresh(place: Place) -> dict[str, Any]:
     return feet
 
 
-def advance(feet: dict[str, Any], place: Place, wanted: Gait, dt: float, *, busy: bool) -> None:
+def advance(feet: dict[str, Any], place: BodyPose, wanted: Gait, dt: float, *, busy: bool) -> None:
     """Let the feet go on by `dt` under a body at `place`; `busy` keeps them stepping where it stands."""
     if not (busy or _strays(feet, place)) and _both_stand(feet["phase"], wanted.duty):
         return
@@ -79,7 +79,7 @@ def advance(feet: dict[str, Any], place: Place, wanted: Gait, dt: float, *, busy
         _foot(feet[side], (feet["phase"] + 0.5 * number) % 1.0, place, wanted, sign)
 
 
-def gather(feet: dict[str, Any], place: Place) -> None:
+def gather(feet: dict[str, Any], place: BodyPose) -> None:
     """Draw both feet in under a body that flies."""
     for side, sign in SIDES.items():
         foot = feet[side]
@@ -89,7 +89,7 @@ def gather(feet: dict[str, Any], place: Place) -> None:
         foot["yaw"] += (place.yaw - foot["yaw"]) * _DRAW
 
 
-def land(feet: dict[str, Any], place: Place) -> None:
+def land(feet: dict[str, Any], place: BodyPose) -> None:
     """Set both feet down under the body."""
     for side, sign in SIDES.items():
         foot = feet[side]
@@ -98,7 +98,7 @@ def land(feet: dict[str, Any], place: Place) -> None:
     feet["phase"] = 0.05
 
 
-def _foot(foot: dict[str, float], phase: float, place: Place, wanted: Gait, sign: float) -> None:
+def _foot(foot: dict[str, float], phase: float, place: BodyPose, wanted: Gait, sign: float) -> None:
     """One foot at its own phase: standing from 0 to `duty`, in the air after that."""
     if phase < wanted.duty:
         foot["s"] = -1.0
@@ -123,7 +123,7 @@ def _both_stand(phase: float, duty: float) -> bool:
     return phase % 0.5 < duty - 0.5 if duty > 0.5 else False
 
 
-def _strays(feet: dict[str, Any], place: Place) -> bool:
+def _strays(feet: dict[str, Any], place: BodyPose) -> bool:
     for side, sign in SIDES.items():
         x, z = _home(place.x, place.z, place.yaw, sign)
         foot = feet[side]

@@ -12,7 +12,7 @@ from typing import Any
 
 from sixfold.core.sessions.engine import Controls
 from sixfold.engines.live.motion import actions, body, gait
-from sixfold.engines.live.motion.actions import BY_NAME, POSES, UPPER, Doing, Moment
+from sixfold.engines.live.motion.actions import BY_NAME, POSES, UPPER, ActionMoment, CurrentAction
 from sixfold.engines.live.motion.body import Angles, Vector, along
 
 _PUSH, _BRAKE = 2.2, 3.0  # m/s²
@@ -39,7 +39,7 @@ _KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", 
 
 def begin(prompt: str) -> dict[str, Any]:
     """A body that stands at the origin, facing +z, with a prompt to follow."""
-    place = gait.Place(0.0, 0.0, 0.0, 0.0, 0.0)
+    place = gait.BodyPose(0.0, 0.0, 0.0, 0.0, 0.0)
     return {
         "t": 0.0, "x": 0.0, "z": 0.0, "yaw": 0.0, "speed": 0.0, "turn": 0.0, "sink": 0.0, "jump": -1.0,
         "prompt": prompt, "part": 0, "since": 0.0, "turned": 0.0, "waypoints": [], "weights": {"stand": 1.0},
@@ -75,7 +75,7 @@ def advance(state: dict[str, Any], keys: tuple[str, ...], dt: float) -> dict[str
     _jump(state, doing, dt)
     settled = 1.0 - min(1.0, 1.6 * state["weights"].get("sit", 0.0))
     _move(state, speed * settled * settled, turn * settled, dt)
-    place = gait.Place(state["x"], state["z"], state["yaw"], state["speed"], state["turn"])
+    place = gait.BodyPose(state["x"], state["z"], state["yaw"], state["speed"], state["turn"])
     wanted = gait.gait(state["speed"], 2.6 if "march" in doing.acts else 1.0)
     moving = abs(state["speed"]) > 0.08 or abs(state["turn"]) > 0.25 or busy
     if state["jump"] < 0 or state["jump"] < _CROUCH:
@@ -86,7 +86,7 @@ def advance(state: dict[str, Any], keys: tuple[str, ...], dt: float) -> dict[str
 # -- what is wished --------------------------------------------------------------------------------
 
 
-def _wish(state: dict[str, Any], keys: frozenset[str]) -> tuple[Doing, float, float, bool]:
+def _wish(state: dict[str, Any], keys: frozenset[str]) -> tuple[CurrentAction, float, float, bool]:
     """The acts, the speed, the turn, and whether the feet step where they stand."""
     if keys & frozenset("wasd"):
         return _by_keys(keys)
@@ -105,22 +105,24 @@ def _wish(state: dict[str, Any], keys: frozenset[str]) -> tuple[Doing, float, fl
     return doing, speed, turn, any(act.steps for act in chosen) and "dance" in doing.acts
 
 
-def _by_keys(keys: frozenset[str]) -> tuple[Doing, float, float, bool]:
+def _by_keys(keys: frozenset[str]) -> tuple[CurrentAction, float, float, bool]:
     turn = _KEY_TURN * (("a" in keys) - ("d" in keys))
     if "w" in keys:
         run = "shift" in keys
         return (
-            Doing(("run",) if run else ("walk",)),
+            CurrentAction(("run",) if run else ("walk",)),
             BY_NAME["run" if run else "walk"].speed,
             turn * 0.6,
             False,
         )
     if "s" in keys:
-        return Doing(("back",)), BY_NAME["back"].speed, turn * 0.6, False
-    return Doing(("stand",)), 0.0, turn, False
+        return CurrentAction(("back",)), BY_NAME["back"].speed, turn * 0.6, False
+    return CurrentAction(("stand",)), 0.0, turn, False
 
 
-def _by_waypoints(state: dict[str, Any], doing: Doing, speed: float) -> tuple[Doing, float, float, bool]:
+def _by_waypoints(
+    state: dict[str, Any], doing: CurrentAction, speed: float
+) -> tuple[CurrentAction, float, float, bool]:
     x, z = state["waypoints"][0]
     dx, dz = x - state["x"], z - state["z"]
     distance = math.hypot(dx, dz)
@@ -136,10 +138,10 @@ def _by_waypoints(state: dict[str, Any], doing: Doing, speed: float) -> tuple[Do
     speed = cruise * slow * max(0.0, math.cos(min(abs(off), math.pi / 2)))
     gaits = tuple(name for name in doing.acts if BY_NAME[name].speed > 0 or name in UPPER)
     moving = gaits if any(BY_NAME[name].speed for name in gaits) else ("walk", *gaits)
-    return Doing(moving), speed, max(-_TURN_RATE, min(_TURN_RATE, 3.0 * off)), False
+    return CurrentAction(moving), speed, max(-_TURN_RATE, min(_TURN_RATE, 3.0 * off)), False
 
 
-def _part(state: dict[str, Any]) -> Doing:
+def _part(state: dict[str, Any]) -> CurrentAction:
     """The part of the prompt that is due; the last one goes on for ever."""
     parts = actions.read(state["prompt"])
     while state["part"] < len(parts) - 1 and state["since"] >= parts[state["part"]].seconds:
@@ -152,7 +154,7 @@ def _part(state: dict[str, Any]) -> Doing:
 # -- getting there ---------------------------------------------------------------------------------
 
 
-def _targets(doing: Doing, *, moving: bool) -> dict[str, float]:
+def _targets(doing: CurrentAction, *, moving: bool) -> dict[str, float]:
     targets = dict.fromkeys(doing.acts, 1.0)
     if all(name in UPPER for name in doing.acts):
         targets["walk" if moving else "stand"] = 1.0
@@ -178,14 +180,14 @@ def _move(state: dict[str, Any], speed: float, turn: float, dt: float) -> None:
     state["turned"] += state["turn"] * dt
 
 
-def _jump(state: dict[str, Any], doing: Doing, dt: float) -> None:
+def _jump(state: dict[str, Any], doing: CurrentAction, dt: float) -> None:
     """The seconds of a jump: crouch, flight, landing; -1 on the ground."""
     whole = _CROUCH + _FLIGHT + _LAND
     if state["jump"] >= 0:
         before = state["jump"]
         state["jump"] += dt
         if before < _CROUCH + _FLIGHT <= state["jump"]:
-            gait.land(state["feet"], gait.Place(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
+            gait.land(state["feet"], gait.BodyPose(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
         if state["jump"] >= whole:
             state["jump"] = -1.0
     elif "jump" in doing.acts and state["weights"].get("jump", 0.0) > 0.6:
@@ -213,7 +215,7 @@ def _at(jump: float, values: tuple[float, ...]) -> float:
 
 
 def _blend(state: dict[str, Any]) -> Angles:
-    moment = Moment(state["t"], state["feet"]["phase"], state["speed"])
+    moment = ActionMoment(state["t"], state["feet"]["phase"], state["speed"])
     weights: dict[str, float] = state["weights"]
     whole = {name: weight for name, weight in weights.items() if name not in UPPER}
     total = sum(whole.values())
@@ -240,7 +242,7 @@ def _pose(state: dict[str, Any], wanted: gait.Gait, dt: float) -> dict[str, Any]
     pelvis = along((state["x"], height, state["z"]), left, angles["aside"])
     pelvis = along(pelvis, forward, -angles["back"] - 0.08 * bend)
     if air > 0:
-        gait.gather(state["feet"], gait.Place(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
+        gait.gather(state["feet"], gait.BodyPose(state["x"], state["z"], state["yaw"], state["speed"], 0.0))
     set_down = gait.ankles(state["feet"], wanted, air)
     pelvis = _sunk(state, pelvis, gait.ceiling(body.hips(pelvis, state["yaw"], angles), set_down), dt, air)
     joints = body.torso(pelvis, state["yaw"], angles)

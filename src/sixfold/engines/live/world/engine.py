@@ -7,10 +7,10 @@ from collections import OrderedDict
 import cv2
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
-from sixfold.core.sessions.engine import Frame, Step, Stepped
+from sixfold.core.sessions.engine import EngineStep, Frame, PackedStepResult
 from sixfold.engines.image.encode import CONTENT_TYPES, encode
 from sixfold.engines.live.world import navigation, prompt_parser, terrain
-from sixfold.engines.live.world.renderer import View
+from sixfold.engines.live.world.renderer import RenderedView
 
 WIDTH, HEIGHT = 480, 270
 _STILL = 2  # a single picture is this many times as large
@@ -27,7 +27,7 @@ class WorldEngine:
     version = "1"
 
     def __init__(self) -> None:
-        self._views: OrderedDict[tuple[str, int], View] = OrderedDict()
+        self._views: OrderedDict[tuple[str, int], RenderedView] = OrderedDict()
 
     def run(self, task: Task, context: Context) -> Result:
         """The view after `steps` steps with `keys` held."""
@@ -44,7 +44,7 @@ class WorldEngine:
         info = {"width": view.width, "height": view.height}
         return Result((Artifact(CONTENT_TYPES["webp"], data, info),))
 
-    def step(self, step: Step) -> Stepped:
+    def step(self, step: EngineStep) -> PackedStepResult:
         """Go on by some ticks; one frame where somebody looks."""
         prompt = step.controls.prompt or (step.state["prompt"] if step.state else step.inputs.get("prompt"))
         prompt = str(prompt or _DEFAULT)
@@ -55,16 +55,18 @@ class WorldEngine:
             navigation.settle(state, view.land)
         navigation.advance(state, view.land, step.controls.keys, step.ticks / step.fps)
         if not step.draw:
-            return Stepped(state)
+            return PackedStepResult(state)
         pixels = view.draw(navigation.eye(state))
         _, data = cv2.imencode(".jpg", pixels[..., ::-1], (cv2.IMWRITE_JPEG_QUALITY, _QUALITY))
-        return Stepped(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height))
+        return PackedStepResult(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height))
 
-    def _view(self, prompt: str, scale: int) -> View:
+    def _view(self, prompt: str, scale: int) -> RenderedView:
         """The view of a prompt's land, built when it is first asked for."""
         key = (prompt, scale)
         if key not in self._views:
-            self._views[key] = View(terrain.build(prompt_parser.read(prompt)), WIDTH * scale, HEIGHT * scale)
+            self._views[key] = RenderedView(
+                terrain.build(prompt_parser.read(prompt)), WIDTH * scale, HEIGHT * scale
+            )
             while len(self._views) > _KEPT:
                 self._views.popitem(last=False)
         self._views.move_to_end(key)

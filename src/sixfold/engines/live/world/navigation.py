@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.live.world.renderer import Eye
-from sixfold.engines.live.world.terrain import SIZE, Land
+from sixfold.engines.live.world.renderer import CameraEye
+from sixfold.engines.live.world.terrain import SIZE, WorldTerrain
 
 _EYE = 1.72
 _SPEED, _TURN = 3.4, 1.15  # m/s, rad/s
@@ -20,21 +20,21 @@ _KEYS = {"arrowup": "w", "arrowleft": "a", "arrowdown": "s", "arrowright": "d", 
          "down": "s", "right": "d"}  # fmt: skip
 
 
-def begin(land: Land, prompt: str) -> dict[str, Any]:
+def begin(land: WorldTerrain, prompt: str) -> dict[str, Any]:
     """A walker at a spot from which there is something to see."""
     x, z, yaw = _spot(land)
     return {"prompt": prompt, "x": x, "z": z, "yaw": yaw, "speed": 0.0, "turn": 0.0, "t": 0.0, "way": 0.0,
             "eye": _ground(land, x, z) + _EYE}  # fmt: skip
 
 
-def settle(state: dict[str, Any], land: Land) -> None:
+def settle(state: dict[str, Any], land: WorldTerrain) -> None:
     """Stand on another land: where one stood, or at its own first spot where one cannot."""
     if not _free(land, state["x"], state["z"], _ground(land, state["x"], state["z"]), 0.0):
         state["x"], state["z"], state["yaw"] = _spot(land)
     state["eye"] = _ground(land, state["x"], state["z"]) + _EYE
 
 
-def advance(state: dict[str, Any], land: Land, keys: tuple[str, ...], dt: float) -> None:
+def advance(state: dict[str, Any], land: WorldTerrain, keys: tuple[str, ...], dt: float) -> None:
     """Go on by `dt` seconds, in steps short enough to hit nothing unseen."""
     held = {_KEYS.get(key, key) for key in keys}
     pieces = max(1, math.ceil(dt / 0.05))
@@ -42,13 +42,13 @@ def advance(state: dict[str, Any], land: Land, keys: tuple[str, ...], dt: float)
         _step(state, land, held, dt / pieces)
 
 
-def eye(state: dict[str, Any]) -> Eye:
+def eye(state: dict[str, Any]) -> CameraEye:
     """Where the walker looks from; his steps rock him a little."""
     rock = 0.035 * math.sin(state["way"] * 2 * math.pi / 1.5)
-    return Eye(state["x"], state["eye"] + rock, state["z"], state["yaw"], state["t"])
+    return CameraEye(state["x"], state["eye"] + rock, state["z"], state["yaw"], state["t"])
 
 
-def _step(state: dict[str, Any], land: Land, held: set[str], dt: float) -> None:
+def _step(state: dict[str, Any], land: WorldTerrain, held: set[str], dt: float) -> None:
     share = 1 - math.exp(-_PUSH * dt)
     fast = 1.8 if "shift" in held else 1.0
     state["speed"] += (_SPEED * fast * (("w" in held) - 0.6 * ("s" in held)) - state["speed"]) * share
@@ -69,7 +69,7 @@ def _step(state: dict[str, Any], land: Land, held: set[str], dt: float) -> None:
     state["eye"] += (_ground(land, state["x"], state["z"]) + _EYE - state["eye"]) * (1 - math.exp(-9 * dt))
 
 
-def _ground(land: Land, x: float, z: float) -> float:
+def _ground(land: WorldTerrain, x: float, z: float) -> float:
     """The height under a point, between the points of the land."""
     column, row = math.floor(x), math.floor(z)
     fx, fz = x - column, z - row
@@ -80,7 +80,7 @@ def _ground(land: Land, x: float, z: float) -> float:
     )
 
 
-def _free(land: Land, x: float, z: float, here: float, way: float) -> bool:
+def _free(land: WorldTerrain, x: float, z: float, here: float, way: float) -> bool:
     """Whether one can stand there, coming from a height `here` that is `way` metres off."""
     ground = _ground(land, x, z)
     if ground < land.water + 0.12 or ground - here > _STEEP * way + 0.02:
@@ -92,7 +92,7 @@ def _free(land: Land, x: float, z: float, here: float, way: float) -> bool:
     return not bool(((dx < _TRUNK) & (dz < _TRUNK)).any())
 
 
-def _spot(land: Land) -> tuple[float, float, float]:
+def _spot(land: WorldTerrain) -> tuple[float, float, float]:
     """A dry, even spot, and the direction in which it has the most to show."""
     rng = noise.stream("live", land.place.seed, "spot")
     spots = rng.random((260, 2)) * SIZE

@@ -20,7 +20,7 @@ _SEA = [36, 84, 108]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Place:
+class WorldSpec:
     """Everything that a prompt decides; colours are linear to nothing but the screen, 0 to 1."""
 
     seed: str
@@ -43,11 +43,11 @@ def _colour(rgb: list[int]) -> Colour:
 
 
 @lru_cache(maxsize=64)
-def read(prompt: str) -> Place:
+def read(prompt: str) -> WorldSpec:
     """What a prompt asks for; a clear day on a meadow where it says nothing of it."""
     text = " ".join(prompt.lower().split())
     land, hour, weather = (_found(_TABLES[table], text) for table in ("lands", "hours", "weathers"))
-    return Place(text, land, hour, weather)
+    return WorldSpec(text, land, hour, weather)
 
 
 def _found(table: Mapping[str, Any], text: str) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sixfold.engines.image.scene import noise
 from sixfold.engines.live.world import sky as skies
 from sixfold.engines.live.world import trees
-from sixfold.engines.live.world.terrain import SIZE, Land
+from sixfold.engines.live.world.terrain import SIZE, WorldTerrain
 
 Field = NDArray[Any]
 _NEAR, _FAR, _DEPTHS = 0.7, 900.0, 224
@@ -27,7 +27,7 @@ _TREE_FAR, _MOST_TREES = 330.0, 180
 
 
 @dataclass(frozen=True, slots=True)
-class Eye:
+class CameraEye:
     """Where one looks from: metres, radians (0 looks along +z, growing to the left), and seconds."""
 
     x: float
@@ -38,10 +38,10 @@ class Eye:
 
 
 @dataclass(slots=True, eq=False)
-class View:
+class RenderedView:
     """Draws one land at one size."""
 
-    land: Land
+    land: WorldTerrain
     width: int
     height: int
     sky: skies.Sky = field(init=False)
@@ -71,7 +71,7 @@ class View:
     _ground: Field = field(init=False)
     _colour: Field = field(init=False)
 
-    def draw(self, eye: Eye) -> NDArray[np.uint8]:
+    def draw(self, eye: CameraEye) -> NDArray[np.uint8]:
         """The picture, RGB."""
         forward = math.sin(eye.yaw), math.cos(eye.yaw)
         right = -math.cos(eye.yaw), math.sin(eye.yaw)
@@ -90,7 +90,7 @@ class View:
     # -- which depth each pixel shows --------------------------------------------------------------
 
     def _seen(
-        self, eye: Eye, forward: tuple[float, float], right: tuple[float, float]
+        self, eye: CameraEye, forward: tuple[float, float], right: tuple[float, float]
     ) -> tuple[Field, Field]:
         """For each pixel the first depth that covers it, and the rising outline of every depth."""
         depths = self._depths
@@ -120,7 +120,7 @@ class View:
     # -- the ground --------------------------------------------------------------------------------
 
     def _paint(
-        self, eye: Eye, forward: tuple[float, float], right: tuple[float, float], depth: Field
+        self, eye: CameraEye, forward: tuple[float, float], right: tuple[float, float], depth: Field
     ) -> tuple[Field, Field]:
         """Which pixels are water, and the colour of the ground; the sky is left black."""
         solid = np.isfinite(depth)
@@ -144,7 +144,7 @@ class View:
 
     # -- the air -----------------------------------------------------------------------------------
 
-    def _sky_places(self, eye: Eye) -> tuple[Field, Field]:
+    def _sky_places(self, eye: CameraEye) -> tuple[Field, Field]:
         """Columns and rows of the sky's band for the screen's columns and rows."""
         around = (eye.yaw - np.arctan(self._across)) / (2 * math.pi) % 1.0 * skies.ROUND
         rise = np.arctan((self._horizon - self._rows) / self._focal)
@@ -164,7 +164,7 @@ class View:
 
     # -- trees -------------------------------------------------------------------------------------
 
-    def _plant(self, picture: Field, depth: Field, wet: Field, eye: Eye, air: Field) -> None:
+    def _plant(self, picture: Field, depth: Field, wet: Field, eye: CameraEye, air: Field) -> None:
         """Trees from the farthest to the nearest, each behind what lies before it."""
         stand = self.land.trees
         if not len(stand):
@@ -218,7 +218,7 @@ class View:
 
     # -- water -------------------------------------------------------------------------------------
 
-    def _mirrored(self, picture: Field, wet: Field, depth: Field, eye: Eye, air: Field) -> None:
+    def _mirrored(self, picture: Field, wet: Field, depth: Field, eye: CameraEye, air: Field) -> None:
         """The water: what stands above it upside down, rippled, and more of it the flatter one looks."""
         top = max(int(np.argmax(wet.any(1))), int(self._horizon))
         low, mid = slice(top, self.height), np.float32(self._horizon)
@@ -246,7 +246,7 @@ class View:
 
     # -- what falls --------------------------------------------------------------------------------
 
-    def _weathered(self, picture: Field, eye: Eye) -> Field:
+    def _weathered(self, picture: Field, eye: CameraEye) -> Field:
         """The picture behind what falls: each layer is a window sliding over a drawing that repeats."""
         if not self._fall:
             return picture

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.live.world.prompt_parser import Place
+from sixfold.engines.live.world.prompt_parser import WorldSpec
 
 Field = NDArray[Any]
 ROUND, TALL = 1536, 384  # pixels once round, and from the horizon to the zenith
@@ -37,7 +37,7 @@ class Sky:
         return seen * (1 - cover[..., 3:]) + cover[..., :3]
 
 
-def build(place: Place, sun: Field) -> Sky:
+def build(place: WorldSpec, sun: Field) -> Sky:
     """The sky of a place."""
     rise = np.linspace(1, 0, TALL, dtype=np.float32)
     middle, low = place.colour("middle"), place.colour("horizon")
@@ -59,7 +59,7 @@ def _padded(band: Field) -> Field:
     return np.ascontiguousarray(np.concatenate([band, band, band[:, :_PAD]], 1), dtype=np.float32)
 
 
-def _stars(place: Place, band: Field) -> None:
+def _stars(place: WorldSpec, band: Field) -> None:
     strength = (
         place.hour.get("stars", 0.0) * (1 - place.weather["clouds"]) * (1 - place.weather.get("grey", 0.0))
     )
@@ -75,7 +75,7 @@ def _stars(place: Place, band: Field) -> None:
     band += soft[..., None] * np.array([1.0, 0.98, 0.92], np.float32)
 
 
-def _glow(place: Place, band: Field, sun: Field) -> Field:
+def _glow(place: WorldSpec, band: Field, sun: Field) -> Field:
     """Sun or moon with its light around it; gives how near each point is to it, 0 to 1."""
     column = (np.arctan2(sun[0], sun[2]) / (2 * np.pi) % 1.0) * ROUND
     row = TALL * (1 - min(0.98, float(np.arctan2(sun[1], np.hypot(sun[0], sun[2]))) / 1.1))
@@ -93,7 +93,7 @@ def _glow(place: Place, band: Field, sun: Field) -> Field:
     return np.exp(-away / 260).astype(np.float32) * clear
 
 
-def _clouds(place: Place, near: Field) -> Field:
+def _clouds(place: WorldSpec, near: Field) -> Field:
     """Drifting clouds, lit from the sun's side, thinner and flatter towards the horizon."""
     cover = float(place.weather["clouds"])
     rng = noise.stream("live", place.seed, "clouds")

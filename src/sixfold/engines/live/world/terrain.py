@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.live.world.prompt_parser import Place
+from sixfold.engines.live.world.prompt_parser import WorldSpec
 
 Field = NDArray[Any]
 SIZE = 1024
@@ -22,11 +22,11 @@ _SHADOW_STEPS = 48
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Land:
+class WorldTerrain:
     """`height` in metres, `colour` lit, 0 to 1; `steep` is metres up a metre; trees are x, z, size, kind
     number and light."""
 
-    place: Place
+    place: WorldSpec
     height: Field
     colour: Field
     steep: Field
@@ -35,7 +35,7 @@ class Land:
     sun: Field  # the unit vector towards it: x, up, z
 
 
-def build(place: Place) -> Land:
+def build(place: WorldSpec) -> WorldTerrain:
     """The land of a place."""
     height = _heights(place)
     water = (
@@ -52,10 +52,12 @@ def build(place: Place) -> Land:
     shaded = cv2.multiply(colour, light)
     _shade_below(shaded, trees, place)
     exposed = 1 - np.exp(-1.4 * shaded)  # bright ground keeps its colours
-    return Land(place, height, exposed.astype(np.float32), steep, water, _lit(trees, light, place), sun)
+    return WorldTerrain(
+        place, height, exposed.astype(np.float32), steep, water, _lit(trees, light, place), sun
+    )
 
 
-def _tile(place: Place, name: str, cells: int, octaves: int, gain: float = 0.5) -> Field:
+def _tile(place: WorldSpec, name: str, cells: int, octaves: int, gain: float = 0.5) -> Field:
     """Noise of about -1 to 1 that repeats; `cells` is a power of two: whole steps alone make no ripples."""
     rng = noise.stream("live", place.seed, name)
     total, reach, strength = np.zeros((SIZE, SIZE), np.float32), 0.0, 1.0
@@ -70,7 +72,7 @@ def _tile(place: Place, name: str, cells: int, octaves: int, gain: float = 0.5) 
     return total / np.float32(np.sqrt(reach) * 0.62)
 
 
-def _heights(place: Place) -> Field:
+def _heights(place: WorldSpec) -> Field:
     land = place.land
     rolling = _tile(place, "rolling", 4, 7, 0.40)
     rolling = (rolling - rolling.min()) / max(float(np.ptp(rolling)), 1e-6)
@@ -98,14 +100,14 @@ def _slopes(height: Field) -> tuple[Field, Field]:
     )
 
 
-def _sun(place: Place) -> Field:
+def _sun(place: WorldSpec) -> Field:
     azimuth, rise = (float(value) for value in place.hour["sun"])
     angle = 2 * np.pi * azimuth
     flat = np.cos(rise * np.pi / 2)
     return np.array([np.sin(angle) * flat, np.sin(rise * np.pi / 2), np.cos(angle) * flat], np.float32)
 
 
-def _colours(place: Place, height: Field, steep: Field, water: float) -> Field:
+def _colours(place: WorldSpec, height: Field, steep: Field, water: float) -> Field:
     """The ground without light."""
     land = place.land
     span = max(float(height.max()) - max(water, 0.0), 1.0)
@@ -131,13 +133,13 @@ def _colours(place: Place, height: Field, steep: Field, water: float) -> Field:
     return ground.astype(np.float32)
 
 
-def _banded(place: Place, height: Field) -> Field:
+def _banded(place: WorldSpec, height: Field) -> Field:
     """Layers in the rock, as they lie in cliffs."""
     bend = _tile(place, "layers", 8, 3) * 5
     return (0.5 + 0.5 * np.sin(height * 0.9 + bend) * np.cos(height * 0.37 + bend)).astype(np.float32)
 
 
-def _light(place: Place, height: Field, slopes: tuple[Field, Field], sun: Field) -> Field:
+def _light(place: WorldSpec, height: Field, slopes: tuple[Field, Field], sun: Field) -> Field:
     """The light on the ground: sun with its shadows, sky, and what is caught in hollows."""
     slope_x, slope_z = slopes
     length = np.sqrt(1 + slope_x**2 + slope_z**2)
@@ -176,7 +178,7 @@ def _over(ground: Field, layer: Field, share: Field) -> Field:
     return ground * (1 - part) + layer * part
 
 
-def _trees(place: Place, height: Field, steep: Field, water: float) -> Field:
+def _trees(place: WorldSpec, height: Field, steep: Field, water: float) -> Field:
     """Where trees stand: x, z, size in metres, number of its drawing."""
     rng = noise.stream("live", place.seed, "trees")
     count = SIZE // _CELL
@@ -196,7 +198,7 @@ def _trees(place: Place, height: Field, steep: Field, water: float) -> Field:
     return np.stack([spots[:, 0], spots[:, 1], size, kinds], 1)[grows].astype(np.float32)
 
 
-def _lit(trees: Field, light: Field, place: Place) -> Field:
+def _lit(trees: Field, light: Field, place: WorldSpec) -> Field:
     """The trees with a fifth number: how light it is where each stands, 1 in full light."""
     rows, columns = trees[:, 1].astype(np.int32) % SIZE, trees[:, 0].astype(np.int32) % SIZE
     full = float((place.colour("light") * 1.12 * place.weather["sun"] + place.colour("shade") * 0.8).mean())
@@ -204,7 +206,7 @@ def _lit(trees: Field, light: Field, place: Place) -> Field:
     return np.concatenate([trees, share[:, None]], 1).astype(np.float32)
 
 
-def _shade_below(colour: Field, trees: Field, place: Place) -> None:
+def _shade_below(colour: Field, trees: Field, place: WorldSpec) -> None:
     """A soft shadow round the foot of each tree, and the floor of a wood darker than the open."""
     crowns = np.zeros((SIZE, SIZE), np.float32)
     np.add.at(crowns, ((trees[:, 1].astype(np.int32)) % SIZE, trees[:, 0].astype(np.int32) % SIZE), 1.0)

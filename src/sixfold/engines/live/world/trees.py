@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.live.world.prompt_parser import Place
+from sixfold.engines.live.world.prompt_parser import WorldSpec
 
 Field = NDArray[Any]
 VARIANTS = 4
@@ -21,7 +21,7 @@ _LEAVES = {"broadleaf": (0.28, 0.42, 0.16), "conifer": (0.15, 0.28, 0.16), "snow
            "palm": (0.27, 0.46, 0.18), "cactus": (0.33, 0.46, 0.24)}  # fmt: skip
 
 
-def draw(place: Place) -> list[list[Field]]:
+def draw(place: WorldSpec) -> list[list[Field]]:
     """For each variant its picture (RGB multiplied by alpha, and alpha) in halves down to a few pixels."""
     kind = str(place.land["tree"])
     light = (

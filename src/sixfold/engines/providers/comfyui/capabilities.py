@@ -16,12 +16,12 @@ import httpx
 
 from sixfold.clients import local_servers
 from sixfold.clients.comfyui import errors as comfyui_errors
-from sixfold.clients.comfyui.errors import ComfyError, Slow
-from sixfold.clients.comfyui.server import Limits, Server, Stats
+from sixfold.clients.comfyui.errors import ComfyError, ComfyTimeout
+from sixfold.clients.comfyui.server import ComfyLimits, ComfyServer, ComfyStats
 from sixfold.core.humanize import seconds_text
 from sixfold.engines.providers.comfyui import video_graphs as reels
 from sixfold.engines.providers.comfyui.files import Schemas, base, first, options, pinned, words
-from sixfold.engines.providers.comfyui.video_graphs import Reels
+from sixfold.engines.providers.comfyui.video_graphs import VideoGraphs
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
 DEFAULT_URL = local_servers.COMFYUI.url
@@ -70,7 +70,7 @@ NOT_THERE = "ComfyUI does not have the model {} that this engine is set to."
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ModelParts:
     """What a model needs that is not a whole checkpoint; `clips` and `vae` match files' names."""
 
     clips: tuple[str, ...]
@@ -80,7 +80,7 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ModelFamily:
     """How a kind of model is run: a row of `data/comfyui.toml`, which explains the fields."""
 
     name: str
@@ -95,35 +95,35 @@ class Family:
     shift: float = 0.0
     multiple: int = 8
     latent: str = "EmptyLatentImage"
-    parts: Parts | None = None
+    parts: ModelParts | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CapabilityChoice:
     """A model that is there, with its family; without a `vae` it is a whole checkpoint."""
 
     file: str
-    family: Family
+    family: ModelFamily
     clips: tuple[str, ...] = ()
     vae: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class InstalledModels:
     """What was read of a server: schemas by class, models (best first), an upscaler or none, and films."""
 
-    stats: Stats
+    stats: ComfyStats
     schemas: Schemas
-    choices: tuple[Choice, ...]
+    choices: tuple[CapabilityChoice, ...]
     upscaler: str
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
-    films: Reels = field(default_factory=Reels)
+    films: VideoGraphs = field(default_factory=VideoGraphs)
 
     def has(self, *classes: str) -> bool:
         """Whether the server knows these node classes."""
         return all(name in self.schemas for name in classes)
 
-    def pinned(self, file: str) -> Stock:
+    def pinned(self, file: str) -> InstalledModels:
         """The same with one model alone; raises `ComfyError` where it is not there."""
         there = pinned(file, (choice.file for choice in self.choices))
         if there is None:
@@ -139,7 +139,7 @@ class Stock:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundModels:
     """What a probe learnt. `problem` says why nothing was found; `missing` what to put where.
 
     `slow`: somebody is there, and did not answer in time; a server that loads a model does not.
@@ -161,21 +161,23 @@ class Found:
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: float = 2.0) -> Found:
+async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: float = 2.0) -> FoundModels:
     """What a ComfyUI at `url` could serve; never raises for what answers there, or does not.
 
     `seconds` limits each answer. The whole may take as long as `_ROUNDS` answers that follow one another.
     """
     try:
-        server = Server(client, url, Limits(connect_seconds=seconds, answer_seconds=seconds))
+        server = ComfyServer(client, url, ComfyLimits(connect_seconds=seconds, answer_seconds=seconds))
         async with asyncio.timeout(_ROUNDS * seconds):
             stock = await read(server)
     except ComfyError as error:
-        return Found(url, str(error), slow=isinstance(error, Slow))
+        return FoundModels(url, str(error), slow=isinstance(error, ComfyTimeout))
     except TimeoutError:
-        return Found(url, f"ComfyUI did not answer within {seconds_text(_ROUNDS * seconds)}.", slow=True)
+        return FoundModels(
+            url, f"ComfyUI did not answer within {seconds_text(_ROUNDS * seconds)}.", slow=True
+        )
     stats = stock.stats
-    return Found(
+    return FoundModels(
         server.url,
         version=stats.version,
         device=stats.device,
@@ -188,7 +190,7 @@ async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: f
     )
 
 
-async def read(server: Server) -> Stock:
+async def read(server: ComfyServer) -> InstalledModels:
     """Ask a server what it is and has; a few dozen small calls, instead of one of megabytes."""
     stats = await server.stats()
     answers = await asyncio.gather(*(server.object_info(name) for name in CLASSES))
@@ -200,17 +202,17 @@ async def read(server: Server) -> Stock:
         return _sorted(stats, schemas, {file: family_of(file, stated.get(file, "")) for file in checkpoints})
 
 
-def _sorted(stats: Stats, schemas: Schemas, known: Mapping[str, Family | None]) -> Stock:
-    whole = [Choice(file, family) for file, family in known.items() if family is not None]
+def _sorted(stats: ComfyStats, schemas: Schemas, known: Mapping[str, ModelFamily | None]) -> InstalledModels:
+    whole = [CapabilityChoice(file, family) for file, family in known.items() if family is not None]
     split, lacking = _split_sets(schemas)
     choices = tuple(sorted([*whole, *split], key=lambda choice: -choice.family.rank))
     upscaler = _upscaler(options(schemas, "UpscaleModelLoader", "model_name"))
-    stock = Stock(stats, schemas, choices, upscaler, films=reels.of(schemas, document()["films"]))
+    stock = InstalledModels(stats, schemas, choices, upscaler, films=reels.of(schemas, document()["films"]))
     return dataclasses.replace(stock, missing={**_missing(stock, lacking), **stock.films.missing})
 
 
 @cache
-def families() -> tuple[Family, ...]:
+def families() -> tuple[ModelFamily, ...]:
     """The table, in its order."""
     return tuple(_family(row) for row in document()["families"])
 
@@ -221,7 +223,7 @@ def document() -> Mapping[str, Any]:
     return tomllib.loads((resources.files("sixfold.data") / "comfyui.toml").read_text("utf-8"))
 
 
-def family_of(file: str, architecture: str = "") -> Family | None:
+def family_of(file: str, architecture: str = "") -> ModelFamily | None:
     """The family of a model's file, or None for what makes no pictures from text."""
     name = words(base(file))
     if re.search(document()["skip"], name):
@@ -234,17 +236,19 @@ def family_of(file: str, architecture: str = "") -> Family | None:
     return dataclasses.replace(found, steps=int(steps[1])) if steps and few else found
 
 
-def _matching(text: str) -> Family:
+def _matching(text: str) -> ModelFamily:
     return next(family for family in families() if re.search(family.match, text))
 
 
-def _family(row: Mapping[str, Any]) -> Family:
+def _family(row: Mapping[str, Any]) -> ModelFamily:
     parts = row.get("parts")
-    made = Parts(tuple(parts["clips"]), parts["type"], parts["vae"], tuple(parts["get"])) if parts else None
-    return Family(**{**row, "parts": made})
+    made = (
+        ModelParts(tuple(parts["clips"]), parts["type"], parts["vae"], tuple(parts["get"])) if parts else None
+    )
+    return ModelFamily(**{**row, "parts": made})
 
 
-async def _architectures(server: Server, files: Iterable[str]) -> dict[str, str]:
+async def _architectures(server: ComfyServer, files: Iterable[str]) -> dict[str, str]:
     """What those checkpoints say of themselves whose names say nothing."""
     unknown = [file for file in files if (family := family_of(file)) and family.name == "unknown"][
         :_MAX_ASKED
@@ -256,9 +260,9 @@ async def _architectures(server: Server, files: Iterable[str]) -> dict[str, str]
     }
 
 
-def _split_sets(schemas: Schemas) -> tuple[list[Choice], str]:
+def _split_sets(schemas: Schemas) -> tuple[list[CapabilityChoice], str]:
     """Models that lie apart from their text encoders and VAE; and what the first incomplete one lacks."""
-    complete: list[Choice] = []
+    complete: list[CapabilityChoice] = []
     lacking = ""
     for file in options(schemas, "UNETLoader", "unet_name"):
         family = family_of(file)
@@ -267,14 +271,14 @@ def _split_sets(schemas: Schemas) -> tuple[list[Choice], str]:
         clips = tuple(_named(schemas, family.parts))
         vae = first(options(schemas, "VAELoader", "vae_name"), family.parts.vae)
         if vae and all(clips):
-            complete.append(Choice(file, family, clips, vae))
+            complete.append(CapabilityChoice(file, family, clips, vae))
         else:
             wants = " and ".join(family.parts.get)
             lacking = lacking or f"ComfyUI has {base(file)}, and lacks what belongs to it: {wants}."
     return complete, lacking
 
 
-def _named(schemas: Schemas, parts: Parts) -> Iterator[str]:
+def _named(schemas: Schemas, parts: ModelParts) -> Iterator[str]:
     two = len(parts.clips) > 1
     loader, name = ("DualCLIPLoader", "clip_name1") if two else ("CLIPLoader", "clip_name")
     known = parts.type in options(schemas, loader, "type")
@@ -287,7 +291,7 @@ def _upscaler(files: tuple[str, ...]) -> str:
     return first(files, r"x4|4x") or (files[0] if files else "")
 
 
-def _missing(stock: Stock, lacking: str) -> dict[str, str]:
+def _missing(stock: InstalledModels, lacking: str) -> dict[str, str]:
     missing: dict[str, str] = {}
     unknown = sorted(name for name in _NEEDED if name not in stock.schemas)
     if unknown:

@@ -11,10 +11,10 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from sixfold.clients.comfyui import errors as comfyui_errors
-from sixfold.clients.comfyui.events import Event, Finished, Reused, Started, Stepped
-from sixfold.clients.comfyui.server import File, Server
+from sixfold.clients.comfyui.events import Event, NodeFinished, NodeProgress, NodesCached, NodeStarted
+from sixfold.clients.comfyui.server import ComfyFile, ComfyServer
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.providers.comfyui import capabilities as stocks
 from sixfold.engines.providers.comfyui import image_graphs as graphs
 from sixfold.engines.providers.comfyui import image_io as pictures
@@ -23,14 +23,14 @@ from sixfold.engines.providers.comfyui.capabilities import (
     IMAGE_TO_IMAGE,
     TEXT_TO_IMAGE,
     UPSCALE,
-    Found,
-    Stock,
+    FoundModels,
+    InstalledModels,
     probe,
 )
-from sixfold.engines.providers.comfyui.image_graphs import Plan, Source, Wish
-from sixfold.engines.providers.comfyui.image_io import Finish, Given
+from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSource, ImageWish
+from sixfold.engines.providers.comfyui.image_io import ImageFinish, InputImages
 
-__all__ = ["ComfyEngine", "Found", "probe"]
+__all__ = ["ComfyEngine", "FoundModels", "probe"]
 
 MAX_SIDE = 4096  # of a picture that was given
 _MAX_UPSCALED_PIXELS = 40_000_000
@@ -40,11 +40,11 @@ _GRAPHS = "1"  # another number whenever the same inputs become another graph
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _ImageRequest:
     """What a task comes to: a graph (of one picture of the batch alone, where asked), and how they leave."""
 
-    plan: Callable[[int | None], Plan]
-    finish: Finish
+    plan: Callable[[int | None], GraphBuilder]
+    finish: ImageFinish
     count: int = 1
 
 
@@ -55,23 +55,23 @@ class ComfyEngine:
     image to image, and one without words upscaling. `checkpoint` fixes the model's file.
     """
 
-    def __init__(self, outside: Outside, *, url: str = "", task: str = "", checkpoint: str = "") -> None:
+    def __init__(self, outside: HostServices, *, url: str = "", task: str = "", checkpoint: str = "") -> None:
         self.name = "comfyui"
         self._outside = outside
         self._url = url
-        self._known = Server(outside.client, url or DEFAULT_URL)
+        self._known = ComfyServer(outside.client, url or DEFAULT_URL)
         self._task = task
         self._checkpoint = checkpoint
-        self._stock: Stock | None = None
+        self._stock: InstalledModels | None = None
         self._read_at = 0.0
         self._reading = asyncio.Lock()
 
     @property
-    def _server(self) -> Server:
+    def _server(self) -> ComfyServer:
         """The server at the engine's own address, else at the one where a ComfyUI was found."""
         found = "" if self._url or self._outside.comfyui is None else self._outside.comfyui.url
         if found and found != self._known.url:
-            self._known, self._stock = Server(self._outside.client, found), None
+            self._known, self._stock = ComfyServer(self._outside.client, found), None
         return self._known
 
     @property
@@ -86,13 +86,13 @@ class ComfyEngine:
         """Run a task there; raises `EngineError` with one sentence."""
         try:
             return await self._run(task, context, await self._stocked())
-        except comfyui_errors.Refused as refused:
+        except comfyui_errors.ComfyRefused as refused:
             if not refused.unknown_value:
                 raise
             # A model was taken away, or another came: once more with what is there now.
             self._stock = None
             return await self._run(task, context, await self._stocked())
-        except comfyui_errors.NodeFailed as failed:
+        except comfyui_errors.ComfyNodeFailed as failed:
             self._stock = None
             if failed.class_type == "LoadImage":
                 raise UnusableInput("ComfyUI could not read the picture.") from failed
@@ -104,7 +104,7 @@ class ComfyEngine:
     async def close(self) -> None:
         """Nothing is held open between runs."""
 
-    async def _run(self, task: Task, context: Context, stock: Stock) -> Result:
+    async def _run(self, task: Task, context: Context, stock: InstalledModels) -> Result:
         kind = self._task or _kind(task)
         if kind in stock.missing:
             raise EngineError(stock.missing[kind])
@@ -112,18 +112,18 @@ class ComfyEngine:
         serving = stock.serves[kind]
         context.log(f"ComfyUI {stock.stats.version}: {serving}")
         try:
-            artifacts = await self._made(order, None, _Watch(context))
-        except comfyui_errors.NodeFailed as failed:
+            artifacts = await self._made(order, None, _ImageWatch(context))
+        except comfyui_errors.ComfyNodeFailed as failed:
             if order.count == 1 or not failed.memory or not stock.has("LatentFromBatch"):
                 raise
             context.log(f"ComfyUI has no memory for {order.count} at once: one after the other")
-            watch = _Watch(context, order.count)
+            watch = _ImageWatch(context, order.count)
             artifacts = [one for place in range(order.count) for one in await self._made(order, place, watch)]
         context.progress(1.0)
         made: dict[str, Any] = {"checkpoint": serving, "comfyui": stock.stats.version}
         return Result(tuple(artifacts), made, "full")
 
-    async def _made(self, order: _Order, alone: int | None, watch: _Watch) -> list[Artifact]:
+    async def _made(self, order: _ImageRequest, alone: int | None, watch: _ImageWatch) -> list[Artifact]:
         plan = order.plan(alone)
         outputs = await self._server.run(plan.nodes, {plan.output}, watch.following(plan))
         named = outputs.get(plan.output, {}).get("images") or ()
@@ -132,7 +132,7 @@ class ComfyEngine:
             raise EngineError(f"ComfyUI made {len(named)} of {count} pictures.")
         return [await self._artifact(image, order.finish) for image in named[:count]]
 
-    async def _stocked(self) -> Stock:
+    async def _stocked(self) -> InstalledModels:
         """What the server has, read anew every five minutes and after errors."""
         async with self._reading:
             now = asyncio.get_running_loop().time()
@@ -142,39 +142,39 @@ class ComfyEngine:
                 self._read_at = now
             return self._stock
 
-    async def _ordered(self, kind: str, task: Task, stock: Stock) -> _Order:
+    async def _ordered(self, kind: str, task: Task, stock: InstalledModels) -> _ImageRequest:
         if kind == TEXT_TO_IMAGE:
             wish = _wish(task, _number(task, "width", 1024), _number(task, "height", 1024))
             words = partial(graphs.text_to_image, stock, wish)
-            return _Order(words, _finish(task, wish.width, wish.height), wish.count)
+            return _ImageRequest(words, _finish(task, wish.width, wish.height), wish.count)
         given, source = await self._uploaded(task)
         if kind == UPSCALE:
             width, height = _upscaled_size(task, given)
             larger = graphs.upscale(stock, source, width, height)
-            return _Order(lambda _alone: larger, _finish(task, width, height))
+            return _ImageRequest(lambda _alone: larger, _finish(task, width, height))
         scale = min(1.0, MAX_SIDE / max(given.width, given.height))
         wish = _wish(task, max(1, round(given.width * scale)), max(1, round(given.height * scale)))
         strength = task.inputs.get("strength")
         denoise = _DENOISE if strength is None else min(1.0, max(0.05, float(strength)))
         repainted = partial(graphs.image_to_image, stock, wish, source, denoise)
-        return _Order(repainted, _finish(task, wish.width, wish.height, crop=False), wish.count)
+        return _ImageRequest(repainted, _finish(task, wish.width, wish.height, crop=False), wish.count)
 
-    async def _uploaded(self, task: Task) -> tuple[Given, Source]:
+    async def _uploaded(self, task: Task) -> tuple[InputImages, ImageSource]:
         path = task.files.get("source_image_url") or next(iter(task.files.values()), None)
         if path is None:
             raise UnusableInput("This needs a source image.")
         given = await asyncio.to_thread(pictures.given, path)
         file = await self._server.upload(given.name, given.data, given.content_type)
-        return given, Source(file.annotated, given.alpha)
+        return given, ImageSource(file.annotated, given.alpha)
 
-    async def _artifact(self, image: Mapping[str, Any], finish: Finish) -> Artifact:
+    async def _artifact(self, image: Mapping[str, Any], finish: ImageFinish) -> Artifact:
         made = io.BytesIO()
-        file = File(*(str(image.get(part) or "") for part in ("filename", "subfolder", "type")))
+        file = ComfyFile(*(str(image.get(part) or "") for part in ("filename", "subfolder", "type")))
         await self._server.view(file, made, pictures.MAX_BYTES)
         return await asyncio.to_thread(pictures.finished, made.getvalue(), finish)
 
 
-class _Watch:
+class _ImageWatch:
     """Tells the context how far a run is: sampling is nearly all of it, and it never goes back.
 
     A run may be made of several `parts`, one after the other.
@@ -184,11 +184,11 @@ class _Watch:
         self._context = context
         self._parts = parts
         self._part = -1
-        self._plan = Plan()
+        self._plan = GraphBuilder()
         self._started = 0
         self._shown = 0.0
 
-    def following(self, plan: Plan) -> _Watch:
+    def following(self, plan: GraphBuilder) -> _ImageWatch:
         """Itself, for the next part."""
         self._plan, self._started = plan, 0
         self._part += 1
@@ -196,14 +196,14 @@ class _Watch:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Stepped(node, done, of) if node == self._plan.sampler or not self._plan.sampler:
+            case NodeProgress(node, done, of) if node == self._plan.sampler or not self._plan.sampler:
                 self._show(0.1 + 0.8 * done / of)
-            case Started():
+            case NodeStarted():
                 self._started += 1
                 self._show(0.1 * self._started / len(self._plan.nodes))
-            case Finished():
+            case NodeFinished():
                 self._show(0.95)
-            case Reused(nodes) if self._plan.output in nodes:
+            case NodesCached(nodes) if self._plan.output in nodes:
                 self._context.log("ComfyUI had made this already")
             case _:
                 pass
@@ -224,9 +224,9 @@ def _words(task: Task) -> str:
     return str(task.inputs.get("style_prompt") or task.inputs.get("prompt") or "")
 
 
-def _wish(task: Task, width: int, height: int) -> Wish:
+def _wish(task: Task, width: int, height: int) -> ImageWish:
     look = stocks.document()["looks"].get(task.model, "{}")
-    return Wish(
+    return ImageWish(
         look.replace("{}", _words(task)),
         str(task.inputs.get("negative_prompt") or ""),
         width,
@@ -236,9 +236,9 @@ def _wish(task: Task, width: int, height: int) -> Wish:
     )
 
 
-def _finish(task: Task, width: int, height: int, *, crop: bool = True) -> Finish:
+def _finish(task: Task, width: int, height: int, *, crop: bool = True) -> ImageFinish:
     format_ = str(task.inputs.get("format") or "png").lower().replace("jpg", "jpeg")
-    return Finish(width, height, format_, min(100, max(1, _number(task, "quality", 90))), crop)
+    return ImageFinish(width, height, format_, min(100, max(1, _number(task, "quality", 90))), crop)
 
 
 def _number(task: Task, name: str, default: int) -> int:
@@ -246,7 +246,7 @@ def _number(task: Task, name: str, default: int) -> int:
     return default if value is None else int(value)
 
 
-def _upscaled_size(task: Task, given: Given) -> tuple[int, int]:
+def _upscaled_size(task: Task, given: InputImages) -> tuple[int, int]:
     """By `scale` (2 where nothing is said), or to `width` and `height`, of which one may be left out."""
     scale = float(task.inputs.get("scale") or 2)
     width, height = _number(task, "width", 0), _number(task, "height", 0)

@@ -28,7 +28,7 @@ _DECODING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class InputImages:
     """A caller's picture: upright pixels across and down, its bytes, and a name that its bytes decide."""
 
     width: int
@@ -40,7 +40,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class ImageFinish:
     """How a picture leaves: its exact size, encoding (png, webp, jpeg, avif) and quality.
 
     `crop`: a picture of another shape loses its edges; otherwise it is stretched, as one is that was
@@ -58,7 +58,7 @@ class Finish:
             raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
 
 
-def given(path: Path) -> Given:
+def given(path: Path) -> InputImages:
     """Read a caller's picture as far as its header says; raises `UnusableInput`."""
     format_, width, height = headers.probe(path)
     headers.check_pixels(width, height, width * height, headers.MAX_PIXELS)
@@ -75,7 +75,7 @@ def given(path: Path) -> Given:
         width, height = height, width
     data = path.read_bytes()
     name = f"sixfold-{hashlib.blake2b(data, digest_size=16).hexdigest()}.{format_.lower()}"
-    return Given(width, height, alpha, data, name, f"image/{format_.lower()}")
+    return InputImages(width, height, alpha, data, name, f"image/{format_.lower()}")
 
 
 def _exif(image: Image.Image) -> Image.Exif:
@@ -86,7 +86,7 @@ def _exif(image: Image.Image) -> Image.Exif:
     return found
 
 
-def finished(data: bytes, finish: Finish) -> Artifact:
+def finished(data: bytes, finish: ImageFinish) -> Artifact:
     """A picture from ComfyUI as it is delivered; raises `EngineError` where it cannot be decoded."""
     content_type = encode.CONTENT_TYPES[finish.format]
     info = {"width": finish.width, "height": finish.height}
@@ -100,19 +100,19 @@ def finished(data: bytes, finish: Finish) -> Artifact:
         raise EngineError("ComfyUI gave a picture that cannot be read.") from error
 
 
-def _is_right(data: bytes, finish: Finish) -> bool:
+def _is_right(data: bytes, finish: ImageFinish) -> bool:
     asked = ("PNG", finish.width, finish.height)
     return finish.format == "png" and headers.probe(data) == asked
 
 
-def _encoded(picture: decode.Picture, finish: Finish) -> bytes:
+def _encoded(picture: decode.DecodedImage, finish: ImageFinish) -> bytes:
     opaque = picture.alpha is None or int(picture.alpha.min()) == 255
     alpha = None if opaque or picture.alpha is None else _fitted(picture.alpha, finish)
     rgb = _fitted(picture.rgb, finish)
     return encode.encode(rgb, alpha, format=finish.format, quality=finish.quality)
 
 
-def _fitted(pixels: Pixels, finish: Finish) -> Pixels:
+def _fitted(pixels: Pixels, finish: ImageFinish) -> Pixels:
     size = (finish.width, finish.height)
     if (pixels.shape[1], pixels.shape[0]) == size:
         return pixels

@@ -7,25 +7,25 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sixfold.clients.comfyui.events import Event, Reused, Stepped
-from sixfold.clients.comfyui.server import File
+from sixfold.clients.comfyui.events import Event, NodeProgress, NodesCached
+from sixfold.clients.comfyui.server import ComfyFile
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.core.workers.remote_engines import Outside
+from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.audio.ambience import track
 from sixfold.engines.providers import video_runs
 from sixfold.engines.providers.comfyui import video_graphs as reels
-from sixfold.engines.providers.comfyui.capabilities import NOT_THERE, Stock
+from sixfold.engines.providers.comfyui.capabilities import NOT_THERE, InstalledModels
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
-from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_FILM, Choice, Graph, Wish
+from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_FILM, Graph, VideoModelChoice, VideoWish
 from sixfold.engines.video import conform, dimensions, probe, task_parser
-from sixfold.engines.video.task_parser import Order
+from sixfold.engines.video.task_parser import VideoTask
 
 _MOST_BYTES = 512 * 2**20  # of one piece
 _BEGUN, _SAMPLED = 0.02, 0.85  # of the progress
 _WORDLESS = "the scene comes to life with gentle, natural movement"
 
 
-class ComfyFilmEngine(ComfyEngine):
+class ComfyVideoEngine(ComfyEngine):
     """Films from words and from pictures on the operator's ComfyUI.
 
     `task` is `image-to-film` for models that begin with a picture where there is one, or `text-to-film`.
@@ -34,7 +34,7 @@ class ComfyFilmEngine(ComfyEngine):
 
     def __init__(
         self,
-        outside: Outside,
+        outside: HostServices,
         *,
         url: str = "",
         task: str = IMAGE_TO_FILM,
@@ -45,7 +45,7 @@ class ComfyFilmEngine(ComfyEngine):
         super().__init__(outside, url=url, task=task)
         self._film = checkpoint
 
-    async def _run(self, task: Task, context: Context, stock: Stock) -> Result:
+    async def _run(self, task: Task, context: Context, stock: InstalledModels) -> Result:
         if self._task in stock.missing:
             raise EngineError(stock.missing[self._task])
         choice = stock.films.best(self._task == IMAGE_TO_FILM, self._film)
@@ -60,7 +60,7 @@ class ComfyFilmEngine(ComfyEngine):
         wish = _wish(task, order, choice, size, picture)
         graph = reels.film(stock.schemas, choice, wish)
         context.log(f"ComfyUI {stock.stats.version}: {choice.file}, {wish.frames} frames of {_by(wish.size)}")
-        outputs = await self._server.run(graph.nodes, set(graph.outputs), _Watch(context, graph))
+        outputs = await self._server.run(graph.nodes, set(graph.outputs), _VideoWatch(context, graph))
         paths = [await self._fetched(outputs.get(node, {}), context, node) for node in graph.outputs]
         artifact = await _finished(tuple(paths), order, wish, size, context)
         context.progress(1.0)
@@ -80,7 +80,7 @@ class ComfyFilmEngine(ComfyEngine):
         if named is None:
             raise EngineError("ComfyUI made no film.")
         path = context.scratch / f"piece-{node}"
-        file = File(*(str(named.get(part) or "") for part in ("filename", "subfolder", "type")))
+        file = ComfyFile(*(str(named.get(part) or "") for part in ("filename", "subfolder", "type")))
         with path.open("wb") as target:
             await self._server.view(file, target, _MOST_BYTES)
         return path
@@ -91,7 +91,9 @@ def _named(told: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from (row for row in rows if isinstance(row, dict) and row.get("filename"))
 
 
-def _wish(task: Task, order: Order, choice: Choice, size: tuple[int, int], picture: str) -> Wish:
+def _wish(
+    task: Task, order: VideoTask, choice: VideoModelChoice, size: tuple[int, int], picture: str
+) -> VideoWish:
     """Frames by number at their own rate, by time at the model's."""
     family, numbered = choice.family, bool(task.inputs.get("num_frames"))
     rate = int(order.rate) if numbered else family.rate
@@ -103,7 +105,7 @@ def _wish(task: Task, order: Order, choice: Choice, size: tuple[int, int], pictu
         )
     steps, cfg = task.inputs.get("num_inference_steps"), task.inputs.get("guidance_scale")
     own = family.cfg <= 1  # made for few steps, and blind to what is left out
-    return Wish(
+    return VideoWish(
         prompt=order.prompt or _WORDLESS,
         negative=order.negative,
         seed=order.seed,
@@ -117,12 +119,12 @@ def _wish(task: Task, order: Order, choice: Choice, size: tuple[int, int], pictu
 
 
 async def _finished(
-    paths: tuple[Path, ...], order: Order, wish: Wish, size: tuple[int, int], context: Context
+    paths: tuple[Path, ...], order: VideoTask, wish: VideoWish, size: tuple[int, int], context: Context
 ) -> Artifact:
     try:
         path = await video_runs.counted(paths, order, size, context, wish.rate)
         found = probe.look(path)
-    except (probe.NoFilm, conform.Unfit, UnusableInput) as error:
+    except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
         raise EngineError("ComfyUI gave a film that cannot be read.") from error
     return Artifact(found.content_type, b"", found.info(), path)
 
@@ -131,7 +133,7 @@ def _by(size: tuple[int, int]) -> str:
     return f"{size[0]} x {size[1]}"
 
 
-class _Watch:
+class _VideoWatch:
     """Tells the context how far a run is: sampling is nearly all of it, piece after piece."""
 
     def __init__(self, context: Context, graph: Graph) -> None:
@@ -142,10 +144,10 @@ class _Watch:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case Stepped(node, done, of) if node in self._samplers:
+            case NodeProgress(node, done, of) if node in self._samplers:
                 share = (self._samplers.index(node) + done / of) / len(self._samplers)
                 self._shown = max(self._shown, _BEGUN + (_SAMPLED - _BEGUN) * share)
-            case Reused(nodes) if self._output in nodes:
+            case NodesCached(nodes) if self._output in nodes:
                 self._context.log("ComfyUI had made this already")
             case _:
                 pass

@@ -44,7 +44,7 @@ Link = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class VideoFamily:
     """How a kind of film model is run: a row of `[[films]]` in `data/comfyui.toml`, which explains it."""
 
     name: str
@@ -84,20 +84,20 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class VideoModelChoice:
     """A film model that is there, with what belongs to it; without a `vae` it is a whole checkpoint."""
 
     file: str
-    family: Family
+    family: VideoFamily
     clip: str
     vae: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Reels:
+class VideoGraphs:
     """What a server can film with, the best first, and what it lacks."""
 
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[VideoModelChoice, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -106,16 +106,16 @@ class Reels:
         able = {TEXT_TO_FILM: self.best(False), IMAGE_TO_FILM: self.best(True)}
         return {task: choice.file for task, choice in able.items() if choice and task not in self.missing}
 
-    def best(self, pictured: bool, file: str = "") -> Choice | None:
+    def best(self, pictured: bool, file: str = "") -> VideoModelChoice | None:
         """The model that serves, with pictures or without; of that file, where one is named."""
         fit = (one for one in self.choices if one.family.pictured or not pictured)
         return next((one for one in fit if not file or file in (one.file, base(one.file))), None)
 
 
-def of(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> Reels:
+def of(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> VideoGraphs:
     """What a server with these schemas can film with."""
-    families = [Family(**{**row, "get": tuple(row["get"])}) for row in rows]
-    found: list[Choice] = []
+    families = [VideoFamily(**{**row, "get": tuple(row["get"])}) for row in rows]
+    found: list[VideoModelChoice] = []
     lacking = ""
     for file, family in _models(schemas, families):
         clips = options(schemas, "CLIPLoader", "clip_name")
@@ -123,15 +123,15 @@ def of(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> Reels:
         clip = first(clips, family.clip) if typed else ""
         vae = first(options(schemas, "VAELoader", "vae_name"), family.vae) if family.vae else ""
         if clip and bool(vae) == bool(family.vae) and _NEEDS[family.kind] <= set(schemas):
-            found.append(Choice(file, family, clip, vae))
+            found.append(VideoModelChoice(file, family, clip, vae))
         else:
             wants = " and ".join(family.get)
             lacking = lacking or f"ComfyUI has {base(file)}, and lacks what belongs to it: {wants}."
     choices = tuple(sorted(found, key=lambda choice: -choice.family.rank))
-    return Reels(choices, _missing(schemas, choices, lacking))
+    return VideoGraphs(choices, _missing(schemas, choices, lacking))
 
 
-def _models(schemas: Schemas, families: Iterable[Family]) -> Iterable[tuple[str, Family]]:
+def _models(schemas: Schemas, families: Iterable[VideoFamily]) -> Iterable[tuple[str, VideoFamily]]:
     for family in families:
         split = bool(family.vae)
         loader = ("UNETLoader", "unet_name") if split else ("CheckpointLoaderSimple", "ckpt_name")
@@ -140,7 +140,7 @@ def _models(schemas: Schemas, families: Iterable[Family]) -> Iterable[tuple[str,
                 yield file, family
 
 
-def _missing(schemas: Schemas, choices: tuple[Choice, ...], lacking: str) -> dict[str, str]:
+def _missing(schemas: Schemas, choices: tuple[VideoModelChoice, ...], lacking: str) -> dict[str, str]:
     if not choices:
         return dict.fromkeys((TEXT_TO_FILM, IMAGE_TO_FILM), lacking or _NO_MODEL)
     if not any(saver in schemas for saver in ("SaveVideo", "SaveWEBM", "VHS_VideoCombine")):
@@ -154,7 +154,7 @@ def _missing(schemas: Schemas, choices: tuple[Choice, ...], lacking: str) -> dic
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class VideoWish:
     """What a film shows: words, a seed, frames at a rate, pixels; `picture` as LoadImage names it."""
 
     prompt: str
@@ -173,8 +173,8 @@ class Graph:
     """A graph on its way: its nodes, those that sample, and those that save a piece each, in order."""
 
     schemas: Schemas
-    choice: Choice
-    wish: Wish
+    choice: VideoModelChoice
+    wish: VideoWish
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     samplers: list[str] = field(default_factory=list[str])
     outputs: list[str] = field(default_factory=list[str])
@@ -187,7 +187,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Means:
+class _VideoNodes:
     """What sampling needs, as links."""
 
     model: Link
@@ -196,7 +196,7 @@ class _Means:
     negative: Link
 
 
-def film(schemas: Schemas, choice: Choice, wish: Wish) -> Graph:
+def film(schemas: Schemas, choice: VideoModelChoice, wish: VideoWish) -> Graph:
     """The graph of a film, in as many pieces as it takes."""
     graph = Graph(schemas, choice, wish)
     means = _loaded(graph)
@@ -208,7 +208,7 @@ def film(schemas: Schemas, choice: Choice, wish: Wish) -> Graph:
         scaled = graph.add("ImageScale", image=[one, 0], upscale_method="lanczos", crop="center", **size)
         still = [scaled, 0]
     for place, count in enumerate(choice.family.pieces(wish.frames)):
-        latent = _KINDS[choice.family.kind](graph, means, _Piece(count, place, still))
+        latent = _KINDS[choice.family.kind](graph, means, _GraphPiece(count, place, still))
         images: Link = [graph.add("VAEDecode", samples=latent, vae=means.vae), 0]
         _saved(graph, images)
         still = [graph.add("ImageFromBatch", image=images, batch_index=count - 1, length=1), 0]
@@ -217,13 +217,13 @@ def film(schemas: Schemas, choice: Choice, wish: Wish) -> Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _GraphPiece:
     count: int
     place: int
     first: Link | None
 
 
-def _loaded(graph: Graph) -> _Means:
+def _loaded(graph: Graph) -> _VideoNodes:
     choice, family, wish = graph.choice, graph.choice.family, graph.wish
     if choice.vae:
         model: Link = [graph.add("UNETLoader", unet_name=choice.file, weight_dtype="default"), 0]
@@ -236,26 +236,26 @@ def _loaded(graph: Graph) -> _Means:
     negative: Link = [graph.add("CLIPTextEncode", text=wish.negative or family.negative, clip=clip), 0]
     if family.shift:
         model = [graph.add("ModelSamplingSD3", model=model, shift=family.shift), 0]
-    return _Means(model, vae, positive, negative)
+    return _VideoNodes(model, vae, positive, negative)
 
 
-def _box(graph: Graph, piece: _Piece) -> dict[str, int]:
+def _box(graph: Graph, piece: _GraphPiece) -> dict[str, int]:
     width, height = graph.wish.size
     return {"width": width, "height": height, "length": piece.count, "batch_size": 1}
 
 
-def _wan(graph: Graph, means: _Means, piece: _Piece) -> Link:
+def _wan(graph: Graph, means: _VideoNodes, piece: _GraphPiece) -> Link:
     latent = graph.add("EmptyHunyuanLatentVideo", **_box(graph, piece))
     return _sampled(graph, means, piece, latent)
 
 
-def _wan22(graph: Graph, means: _Means, piece: _Piece) -> Link:
+def _wan22(graph: Graph, means: _VideoNodes, piece: _GraphPiece) -> Link:
     first = {"start_image": piece.first} if piece.first else {}
     latent = graph.add("Wan22ImageToVideoLatent", vae=means.vae, **_box(graph, piece), **first)
     return _sampled(graph, means, piece, latent)
 
 
-def _sampled(graph: Graph, means: _Means, piece: _Piece, latent: str) -> Link:
+def _sampled(graph: Graph, means: _VideoNodes, piece: _GraphPiece, latent: str) -> Link:
     family, wish = graph.choice.family, graph.wish
     sampler = graph.add(
         "KSampler",
@@ -274,7 +274,7 @@ def _sampled(graph: Graph, means: _Means, piece: _Piece, latent: str) -> Link:
     return [sampler, 0]
 
 
-def _ltxv(graph: Graph, means: _Means, piece: _Piece) -> Link:
+def _ltxv(graph: Graph, means: _VideoNodes, piece: _GraphPiece) -> Link:
     family, wish, box = graph.choice.family, graph.wish, _box(graph, piece)
     positive, negative = means.positive, means.negative
     if piece.first:
@@ -332,7 +332,7 @@ def _saved(graph: Graph, images: Link) -> None:
     graph.outputs.append(node)
 
 
-_KINDS: Mapping[str, Callable[[Graph, _Means, _Piece], Link]] = {
+_KINDS: Mapping[str, Callable[[Graph, _VideoNodes, _GraphPiece], Link]] = {
     "wan": _wan,
     "wan22": _wan22,
     "ltxv": _ltxv,

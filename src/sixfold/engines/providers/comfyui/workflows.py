@@ -19,12 +19,12 @@ from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.provenance.formats import png
 from sixfold.core.workflows import object_info
 from sixfold.core.workflows.nodes import Graph, Registry
-from sixfold.core.workflows.ports import Event, File, Made
-from sixfold.core.workflows.remote_execution import Fetched, NodeLost, Place
+from sixfold.core.workflows.ports import NodeArtifact, NodeEvent, NodeFile
+from sixfold.core.workflows.remote_execution import FetchedOutput, NodeLost, Place
 
 _FRESH_SECONDS = 300.0  # megabytes of schemas are not read more often
 _PATIENCE_SECONDS = 5.0  # but again for a class that may have come since
-_LOOK = comfyui.Limits(connect_seconds=1.0, answer_seconds=10.0)  # somebody may be waiting for it
+_LOOK = comfyui.ComfyLimits(connect_seconds=1.0, answer_seconds=10.0)  # somebody may be waiting for it
 _MOST_BYTES = 512 * 2**20
 _NUMBER = re.compile(r"_\d+_?$")
 
@@ -61,26 +61,26 @@ class ComfyWorkflows:
                 server = self._server(_LOOK)
                 await server.stats()  # another Sixfold, or what is none, says so here
                 self._known = await asyncio.to_thread(object_info.read, await server.object_info())
-            except comfyui_errors.Slow:
+            except comfyui_errors.ComfyTimeout:
                 pass  # it loads a model, and has what it had
             except comfyui_errors.ComfyError:
                 self._known = None
             self._looked_at = now
 
     async def run(
-        self, graph: Graph, files: Mapping[Place, File], scratch: Path, emit: Callable[[Event], None]
-    ) -> Fetched:
+        self, graph: Graph, files: Mapping[Place, NodeFile], scratch: Path, emit: Callable[[NodeEvent], None]
+    ) -> FetchedOutput:
         """Send the files, then the graph; fetch what came of it."""
-        watch, server = _Watch(emit), self._server()
+        watch, server = _WorkflowWatch(emit), self._server()
         try:
             sent = await _with_files(server, graph, files)
-            emit(Event("execution_start", {}))
+            emit(NodeEvent("execution_start", {}))
             outputs = await server.run(sent, self._outputs(sent), watch.heard)
-        except comfyui_errors.NodeFailed as failed:
+        except comfyui_errors.ComfyNodeFailed as failed:
             raise NodeLost(failed.node_id, failed.class_type, failed.text) from failed
         watch.over()
         shown = {node: await _shown(server, told, scratch) for node, told in outputs.items()}
-        return Fetched(shown, tuple(watch.cached))
+        return FetchedOutput(shown, tuple(watch.cached))
 
     def _outputs(self, graph: Graph) -> list[str]:
         """The nodes that show something: an older server tells those that it had kept in its history only."""
@@ -88,11 +88,11 @@ class ComfyWorkflows:
         specs = ((node_id, known.get(str(node["class_type"]))) for node_id, node in graph.items())
         return [node_id for node_id, spec in specs if spec is not None and spec.output_node]
 
-    def _server(self, limits: comfyui.Limits = comfyui.DEFAULT_LIMITS) -> comfyui.Server:
-        return comfyui.Server(self._client, self._address.url, limits)
+    def _server(self, limits: comfyui.ComfyLimits = comfyui.DEFAULT_LIMITS) -> comfyui.ComfyServer:
+        return comfyui.ComfyServer(self._client, self._address.url, limits)
 
 
-async def _with_files(server: comfyui.Server, graph: Graph, files: Mapping[Place, File]) -> Graph:
+async def _with_files(server: comfyui.ComfyServer, graph: Graph, files: Mapping[Place, NodeFile]) -> Graph:
     """The graph with the names that its files have there: by content, so that none is another's."""
     sent = {node_id: {**node, "inputs": dict(node["inputs"])} for node_id, node in graph.items()}
     there: dict[str, str] = {}
@@ -107,7 +107,7 @@ async def _with_files(server: comfyui.Server, graph: Graph, files: Mapping[Place
     return sent
 
 
-async def _shown(server: comfyui.Server, told: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+async def _shown(server: comfyui.ComfyServer, told: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
     """What an output node showed, each file that it names fetched."""
     shown: dict[str, Any] = {}
     for kind, rows in told.items():
@@ -118,17 +118,17 @@ async def _shown(server: comfyui.Server, told: Mapping[str, Any], scratch: Path)
     return shown
 
 
-async def _row(server: comfyui.Server, kind: str, row: Any, scratch: Path) -> Any:
+async def _row(server: comfyui.ComfyServer, kind: str, row: Any, scratch: Path) -> Any:
     if not isinstance(row, Mapping) or not isinstance(row.get("filename"), str):
         return row
     name, folder = row["filename"], str(row.get("subfolder") or "")
-    file = comfyui.File(name, folder, str(row.get("type") or "output"))
+    file = comfyui.ComfyFile(name, folder, str(row.get("type") or "output"))
     path = scratch / secrets.token_hex(12)
     with path.open("wb") as target:
         content_type = await server.view(file, target, _MOST_BYTES)
     guessed = mimetypes.guess_type(name)[0]
     stem = _NUMBER.sub("", Path(name).stem)
-    return Made(
+    return NodeArtifact(
         content_type=guessed or content_type or "application/octet-stream",
         path=path,
         kind=kind,
@@ -137,10 +137,10 @@ async def _row(server: comfyui.Server, kind: str, row: Any, scratch: Path) -> An
     )
 
 
-class _Watch:
+class _WorkflowWatch:
     """What a run there says, in the words of a run here."""
 
-    def __init__(self, emit: Callable[[Event], None]) -> None:
+    def __init__(self, emit: Callable[[NodeEvent], None]) -> None:
         self._emit = emit
         self._node = ""
         self._step: tuple[str, float] = ("", -1.0)
@@ -149,25 +149,25 @@ class _Watch:
     def heard(self, event: comfyui_events.Event) -> None:
         """Pass on one word."""
         match event:
-            case comfyui_events.Started(node):
+            case comfyui_events.NodeStarted(node):
                 self.over()
                 self._node = node
-                self._emit(Event("executing", {"node": node, "display_node": node}))
-            case comfyui_events.Stepped(node, done, of):
+                self._emit(NodeEvent("executing", {"node": node, "display_node": node}))
+            case comfyui_events.NodeProgress(node, done, of):
                 if (node, done) != self._step:  # later versions tell each step twice
                     self._step = (node, done)
-                    self._emit(Event("progress", {"value": done, "max": of, "node": node}))
-            case comfyui_events.Reused(nodes):
+                    self._emit(NodeEvent("progress", {"value": done, "max": of, "node": node}))
+            case comfyui_events.NodesCached(nodes):
                 self.cached += nodes
-                self._emit(Event("execution_cached", {"nodes": list(nodes)}))
-            case comfyui_events.Previewed(data):
+                self._emit(NodeEvent("execution_cached", {"nodes": list(nodes)}))
+            case comfyui_events.PreviewImage(data):
                 kind = "image/png" if png.matches(data) else "image/jpeg"
-                self._emit(Event("preview", {"node": self._node, "content_type": kind}, data))
-            case comfyui_events.Finished():
+                self._emit(NodeEvent("preview", {"node": self._node, "content_type": kind}, data))
+            case comfyui_events.NodeFinished():
                 pass  # told once its files are here
 
     def over(self) -> None:
         """The node that ran has nothing left to do: they run one after the other there."""
         if self._node:
-            self._emit(Event("finished", {"node": self._node}))
+            self._emit(NodeEvent("finished", {"node": self._node}))
             self._node = ""

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.audio.ambience import track
 from sixfold.engines.image.diffusers import loading, options, placement
-from sixfold.engines.image.diffusers.loading import Loaded
+from sixfold.engines.image.diffusers.loading import LoadedPipeline
 from sixfold.engines.video import dimensions, source_image, task_parser, timing
 from sixfold.engines.video.diffusers import generation, profiles
-from sixfold.engines.video.diffusers.generation import Plan
-from sixfold.engines.video.diffusers.profiles import Profile
-from sixfold.engines.video.task_parser import Order
+from sixfold.engines.video.diffusers.generation import VideoPlan
+from sixfold.engines.video.diffusers.profiles import VideoProfile
+from sixfold.engines.video.task_parser import VideoTask
 
 Array = NDArray[Any]
 
@@ -33,7 +33,7 @@ _TOO_LARGE = "The film is too large for this machine's memory: ask for a shorter
 _WORDLESS = "the scene comes to life with gentle, natural movement"
 
 
-class FilmDiffusersEngine:
+class VideoDiffusersEngine:
     """Serves the models that make films; options are those of the picture engine."""
 
     name = "weights-film"
@@ -41,11 +41,11 @@ class FilmDiffusersEngine:
 
     def __init__(self, **given: Any) -> None:
         self._options = options.parse(given)
-        self._shelf = loading.Shelf(self._options)
+        self._shelf = loading.PipelineCache(self._options)
         with suppress(EngineError):  # whoever asks for them will be told, in these very words
             self.load()
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedPipeline:
         """Have the weights at hand that serve whatever has none of its own; raises `EngineError`."""
         return self._shelf.get(self._options.source_of(""))
 
@@ -65,7 +65,7 @@ class FilmDiffusersEngine:
         context.log(_introduced(loaded, plan))
         context.progress(_LOADED)
         target = context.scratch / "film.mp4"
-        shot = _Shot(order, plan, size, target)
+        shot = _GeneratedShot(order, plan, size, target)
         self._made(loaded, profile, shot, context)
         rate = order.shown_rate
         info = {
@@ -85,7 +85,7 @@ class FilmDiffusersEngine:
         context.progress(1.0)
         return Result((Artifact("video/mp4", b"", info, target),), data, "full")
 
-    def profile_of(self, loaded: Loaded) -> Profile:
+    def profile_of(self, loaded: LoadedPipeline) -> VideoProfile:
         """What loaded weights take, with the operator's word over it."""
         chosen = {"steps": self._options.steps, "guidance": self._options.guidance}
         given = loaded.source.record.get("sampling", {}) | {
@@ -93,7 +93,9 @@ class FilmDiffusersEngine:
         }
         return profiles.of(loaded.pipeline, given)
 
-    def _made(self, loaded: Loaded, profile: Profile, shot: _Shot, context: Context) -> None:
+    def _made(
+        self, loaded: LoadedPipeline, profile: VideoProfile, shot: _GeneratedShot, context: Context
+    ) -> None:
         """The film, written; once more with less on the device where memory ran out."""
 
         def step(fraction: float) -> None:
@@ -110,12 +112,12 @@ class FilmDiffusersEngine:
                 context.log(f"out of memory: {loaded.offload} offload{tiles} from now on")
 
 
-def _plan(task: Task, order: Order, profile: Profile, size: tuple[int, int]) -> Plan:
+def _plan(task: Task, order: VideoTask, profile: VideoProfile, size: tuple[int, int]) -> VideoPlan:
     """What the pipeline makes: frames by number as they are asked for, by time at the model's own rate."""
     numbered = bool(task.inputs.get("num_frames"))
     rate = int(order.rate) if numbered else profile.rate
     steps, guidance = task.inputs.get("num_inference_steps"), task.inputs.get("guidance_scale")
-    return Plan(
+    return VideoPlan(
         prompt=order.prompt or _WORDLESS,
         negative=order.negative or profile.negative,
         seed=order.seed,
@@ -129,10 +131,10 @@ def _plan(task: Task, order: Order, profile: Profile, size: tuple[int, int]) -> 
     )
 
 
-class _Shot:
+class _GeneratedShot:
     """One film on its way to its file."""
 
-    def __init__(self, order: Order, plan: Plan, size: tuple[int, int], target: Path) -> None:
+    def __init__(self, order: VideoTask, plan: VideoPlan, size: tuple[int, int], target: Path) -> None:
         self.order, self.plan, self.size, self.target = order, plan, size, target
 
     def write(self, made: Iterator[Array]) -> None:
@@ -140,7 +142,7 @@ class _Shot:
         timing.write(made, Fraction(self.plan.rate), self.order, self.size, self.target)
 
 
-def _introduced(loaded: Loaded, plan: Plan) -> str:
+def _introduced(loaded: LoadedPipeline, plan: VideoPlan) -> str:
     width, height = plan.size
     return (
         f"{type(loaded.pipeline).__name__} {loaded.source.name} on {loaded.where}: {plan.frames} frames of "

@@ -18,8 +18,8 @@ from PIL import Image
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.diffusers import image_checks, placement
-from sixfold.engines.image.diffusers.loading import Loaded
-from sixfold.engines.video.diffusers.profiles import Profile
+from sixfold.engines.image.diffusers.loading import LoadedPipeline
+from sixfold.engines.video.diffusers.profiles import VideoProfile
 
 Array = NDArray[Any]
 
@@ -30,7 +30,7 @@ _NEW = 0.1  # of what the first block adds: how far that must have changed for t
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class VideoPlan:
     """What a pipeline is asked for: `frames` of `size` (width, height), the first of them `picture`.
 
     `cached`: a step that hardly differs from the one before goes on with what that computed.
@@ -48,7 +48,9 @@ class Plan:
     cached: bool = False
 
 
-def frames(loaded: Loaded, profile: Profile, plan: Plan, step: Callable[[float], None]) -> Iterator[Array]:
+def frames(
+    loaded: LoadedPipeline, profile: VideoProfile, plan: VideoPlan, step: Callable[[float], None]
+) -> Iterator[Array]:
     """At least the planned frames (height, width, 3) in order; `step` hears how far the denoising is.
 
     What one run cannot hold is made in pieces; raises `EngineError` where the weights cannot do it.
@@ -71,7 +73,7 @@ def frames(loaded: Loaded, profile: Profile, plan: Plan, step: Callable[[float],
             loaded,
             profile,
             plan,
-            _Piece(count, plan.seed + piece, last),
+            _VideoPiece(count, plan.seed + piece, last),
             lambda part, begun=begun, share=share: step(min(1.0, begun + share * part)),
         )
         yield from made[1 if done else 0 :]  # a later piece's first frame is the last that was shown
@@ -80,14 +82,18 @@ def frames(loaded: Loaded, profile: Profile, plan: Plan, step: Callable[[float],
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _VideoPiece:
     count: int
     seed: int
     first: Array | None
 
 
 def _piece(
-    loaded: Loaded, profile: Profile, plan: Plan, piece: _Piece, step: Callable[[float], None]
+    loaded: LoadedPipeline,
+    profile: VideoProfile,
+    plan: VideoPlan,
+    piece: _VideoPiece,
+    step: Callable[[float], None],
 ) -> list[Array]:
     pipeline = _pipeline(loaded, profile, pictured=piece.first is not None)
     width, height = plan.size
@@ -123,7 +129,7 @@ def _piece(
     return [np.rint(np.clip(frame, 0, 1) * 255).astype(np.uint8) for frame in made]
 
 
-def _pipeline(loaded: Loaded, profile: Profile, *, pictured: bool) -> Any:
+def _pipeline(loaded: LoadedPipeline, profile: VideoProfile, *, pictured: bool) -> Any:
     """The pipeline for words, or the one of the same components that begins with a picture."""
     if not pictured or type(loaded.pipeline).__name__ == profile.pictured:
         pipeline = loaded.pipeline_for(image=False)

@@ -15,7 +15,7 @@ from sixfold.engines.image.diffusers.profiles import scale_into
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class VideoProfile:
     """The table's row of one pipeline; `area` in pixels."""
 
     steps: int
@@ -43,7 +43,7 @@ class Profile:
         return groups * self.group + 1
 
 
-def of(pipeline: Any, given: Mapping[str, Any]) -> Profile:
+def of(pipeline: Any, given: Mapping[str, Any]) -> VideoProfile:
     """A film pipeline's profile; `given` (`steps`, `rate`, any of its fields) goes over the table's row.
 
     Raises `EngineError` for a class that makes no films.
@@ -59,9 +59,9 @@ def of(pipeline: Any, given: Mapping[str, Any]) -> Profile:
         row |= row[switch]
     elif switch:
         row["pictured"] = ""
-    mine = {one.name for one in fields(Profile)}
+    mine = {one.name for one in fields(VideoProfile)}
     row = {key: value for key, value in (row | dict(given)).items() if key in mine}
-    return Profile(**row | {"area": tuple(row["area"])})
+    return VideoProfile(**row | {"area": tuple(row["area"])})
 
 
 @cache

@@ -17,9 +17,9 @@ from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result,
 from sixfold.engines.image import encode as pictures
 from sixfold.engines.image.matting import edges
 from sixfold.engines.video import encode, headers
-from sixfold.engines.video.decoder import NoSound, Reel, Voice
-from sixfold.engines.video.encode import SOUND_RATE, Film, Sound
-from sixfold.engines.video.matting.masks import Masks
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReel
+from sixfold.engines.video.encode import SOUND_RATE, EncodedSound, EncodedVideo
+from sixfold.engines.video.matting.masks import MaskTracker
 
 Array = NDArray[Any]
 
@@ -41,7 +41,7 @@ class _Writer(Protocol):
         ...
 
 
-class CutoutEngine:
+class VideoMattingEngine:
     """Cuts the subject of `video_url` (or `video`) out, frame by frame; the sound stays."""
 
     name = "film-matting"
@@ -55,8 +55,8 @@ class CutoutEngine:
         wanted = str(task.inputs.get("format", "webm"))
         target = context.scratch / "film"
         masks = self.masks()
-        with closing(Reel(source)) as reel:
-            frames, size = _cut(reel, masks, _Job(source, target, wanted), context)
+        with closing(VideoReel(source)) as reel:
+            frames, size = _cut(reel, masks, _MattingJob(source, target, wanted), context)
             rate = reel.rate
         if masks.confidence < _UNSURE:
             context.log(f"the subject is hard to tell from its ground (confidence {masks.confidence:.2f})")
@@ -72,7 +72,7 @@ class CutoutEngine:
 
     def masks(self) -> FrameMasks:
         """The masks of one film."""
-        return Masks()
+        return MaskTracker()
 
 
 class FrameMasks(Protocol):
@@ -88,7 +88,7 @@ class FrameMasks(Protocol):
     def alpha(self, rgb: Array) -> Array: ...
 
 
-class _Job:
+class _MattingJob:
     def __init__(self, source: Path, target: Path, wanted: str) -> None:
         self.source = source
         self.target = target
@@ -96,7 +96,9 @@ class _Job:
         self.seconds = headers.seconds(source) or _GUESSED_SECONDS
 
 
-def _cut(reel: Reel, masks: FrameMasks, job: _Job, context: Context) -> tuple[int, tuple[int, int]]:
+def _cut(
+    reel: VideoReel, masks: FrameMasks, job: _MattingJob, context: Context
+) -> tuple[int, tuple[int, int]]:
     """Every frame cut out and written; gives how many there are, and their size."""
     size = reel.size(reel.at(0.0))
     number = 0
@@ -116,7 +118,7 @@ def _cut(reel: Reel, masks: FrameMasks, job: _Job, context: Context) -> tuple[in
     return number, size
 
 
-def _seen_ahead(reel: Reel, size: tuple[int, int], masks: FrameMasks) -> Iterator[Array]:
+def _seen_ahead(reel: VideoReel, size: tuple[int, int], masks: FrameMasks) -> Iterator[Array]:
     """Each frame, when `masks` has seen as many after it as it likes."""
     waiting: deque[Array] = deque()
     number = 0
@@ -129,18 +131,18 @@ def _seen_ahead(reel: Reel, size: tuple[int, int], masks: FrameMasks) -> Iterato
     yield from waiting
 
 
-def _writer(reel: Reel, job: _Job, size: tuple[int, int], stack: ExitStack) -> _Writer:
+def _writer(reel: VideoReel, job: _MattingJob, size: tuple[int, int], stack: ExitStack) -> _Writer:
     if job.wanted not in _KINDS:
-        return _Pictures(job.target)
+        return _FrameReader(job.target)
     try:
-        voice = stack.enter_context(closing(Voice(job.source)))
-    except NoSound:
-        return Film(job.target, size, reel.rate, None, _KINDS[job.wanted])
-    sound = Sound(round(job.seconds * SOUND_RATE), lambda first, last: voice.read(last - first))
-    return Film(job.target, size, reel.rate, sound, _KINDS[job.wanted])
+        voice = stack.enter_context(closing(AudioTrack(job.source)))
+    except NoAudioTrack:
+        return EncodedVideo(job.target, size, reel.rate, None, _KINDS[job.wanted])
+    sound = EncodedSound(round(job.seconds * SOUND_RATE), lambda first, last: voice.read(last - first))
+    return EncodedVideo(job.target, size, reel.rate, sound, _KINDS[job.wanted])
 
 
-class _Pictures:
+class _FrameReader:
     """A zip of PNGs, `00000.png` and on; they are as small as they can be already."""
 
     def __init__(self, path: Path) -> None:

@@ -37,7 +37,7 @@ _AHEAD = 6  # frames that are looked at before they are asked for
 _NOTHING: Any = None
 
 
-class Shot:
+class ShotMasks:
     """Tells where a film is cut, from frames in order."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Shot:
 
 
 @dataclass(slots=True)
-class _Carried:
+class _CarriedMask:
     """The mask before, where it has moved to; how sure that is, what did move, and what of it is ground."""
 
     mask: Array
@@ -62,7 +62,7 @@ class _Carried:
     left: NDArray[np.bool_]
 
 
-class Masks:
+class MaskTracker:
     """Gives the alpha of frames that come in order: HxWx3 bytes in, HxW from 0 to 1 out."""
 
     ahead = _AHEAD
@@ -99,7 +99,7 @@ class Masks:
         self._given = self._at_rest(edges.soft(rgb, mask, _FINE_SIDE), carried)
         return self._given
 
-    def _drawn(self, small: Array, carried: _Carried | None) -> NDArray[np.bool_]:
+    def _drawn(self, small: Array, carried: _CarriedMask | None) -> NDArray[np.bool_]:
         """The whole drawn anew, from all that is known of it.
 
         What moves by itself may be rain: an unsure drawing that it led gives way to a surer one without it.
@@ -116,7 +116,7 @@ class Masks:
         self._sure.append(matting_confidence.of(found))
         return found.mask
 
-    def _at_rest(self, alpha: Array, carried: _Carried | None) -> Array:
+    def _at_rest(self, alpha: Array, carried: _CarriedMask | None) -> Array:
         """The alpha, mostly as it was where nothing moved: a film's grain is no edge."""
         if carried is None or self._given is None:
             return alpha
@@ -124,7 +124,7 @@ class Masks:
         kept = (_KEPT * carried.trust * (1 - carried.gone)).astype(np.float32)
         return alpha + (self._given - alpha) * cv2.resize(kept, size, interpolation=cv2.INTER_LINEAR)
 
-    def _carried(self, small: Array) -> _Carried | None:
+    def _carried(self, small: Array) -> _CarriedMask | None:
         """The mask before where it has moved to; None where there is none, or after a cut."""
         if self._before is None or self._mask is None or self._before.shape != small.shape:
             return None
@@ -139,7 +139,9 @@ class Masks:
         if float(changed.mean()) > _CUT:
             return None
         mask = _looked(self._mask, at)
-        return _Carried(mask, np.exp(-((changed / _SURE) ** 2)), gone, self._left(small, mask, self._before))
+        return _CarriedMask(
+            mask, np.exp(-((changed / _SURE) ** 2)), gone, self._left(small, mask, self._before)
+        )
 
     def _left(self, small: Array, mask: Array, *before: Array) -> NDArray[np.bool_]:
         """What a mask holds of the ground, by the frame before and two that come."""

@@ -32,7 +32,7 @@ _NOTHING: Any = None
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class MotionModel:
     """`belief` HxW, 0 to 1, of what moves by itself; `weight`, 0 to 1, is how much that says."""
 
     belief: Array
@@ -46,12 +46,12 @@ class Moving:
         return 1 - self.weight * (1 - self.belief)
 
 
-def other(small: Array, coming: Sequence[Array]) -> Moving:
+def other(small: Array, coming: Sequence[Array]) -> MotionModel:
     """What moves by itself in a small frame, by frames of its size that come after it."""
     height, width = small.shape[:2]
     same = [one for one in coming if one.shape == small.shape]
     if not same:
-        return Moving(np.zeros((height, width), np.float32), 0.0)
+        return MotionModel(np.zeros((height, width), np.float32), 0.0)
     grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     dis = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
     rest = np.zeros((height, width), np.float32)
@@ -65,7 +65,7 @@ def other(small: Array, coming: Sequence[Array]) -> Moving:
     belief = np.clip((rest - noise) / (top - noise), 0, 1).astype(np.float32)
     guide = small.astype(np.float32) / 255
     belief = np.clip(cv2.ximgproc.guidedFilter(guide, belief, 8, _SMOOTH), 0, 1)
-    return Moving(belief, _weight(belief, rest, noise))
+    return MotionModel(belief, _weight(belief, rest, noise))
 
 
 def _weight(belief: Array, rest: Array, noise: float) -> float:

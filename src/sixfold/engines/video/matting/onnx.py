@@ -8,15 +8,15 @@ import numpy as np
 from sixfold.engines.image import onnx_session
 from sixfold.engines.image.matting.edges import Array, Pixels
 from sixfold.engines.image.matting.onnx import OnnxMattingEngine, decided
-from sixfold.engines.image.onnx_session import Session
+from sixfold.engines.image.onnx_session import OnnxSession
 from sixfold.engines.video.matting import masks
-from sixfold.engines.video.matting.engine import CutoutEngine, FrameMasks
+from sixfold.engines.video.matting.engine import FrameMasks, VideoMattingEngine
 
 _STATES = ("r1", "r2", "r3", "r4")  # of RVM's memory: what goes in as `r1i` came out as `r1o`
 _SEEN_SIDE = 512  # pixels of the longer side at which RVM looks at the whole; it refines at full size
 
 
-class WeightsCutoutEngine(CutoutEngine):
+class OnnxVideoMattingEngine(VideoMattingEngine):
     """A model file as an engine of films.
 
     Options: `source` (the file, or a folder that holds one) or `weights` (the folder of installed models).
@@ -32,16 +32,16 @@ class WeightsCutoutEngine(CutoutEngine):
 
     def masks(self) -> FrameMasks:
         """The masks of one film."""
-        return RecurrentMasks(self._model.session) if self.remembers else EachFrame(self._model)
+        return RecurrentMasks(self._model.session) if self.remembers else PerFrameMasks(self._model)
 
 
-class _ByModel:
+class _ModelMasks:
     """What both ways have: shots, and how sure the model was of each frame."""
 
     ahead = 0
 
     def __init__(self) -> None:
-        self._shot = masks.Shot()
+        self._shot = masks.ShotMasks()
         self._sure: list[float] = []
 
     @property
@@ -53,10 +53,10 @@ class _ByModel:
         """What comes says nothing before it is there."""
 
 
-class RecurrentMasks(_ByModel):
+class RecurrentMasks(_ModelMasks):
     """RVM's masks: what it saw before goes in with each frame, until the film is cut."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: OnnxSession) -> None:
         super().__init__()
         self._session = session
         self._state: dict[str, Array] = {}
@@ -74,7 +74,7 @@ class RecurrentMasks(_ByModel):
         return mask
 
 
-class EachFrame(_ByModel):
+class PerFrameMasks(_ModelMasks):
     """A model of pictures, asked for every frame; what rests between two frames stays as it was."""
 
     def __init__(self, model: OnnxMattingEngine) -> None:

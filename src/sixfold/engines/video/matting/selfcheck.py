@@ -10,14 +10,14 @@ import numpy as np
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image import encode
 from sixfold.engines.image.matting import selfcheck
-from sixfold.engines.video.matting.onnx import WeightsCutoutEngine
+from sixfold.engines.video.matting.onnx import OnnxVideoMattingEngine
 
 _FRAMES = 3
 
 
 def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A PNG of the last frame's mask and the line that says how it went; raises `EngineError`."""
-    engine = WeightsCutoutEngine(source=str(folder))
+    engine = OnnxVideoMattingEngine(source=str(folder))
     masks = engine.masks()
     rgb, _ = selfcheck.scene()
     alpha = np.zeros(rgb.shape[:2])

@@ -12,18 +12,18 @@ import numpy as np
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.catalog.timeline import Clip, Kind, Project, Track
-from sixfold.engines.video.decoder import NoSound, Voice
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack
 
 
 @dataclass(eq=False, slots=True)
-class Shot:
+class ClipTiming:
     """One clip in its place: `before` hands over to it, and it hands over from `hands_over` on."""
 
     clip: Clip
     kind: Kind
     name: str
     path: Path | None
-    before: Shot | None = None
+    before: ClipTiming | None = None
     hands_over: float | None = None
     until: float = field(init=False)
 
@@ -71,28 +71,28 @@ class Shot:
         return loud
 
 
-def has_sound(shot: Shot) -> bool:
+def has_sound(shot: ClipTiming) -> bool:
     """Whether there is something to hear in a clip's file."""
     if shot.path is None:
         return False
     try:
-        Voice(shot.path).close()
-    except NoSound:
+        AudioTrack(shot.path).close()
+    except NoAudioTrack:
         return False
     except EngineError as error:
         raise type(error)(f"{shot.place}: {error}") from error
     return True
 
 
-def of(project: Project, files: Mapping[str, Path]) -> tuple[tuple[Shot, ...], ...]:
+def of(project: Project, files: Mapping[str, Path]) -> tuple[tuple[ClipTiming, ...], ...]:
     """The shots of each track, in the order in which they begin."""
     return tuple(_track(track, at, files) for at, track in enumerate(project.tracks))
 
 
-def _track(track: Track, at: int, files: Mapping[str, Path]) -> tuple[Shot, ...]:
+def _track(track: Track, at: int, files: Mapping[str, Path]) -> tuple[ClipTiming, ...]:
     names = [timeline.name_of(at, number) for number in range(len(track.clips))]
     shots = {
-        id(clip): Shot(clip, track.type, name, files.get(name))
+        id(clip): ClipTiming(clip, track.type, name, files.get(name))
         for name, clip in zip(names, track.clips, strict=True)
     }
     for shot in shots.values():

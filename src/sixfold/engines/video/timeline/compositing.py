@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.video import encode, yuv
-from sixfold.engines.video.decoder import Reel
+from sixfold.engines.video.decoder import VideoReel
 from sixfold.engines.video.timeline.sprites import Sprite
 
 Array = NDArray[Any]
@@ -25,7 +25,7 @@ Sheets = tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class CompositeLayer:
     """Sheets with their left upper corner at a place of the frame; `covers` are of the same shapes."""
 
     sheets: Sheets
@@ -34,7 +34,7 @@ class Layer:
     covers: Sheets | None = None
 
 
-class Paper(Protocol):
+class CompositeCanvas(Protocol):
     """One kind of sheets, and what makes them."""
 
     @property
@@ -46,11 +46,11 @@ class Paper(Protocol):
         """A frame of one colour."""
         ...
 
-    def layer(self, sprite: Sprite) -> Layer:
+    def layer(self, sprite: Sprite) -> CompositeLayer:
         """A sprite on this paper."""
         ...
 
-    def frame(self, reel: Reel, frame: Any, size: tuple[int, int]) -> Sheets | None:
+    def frame(self, reel: VideoReel, frame: Any, size: tuple[int, int]) -> Sheets | None:
         """A film's frame at an even size, where it needs no conversion."""
         ...
 
@@ -64,17 +64,17 @@ class Rgb:
         """A frame of one colour."""
         return (np.full((size[1], size[0], 3), colour, np.uint8),)
 
-    def layer(self, sprite: Sprite) -> Layer:
+    def layer(self, sprite: Sprite) -> CompositeLayer:
         """A sprite as it is."""
         covers = None if sprite.cover is None else (sprite.cover,)
-        return Layer((sprite.pixels,), sprite.left, sprite.top, covers)
+        return CompositeLayer((sprite.pixels,), sprite.left, sprite.top, covers)
 
-    def frame(self, reel: Reel, frame: Any, size: tuple[int, int]) -> Sheets | None:
+    def frame(self, reel: VideoReel, frame: Any, size: tuple[int, int]) -> Sheets | None:
         """None: no film is of RGB."""
         return None
 
 
-class Halved:
+class HalvedLayer:
     """Lightness at full size, two colours at half."""
 
     steps = (1, 2, 2)
@@ -86,11 +86,11 @@ class Halved:
             for step, part in zip(self.steps, yuv.colour_of(colour), strict=True)
         )
 
-    def layer(self, sprite: Sprite) -> Layer:
+    def layer(self, sprite: Sprite) -> CompositeLayer:
         """A sprite, with a rim of no cover up to where the colours have pixels."""
         height, width = sprite.pixels.shape[:2]
         if sprite.cover is None and not (sprite.left | sprite.top | width | height) & 1:
-            return Layer(encode.sheets(sprite.pixels), sprite.left, sprite.top)
+            return CompositeLayer(encode.sheets(sprite.pixels), sprite.left, sprite.top)
         cover = np.full((height, width), 255, np.uint8) if sprite.cover is None else sprite.cover[..., 0]
         before, above = sprite.left & 1, sprite.top & 1
         weighed = cv2.copyMakeBorder(
@@ -106,27 +106,31 @@ class Halved:
         light, _, _, whole = cv2.split(full)
         _, *colours, part = cv2.split(cv2.resize(full, None, fx=0.5, fy=0.5, interpolation=cv2.INTER_AREA))
         covers = (whole, part, part)
-        return Layer((light, *colours), sprite.left - before, sprite.top - above, covers)
+        return CompositeLayer((light, *colours), sprite.left - before, sprite.top - above, covers)
 
-    def frame(self, reel: Reel, frame: Any, size: tuple[int, int]) -> Sheets | None:
+    def frame(self, reel: VideoReel, frame: Any, size: tuple[int, int]) -> Sheets | None:
         """The frame's own planes, where they are such ones."""
         return reel.planes(frame, size)
 
 
-PAPERS: dict[str, Paper] = {"gif": Rgb(), "mp4": Halved(), "webm": Halved()}
+PAPERS: dict[str, CompositeCanvas] = {"gif": Rgb(), "mp4": HalvedLayer(), "webm": HalvedLayer()}
 
 
-def cut(paper: Paper, layer: Layer, corner: tuple[int, int], size: tuple[int, int]) -> Layer:
+def cut(
+    paper: CompositeCanvas, layer: CompositeLayer, corner: tuple[int, int], size: tuple[int, int]
+) -> CompositeLayer:
     """What a layer without a cover has from a corner on, of a size."""
     down, aside = corner[1] - layer.top, corner[0] - layer.left
     found = (
         sheet[down // step :, aside // step :][: size[1] // step, : size[0] // step]
         for step, sheet in zip(paper.steps, layer.sheets, strict=True)
     )
-    return Layer(tuple(found), *corner)
+    return CompositeLayer(tuple(found), *corner)
 
 
-def lay(paper: Paper, canvas: Sheets, layer: Layer, opacity: float = 1.0, shift: int = 0) -> None:
+def lay(
+    paper: CompositeCanvas, canvas: Sheets, layer: CompositeLayer, opacity: float = 1.0, shift: int = 0
+) -> None:
     """Lay a layer over the canvas, `shift` pixels to the right: as many as its coarsest sheet can go."""
     covers = layer.covers or itertools.repeat(None)
     for step, under, pixels, cover in zip(paper.steps, canvas, layer.sheets, covers, strict=False):

@@ -10,20 +10,24 @@ from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.catalog.timeline import Project
 from sixfold.engines.image import decode
 from sixfold.engines.video import decoder
-from sixfold.engines.video.decoder import Reel
+from sixfold.engines.video.decoder import VideoReel
 from sixfold.engines.video.timeline import compositing, sprites, text
-from sixfold.engines.video.timeline.clip_timing import Shot
-from sixfold.engines.video.timeline.compositing import Layer, Paper, Sheets
-from sixfold.engines.video.timeline.sprites import Box, Sprite
+from sixfold.engines.video.timeline.clip_timing import ClipTiming
+from sixfold.engines.video.timeline.compositing import CompositeCanvas, CompositeLayer, Sheets
+from sixfold.engines.video.timeline.sprites import Sprite, SpriteBox
 
 _SEEN = frozenset({"video", "image", "text"})
 
 
-class Stage:
+class Compositor:
     """Paints a project, second by second, in the order of time; only clips that are on lie in memory."""
 
     def __init__(
-        self, project: Project, tracks: Sequence[Sequence[Shot]], size: tuple[int, int], paper: Paper
+        self,
+        project: Project,
+        tracks: Sequence[Sequence[ClipTiming]],
+        size: tuple[int, int],
+        paper: CompositeCanvas,
     ) -> None:
         self._project = project
         self._paper = paper
@@ -32,9 +36,9 @@ class Stage:
         ground = (round(red * cover / 255), round(green * cover / 255), round(blue * cover / 255))
         self._ground = paper.ground(size, ground)
         self._width = size[0]
-        self._reels: dict[Shot, Reel] = {}
-        self._still: dict[Shot, Layer] = {}
-        self._moving: dict[Shot, tuple[int, Layer]] = {}
+        self._reels: dict[ClipTiming, VideoReel] = {}
+        self._still: dict[ClipTiming, CompositeLayer] = {}
+        self._moving: dict[ClipTiming, tuple[int, CompositeLayer]] = {}
         self._last: tuple[Any, Sheets] | None = None
 
     def close(self) -> None:
@@ -56,7 +60,7 @@ class Stage:
         self._last = (seen, canvas)
         return canvas
 
-    def _state(self, shot: Shot, second: float) -> tuple[Any, ...]:
+    def _state(self, shot: ClipTiming, second: float) -> tuple[Any, ...]:
         """What decides how a clip looks now."""
         frame = 0
         if shot.kind == "video":
@@ -65,7 +69,7 @@ class Stage:
             frame = reel.count
         return shot.name, frame, round(float(shot.faded(second)), 4), shot.coming(second)
 
-    def _track(self, canvas: Sheets, shots: list[Shot], second: float) -> Sheets:
+    def _track(self, canvas: Sheets, shots: list[ClipTiming], second: float) -> Sheets:
         coming = {shot: share for shot in shots if (share := shot.coming(second)) is not None}
         leaving = {shot.before for shot in coming}
         for shot in shots:
@@ -75,7 +79,7 @@ class Stage:
                 self._lay(canvas, shot, second)
         return canvas
 
-    def _handed_over(self, canvas: Sheets, shot: Shot, share: float, second: float) -> Sheets:
+    def _handed_over(self, canvas: Sheets, shot: ClipTiming, share: float, second: float) -> Sheets:
         before = shot.before
         kind = "" if shot.clip.transition is None else shot.clip.transition.type
         if kind == "slide":
@@ -94,21 +98,21 @@ class Stage:
             else compositing.mixed(canvas, over, share)
         )
 
-    def _lay(self, canvas: Sheets, shot: Shot, second: float, shift: int = 0) -> None:
+    def _lay(self, canvas: Sheets, shot: ClipTiming, second: float, shift: int = 0) -> None:
         opacity = shot.clip.opacity * float(shot.faded(second))
         if opacity > 0:
             compositing.lay(self._paper, canvas, self._layer(shot, second), opacity, shift)
 
     # -- what each clip shows ------------------------------------------------------------------------
 
-    def _layer(self, shot: Shot, second: float) -> Layer:
+    def _layer(self, shot: ClipTiming, second: float) -> CompositeLayer:
         if shot.kind == "video":
             return self._frame(shot, second)
         if shot not in self._still:
             self._still[shot] = self._paper.layer(self._made(shot))
         return self._still[shot]
 
-    def _made(self, shot: Shot) -> Sprite:
+    def _made(self, shot: ClipTiming) -> Sprite:
         if shot.kind == "text":
             return text.of(shot.clip, self._project)
         box = sprites.box_of(shot.clip, self._project)
@@ -121,7 +125,7 @@ class Stage:
         except EngineError as error:
             raise UnusableInput(f"{shot.place}: {error}") from error
 
-    def _frame(self, shot: Shot, second: float) -> Layer:
+    def _frame(self, shot: ClipTiming, second: float) -> CompositeLayer:
         reel = self._reel(shot)
         frame = reel.at(shot.source_second(second))
         kept = self._moving.get(shot)
@@ -141,7 +145,9 @@ class Stage:
         self._moving[shot] = (reel.count, found)
         return found
 
-    def _as_it_is(self, reel: Reel, frame: Any, at: Box, box: Box, shot: Shot) -> Layer | None:
+    def _as_it_is(
+        self, reel: VideoReel, frame: Any, at: SpriteBox, box: SpriteBox, shot: ClipTiming
+    ) -> CompositeLayer | None:
         """A frame that needs no way by RGB: made as the paper is, begun and ended where its colours are."""
         left, top, width, height = sprites.seen(at, box, shot.clip.fit)
         size, corner = (round(at.width), round(at.height)), (round(at.left), round(at.top))
@@ -150,14 +156,14 @@ class Stage:
         found = self._paper.frame(reel, frame, size)
         if found is None:
             return None
-        return compositing.cut(self._paper, Layer(found, *corner), (left, top), (width, height))
+        return compositing.cut(self._paper, CompositeLayer(found, *corner), (left, top), (width, height))
 
-    def _reel(self, shot: Shot) -> Reel:
+    def _reel(self, shot: ClipTiming) -> VideoReel:
         if shot not in self._reels:
             if shot.path is None:
                 raise EngineError(f"{shot.place}: The film is missing")
             try:
-                self._reels[shot] = reel = Reel(shot.path, shot.clip.trim_start)
+                self._reels[shot] = reel = VideoReel(shot.path, shot.clip.trim_start)
                 if reel.over(shot.clip.trim_start):
                     raise UnusableInput("trim_start is beyond its end")
             except EngineError as error:

@@ -12,13 +12,13 @@ from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.core.catalog.timeline import Project
 from sixfold.engines.video import encode
-from sixfold.engines.video.encode import SOUND_RATE, Film, Sound
+from sixfold.engines.video.encode import SOUND_RATE, EncodedSound, EncodedVideo
 from sixfold.engines.video.gif import MAX_GIF_RATE, write_gif
 from sixfold.engines.video.timeline import clip_timing
-from sixfold.engines.video.timeline.clip_timing import Shot
+from sixfold.engines.video.timeline.clip_timing import ClipTiming
 from sixfold.engines.video.timeline.compositing import PAPERS, Array, Sheets
-from sixfold.engines.video.timeline.compositor import Stage
-from sixfold.engines.video.timeline.mixing import Mix
+from sixfold.engines.video.timeline.compositor import Compositor
+from sixfold.engines.video.timeline.mixing import TimelineMix
 
 _GIF = "gif"
 _TYPES = {_GIF: "image/gif", **{name: kind.content_type for name, kind in encode.KINDS.items()}}
@@ -45,7 +45,9 @@ class TimelineEngine:
         size = _size(project, wanted)
         target = context.scratch / f"film.{wanted}"
         _render(
-            target, _Plan(project, clip_timing.of(project, task.files), size, rate, frames, wanted), context
+            target,
+            _RenderPlan(project, clip_timing.of(project, task.files), size, rate, frames, wanted),
+            context,
         )
         shown = int(rate) if rate.denominator == 1 else round(float(rate), 3)
         info = {
@@ -58,13 +60,13 @@ class TimelineEngine:
         return Result((Artifact(_TYPES[wanted], b"", info, target),), billed=billed)
 
 
-class _Plan:
+class _RenderPlan:
     """All that a rendering goes by."""
 
     def __init__(
         self,
         project: Project,
-        tracks: tuple[tuple[Shot, ...], ...],
+        tracks: tuple[tuple[ClipTiming, ...], ...],
         size: tuple[int, int],
         rate: Fraction,
         frames: int,
@@ -85,7 +87,7 @@ def _size(project: Project, wanted: str) -> tuple[int, int]:
     return project.width + project.width % 2, project.height + project.height % 2
 
 
-def _render(target: Path, plan: _Plan, context: Context) -> None:
+def _render(target: Path, plan: _RenderPlan, context: Context) -> None:
     if plan.wanted == _GIF:
         _render_gif(target, plan, context)
         return
@@ -96,7 +98,7 @@ def _render(target: Path, plan: _Plan, context: Context) -> None:
             context.progress(_DONE * number / plan.frames)
 
 
-def _render_gif(target: Path, plan: _Plan, context: Context) -> None:
+def _render_gif(target: Path, plan: _RenderPlan, context: Context) -> None:
     painted = 0
 
     def frames() -> Iterator[Array]:
@@ -109,18 +111,18 @@ def _render_gif(target: Path, plan: _Plan, context: Context) -> None:
     write_gif(target, plan.size, plan.rate, frames)
 
 
-def _frames(plan: _Plan) -> Iterator[Sheets]:
-    with closing(Stage(plan.project, plan.tracks, plan.size, PAPERS[plan.wanted])) as stage:
+def _frames(plan: _RenderPlan) -> Iterator[Sheets]:
+    with closing(Compositor(plan.project, plan.tracks, plan.size, PAPERS[plan.wanted])) as stage:
         for number in range(plan.frames):
             yield stage.picture(float(number / plan.rate))
 
 
-def _writer(target: Path, plan: _Plan, stack: ExitStack) -> Film:
+def _writer(target: Path, plan: _RenderPlan, stack: ExitStack) -> EncodedVideo:
     heard = [shot for track in plan.tracks for shot in track if shot.kind in timeline.FILMED]
     heard = [shot for shot in heard if shot.clip.volume > 0]
     sound = None
     if any(shot.kind == "audio" or clip_timing.has_sound(shot) for shot in heard):
         samples = round(plan.frames / plan.rate * SOUND_RATE)
-        mix = stack.enter_context(closing(Mix(heard, samples)))
-        sound = Sound(samples, mix.read)
-    return Film(target, plan.size, plan.rate, sound, encode.KINDS[plan.wanted], _THREADS)
+        mix = stack.enter_context(closing(TimelineMix(heard, samples)))
+        sound = EncodedSound(samples, mix.read)
+    return EncodedVideo(target, plan.size, plan.rate, sound, encode.KINDS[plan.wanted], _THREADS)

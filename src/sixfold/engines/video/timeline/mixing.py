@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.engines.video import decoder
-from sixfold.engines.video.decoder import Voice
+from sixfold.engines.video.decoder import AudioTrack
 from sixfold.engines.video.encode import SOUND_RATE
-from sixfold.engines.video.timeline.clip_timing import Shot
+from sixfold.engines.video.timeline.clip_timing import ClipTiming
 
 Array = NDArray[Any]
 
@@ -22,13 +22,13 @@ _RELEASE = 0.985  # of the distance that is left after a step, on the way up
 _CHUNK = 200 * _STEP
 
 
-class Mix:
+class TimelineMix:
     """Reads the sounds of `shots` in step with the film."""
 
-    def __init__(self, shots: list[Shot], samples: int) -> None:
+    def __init__(self, shots: list[ClipTiming], samples: int) -> None:
         self._waiting = sorted(shots, key=lambda shot: shot.clip.start)
         self._samples = samples
-        self._playing: list[tuple[Shot, Voice]] = []
+        self._playing: list[tuple[ClipTiming, AudioTrack]] = []
         self._limiter = Limiter()
         self._at = 0
         self._ready: Array = np.zeros((2, 0), np.float32)
@@ -71,13 +71,13 @@ def _sample(second: float) -> int:
     return round(second * SOUND_RATE)
 
 
-def _voice(shot: Shot) -> Voice | None:
+def _voice(shot: ClipTiming) -> AudioTrack | None:
     """The sound of a clip; None for a film without any."""
     if shot.path is None:
         return None
     try:
-        return _begun(shot, Voice(shot.path, shot.clip.trim_start, shot.clip.speed))
-    except decoder.NoSound:
+        return _begun(shot, AudioTrack(shot.path, shot.clip.trim_start, shot.clip.speed))
+    except decoder.NoAudioTrack:
         if shot.kind == "audio":
             raise UnusableInput(f"{shot.place}: The file has no sound in it") from None
         return None
@@ -85,7 +85,7 @@ def _voice(shot: Shot) -> Voice | None:
         raise type(error)(f"{shot.place}: {error}") from error
 
 
-def _begun(shot: Shot, voice: Voice) -> Voice:
+def _begun(shot: ClipTiming, voice: AudioTrack) -> AudioTrack:
     if shot.kind == "audio" and shot.clip.trim_start > 0 and voice.over():
         voice.close()
         raise UnusableInput("trim_start is beyond its end")

@@ -22,7 +22,7 @@ _MOST_PIXELS = 7680 * 7680
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class SpriteBox:
     """A place in project pixels; parts of it may lie outside of the frame."""
 
     left: float
@@ -41,7 +41,7 @@ class Sprite:
     cover: Array | None = None
 
 
-def box_of(clip: Clip, project: Project) -> Box:
+def box_of(clip: Clip, project: Project) -> SpriteBox:
     """Where a clip lies: as it says, else the frame, or what of it is right of x and below y."""
 
     def side(begin: float | None, length: float | None, whole: int) -> tuple[float, float]:
@@ -50,10 +50,10 @@ def box_of(clip: Clip, project: Project) -> Box:
 
     left, width = side(clip.x, clip.width, project.width)
     top, height = side(clip.y, clip.height, project.height)
-    return Box(left, top, width, height)
+    return SpriteBox(left, top, width, height)
 
 
-def fitted(size: tuple[int, int], box: Box, fit: str) -> Box:
+def fitted(size: tuple[int, int], box: SpriteBox, fit: str) -> SpriteBox:
     """Where pictures of a size (width, height) lie in a box: within it, all over it, or stretched."""
     across, down = box.width / size[0], box.height / size[1]
     if fit != "fill":
@@ -61,12 +61,12 @@ def fitted(size: tuple[int, int], box: Box, fit: str) -> Box:
     width, height = size[0] * across, size[1] * down
     if width * height > _MOST_PIXELS:
         raise UnusableInput("It is too long and narrow for its box")
-    return Box(
+    return SpriteBox(
         box.left + (box.width - width) / 2, box.top + (box.height - height) / 2, max(1, width), max(1, height)
     )
 
 
-def seen(at: Box, box: Box, fit: str) -> tuple[int, int, int, int]:
+def seen(at: SpriteBox, box: SpriteBox, fit: str) -> tuple[int, int, int, int]:
     """Left, top, width and height of what is seen of pixels that lie `at` a place: all, or their box's."""
     left, top = round(at.left), round(at.top)
     width, height = max(1, round(at.width)), max(1, round(at.height))
@@ -81,7 +81,7 @@ def seen(at: Box, box: Box, fit: str) -> tuple[int, int, int, int]:
     return *inner, right - inner[0], lower - inner[1]
 
 
-def placed(pixels: Array, at: Box, box: Box, clip: Clip) -> Sprite:
+def placed(pixels: Array, at: SpriteBox, box: SpriteBox, clip: Clip) -> Sprite:
     """Pixels, RGB or weighed RGBA of the size of `at`, cut to their box and turned about its middle."""
     left, top, width, height = seen(at, box, clip.fit)
     aside, down = left - round(at.left), top - round(at.top)
@@ -98,7 +98,7 @@ def sprite(pixels: Array, left: int, top: int) -> Sprite:
     return Sprite(np.ascontiguousarray(pixels[..., :3]), left, top, cv2.merge([pixels[..., 3]] * 3))
 
 
-def turned(pixels: Array, corner: tuple[int, int], box: Box, degrees: float) -> Sprite:
+def turned(pixels: Array, corner: tuple[int, int], box: SpriteBox, degrees: float) -> Sprite:
     """RGB or weighed RGBA with its corner at a place, turned clockwise about the middle of a box."""
     if pixels.shape[2] == 3:
         pixels = np.dstack([pixels, np.full(pixels.shape[:2], 255, np.uint8)])
@@ -114,7 +114,7 @@ def turned(pixels: Array, corner: tuple[int, int], box: Box, degrees: float) -> 
     return sprite(found, corner[0] - 1 + int(low[0]), corner[1] - 1 + int(low[1]))
 
 
-def of_picture(rgb: Array, alpha: Array | None, clip: Clip, box: Box) -> Sprite:
+def of_picture(rgb: Array, alpha: Array | None, clip: Clip, box: SpriteBox) -> Sprite:
     """A still picture in its box."""
     at = fitted((rgb.shape[1], rgb.shape[0]), box, clip.fit)
     size = (max(1, round(at.width)), max(1, round(at.height)))

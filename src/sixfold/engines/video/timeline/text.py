@@ -23,7 +23,7 @@ from sixfold.core.catalog import css_colors
 from sixfold.core.catalog.timeline import Clip, Project
 from sixfold.engines.video import decoder
 from sixfold.engines.video.timeline import sprites
-from sixfold.engines.video.timeline.sprites import Box, Sprite
+from sixfold.engines.video.timeline.sprites import Sprite, SpriteBox
 
 Array = NDArray[Any]
 
@@ -44,7 +44,7 @@ _PICTURES = ("So", "Sk", "Mn")  # emoji and what changes them: left out where no
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
+class _TextLines:
     """A text's lines at a size, in pixels."""
 
     lines: tuple[str, ...]
@@ -76,12 +76,12 @@ def of(clip: Clip, project: Project) -> Sprite:
     left = round(box.left + _aside(clip, box.width - width + 2 * bleed)) - bleed
     top = round(box.top + _down(clip, box.height - height + 2 * bleed)) - bleed
     if clip.rotation % 360:
-        around = Box(left, top, width, height) if clip.width is None and clip.height is None else box
+        around = SpriteBox(left, top, width, height) if clip.width is None and clip.height is None else box
         return sprites.turned(block, (left, top), around, clip.rotation)
     return sprites.sprite(block, left, top)
 
 
-def _room(clip: Clip, project: Project) -> Box:
+def _room(clip: Clip, project: Project) -> SpriteBox:
     """The clip's box, less a margin at those edges of the frame that it does not reach by its own word."""
     box = sprites.box_of(clip, project)
     left, width = box.left, box.width
@@ -90,7 +90,7 @@ def _room(clip: Clip, project: Project) -> Box:
     top, height = box.top, box.height
     if clip.y is None and clip.height is None:
         top, height = _clear(top, height, project.height, True)
-    return Box(left, top, width, height)
+    return SpriteBox(left, top, width, height)
 
 
 def _clear(at: float, length: float, whole: int, both: bool) -> tuple[float, float]:
@@ -101,7 +101,7 @@ def _clear(at: float, length: float, whole: int, both: bool) -> tuple[float, flo
     return (at + margin, length - 2 * margin) if both else (at, length - margin)
 
 
-def _fitted(clip: Clip, box: Box, project: Project) -> _Lines:
+def _fitted(clip: Clip, box: SpriteBox, project: Project) -> _TextLines:
     """The lines in the size that is said; else in the usual one, or a smaller one in which they fit."""
     size = clip.style.font_size or max(_LEAST, project.height / _SHARE)
     font, text = _face(clip.text, size)
@@ -109,7 +109,7 @@ def _fitted(clip: Clip, box: Box, project: Project) -> _Lines:
     while True:
         inset = round(size * _INSET) if grounded else 0
         lines = _wrapped(text, font, max(1.0, box.width - 2 * inset))
-        found = _Lines(tuple(lines), font, size, inset)
+        found = _TextLines(tuple(lines), font, size, inset)
         if clip.style.font_size or size <= _LEAST or found.height <= box.height:
             return found
         size = max(_LEAST, size * _SMALLER)
@@ -129,7 +129,7 @@ def _down(clip: Clip, room: float) -> float:
     return 0.0 if clip.y is not None and clip.height is None else room / 2
 
 
-def _block(clip: Clip, text: _Lines) -> tuple[Array, int]:
+def _block(clip: Clip, text: _TextLines) -> tuple[Array, int]:
     """The lines as weighed RGBA, as large as they need, and by how much their rim goes beyond them."""
     ground = css_colors.rgba(clip.style.background or "") or (0, 0, 0, 0)
     widths, inset = text.widths, text.inset

@@ -29,7 +29,7 @@ INDOORS = frozenset({"table", "back", "wall"})  # what stands on tables, at the 
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShapePart:
     """One outline with its tone; `cut` removes it from what lies below; `asked` waits to be named."""
 
     role: str
@@ -44,7 +44,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SceneShape:
     """One drawn thing. `size` is its height as a share of the picture's; `home` where it belongs."""
 
     name: str
@@ -53,7 +53,7 @@ class Shape:
     stand: str
     size: float
     tones: dict[str, str]
-    parts: tuple[Part, ...]
+    parts: tuple[ShapePart, ...]
     time: str | None = None
     face: bool = True
     rank: int = 2
@@ -128,13 +128,13 @@ def _outline(path: str) -> Points:
     return _smooth(np.array(numbers, np.float32), corners, closed=True)
 
 
-def _part(text: str) -> Part:
+def _part(text: str) -> ShapePart:
     role, path = text.split(maxsplit=1)
-    return Part(role.lstrip("?"), path.lstrip("-"), path.startswith("-"), role.startswith("?"))
+    return ShapePart(role.lstrip("?"), path.lstrip("-"), path.startswith("-"), role.startswith("?"))
 
 
-def _shape(name: str, entry: dict[str, Any]) -> Shape:
-    return Shape(
+def _shape(name: str, entry: dict[str, Any]) -> SceneShape:
+    return SceneShape(
         name=name,
         words=tuple(entry["words"]),
         home=tuple(entry["home"]),
@@ -149,9 +149,9 @@ def _shape(name: str, entry: dict[str, Any]) -> Shape:
 
 
 @cache
-def library() -> dict[str, Shape]:
+def library() -> dict[str, SceneShape]:
     """Every drawn thing by name, in a fixed order."""
-    found: dict[str, Shape] = {}
+    found: dict[str, SceneShape] = {}
     files = [
         f for f in resources.files("sixfold.engines.image.scene.shapes").iterdir() if f.name.endswith(".toml")
     ]
