@@ -65,12 +65,12 @@ def _open_store(settings: Settings, url: str, folder: str, *, by_content: bool) 
         ) from error
     longest = max(settings.run_limit_seconds, settings.graph_limit_seconds, settings.training_limit_seconds)
     keep_seconds = longest + _CACHE_MARGIN_SECONDS
-    place = objects.Place(
+    place = objects.StoreOptions(
         url=url,
         tables=settings.tables.get("buckets", {}),
         seconds=settings.blob_seconds,
         cache=BlobCache(settings.data_dir / "cache", CacheLimits(settings.blob_cache_bytes, keep_seconds)),
-        ways=objects.Ways(by_content, settings.blob_link_seconds if by_content else 0),
+        ways=objects.RetryOptions(by_content, settings.blob_link_seconds if by_content else 0),
     )
     try:
         store: BlobStore = objects.open_store(place)

@@ -39,7 +39,7 @@ def open_loader(url: str, file: Path) -> Loader:
 
 def open_keeper(url: str, file: Path) -> DatabaseAdmin:
     """Whoever looks after the schema and the health of a database that no server needs to run on."""
-    return _postgres("admin").PostgresKeeper(url) if is_postgres(url) else SqliteAdmin(file)
+    return _postgres("admin").PostgresAdmin(url) if is_postgres(url) else SqliteAdmin(file)
 
 
 def is_postgres(url: str) -> bool:

@@ -71,7 +71,7 @@ class PasskeyPages:
         asked = library.unwrapped((await self._services.database.write(work))["asked"])
         try:
             made = library.made(here, asked, _answer(given))
-        except library.Untrue as error:
+        except library.WebAuthnError as error:
             raise errors.BadRequest(f"This passkey cannot be kept: {error}") from error
         name = given.get("name")
         added = passkeys.add(
@@ -114,7 +114,7 @@ class PasskeyPages:
         answer = _answer(given)
         try:
             account_id = await self._holder(library, library.unwrapped(kept["asked"]), answer)
-        except library.Untrue as error:
+        except library.WebAuthnError as error:
             raise errors.Unauthenticated("This passkey does not sign in here") from error
         attempt.succeed()
         following = given.get("next")
@@ -125,11 +125,11 @@ class PasskeyPages:
         return response
 
     async def _holder(self, library: Any, asked: bytes, answer: dict[str, Any]) -> str:
-        """Whose passkey answered; raises the library's `Untrue`."""
+        """Whose passkey answered; raises the library's `WebAuthnError`."""
         database = self._services.database
         known = await database.read(passkeys.known(library.credential(answer)))
         if known is None or library.holder(answer) not in ("", known.account_id):
-            raise library.Untrue("it is nobody's here")
+            raise library.WebAuthnError("it is nobody's here")
         uses = library.used(self._here(), asked, answer, known.public_key, known.uses)
         await database.write(passkeys.used(known, uses))
         return (await database.read(accounts.by_id(known.account_id))).id
