@@ -66,7 +66,7 @@ async def prepare(database: SqliteDatabase, corpora: Sequence[Corpus], model: Mi
         vectors = model.embed([case.question for case in corpus.cases]) if model is not None else []
         for number, case in enumerate(corpus.cases):
             vector = vectors[number] if vectors else None
-            prepared.append(Asked(view, search.ask(view, case.question, vector), case, index.slugs))
+            prepared.append(Asked(view, search.parse_query(view, case.question, vector), case, index.slugs))
     return prepared
 
 

@@ -48,7 +48,7 @@ async def _write(configured: Settings, account: Account, part: Path) -> None:
     database = storage.open_database(configured)
     try:
         with part.open("wb") as file, Spinner("export") as bar:
-            async for piece in export.take_out(database, storage.open_blobs(configured), account.id):
+            async for piece in export.export_account(database, storage.open_blobs(configured), account.id):
                 await asyncio.to_thread(file.write, piece)
                 bar.count(len(piece))
     finally:

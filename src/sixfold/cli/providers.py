@@ -74,7 +74,7 @@ def check_key(arguments: argparse.Namespace) -> None:
             f"There is no key for {door.provider.title}: `sixfold provider set {arguments.provider}`"
         )
     try:
-        asyncio.run(key_checks.knock(arguments.provider, key, base_url=arguments.base_url or ""))
+        asyncio.run(key_checks.check_key(arguments.provider, key, base_url=arguments.base_url or ""))
     except EngineError as error:
         raise CommandError(str(error)) from error
     stored = _secrets(configured)

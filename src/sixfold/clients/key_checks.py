@@ -43,7 +43,7 @@ DOORS: Mapping[str, KeyCheck] = {
 }
 
 
-async def knock(name: str, key: str, *, base_url: str = "") -> None:
+async def check_key(name: str, key: str, *, base_url: str = "") -> None:
     """Ask a provider whether it takes a key; raises `EngineError` with one sentence when it does not."""
     door = DOORS[name]
     provider = dataclasses.replace(door.provider, base_url=door.base_url or door.provider.base_url)

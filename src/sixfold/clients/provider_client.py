@@ -406,7 +406,7 @@ def by_status(status: int, said: str = "", input_field: str = "") -> ProviderRef
 # -- waiting -----------------------------------------------------------------------------------------
 
 
-async def paces(limits: ProviderLimits) -> AsyncGenerator[None, None]:
+async def poll_intervals(limits: ProviderLimits) -> AsyncGenerator[None, None]:
     """Pauses between two looks at something that runs elsewhere: short at first, then longer."""
     pause = limits.poll_seconds
     while True:
@@ -415,7 +415,9 @@ async def paces(limits: ProviderLimits) -> AsyncGenerator[None, None]:
         pause = min(limits.longest_poll_seconds, pause * 1.25)
 
 
-async def handed_over(begin: Awaitable[T], undo: Callable[[T], Awaitable[object]], grace_seconds: float) -> T:
+async def submit_with_cancel(
+    begin: Awaitable[T], undo: Callable[[T], Awaitable[object]], grace_seconds: float
+) -> T:
     """Begin something elsewhere; when canceled meanwhile, learn first what was begun, and undo it."""
     beginning = asyncio.ensure_future(begin)
     try:
@@ -429,7 +431,7 @@ async def handed_over(begin: Awaitable[T], undo: Callable[[T], Awaitable[object]
         raise
 
 
-async def undone(undo: Awaitable[object], grace_seconds: float) -> None:
+async def cancel_quietly(undo: Awaitable[object], grace_seconds: float) -> None:
     """Tell a provider to stop while an error is being raised: a failure to do so is ignored."""
     try:
         async with asyncio.timeout(grace_seconds):

@@ -44,7 +44,7 @@ class AccountDataPages:
         session, _form = await forms.signed(request, self._services.sessions)
         self._taking.spend(session.account.id)
         name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
-        pieces = export.take_out(self._services.database, self._services.blobs, session.account.id)
+        pieces = export.export_account(self._services.database, self._services.blobs, session.account.id)
         headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
         return StreamingResponse(pieces, headers=headers, media_type="application/zip")
 

@@ -67,7 +67,7 @@ class OidcLoginPages:
         if any(len(value) > _MAX_CHARS for value in answer.values()):
             raise errors.BadRequest("A parameter of this request is too long")
         ticket = self._services.sessions.ticket(request)
-        kept = await self._services.database.write(auth_challenges.take(_KIND, ticket))
+        kept = await self._services.database.write(auth_challenges.consume(_KIND, ticket))
         who = await self._services.provider.end(self._back, answer, kept)
         if owner := kept.get("account"):
             return await self._linked(request, owner, who)
@@ -86,7 +86,7 @@ class OidcLoginPages:
         """The provider's address, and the ticket of the browser that is sent there."""
         begun = await self._services.provider.begin(self._back)
         ticket = ids.secret("ticket")
-        work = auth_challenges.begin(_KIND, ticket, {**begun.kept, **about})
+        work = auth_challenges.create(_KIND, ticket, {**begun.kept, **about})
         await self._services.database.write(work, durable=False)
         return begun.url, ticket
 

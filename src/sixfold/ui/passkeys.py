@@ -59,7 +59,7 @@ class PasskeyPages:
         account, database = session.account, self._services.database
         known = [bytes(row["credential"]) for row in await database.read(passkeys.of_account(account.id))]
         asked = library.challenge()
-        await database.write(auth_challenges.begin(_MAKING, session.token, {"asked": library.text(asked)}))
+        await database.write(auth_challenges.create(_MAKING, session.token, {"asked": library.text(asked)}))
         options = library.creation(here, account.id, account.email or "you", asked, known)
         return responses.json(options, 200, _NO_STORE)
 
@@ -67,7 +67,7 @@ class PasskeyPages:
         """Keep what it answers; each question is good for one answer."""
         session, library, here = await self._owner(request), self._library(), self._here()
         given = bodies.parse_object(await request.body())
-        work = auth_challenges.take(_MAKING, session.token)
+        work = auth_challenges.consume(_MAKING, session.token)
         asked = library.unwrapped((await self._services.database.write(work))["asked"])
         try:
             made = library.made(here, asked, _answer(given))
@@ -98,7 +98,7 @@ class PasskeyPages:
         self._entrance.attempts.ask(request)
         library, here = self._library(), self._here()
         asked, ticket = library.challenge(), ids.secret("ticket")
-        begun = auth_challenges.begin(_USING, ticket, {"asked": library.text(asked)})
+        begun = auth_challenges.create(_USING, ticket, {"asked": library.text(asked)})
         await self._services.database.write(begun, durable=False)
         response = responses.json(library.question(here, asked), 200, _NO_STORE)
         self._services.sessions.give_ticket(response, ticket)
@@ -110,7 +110,7 @@ class PasskeyPages:
         attempt = self._entrance.attempts.with_secret(request)
         library, database = self._library(), self._services.database
         given = bodies.parse_object(await request.body())
-        kept = await database.write(auth_challenges.take(_USING, self._services.sessions.ticket(request)))
+        kept = await database.write(auth_challenges.consume(_USING, self._services.sessions.ticket(request)))
         answer = _answer(given)
         try:
             account_id = await self._holder(library, library.unwrapped(kept["asked"]), answer)

@@ -44,7 +44,7 @@ def _session(account_id: str) -> Transaction[Given]:
 
 
 def _ceremony(account_id: str) -> Transaction[Given]:
-    yield from auth_challenges.begin("passkey", account_id, {"challenge": "c"})
+    yield from auth_challenges.create("passkey", account_id, {"challenge": "c"})
     return "passkey", account_id
 
 
@@ -89,7 +89,7 @@ LASTING: dict[str, tuple[int, Callable[[str], Transaction[Given]], Callable[...,
     "a key": (HOUR_US, _key, keys.authenticate),
     "a link": (HOUR_US, _link, _take_link),
     "a session": (30 * DAY_US, _session, login_sessions.session),
-    "a ceremony": (10 * MINUTE_US, _ceremony, auth_challenges.take),
+    "a ceremony": (10 * MINUTE_US, _ceremony, auth_challenges.consume),
     "an upload": (HOUR_US, _upload, _media),
     "a call's Idempotency-Key": (DAY_US, _call, _asked_before),
     "a grant's code": (5 * MINUTE_US, _code, oauth.exchange),

@@ -38,14 +38,14 @@ async def account(database: Database, email: str = "ada@example.com") -> str:
 
 
 async def test_of_many_who_end_a_ceremony_one_does(database: Database) -> None:
-    await database.write(auth_challenges.begin("kind", "token", {"asked": "old"}))
-    await database.write(auth_challenges.begin("kind", "token", {"asked": "new"}))
-    ends = (database.write(auth_challenges.take("kind", "token")) for _ in range(10))
+    await database.write(auth_challenges.create("kind", "token", {"asked": "old"}))
+    await database.write(auth_challenges.create("kind", "token", {"asked": "new"}))
+    ends = (database.write(auth_challenges.consume("kind", "token")) for _ in range(10))
     found = await asyncio.gather(*ends, return_exceptions=True)
     assert [one for one in found if isinstance(one, dict)] == [{"asked": "new"}]
     for kind, token in (("other", "token"), ("kind", ""), ("kind", "token2")):
         with pytest.raises(errors.BadRequest):
-            await database.write(auth_challenges.take(kind, token))
+            await database.write(auth_challenges.consume(kind, token))
 
 
 async def test_a_passkey_is_one_accounts_and_its_counter_never_goes_back(database: Database) -> None:

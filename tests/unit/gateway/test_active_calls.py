@@ -39,7 +39,7 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
         first, last = _call(account_id), _call(account_id, "req_b")
         payer = Payer("key_a", budget_day=50)
         if together:
-            await database.write(request_log.book([(first, payer), (last, payer)], [], "boot_a"))
+            await database.write(request_log.write_batch([(first, payer), (last, payer)], [], "boot_a"))
         else:
             for call in (first, last):
                 await database.write(request_log.begin(call, "boot_a", payer))
@@ -51,7 +51,7 @@ async def test_what_runs_is_in_the_log_and_what_ended_is_written_once(
         assert running[0]["ended_at"] is None
         ending = CallOutcome("succeeded", TokenUsage(3, 4), 7, counted_by="server")
         if together:
-            await database.write(request_log.book([], [(first, ending)], "boot_a"))
+            await database.write(request_log.write_batch([], [(first, ending)], "boot_a"))
         else:
             await database.write(request_log.finish(first, ending, "boot_a"))
         rows = await _seen(database, account_id)

@@ -7,7 +7,7 @@ from email.utils import formatdate
 
 import pytest
 
-from sixfold.core.gateway.attempts import until_again
+from sixfold.core.gateway.attempts import parse_retry_after
 
 
 @pytest.mark.parametrize(
@@ -24,12 +24,12 @@ from sixfold.core.gateway.attempts import until_again
     ],
 )
 def test_a_number_is_believed_where_it_can_be(told: str, seconds: float | None) -> None:
-    assert until_again(told) == seconds
+    assert parse_retry_after(told) == seconds
 
 
 def test_a_date_is_as_far_off_as_it_is() -> None:
-    told = until_again(formatdate(time.time() + 3600, usegmt=True))
+    told = parse_retry_after(formatdate(time.time() + 3600, usegmt=True))
     assert told is not None
     assert 3000 < told <= 3600
-    assert until_again("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
-    assert until_again("Wed, 21 Oct 2199 07:28:00 GMT") is None
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert parse_retry_after("Wed, 21 Oct 2199 07:28:00 GMT") is None

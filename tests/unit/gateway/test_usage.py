@@ -26,7 +26,7 @@ from sixfold.core.gateway.chat import (
     tokens_of,
 )
 from sixfold.core.gateway.ports import GatewayRequest
-from sixfold.core.gateway.usage import PriceBook, TokenRates, TokenUsage, Units, rates, settled
+from sixfold.core.gateway.usage import PriceBook, TokenRates, TokenUsage, Units, merge_usage, rates
 
 BUNDLED = tomllib.loads(Path("src/sixfold/data/gateway_prices.toml").read_text("utf-8"))["models"]
 
@@ -100,10 +100,10 @@ def test_pictures_and_sound_cost_apiece_by_the_minute_and_by_the_character() -> 
 
 def test_what_no_server_told_is_what_was_expected() -> None:
     expected = TokenUsage(10, 200, units=Units(2, 1000, 40))
-    assert settled(None, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 1000, 40))
-    assert settled(TokenUsage(5, 7), expected) == TokenUsage(5, 7, units=Units(2, 1000, 40))
+    assert merge_usage(None, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 1000, 40))
+    assert merge_usage(TokenUsage(5, 7), expected) == TokenUsage(5, 7, units=Units(2, 1000, 40))
     told = TokenUsage(reported=False, units=Units(milliseconds=900))
-    assert settled(told, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 900, 40))
+    assert merge_usage(told, expected) == TokenUsage(10, 200, reported=False, units=Units(2, 900, 40))
 
 
 @pytest.mark.parametrize("name", BUNDLED)

@@ -111,7 +111,7 @@ def _halves(text: str) -> bytes:
 
 def _answer(index: PageIndex, query: str, shelves: tuple[str, ...]) -> list[tuple[str, Mapping[str, Any]]]:
     view = index.view(shelves)
-    question = search.ask(view, query, MODEL.embed([query])[0])
+    question = search.parse_query(view, query, MODEL.embed([query])[0])
     ranked = ranking.rank(view, question)
     places = view.best(ranked.score, ranked.among, SearchFilter(), 5)
     return [

@@ -46,7 +46,7 @@ NOW = round(datetime(2026, 11, 20, 15, 30, tzinfo=UTC).timestamp()) * 1_000_000 
     ],
 )
 def test_a_question_names_a_span_of_days(text: str, first: str, last: str) -> None:
-    found = time_expressions.asked(text, NOW)
+    found = time_expressions.parse(text, NOW)
     assert found is not None
     assert (found.since, found.until) == time_expressions.micros(
         date.fromisoformat(first), date.fromisoformat(last)
@@ -58,7 +58,7 @@ def test_a_question_names_a_span_of_days(text: str, first: str, last: str) -> No
 )
 def test_words_that_name_no_time_are_words(text: str) -> None:
     assert not time_expressions.mentioned(text)
-    assert time_expressions.asked(text, NOW) is None
+    assert time_expressions.parse(text, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_moment_is_as_long_as_it_is_exact(moment: str, days: tuple[str, str]) 
 
 
 def test_a_far_past_has_an_end() -> None:
-    assert time_expressions.asked("999 years ago", NOW) is not None
-    assert time_expressions.asked("999 weeks ago", 0) is not None
+    assert time_expressions.parse("999 years ago", NOW) is not None
+    assert time_expressions.parse("999 weeks ago", 0) is not None
 
 
 @pytest.mark.parametrize("back", databases.BACKS)

@@ -82,8 +82,8 @@ async def test_on_postgresql_no_page_costs_a_walk_through_the_account_even_befor
             await explained.write(commands.write(writer, PageWrite("x", text), WriteTerms(overwrite=True)))
         hits = (await finder.search(caller, SearchRequest("who works at Acme?"))).hits
         assert hits[0].slug == "people/ann"
-        await explained.read(queries.whole(caller, "people/ann"))
-        await explained.read(queries.around(caller, "x", LinkPath(depth=3)))
+        await explained.read(queries.get_with_relations(caller, "people/ann"))
+        await explained.read(queries.get_neighbourhood(caller, "x", LinkPath(depth=3)))
         await explained.read(pages.listed(caller, pages.PageFilter(prefix="log/2"), 10))
         await explained.write(commands.rename(writer, "people/ann", "people/ann-lee", FREELY))
         await explained.write(commands.delete(writer, "x", FREELY))

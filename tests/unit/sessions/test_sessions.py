@@ -70,7 +70,7 @@ class Desk:
     async def bring(self, state: SessionState) -> SessionRecord:
         session = await self.ask()
         for event in WAYS[state]:
-            session = await self.write(sessions.happen(session.id, event, LEASE))
+            session = await self.write(sessions.transition(session.id, event, LEASE))
         assert session.state is state
         return session
 
@@ -100,7 +100,7 @@ async def test_an_event_moves_a_session_as_the_table_says_or_not_at_all(
     small: Desk, state: SessionState, event: SessionEvent
 ) -> None:
     session = await small.bring(state)
-    after = await small.write(sessions.happen(session.id, event, LEASE))
+    after = await small.write(sessions.transition(session.id, event, LEASE))
     assert after.state is TRANSITIONS.get((state, event), state)
     assert (await small.money())[1] == (0 if after.is_terminal else SLICE)
     assert (after.closed_at is not None) == after.is_terminal
@@ -116,8 +116,8 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
     assert (await desk.write(sessions.turn_slice(session.id, None))).slice == 1
     assert await desk.money() == (21_000, SLICE)
     desk.clock["now"] += 20 * SECOND
-    await desk.write(sessions.happen(session.id, SessionEvent.CLOSE, LEASE, "closed"))
-    ended = await desk.write(sessions.happen(session.id, SessionEvent.END, LEASE))
+    await desk.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
+    ended = await desk.write(sessions.transition(session.id, SessionEvent.END, LEASE))
     assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
     assert await desk.money() == (18_000, 0)
     page = await desk.database.read(ledger_queries.page(desk.account.id, 2, None))
@@ -133,14 +133,14 @@ async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(desk: 
     payer = Payer("key_1", budget_day=2 * SLICE)
     session = await desk.ask(payer=payer)
     for event in (SessionEvent.START, SessionEvent.READY):
-        await desk.write(sessions.happen(session.id, event, LEASE))
+        await desk.write(sessions.transition(session.id, event, LEASE))
     desk.clock["now"] += 60 * SECOND
     await desk.write(sessions.turn_slice(session.id, payer))
     with pytest.raises(errors.BudgetExceeded):
         await desk.write(ledger.hold(desk.account.id, "more", 1, payer))
     desk.clock["now"] += 20 * SECOND
-    await desk.write(sessions.happen(session.id, SessionEvent.CLOSE, LEASE, "closed"))
-    ended = await desk.write(sessions.happen(session.id, SessionEvent.END, LEASE))
+    await desk.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
+    ended = await desk.write(sessions.transition(session.id, SessionEvent.END, LEASE))
     await desk.write(ledger.hold(desk.account.id, "more", 2 * SLICE - ended.cost, payer))
     with pytest.raises(errors.BudgetExceeded):
         await desk.write(ledger.hold(desk.account.id, "yet more", 1, payer))
@@ -173,7 +173,7 @@ async def test_another_server_goes_on_with_the_slice_that_runs(desk: Desk) -> No
 async def test_a_session_without_a_price_has_no_slice_to_turn(desk: Desk) -> None:
     session = await desk.ask(rate=0)
     for event in WAYS[SessionState.READY]:
-        session = await desk.write(sessions.happen(session.id, event, LEASE))
+        session = await desk.write(sessions.transition(session.id, event, LEASE))
     desk.clock["now"] += 90 * SECOND
     session = await desk.write(sessions.turn_slice(session.id, None))
     assert (session.slice, await desk.database.read(sessions.slice_left(session))) == (0, 60 * SECOND)
@@ -190,7 +190,7 @@ async def test_without_credit_for_another_slice_a_session_closes(desk: Desk) -> 
     closing = await desk.write(sessions.last_slice(session.id, LEASE))
     assert (closing.state, closing.reason, closing.cost) == (SessionState.CLOSING, "no credit", 3 * SLICE)
     desk.clock["now"] += 5 * SECOND
-    await desk.write(sessions.happen(session.id, SessionEvent.END, LEASE))
+    await desk.write(sessions.transition(session.id, SessionEvent.END, LEASE))
     assert await desk.money() == (3_000, 0)
 
 
@@ -220,7 +220,7 @@ async def test_a_session_is_its_servers_until_its_lease_has_run_out(desk: Desk) 
     [(540_000, 60 * SECOND, SLICE), (540_001, 60 * SECOND, SLICE + 1), (1, 1, 1), (540_000, 0, 0)],
 )
 def test_a_part_of_a_micro_dollar_is_a_whole_one(rate: int, us: int, micros: int) -> None:
-    assert sessions.worth(rate, us) == micros
+    assert sessions.usage_micros(rate, us) == micros
 
 
 async def test_an_account_may_have_so_many_sessions_open(desk: Desk) -> None:
@@ -242,8 +242,8 @@ async def test_only_its_own_tokens_open_a_session(desk: Desk) -> None:
     assert not opened.session.opens_to(opened.session.id)
     with pytest.raises(errors.NotFound):
         await desk.write(sessions.find(opened.session.id, Tenant("acct_other")))
-    await desk.write(sessions.happen(opened.session.id, SessionEvent.CLOSE, LEASE))
-    assert (await desk.write(sessions.happen(opened.session.id, SessionEvent.END, LEASE))).cost == 0
+    await desk.write(sessions.transition(opened.session.id, SessionEvent.CLOSE, LEASE))
+    assert (await desk.write(sessions.transition(opened.session.id, SessionEvent.END, LEASE))).cost == 0
 
 
 async def test_a_viewer_hears_in_order_and_then_the_end() -> None:

@@ -64,7 +64,7 @@ class Stage:
         )
         session = (await self._database.write(sessions.create(draft, LEASE))).session
         for event in before:
-            session = await self._database.write(sessions.happen(session.id, event, LEASE))
+            session = await self._database.write(sessions.transition(session.id, event, LEASE))
 
         async def hire() -> Builder:
             return self._worker
@@ -80,7 +80,7 @@ class Stage:
 
     async def _happen(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
         self.events.append(event)
-        session = await self._database.write(sessions.happen(session_id, event, LEASE, reason))
+        session = await self._database.write(sessions.transition(session_id, event, LEASE, reason))
         if event is SessionEvent.READY:
             self.ready.set()
         return session

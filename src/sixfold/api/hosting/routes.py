@@ -140,7 +140,7 @@ class PredictionRoutes:
 def face(services: WebServices) -> ApiGroup:
     """Templates, predictions, sessions."""
     predictions = PredictionRoutes(services)
-    services.outbox.tellers["hosting"] = webhooks.teller(services)
+    services.outbox.tellers["hosting"] = webhooks.webhook_payload(services)
     cancel = {"POST": predictions.cancel, "PUT": predictions.cancel}
     small, large = services.settings.json_body_bytes, services.settings.inline_body_bytes
     return ApiGroup(

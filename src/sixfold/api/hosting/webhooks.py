@@ -12,7 +12,7 @@ from sixfold.web.predictions import PredictionStatus
 from sixfold.web.services import WebServices
 
 
-def teller(services: WebServices) -> Tell:
+def webhook_payload(services: WebServices) -> Tell:
     """Area E's words."""
 
     def tell(prediction: Prediction, event: str, moment: int) -> dict[str, Any]:

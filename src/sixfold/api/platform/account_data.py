@@ -59,7 +59,7 @@ def archive(services: WebServices, account_id: str) -> Response:
     """An account's zip as a download."""
     name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
     return StreamingResponse(
-        export.take_out(services.database, services.blobs, account_id),
+        export.export_account(services.database, services.blobs, account_id),
         headers={"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"},
         media_type="application/zip",
     )

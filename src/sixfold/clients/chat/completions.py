@@ -34,7 +34,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 from sixfold.core.gateway.ports import UpstreamRejection
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, tokens
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -70,7 +70,7 @@ class _CompletionsUsage(msgspec.Struct):
 
     def read(self) -> TokenUsage | None:
         """None where it tells nothing that can be."""
-        count_in, count_out = tokens(self.prompt_tokens), tokens(self.completion_tokens)
+        count_in, count_out = parse_token_count(self.prompt_tokens), parse_token_count(self.completion_tokens)
         if count_in is None or count_out is None:
             return None
         inputs, outputs = (
@@ -80,11 +80,11 @@ class _CompletionsUsage(msgspec.Struct):
         return TokenUsage(
             input=count_in,
             output=count_out,
-            cached=tokens(inputs.cached_tokens) or 0,
-            image_in=tokens(inputs.image_tokens) or 0,
-            audio_in=tokens(inputs.audio_tokens) or 0,
-            audio_out=tokens(outputs.audio_tokens) or 0,
-            reasoning=tokens(outputs.reasoning_tokens) or 0,
+            cached=parse_token_count(inputs.cached_tokens) or 0,
+            image_in=parse_token_count(inputs.image_tokens) or 0,
+            audio_in=parse_token_count(inputs.audio_tokens) or 0,
+            audio_out=parse_token_count(outputs.audio_tokens) or 0,
+            reasoning=parse_token_count(outputs.reasoning_tokens) or 0,
         )
 
 

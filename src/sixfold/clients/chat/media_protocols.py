@@ -14,7 +14,7 @@ from sixfold.clients.chat import sse
 from sixfold.clients.chat.completions import objection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection
-from sixfold.core.gateway.usage import TokenUsage, Units, tokens
+from sixfold.core.gateway.usage import TokenUsage, Units, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -91,19 +91,22 @@ class MediaGeneration:
         images = len(found.data or ()) if self._gives == "image" else 0
         counted = Units(images, milliseconds) if images or milliseconds else None
         used = found.usage or _MediaUsage()
-        count_in, count_out = tokens(used.input_tokens or used.prompt_tokens), tokens(used.output_tokens)
+        count_in, count_out = (
+            parse_token_count(used.input_tokens or used.prompt_tokens),
+            parse_token_count(used.output_tokens),
+        )
         count_in, count_out = count_in or 0, count_out or 0
         if not count_in and not count_out:
             return TokenUsage(reported=False, units=counted) if counted is not None else None
         inputs = used.input_tokens_details or used.input_token_details or _MediaDetails()
-        said = tokens((used.output_tokens_details or _MediaDetails()).text_tokens) or 0
+        said = parse_token_count((used.output_tokens_details or _MediaDetails()).text_tokens) or 0
         drawn = count_out - said if self._gives == "image" else 0
         return TokenUsage(
             input=count_in,
             output=count_out,
-            cached=tokens(inputs.cached_tokens) or 0,
-            image_in=tokens(inputs.image_tokens) or 0,
-            audio_in=tokens(inputs.audio_tokens) or 0,
+            cached=parse_token_count(inputs.cached_tokens) or 0,
+            image_in=parse_token_count(inputs.image_tokens) or 0,
+            audio_in=parse_token_count(inputs.audio_tokens) or 0,
             audio_out=count_out if self._gives == "sound" else 0,
             units=Units(images, milliseconds, image_out=drawn) if counted or drawn else None,
         )

@@ -36,7 +36,7 @@ from sixfold.core.gateway.chat import (
     ToolResult,
 )
 from sixfold.core.gateway.ports import UpstreamRejection
-from sixfold.core.gateway.usage import NOTHING, TokenUsage, tokens
+from sixfold.core.gateway.usage import NOTHING, TokenUsage, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -68,13 +68,13 @@ class _MessagesUsage(msgspec.Struct):
     cache_creation: _CacheCreation | None = None
 
     def read(self) -> TokenUsage:
-        cached = tokens(self.cache_read_input_tokens) or 0
-        written = tokens(self.cache_creation_input_tokens) or 0
+        cached = parse_token_count(self.cache_read_input_tokens) or 0
+        written = parse_token_count(self.cache_creation_input_tokens) or 0
         creation = self.cache_creation or _CacheCreation()
-        long = tokens(creation.ephemeral_1h_input_tokens) or 0
+        long = parse_token_count(creation.ephemeral_1h_input_tokens) or 0
         return TokenUsage(
-            input=(tokens(self.input_tokens) or 0) + cached + written,
-            output=tokens(self.output_tokens) or 0,
+            input=(parse_token_count(self.input_tokens) or 0) + cached + written,
+            output=parse_token_count(self.output_tokens) or 0,
             cached=cached,
             cache_write=written - long,
             cache_write_long=long,

@@ -14,7 +14,7 @@ from sixfold.clients.chat import sse
 from sixfold.clients.chat.completions import objection
 from sixfold.core.gateway.chat import ChatRequest, ChatResponse, Event
 from sixfold.core.gateway.ports import UpstreamRejection
-from sixfold.core.gateway.usage import TokenUsage, tokens
+from sixfold.core.gateway.usage import TokenUsage, parse_token_count
 
 _encode = msgspec.json.Encoder().encode
 _raws = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -38,10 +38,10 @@ class _ResponsesUsage(msgspec.Struct):
             self.output_tokens_details or _ResponsesDetails(),
         )
         return TokenUsage(
-            input=tokens(self.input_tokens) or 0,
-            output=tokens(self.output_tokens) or 0,
-            cached=tokens(inputs.cached_tokens) or 0,
-            reasoning=tokens(outputs.reasoning_tokens) or 0,
+            input=parse_token_count(self.input_tokens) or 0,
+            output=parse_token_count(self.output_tokens) or 0,
+            cached=parse_token_count(inputs.cached_tokens) or 0,
+            reasoning=parse_token_count(outputs.reasoning_tokens) or 0,
         )
 
 

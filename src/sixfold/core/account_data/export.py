@@ -94,7 +94,7 @@ class AccountExport:
         self._zip.close()
 
 
-async def take_out(database: Database, blobs: BlobStore, account_id: str) -> AsyncIterator[bytes]:
+async def export_account(database: Database, blobs: BlobStore, account_id: str) -> AsyncIterator[bytes]:
     """The zip, in pieces; that it was taken is noted first."""
     await database.write(audit_log.note(account_id, "account.export"))
     pack = AccountExport(await database.read(now()))

@@ -18,7 +18,7 @@ LIFE_US = 10 * MINUTE_US
 Content = Mapping[str, str]
 
 
-def begin(kind: str, token: str, content: Content) -> Transaction[None]:
+def create(kind: str, token: str, content: Content) -> Transaction[None]:
     """Keep what the end will need; an older ceremony of this kind and token is over."""
     kept = msgspec.json.encode(content).decode()
     yield Query(
@@ -27,7 +27,7 @@ def begin(kind: str, token: str, content: Content) -> Transaction[None]:
     )
 
 
-def take(kind: str, token: str) -> Transaction[Content]:
+def consume(kind: str, token: str) -> Transaction[Content]:
     """End a ceremony; raises `BadRequest` where none is under way, which is so the second time, too."""
     rows = yield Query("ceremony_take", {"token_hash": _hash(kind, token), "kind": kind})
     if not rows:

@@ -123,7 +123,7 @@ def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict
     return checked
 
 
-def astray(descriptors: Sequence[Descriptor], checked: Mapping[str, Any]) -> Iterator[Problem]:
+def unknown_names(descriptors: Sequence[Descriptor], checked: Mapping[str, Any]) -> Iterator[Problem]:
     """Each media input that is no address at all: no URL, no `data:` URI, no upload and none of our files."""
     for descriptor in descriptors:
         found = checked.get(descriptor.name) or ()

@@ -252,7 +252,7 @@ class Model:
     def _astray(self, values: Mapping[str, Any], stored: Collection[str]) -> tuple[errors.Problem, ...]:
         """What no engine could make use of: but a graph's files may have names of their own."""
         media = () if self.price == metering.CHILDREN else (*self.media_inputs, *self.picture_lists)
-        return tuple(inputs.astray([each for each in media if each.name not in stored], values))
+        return tuple(inputs.unknown_names([each for each in media if each.name not in stored], values))
 
     def unlock(self, terms: SelectionPolicy) -> str:
         """What would let an engine serve that cannot now, as one sentence; empty when all can."""

@@ -31,8 +31,8 @@ _REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 52
 _LONGEST_PAUSE, _DAY = 2.0, 86400.0
 _SHOWN = frozenset({"chat", "messages", "responses"})  # protocols of conversations
 
-Told = tuple[TokenUsage | None, int]  # what a whole answer says that it used, and its characters
-Take = Callable[[UpstreamStream, WireProtocol], Awaitable[tuple[bytes, Told]]]
+UsageAndLength = tuple[TokenUsage | None, int]  # what a whole answer says that it used, and its characters
+Take = Callable[[UpstreamStream, WireProtocol], Awaitable[tuple[bytes, UsageAndLength]]]
 
 
 class RoutePlan(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     wire: WireProtocol
     stream: UpstreamStream
     first: bytes
-    told: Told = (None, 0)
+    told: UsageAndLength = (None, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class FailoverClient:
 
     async def _understood(self, stream: UpstreamStream, wire: WireProtocol, name: str) -> CallFailure:
         """What an answer of failure means."""
-        status, after = stream.status, until_again(stream.retry_after)
+        status, after = stream.status, parse_retry_after(stream.retry_after)
         try:
             objection = wire.refusal(await stream.whole())
         finally:
@@ -203,7 +203,7 @@ class FailoverClient:
         )
 
 
-async def first_block(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, Told]:
+async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, UsageAndLength]:
     """For a stream: what came first; raises `UpstreamFailure` where nothing did, or but an error."""
     block = await stream.read()
     if not block:
@@ -218,7 +218,7 @@ async def first_block(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes
     return block, (None, 0)
 
 
-async def whole_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, Told]:
+async def read_full_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, UsageAndLength]:
     """For a whole answer; raises `UpstreamFailure` for what is none."""
     try:
         body = await stream.whole()
@@ -229,7 +229,7 @@ async def whole_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes,
         await stream.aclose()
 
 
-def until_again(text: str) -> float | None:
+def parse_retry_after(text: str) -> float | None:
     """When to ask again, in seconds or as a date; None for what is neither, or further off than a day."""
     try:
         seconds = float(text)

@@ -70,7 +70,7 @@ class BillingBatcher:
                 self._begin_later(call, payer)
                 return
             self._begin_now(self._trusted(call.account_id))  # who came first is served first
-        slip = _slip(call, payer)
+        slip = _entry(call, payer)
         self._hand_in(slip)
         try:
             await slip.booked
@@ -93,8 +93,8 @@ class BillingBatcher:
         """
         later = self._later.pop(call.id, None)
         if later is not None:
-            return self._hand_in(_slip(call, later[1], ending, whole=True))
-        slip, begun = _slip(call, None, ending), self._begun.pop(call.id, None)
+            return self._hand_in(_entry(call, later[1], ending, whole=True))
+        slip, begun = _entry(call, None, ending), self._begun.pop(call.id, None)
         if begun is None:
             return self._hand_in(slip)
         if begun.done():
@@ -133,7 +133,7 @@ class BillingBatcher:
 
     def _begin_now(self, calls: Iterable[CallRecord]) -> None:
         for call in calls:
-            self._begun[call.id] = self._hand_in(_slip(*self._later.pop(call.id)))
+            self._begun[call.id] = self._hand_in(_entry(*self._later.pop(call.id)))
 
     def _follow(self, begun: asyncio.Future[None], slip: _BillingEntry) -> None:
         """Hand in the ending of a call, unless its beginning was refused."""
@@ -155,7 +155,7 @@ class BillingBatcher:
             if waiting.booked is slip.booked:
                 del self._waiting[index]
                 return
-        self._hand_in(_slip(slip.call, None, CallOutcome("failed", error="Nobody waited")))
+        self._hand_in(_entry(slip.call, None, CallOutcome("failed", error="Nobody waited")))
 
     async def _work(self) -> None:
         try:
@@ -174,16 +174,16 @@ class BillingBatcher:
         if verdict is not None and not isinstance(verdict, StoreFailed):
             return False
         for slip in slips:
-            _tell(slip, verdict)
+            _resolve(slip, verdict)
         return True
 
     async def _apart(self, slips: Sequence[_BillingEntry]) -> None:
         if len(slips) == 1:
-            _tell(slips[0], await self._write(self._single(slips[0]), slips[0].durable))
+            _resolve(slips[0], await self._write(self._single(slips[0]), slips[0].durable))
             return
         writing = [self._write(self._single(slip), slip.durable) for slip in slips]
         for slip, verdict in zip(slips, await asyncio.gather(*writing), strict=True):
-            _tell(slip, verdict)
+            _resolve(slip, verdict)
 
     def _book(self, slips: Sequence[_BillingEntry]) -> Transaction[None]:
         begun = [(slip.call, slip.payer) for slip in slips if slip.ending is None]
@@ -191,7 +191,7 @@ class BillingBatcher:
         whole = [
             (slip.call, slip.payer, slip.ending) for slip in slips if slip.ending is not None and slip.whole
         ]
-        return request_log.book(begun, ended, self.holder, whole)
+        return request_log.write_batch(begun, ended, self.holder, whole)
 
     def _single(self, slip: _BillingEntry) -> Transaction[None]:
         call, ending = slip.call, slip.ending
@@ -212,13 +212,13 @@ class BillingBatcher:
         return None
 
 
-def _slip(
+def _entry(
     call: CallRecord, payer: Payer | None, ending: CallOutcome | None = None, *, whole: bool = False
 ) -> _BillingEntry:
     return _BillingEntry(call, payer, ending, asyncio.get_running_loop().create_future(), whole)
 
 
-def _tell(slip: _BillingEntry, verdict: Exception | None) -> None:
+def _resolve(slip: _BillingEntry, verdict: Exception | None) -> None:
     if slip.booked.done():
         return
     if verdict is None:

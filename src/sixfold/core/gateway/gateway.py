@@ -33,8 +33,8 @@ from sixfold.core.gateway.attempts import (
     FailoverClient,
     RoutePlan,
     UpstreamResponse,
-    first_block,
-    whole_body,
+    read_first_chunk,
+    read_full_body,
 )
 from sixfold.core.gateway.billing import BillingBatcher
 from sixfold.core.gateway.cache import ResponseCache
@@ -44,7 +44,7 @@ from sixfold.core.gateway.ports import GatewayRequest, UpstreamFailure
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.routing import ModelRouter, RouteTarget
-from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, settled
+from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, merge_usage
 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _SLICE_BYTES = 256 * 1024
@@ -147,7 +147,7 @@ class Gateway:
         try:
             reply = await self._answered(asked)
         except BaseException as error:
-            await self._settle(asked, CallOutcome("failed", error=_told(error)))
+            await self._settle(asked, CallOutcome("failed", error=_error_text(error)))
             raise
         await self._settle(asked, _ending("succeeded", reply.usage, reply.charge))
         if self._cache is not None:
@@ -164,10 +164,10 @@ class Gateway:
         _permit(ask)
         asked = await self._begin(ask, payer)
         try:
-            opened = await self._attempts.open(asked, first_block)
+            opened = await self._attempts.open(asked, read_first_chunk)
             await self._stand(asked, opened)
         except BaseException as error:
-            await self._settle(asked, CallOutcome("failed", error=_told(error)))
+            await self._settle(asked, CallOutcome("failed", error=_error_text(error)))
             raise
         return ResponseStream(asked, opened, self.policy.call_seconds, self._end)
 
@@ -346,10 +346,10 @@ class Gateway:
     # -- asking ------------------------------------------------------------------------------------
 
     async def _answered(self, asked: ActiveCall) -> GatewayReply:
-        opened = await self._attempts.open(asked, whole_body)
+        opened = await self._attempts.open(asked, read_full_body)
         wire, body, (usage, chars) = opened.wire, opened.first, opened.told
         if asked.ask.most is not None:
-            usage = settled(usage, asked.ask.most)
+            usage = merge_usage(usage, asked.ask.most)
         elif usage is None:
             usage = TokenUsage(asked.plan.input_tokens, chats.tokens_of(chars), reported=False)
         answer = None
@@ -464,5 +464,5 @@ def _size(ask: GatewayRequest, reply: GatewayReply) -> int:
     return len(said) + len(ask.body) + 1024
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return error.message if isinstance(error, errors.SixfoldError) else type(error).__name__

@@ -77,7 +77,7 @@ def insert(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[No
     yield Query("relay_insert", _row(call, ending, holder))
 
 
-def book(
+def write_batch(
     begun: Sequence[tuple[CallRecord, Payer | None]],
     ended: Sequence[tuple[CallRecord, CallOutcome]],
     holder: str,

@@ -13,7 +13,7 @@ from sixfold.core.gateway import chat as chats
 from sixfold.core.gateway.attempts import ActiveCall, UpstreamResponse
 from sixfold.core.gateway.chat import Event
 from sixfold.core.gateway.ports import UpstreamFailure, UsageScanner
-from sixfold.core.gateway.usage import TokenUsage, settled
+from sixfold.core.gateway.usage import TokenUsage, merge_usage
 
 End = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awaitable[None]]
 
@@ -102,7 +102,7 @@ def _used(asked: ActiveCall, scan: UsageScanner, *, whole: bool) -> TokenUsage:
     told = scan.usage
     most = asked.ask.most
     if most is not None:  # of what was not delivered at all, only the request is paid
-        return settled(told, most) if whole or scan.chars else TokenUsage(most.input, reported=False)
+        return merge_usage(told, most) if whole or scan.chars else TokenUsage(most.input, reported=False)
     if whole and told is not None:
         return told
     delivered = chats.tokens_of(scan.chars)

@@ -63,7 +63,7 @@ def keep(tenant: Tenant, kept: StoredResponse) -> Transaction[None]:
     yield Query("response_keep", {**row, **tenant.row, "size": kept.size})
 
 
-def conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Conversation | None]:
+def get_conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Conversation | None]:
     """Where a response stands; None for one that nobody keeps, `ResponseNotFound` is raised for another tenant's.
 
     It is too long with more than `most` bytes, or a thousand responses.
@@ -78,10 +78,10 @@ def conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Con
         fault = _too_long()
     elif first["previous"]:
         fault = ResponseNotFound(str(first["previous"]))
-    return Conversation(tuple(map(_kept, rows)), fault)
+    return Conversation(tuple(map(_from_row, rows)), fault)
 
 
-def some(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
+def get_many(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
     """Those of some responses that a tenant keeps; raises `TooLong` for more than `most` bytes of them.
 
     Raises `ResponseNotFound` for another tenant's: a server that knows its items as well must not be asked for them.
@@ -109,7 +109,7 @@ def _too_long() -> errors.TooLong:
     return errors.TooLong("This conversation is too long to go on: begin one with what matters of it")
 
 
-def _kept(row: Row) -> StoredResponse:
+def _from_row(row: Row) -> StoredResponse:
     return StoredResponse(**{name: row[name] for name in StoredResponse.__struct_fields__})
 
 
@@ -137,12 +137,12 @@ class ResponseStore:
         self._grown[account_id] = self._grown.get(account_id, unseen) + kept.size
 
     async def conversation(self, tenant: Tenant, response_id: str, most: int) -> Conversation | None:
-        """What `conversation` gives and raises."""
-        return await self._database.read(conversation(tenant, response_id, most))
+        """What `get_conversation` gives and raises."""
+        return await self._database.read(get_conversation(tenant, response_id, most))
 
     async def some(self, tenant: Tenant, response_ids: Iterable[str], most: int) -> Sequence[str]:
-        """What `some` gives and raises."""
-        return await self._database.read(some(tenant, response_ids, most))
+        """What `get_many` gives and raises."""
+        return await self._database.read(get_many(tenant, response_ids, most))
 
     async def shown(self, tenant: Tenant, response_id: str) -> str:
         """A response as it was told; raises `ResponseNotFound`."""

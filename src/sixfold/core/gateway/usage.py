@@ -48,13 +48,13 @@ class TokenUsage(msgspec.Struct, frozen=True):
 NOTHING = TokenUsage(reported=False)
 
 
-def tokens(told: Any) -> int | None:
+def parse_token_count(told: Any) -> int | None:
     """A number of tokens as a server tells it; None for what is none, or more than any call can take."""
     number = isinstance(told, int | float) and not isinstance(told, bool)
     return int(told) if number and abs(told) <= _MOST else None
 
 
-def settled(told: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
+def merge_usage(told: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
     """What a call for pictures, sound or vectors used: as its server says, else as was expected of it."""
     if told is None:
         return msgspec.structs.replace(expected, reported=False)

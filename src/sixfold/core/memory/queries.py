@@ -60,10 +60,10 @@ def _of_version(row: Row) -> MemoryPage:
     )
 
 
-def whole(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
+def get_with_relations(caller: Caller, slug: str, as_of: int | None = None) -> Transaction[PageGraphView]:
     """A page with its links, its first backlinks and the newest of its timeline."""
     view = yield from page(caller, slug, as_of)
-    return (yield from surrounded(caller, view))
+    return (yield from with_relations(caller, view))
 
 
 def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
@@ -76,7 +76,7 @@ def by_id_or_slug(caller: Caller, name: str) -> Transaction[MemoryPage]:
     return (yield from page(caller, slugs.normalize(name))).page
 
 
-def surrounded(caller: Caller, view: PageGraphView) -> Transaction[PageGraphView]:
+def with_relations(caller: Caller, view: PageGraphView) -> Transaction[PageGraphView]:
     """A view with what surrounds its page."""
     moment = links.FOREVER if view.at is None else view.at
     out = yield from links.of_page(caller, view.page, moment)
@@ -103,13 +103,13 @@ def leading_to(
     return (yield from backlinks(caller, view, limit, after))
 
 
-def around(caller: Caller, slug: str, route: LinkPath) -> Transaction[GraphWalk]:
+def get_neighbourhood(caller: Caller, slug: str, route: LinkPath) -> Transaction[GraphWalk]:
     """The pages around the page of a slug."""
     found = yield from pages.find(caller, slug)
     return (yield from links.walk(caller, found.page, route))
 
 
-def told_of(
+def get_timeline(
     caller: Caller, slug: str, as_of: int | None, limit: int, cursor: str | None
 ) -> Transaction[timeline.TimelineEvent]:
     """The timeline of the page of a slug."""
@@ -162,7 +162,7 @@ def _with_past(caller: Caller, slug: str) -> Transaction[MemoryPage]:
 # -- counts --------------------------------------------------------------------------------------
 
 
-def counted(caller: Caller, noun: str, limit: int, after: str = "") -> Transaction[tuple[Row, ...]]:
+def count_by(caller: Caller, noun: str, limit: int, after: str = "") -> Transaction[tuple[Row, ...]]:
     """Names and counts of `tags`, `collections` or `types` by name, up to one more than `limit`."""
     rows = yield Query(
         f"{noun}_counted",

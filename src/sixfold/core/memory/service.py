@@ -63,11 +63,11 @@ class MemoryService:
 
     async def read(self, caller: Caller, slug: str, as_of: int | None = None) -> PageGraphView:
         """A page with what surrounds it, now or at a moment."""
-        return await self.database.read(queries.whole(caller, slugs.normalize(slug), as_of))
+        return await self.database.read(queries.get_with_relations(caller, slugs.normalize(slug), as_of))
 
     async def surrounded(self, caller: Caller, page: MemoryPage) -> PageGraphView:
         """A page that was just read or written, with what surrounds it."""
-        return await self.database.read(queries.surrounded(caller, PageGraphView(page)))
+        return await self.database.read(queries.with_relations(caller, PageGraphView(page)))
 
     async def fetch(self, caller: Caller, page_id: str) -> MemoryPage:
         """A page by its id or its slug."""
@@ -95,13 +95,15 @@ class MemoryService:
 
     async def traverse(self, caller: Caller, slug: str, route: LinkPath) -> GraphWalk:
         """The pages around one."""
-        return await self.database.read(queries.around(caller, slugs.normalize(slug), route))
+        return await self.database.read(queries.get_neighbourhood(caller, slugs.normalize(slug), route))
 
     async def timeline(
         self, caller: Caller, slug: str, limit: int, cursor: str | None = None, as_of: int | None = None
     ) -> timeline.TimelineEvent:
         """A page's timeline, newest date first."""
-        return await self.database.read(queries.told_of(caller, slugs.normalize(slug), as_of, limit, cursor))
+        return await self.database.read(
+            queries.get_timeline(caller, slugs.normalize(slug), as_of, limit, cursor)
+        )
 
     async def history(
         self, caller: Caller, slug: str, limit: int, before: int
@@ -139,7 +141,7 @@ class MemoryService:
 
     async def counted(self, caller: Caller, noun: str, limit: int, cursor: str = "") -> MemoryPart:
         """Names and counts of `tags`, `collections` or `types`."""
-        rows = await self.database.read(queries.counted(caller, noun, limit, cursor))
+        rows = await self.database.read(queries.count_by(caller, noun, limit, cursor))
         return part(rows, limit, "name")
 
     async def overview(self, caller: Caller, limit: int) -> queries.MemoryOverview:

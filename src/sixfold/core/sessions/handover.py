@@ -53,8 +53,8 @@ def take(session_id: str, lease: SessionLease) -> Transaction[HandoverLost]:
 def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
     """Close a session whichever server has it. Raises `NotFound`."""
     yield from take(session_id, lease)
-    yield from sessions.happen(session_id, SessionEvent.CLOSE, lease, "closed")
-    return (yield from sessions.happen(session_id, SessionEvent.END, lease))
+    yield from sessions.transition(session_id, SessionEvent.CLOSE, lease, "closed")
+    return (yield from sessions.transition(session_id, SessionEvent.END, lease))
 
 
 def _payer(session: SessionRecord) -> Transaction[Payer | None]:

@@ -140,7 +140,7 @@ class OpenedSession:
     resume_token: str
 
 
-def worth(rate: int, us: int) -> int:
+def usage_micros(rate: int, us: int) -> int:
     """What a time costs at a price per hour, rounded up to the micro-dollar."""
     return charges.total((run_time(us, rate),))
 
@@ -154,7 +154,7 @@ def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSessio
     if rows[0]["total"] >= draft.limit:
         raise errors.TooManyRequests(f"{draft.limit} sessions are open: close one first", retry_after=5)
     session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
-    amount = worth(draft.rate, SLICE_US)
+    amount = usage_micros(draft.rate, SLICE_US)
     yield from settlement.hold(draft.account_id, hold_of(session_id, 0), amount, draft.payer)
     rows = yield Query(
         "session_insert",
@@ -187,7 +187,7 @@ def by_id(session_id: str) -> Transaction[SessionRecord | None]:
     return SessionRecord.of(row) if row is not None else None
 
 
-def happen(
+def transition(
     session_id: str, event: SessionEvent, lease: SessionLease, reason: str | None = None
 ) -> Transaction[SessionRecord]:
     """Let `event` happen, with the money that goes with it; where it cannot happen, nothing does.
@@ -227,7 +227,7 @@ def turn_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecor
     moment = yield from now()
     while not session.is_terminal and _is_over(session, moment):
         captured = yield from _capture(session, SLICE_US)
-        amount = worth(session.rate, SLICE_US)
+        amount = usage_micros(session.rate, SLICE_US)
         yield from ledger.hold(session.account_id, hold_of(session.id, session.slice + 1), amount, payer)
         session = yield from _turned(session, captured, amount)
     return session
@@ -239,7 +239,7 @@ def last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecor
     if not session.is_terminal and _is_over(session, (yield from now())):
         captured = yield from _capture(session, SLICE_US)
         yield from _turned(session, captured, 0)
-    return (yield from happen(session_id, SessionEvent.CLOSE, lease, "no credit"))
+    return (yield from transition(session_id, SessionEvent.CLOSE, lease, "no credit"))
 
 
 def slice_left(session: SessionRecord) -> Transaction[int]:
@@ -257,7 +257,9 @@ def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionRecord, 
     rows = yield Query("session_lost", {"holder": holder, "before": before, "limit": _MAX_SWEEP})
     ended: list[SessionRecord] = []
     for row in rows:
-        ended.append((yield from happen(str(row["id"]), SessionEvent.LOSE, SessionLease(holder, 0), "lost")))
+        ended.append(
+            (yield from transition(str(row["id"]), SessionEvent.LOSE, SessionLease(holder, 0), "lost"))
+        )
     return tuple(ended)
 
 

@@ -251,7 +251,7 @@ class SessionService:
         """Write down what happened, however long the store refuses: no session is stranded."""
         while True:
             try:
-                return await self._database.write(sessions.happen(session_id, event, self._lease, reason))
+                return await self._database.write(sessions.transition(session_id, event, self._lease, reason))
             except errors.StoreFailed:
                 _LOG.exception("a session could not be moved on; trying again")
                 await asyncio.sleep(_RETRY_SECONDS)

@@ -53,7 +53,7 @@ class RemoteGraphRunner(Protocol):
         ...
 
 
-def adopted(theirs: Iterable[NodeSpec], ours: Registry) -> Iterator[NodeSpec]:
+def import_file(theirs: Iterable[NodeSpec], ours: Registry) -> Iterator[NodeSpec]:
     """Their classes by their own schemas; what is known of one here (what it orders) stays known."""
     for spec in theirs:
         known = ours.get(spec.class_type)

@@ -31,7 +31,7 @@ from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.pictures import PictureCodecs, PictureEditor
 from sixfold.core.workflows.ports import ChildRequest, ValuePacker
-from sixfold.core.workflows.remote_execution import RemoteGraphRunner, adopted
+from sixfold.core.workflows.remote_execution import RemoteGraphRunner, import_file
 from sixfold.core.workflows.slices import Slices, Steps
 from sixfold.core.workflows.storage import GraphFiles, NodeOutputCache
 from sixfold.core.workflows.validate import ValidationResult, validation
@@ -289,7 +289,7 @@ class GraphService:
 
     def _joined(self, known: Registry) -> _AccountGraphs:
         """Their classes beside ours, of which there may be tens of thousands."""
-        own = Registry(adopted(known, self.registry))
+        own = Registry(import_file(known, self.registry))
         joined = Registry([*own, *self.registry])
         for registry in (own, joined):
             registry.index()

@@ -46,14 +46,14 @@ class FalEngine(ProviderEngine):
         model: str = "",
     ) -> FalResult:
         """What fal makes of `inputs`, from the queue to the answer."""
-        ticket = await provider_client.handed_over(
+        ticket = await provider_client.submit_with_cancel(
             fal.submit(model or self._route.model, inputs, start_seconds=self._limits.whole_seconds),
             fal.cancel,
             self._limits.grace_seconds,
         )
         seen, ended = 0, False
         try:
-            async for _ in provider_client.paces(self._limits):
+            async for _ in provider_client.poll_intervals(self._limits):
                 look = await fal.look(ticket)
                 desk.log(look.lines[seen:])
                 seen = max(seen, len(look.lines))
@@ -67,7 +67,7 @@ class FalEngine(ProviderEngine):
             raise AssertionError("paces never ends")
         finally:
             if not ended:
-                await provider_client.undone(fal.cancel(ticket), self._limits.grace_seconds)
+                await provider_client.cancel_quietly(fal.cancel(ticket), self._limits.grace_seconds)
 
     def _drawn(self, to: ProviderClient, made: FalResult, call: ModelCall) -> CallResult:
         found = provider_client.texts(made.document.get("images")) or [

@@ -87,7 +87,7 @@ class GradioEngine:
         try:
             given = await self._followed(to, session, event, context)
         except BaseException:
-            await provider_client.undone(to.leave(self._function, session, event), _GRACE_SECONDS)
+            await provider_client.cancel_quietly(to.leave(self._function, session, event), _GRACE_SECONDS)
             raise
         if self._output >= len(given):
             raise EngineError("The space gave less than it said it would.")

@@ -76,7 +76,9 @@ class ReplicateEngine(ProviderEngine):
             try:
                 yield address
             finally:
-                await provider_client.undone(replicate.delete_file(file_id), self._limits.grace_seconds)
+                await provider_client.cancel_quietly(
+                    replicate.delete_file(file_id), self._limits.grace_seconds
+                )
 
     async def _made(
         self,
@@ -87,7 +89,7 @@ class ReplicateEngine(ProviderEngine):
         report: Callable[[float], None],
     ) -> ReplicatePrediction:
         """What Replicate makes of `inputs`, from the prediction's beginning to its end."""
-        started = await provider_client.handed_over(
+        started = await provider_client.submit_with_cancel(
             replicate.create(
                 model,
                 inputs,
@@ -108,7 +110,7 @@ class ReplicateEngine(ProviderEngine):
     ) -> ReplicatePrediction:
         seen = 0
         try:
-            async for _ in provider_client.paces(self._limits):
+            async for _ in provider_client.poll_intervals(self._limits):
                 lines = prediction.log.splitlines()
                 desk.log(lines[seen:])
                 seen = max(seen, len(lines))
@@ -122,7 +124,7 @@ class ReplicateEngine(ProviderEngine):
             raise AssertionError("paces never ends")
         finally:
             if not prediction.ended:
-                await provider_client.undone(replicate.cancel(prediction), self._limits.grace_seconds)
+                await provider_client.cancel_quietly(replicate.cancel(prediction), self._limits.grace_seconds)
 
 
 def _drawn(to: ProviderClient, prediction: ReplicatePrediction, call: ModelCall) -> CallResult:

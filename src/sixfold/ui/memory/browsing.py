@@ -73,7 +73,7 @@ def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
     """Names and counts of every kind, the most frequent first."""
     found: dict[str, list[Row]] = {}
     for noun in ("types", "tags", "collections"):
-        rows = yield from queries.counted(caller, noun, _FACETS)
+        rows = yield from queries.count_by(caller, noun, _FACETS)
         found[noun] = sorted(rows, key=lambda row: (-row["count"], row["name"]))
     return found
 

@@ -48,7 +48,7 @@ class ShownPage:
 
 
 def _shown(caller: Caller, slug: str, as_of: int | None) -> Transaction[ShownPage]:
-    view = yield from queries.whole(caller, slug, as_of)
+    view = yield from queries.get_with_relations(caller, slug, as_of)
     moment = links.FOREVER if as_of is None else as_of
     return ShownPage(view, (yield from mentions.of_page(caller, view.page, moment)), (yield from now()))
 

@@ -39,7 +39,7 @@ class MentionContext(NamedTuple):
     collections: tuple[str, ...]
 
 
-def settle(
+def resolve(
     statement: ExtractedRelation,
     where: MentionContext,
     known: Mapping[str, Sequence[KnownEntity]],

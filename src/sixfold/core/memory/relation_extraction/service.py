@@ -35,7 +35,7 @@ from sixfold.core.memory.relation_extraction.entity_resolution import (
     KnownEntity,
     MentionContext,
     ResolvedRelation,
-    settle,
+    resolve,
 )
 from sixfold.core.memory.relation_extraction.extraction import ExtractedRelation
 from sixfold.core.memory.relation_extraction.patterns import PatternTable
@@ -150,7 +150,7 @@ def _put_statements(account_id: str, pages: Sequence[MemoryPage]) -> Transaction
     for page in pages:
         where = MentionContext(page.slug, page.collections)
         for number, statement in enumerate(read[page.id]):
-            settled = settle(statement, where, known, table())
+            settled = resolve(statement, where, known, table())
             if settled is None:
                 continue
             rows.append(_row(page.id, number, statement, settled))
@@ -219,7 +219,7 @@ def _settle_others(
             row["relation"], row["pattern"], row["subject"], "", row["object"], "", row["said"],
             row["sentence"], row["start"], row["moment"],
         )  # fmt: skip
-        settled = settle(statement, MentionContext(row["slug"], _texts(row["collections"])), known, table())
+        settled = resolve(statement, MentionContext(row["slug"], _texts(row["collections"])), known, table())
         after = (
             (settled.subject_id, settled.object_id, settled.relation)
             if settled

@@ -150,7 +150,7 @@ class SearchService:
             related = {answer.page_id: answer.score for answer in told}
         span: TimeSpan | None = None
         if time_expressions.mentioned(wanted.query):
-            span = time_expressions.asked(wanted.query, (yield from now()))
+            span = time_expressions.parse(wanted.query, (yield from now()))
         index = yield from self._shelf.catch_up(caller.account_id)
         places, mode = _found(
             index, caller, wanted, _KnownPages(vector, related, span)
@@ -196,7 +196,7 @@ def _found(
     if mode == "auto":  # nothing may have been embedded yet
         mode = "hybrid" if known.vector is not None and index.vectors else "lexical"
     view = index.view(caller.collections)
-    worded = ask(view, wanted.query, span=known.span)
+    worded = parse_query(view, wanted.query, span=known.span)
     if mode == "semantic":
         question = RankedQuery({}, vector=known.vector, span=worded.span, timed=worded.timed)
     else:
@@ -217,7 +217,9 @@ def _found(
     ], mode
 
 
-def ask(view: IndexView, text: str, vector: bytes | None = None, span: TimeSpan | None = None) -> RankedQuery:
+def parse_query(
+    view: IndexView, text: str, vector: bytes | None = None, span: TimeSpan | None = None
+) -> RankedQuery:
     """A text as a question to `view`: its rarest words, and the names in it.
 
     The words that name a time are words still, where nothing else is asked.

@@ -47,7 +47,7 @@ def mentioned(text: str) -> bool:
     return _FOUND.search(text) is not None
 
 
-def asked(text: str, now: int) -> TimeSpan | None:
+def parse(text: str, now: int) -> TimeSpan | None:
     """The time that a question asks for at the moment `now` (epoch µs), where it names one."""
     found = _FOUND.search(text)
     if found is None:
