@@ -64,7 +64,7 @@ async def test_large_rows_are_read_in_small_batches(home: House, monkeypatch: py
 
     def recorded(query: str, **params: Any) -> Transaction[Any]:
         rows = yield from many(query, **params)
-        sizes.append(sum(len(row["detail"]) for row in rows) if query == "mine_audit" else 0)
+        sizes.append(sum(len(row["detail"]) for row in rows) if query == "export_audit" else 0)
         return rows
 
     monkeypatch.setattr(export, "many", recorded)
@@ -182,7 +182,7 @@ async def test_within_the_days_one_may_stay_after_all(home: House) -> None:
 
 
 def _due() -> Transaction[list[str]]:
-    rows = yield Query("closing_due", {"limit": 9})
+    rows = yield Query("account_deletion_due", {"limit": 9})
     return [row["id"] for row in rows]
 
 

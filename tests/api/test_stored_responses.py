@@ -38,7 +38,7 @@ async def either_door(either: Path) -> AsyncIterator[Gateway]:
 
 async def rows(door: Gateway) -> list[Any]:
     """What the first account keeps."""
-    mine = many("mine_responses", account_id=door.home.account.id, after="", limit=100)
+    mine = many("export_responses", account_id=door.home.account.id, after="", limit=100)
     return list(await door.home.product.database.read(mine))
 
 
@@ -203,7 +203,7 @@ async def test_a_response_is_read_again_as_it_was_told(either_door: Gateway, mod
     told = await client.responses.create(model=model, input="say 3 words", metadata={"of": "mine"})
     assert cast("Any", told).store is True
     assert await client.responses.retrieve(told.id) == told
-    another = await either_door.home.product.database.read(many("mine_calls", **mine(either_door)))
+    another = await either_door.home.product.database.read(many("export_calls", **mine(either_door)))
     assert [row["request"] for row in another] == [None], "the log has no bodies for that"
 
 

@@ -137,9 +137,9 @@ async def nothing_is_readable(home: House, parent: Prediction, made: list[Predic
             assert each["output"] is None
             assert each["parent_id"] is None or each["input"] == {}
     database = home.product.database
-    rows = await database.read(many("mine_media", account_id=home.account.id, after="", limit=100))
+    rows = await database.read(many("export_media", account_id=home.account.id, after="", limit=100))
     assert rows == [] or rows == ()
-    kept = await database.read(many("mine_predictions", account_id=home.account.id, after="", limit=100))
+    kept = await database.read(many("export_predictions", account_id=home.account.id, after="", limit=100))
     assert all(row["output"] is None for row in kept)
     for part in made:
         shown = await home.product.pipeline.get(part.id, Tenant.of(part))

@@ -73,12 +73,12 @@ def _take_link(token: str) -> Transaction[str]:
 
 
 def _call(account_id: str) -> Transaction[Given]:
-    yield Query("relay_once_put", {"id": account_id, "call_id": "call_1"})
+    yield Query("gateway_call_once_put", {"id": account_id, "call_id": "call_1"})
     return (account_id,)
 
 
 def _asked_before(name: str) -> Transaction[Any]:
-    return (yield from one("relay_once_get", id=name, life=DAY_US))
+    return (yield from one("gateway_call_once_get", id=name, life=DAY_US))
 
 
 def _media(name: str) -> Transaction[Any]:

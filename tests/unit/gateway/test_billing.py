@@ -92,7 +92,7 @@ async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: D
         till.end(call, CallOutcome("succeeded", cost=7))
     await till.drain()
     assert await _account(database, account_id) == (86, 0)
-    assert len(await database.read(many("relay_orphans", holder="boot_other", before=0))) == 0
+    assert len(await database.read(many("find_orphaned_holds", holder="boot_other", before=0))) == 0
 
 
 # -- calls that begin on trust ---------------------------------------------------------------------

@@ -27,8 +27,8 @@ UNATTENDED = {
     "assembly: media": ("media_expired", "media_delete", "media_blob_names", "graph_files_of_media"),
     "assembly: accounts": (
         "idempotency_sweep",
-        "ceremony_sweep",
-        "signin_sweep",
+        "auth_challenge_sweep",
+        "login_session_sweep",
         "oauth_sweep_grants",
         "oauth_sweep_spent",
         "oauth_sweep_clients",
@@ -36,11 +36,11 @@ UNATTENDED = {
     ),
     "assembly: graphs": ("graph_outcomes_sweep",),
     "assembly: closed accounts": (
-        "closing_plans",
-        "closing_due",
-        "closing_predictions",
-        "closing_sessions",
-        "closing_held",
+        "account_deletion_plans",
+        "account_deletion_due",
+        "account_deletion_predictions",
+        "account_deletion_sessions",
+        "account_deletion_held",
         *deletion.ERASURES,
     ),
     "outbox": (
@@ -78,12 +78,12 @@ UNATTENDED = {
     "neighbours": ("predictions_by_id", "predictions_ended"),
     "sessions": ("session_heartbeat", "session_lost", "session_note", "session_end", "session_forget"),
     "gateway": (
-        "relay_orphans",
-        "relay_abandon",
-        "relay_once_sweep",
-        "relay_forget",
+        "find_orphaned_holds",
+        "gateway_call_abandon",
+        "gateway_call_once_sweep",
+        "gateway_call_forget",
         "response_sweep",
-        "response_crowd",
+        "delete_excess_responses",
     ),
     "memory": (
         "memory_in_use",
@@ -94,7 +94,7 @@ UNATTENDED = {
         "memory_embedded",
         "memory_vector_put",
     ),
-    "own models": ("own_models_after", "own_models_sizes", "account_operator", "own_models_page"),
+    "own models": ("custom_models_after", "custom_models_sizes", "account_operator", "custom_models_page"),
     "deposits": ("deposit_addresses", "deposit_scan", "deposit_scan_set"),
     "/metrics": ("prediction_states", "ledger_held"),
 }
@@ -121,8 +121,8 @@ ATTENDED = {
     "ledger_predictions_unsettled": "sixfold ledger verify",
     "ledger_sessions_unsettled": "sixfold ledger verify",
     "ledger_sum_posted": "sixfold ledger verify",
-    "oversight_keepers": "the operator's page",
-    "oversight_storage": "the operator's page",
+    "admin_keepers": "the operator's page",
+    "admin_storage": "the operator's page",
     "prediction_upstream_costs": "the operator's page",
     "predictions_orphaned": "once when a server starts",
 }
@@ -204,7 +204,7 @@ async def test_an_idle_server_runs_only_statements_that_are_listed(
     assert isinstance(product.database, sqlite.SqliteDatabase)
     recorded = Recorded(product.database._queries)
     product.database._queries = recorded
-    loops = {"closing_due", "prediction_stale", "outbox_due", "response_sweep", "session_heartbeat"}
+    loops = {"account_deletion_due", "prediction_stale", "outbox_due", "response_sweep", "session_heartbeat"}
     async with bootstrap.running(product), asyncio.timeout(60):
         while any(recorded.names[name] < 3 for name in loops):  # noqa: ASYNC110 - a statement sets no event
             await asyncio.sleep(0.01)

@@ -133,14 +133,14 @@ def _rows() -> Transaction[tuple[Row, ...]]:
     operator = yield from accounts.operator()
     if operator is None:
         return ()
-    rows = yield Query("own_models_of", {"account_id": operator.id, "kind": ""})
+    rows = yield Query("custom_models_of", {"account_id": operator.id, "kind": ""})
     return tuple(row for row in rows if row["kind"] in _KINDS and "file" not in json.loads(row["document"]))
 
 
 def _forget(name: str) -> Transaction[None]:
     operator = yield from accounts.operator()
     if operator is not None:
-        yield Query("own_model_remove", {"account_id": operator.id, "name": name})
+        yield Query("custom_model_remove", {"account_id": operator.id, "name": name})
 
 
 def _of_row(row: Row) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
     if account.kind != "customer":
         raise errors.Forbidden("The operator's account is the server's own, and stays")
     moment = (yield from now()) + round(days * DAY_US)
-    if not (yield Query("closing_set", {"id": account.id, "closing_at": moment})):
+    if not (yield Query("account_deletion_set", {"id": account.id, "closing_at": moment})):
         raise errors.NotFound("There is no such account")
     yield from audit_log.note(account.id, "account.close")
     yield from credentials.end_all(account.id, token)
@@ -90,7 +90,7 @@ def close(account: Account, days: float, token: str = "") -> Transaction[int]:
 
 def keep(account_id: str) -> Transaction[None]:
     """Stay after all: keys work again."""
-    yield Query("closing_set", {"id": account_id, "closing_at": None})
+    yield Query("account_deletion_set", {"id": account_id, "closing_at": None})
     yield from audit_log.note(account_id, "account.keep")
 
 
@@ -104,8 +104,8 @@ def erase(account_id: str) -> Transaction[bool]:
     """Erase what belongs to an account that is due; False while it holds money, pays a plan, or was kept."""
     account = yield from accounts.by_id(account_id)
     moment = yield from now()
-    held = yield from many("closing_held", account_id=account_id)
-    living = yield from many("closing_predictions", account_id=account_id)
+    held = yield from many("account_deletion_held", account_id=account_id)
+    living = yield from many("account_deletion_predictions", account_id=account_id)
     if held or living or account.closing_at is None or account.closing_at > moment:
         return False
     for name in ERASURES:
@@ -125,13 +125,13 @@ class AccountDeletion:
         self._database = database
         self._uploads = uploads
         self._end_plan = end_plan
-        self._stops = {"closing_predictions": cancel, "closing_sessions": hang_up}
+        self._stops = {"account_deletion_predictions": cancel, "account_deletion_sessions": hang_up}
 
     async def sweep(self) -> int:
         """Erase who is due; gives how many. Whose work still ends is erased the next time."""
-        for row in await self._database.read(many("closing_plans", limit=_AT_ONCE)):
+        for row in await self._database.read(many("account_deletion_plans", limit=_AT_ONCE)):
             await self._unsubscribe(str(row["id"]), str(row["subscription"]))
-        due = await self._database.read(many("closing_due", limit=_AT_ONCE))
+        due = await self._database.read(many("account_deletion_due", limit=_AT_ONCE))
         erased = 0
         for row in due:
             erased += await self._erase(str(row["id"]))

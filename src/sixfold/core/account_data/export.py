@@ -41,15 +41,15 @@ _ROWS = 200  # of the ledger in one read
 _MOST_ROWS, _FIRST_ROWS = 32, 8  # of a table in one read: fewer where rows are large
 _READ_BYTES = 2**20  # that a read aims at
 _TABLES = {
-    "predictions": "mine_predictions",
-    "calls": "mine_calls",
-    "responses": "mine_responses",
-    "live-sessions": "mine_live_sessions",
-    "posts": "mine_posts",
-    "characters": "mine_characters",
-    "models": "mine_models",
-    "audit": "mine_audit",
-    "media": "mine_media",
+    "predictions": "export_predictions",
+    "calls": "export_calls",
+    "responses": "export_responses",
+    "live-sessions": "export_live_sessions",
+    "posts": "export_posts",
+    "characters": "export_characters",
+    "models": "export_models",
+    "audit": "export_audit",
+    "media": "export_media",
 }
 _MONEY = {"amount", "cost"}
 _JSON = {"inputs", "input", "output", "tags", "document", "scope", "request", "response"}
@@ -146,7 +146,7 @@ async def _files(
     database: Database, blobs: BlobStore, account_id: str, pack: AccountExport
 ) -> AsyncIterator[bytes]:
     missing: list[str] = []
-    async for rows in _batches(database, account_id, "mine_media"):
+    async for rows in _batches(database, account_id, "export_media"):
         for row in rows:
             if await blobs.stat(row["blob"]) is None:
                 missing.append(str(row["id"]))

@@ -22,14 +22,14 @@ def create(kind: str, token: str, content: Content) -> Transaction[None]:
     """Keep what the end will need; an older ceremony of this kind and token is over."""
     kept = msgspec.json.encode(content).decode()
     yield Query(
-        "ceremony_begin",
+        "auth_challenge_begin",
         {"token_hash": _hash(kind, token), "kind": kind, "content": kept, "life": LIFE_US},
     )
 
 
 def consume(kind: str, token: str) -> Transaction[Content]:
     """End a ceremony; raises `BadRequest` where none is under way, which is so the second time, too."""
-    rows = yield Query("ceremony_take", {"token_hash": _hash(kind, token), "kind": kind})
+    rows = yield Query("auth_challenge_take", {"token_hash": _hash(kind, token), "kind": kind})
     if not rows:
         raise errors.BadRequest("This took too long, or was begun elsewhere: begin anew")
     return msgspec.json.decode(rows[0]["content"], type=dict[str, str])

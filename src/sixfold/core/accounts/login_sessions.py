@@ -45,7 +45,7 @@ def new_link(account_id: str, now: int) -> Transaction[str]:
 
 def take_link(token: str, now: int, visit: LoginSession = _BY_LINK) -> Transaction[str]:
     """Use a link up and begin a session; gives the session's token. Raises `Unauthenticated`."""
-    rows = yield Query("signin_take", {"token_hash": keys.hash_of(token)})
+    rows = yield Query("login_session_take", {"token_hash": keys.hash_of(token)})
     if not rows:
         raise errors.Unauthenticated("This link was used before or is too old: ask for a new one")
     return (yield from new_session(str(rows[0]["account_id"]), now, visit))
@@ -61,7 +61,7 @@ def new_session(account_id: str, now: int, visit: LoginSession) -> Transaction[s
 
 def session(token: str) -> Transaction[SignedIn | None]:
     """The account and the principal of a session's token, while it lives."""
-    row = yield from one("signin_session", token_hash=keys.hash_of(token), fresh_us=FRESH_US)
+    row = yield from one("login_session_session", token_hash=keys.hash_of(token), fresh_us=FRESH_US)
     if row is None:
         return None
     account = Account.of(row)
@@ -78,18 +78,18 @@ def session(token: str) -> Transaction[SignedIn | None]:
 
 def of_account(account_id: str, token: str) -> Transaction[tuple[Row, ...]]:
     """An account's sessions, newest first; `this` is 1 for the one of `token`."""
-    rows = yield Query("signins_of", {"account_id": account_id, "token_hash": keys.hash_of(token)})
+    rows = yield Query("login_sessions_of", {"account_id": account_id, "token_hash": keys.hash_of(token)})
     return tuple(rows)
 
 
 def end(token: str) -> Transaction[None]:
     """End a session."""
-    yield Query("signin_end", {"token_hash": keys.hash_of(token)})
+    yield Query("login_session_end", {"token_hash": keys.hash_of(token)})
 
 
 def end_one(account_id: str, session_id: str) -> Transaction[None]:
     """End one session of an account by its id; raises `NotFound`."""
-    rows = yield Query("signin_end_one", {"account_id": account_id, "id": session_id})
+    rows = yield Query("login_session_end_one", {"account_id": account_id, "id": session_id})
     if not rows:
         raise errors.NotFound("There is no such session")
     yield from audit_log.note(account_id, "session.end", session_id)
@@ -97,20 +97,20 @@ def end_one(account_id: str, session_id: str) -> Transaction[None]:
 
 def end_others(account_id: str, token: str = "") -> Transaction[int]:
     """End every session and link of an account but that of `token`; gives how many."""
-    ended = yield Query("signins_end", {"account_id": account_id, "but": keys.hash_of(token)})
+    ended = yield Query("login_sessions_end", {"account_id": account_id, "but": keys.hash_of(token)})
     yield from audit_log.note(account_id, "session.end_all", str(len(ended)))
     return len(ended)
 
 
 def sweep() -> Transaction[int]:
     """Forget what has expired; gives how many."""
-    yield Query("ceremony_sweep", {})
-    return len((yield Query("signin_sweep", {})))
+    yield Query("auth_challenge_sweep", {})
+    return len((yield Query("login_session_sweep", {})))
 
 
 def _insert(token: str, account_id: str, kind: str, expires_at: int, visit: LoginSession) -> Query:
     return Query(
-        "signin_insert",
+        "login_session_insert",
         {
             "token_hash": keys.hash_of(token),
             "account_id": account_id,

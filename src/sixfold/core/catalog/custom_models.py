@@ -77,7 +77,7 @@ class CustomModels:
         """An account's model by its name; raises `NotFound`, for another account's too."""
         if name.startswith(trained_models.PREFIX):
             await self._adopt(account_id)
-        row = await self._database.read(one("own_model_newest", account_id=account_id, name=name))
+        row = await self._database.read(one("custom_model_newest", account_id=account_id, name=name))
         if row is None:
             raise catalogs.unknown(name)
         return await self._of(row)
@@ -114,7 +114,7 @@ class CustomModels:
 
     async def names(self, account_id: str, kind: str) -> tuple[str, ...]:
         """The names of an account's models of one kind, without their documents."""
-        rows = await self._database.read(many("own_model_names", account_id=account_id, kind=kind))
+        rows = await self._database.read(many("custom_model_names", account_id=account_id, kind=kind))
         return tuple(str(row["name"]) for row in rows)
 
     async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> CustomModel:
@@ -130,7 +130,7 @@ class CustomModels:
 
     async def remove(self, account_id: str, name: str) -> None:
         """Forget a model; raises `NotFound`."""
-        if not await self._database.write(many("own_model_remove", account_id=account_id, name=name)):
+        if not await self._database.write(many("custom_model_remove", account_id=account_id, name=name)):
             raise catalogs.unknown(name)
 
     async def _adopt(self, account_id: str) -> None:
@@ -182,24 +182,24 @@ def _key(row: Row) -> _Key:
 def _after(key: _Key) -> Transaction[Rows]:
     account_id, name, version = key
     about: dict[str, Value] = {"account_id": account_id, "name": name, "version": version}
-    count, _ = yield from pagination.fitting("own_models_sizes", about, PAGE)
-    return (yield Query("own_models_after", {**about, "limit": count}))
+    count, _ = yield from pagination.fitting("custom_models_sizes", about, PAGE)
+    return (yield Query("custom_models_after", {**about, "limit": count}))
 
 
 def _page(account_id: str, kind: str, limit: int, cursor: str) -> Transaction[tuple[Rows, str | None]]:
     about: dict[str, Value] = {"account_id": account_id, "kind": kind, "after": cursor}
-    fitting, there = yield from pagination.fitting("own_models_page_sizes", about, limit + 1)
+    fitting, there = yield from pagination.fitting("custom_models_page_sizes", about, limit + 1)
     most = min(fitting, limit)
-    rows = yield Query("own_models_page", {**about, "limit": most})
+    rows = yield Query("custom_models_page", {**about, "limit": most})
     return rows, str(rows[-1]["name"]) if there > most else None
 
 
 def _put(account_id: str, kind: str, name: str, text: str) -> Transaction[Row]:
-    others = yield from one("own_models_beside", account_id=account_id, name=name)
+    others = yield from one("custom_models_beside", account_id=account_id, name=name)
     if others is not None and others["count"] >= _MAX_MODELS:
         raise errors.BadRequest(f"An account may have at most {_MAX_MODELS} models")
     rows = yield Query(
-        "own_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
+        "custom_model_insert", {"account_id": account_id, "name": name, "kind": kind, "document": text}
     )
     return rows[0]
 

@@ -18,17 +18,21 @@ def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
 
     An earlier call that never came to its end ends here, and costs nothing.
     """
-    before = yield from one("relay_once_get", id=scope, life=idempotency.LIFE_US)
+    before = yield from one("gateway_call_once_get", id=scope, life=idempotency.LIFE_US)
     if before is not None and before["state"] in _PAID:
         return int(before["cost"])
     if before is not None and before["state"] == "running":
         earlier = str(before["call_id"])
-        if (yield Query("relay_abandon", {"id": earlier, "error": _ASKED_AGAIN, "charge": charges.NOTHING})):
+        if (
+            yield Query(
+                "gateway_call_abandon", {"id": earlier, "error": _ASKED_AGAIN, "charge": charges.NOTHING}
+            )
+        ):
             yield from ledger.release(earlier)
-    yield Query("relay_once_put", {"id": scope, "call_id": call_id})
+    yield Query("gateway_call_once_put", {"id": scope, "call_id": call_id})
     return None
 
 
 def sweep() -> Transaction[None]:
     """Forget the keys of yesterday."""
-    yield Query("relay_once_sweep", {"life": idempotency.LIFE_US})
+    yield Query("gateway_call_once_sweep", {"life": idempotency.LIFE_US})

@@ -68,13 +68,13 @@ def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[Non
 
 def finish(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[None]:
     """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
-    if (yield Query("relay_finish", _row(call, ending, holder))):
+    if (yield Query("gateway_call_finish", _row(call, ending, holder))):
         yield from ledger.capture(call.id, ending.cost, _entry(call, ending))
 
 
 def insert(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[None]:
     """Write a call that was free."""
-    yield Query("relay_insert", _row(call, ending, holder))
+    yield Query("gateway_call_insert", _row(call, ending, holder))
 
 
 def write_batch(
@@ -100,7 +100,7 @@ def write_batch(
     rows = [_row(call, ending, holder) for call, ending in ended]
     rows += [_row(call, ending, holder) for call, _, ending in whole]
     if rows:
-        yield Query("relay_insert", {}, rows)
+        yield Query("gateway_call_insert", {}, rows)
     charges = [_charge(call, ending) for call, ending in ended if call.held]
     if charges:
         yield from ledger_batches.capture_all(charges)
@@ -115,11 +115,11 @@ def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transact
     Gives the servers that are gone now. One that is not among `suspects`, those of the last look, gets
     another look, as it may have lost its database for a moment; without a last look it gets none.
     """
-    rows = yield Query("relay_orphans", {"holder": holder, "before": before})
+    rows = yield Query("find_orphaned_holds", {"holder": holder, "before": before})
     for row in rows:
         if row["late"] or suspects is None or row["holder"] in suspects:
             ended = yield Query(
-                "relay_abandon", {"id": row["id"], "error": _ABANDONED, "charge": charges.NOTHING}
+                "gateway_call_abandon", {"id": row["id"], "error": _ABANDONED, "charge": charges.NOTHING}
             )
             if ended:
                 yield from ledger.release(str(row["id"]))
@@ -128,7 +128,7 @@ def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transact
 
 def forget(before: int) -> Transaction[int]:
     """Forget calls that were begun before `before` (epoch µs); gives how many."""
-    return len((yield Query("relay_forget", {"id": ids.earliest("req", before), "before": before})))
+    return len((yield Query("gateway_call_forget", {"id": ids.earliest("req", before), "before": before})))
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def page(
         raise errors.BadRequest("Invalid cursor")
     escaped = wanted.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     rows = yield Query(
-        "relay_page",
+        "gateway_call_page",
         {
             "account_id": account_id,
             "before": cursor or _LAST_ID,

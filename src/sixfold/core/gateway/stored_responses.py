@@ -164,5 +164,5 @@ class ResponseStore:
             await self._database.write(many("response_sweep", life=days * DAY_US), durable=False)
         for account_id in [name for name, grown in self._grown.items() if grown * _LOOKS >= most]:
             self._grown[account_id] = 0
-            crowd = many("response_crowd", account_id=account_id, most=most)
+            crowd = many("delete_excess_responses", account_id=account_id, most=most)
             await self._database.write(crowd, durable=False)

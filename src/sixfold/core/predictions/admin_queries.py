@@ -54,24 +54,24 @@ class StorageTotals:
 
 def queue(limit: int) -> Transaction[QueueStatus]:
     """At most `limit` of what runs, and of what waits."""
-    running = yield from many("oversight_running", limit=limit)
-    return QueueStatus(running, (yield from many("oversight_waiting", limit=limit)))
+    running = yield from many("admin_running", limit=limit)
+    return QueueStatus(running, (yield from many("admin_waiting", limit=limit)))
 
 
 def day() -> Transaction[DayTotals]:
     """What happened in the last 24 hours."""
     since = (yield from now()) - DAY_US
     orders, calls = ids.earliest("pred", since), ids.earliest("req", since)
-    endings = yield from many("oversight_endings", since=orders)
-    failed = [*(yield from many("oversight_failures", since=orders, limit=_FAILURES))]
-    failed += yield from many("oversight_failed_calls", since=calls, limit=_FAILURES)
+    endings = yield from many("admin_endings", since=orders)
+    failed = [*(yield from many("admin_failures", since=orders, limit=_FAILURES))]
+    failed += yield from many("admin_failed_calls", since=calls, limit=_FAILURES)
     return DayTotals(endings, sorted(failed, key=itemgetter("total"), reverse=True)[:_FAILURES])
 
 
 def storage() -> Transaction[StorageTotals]:
     """What lies in the store, by name."""
-    kinds = yield from many("oversight_storage")
-    return StorageTotals(kinds, (yield from many("oversight_keepers", limit=_KEEPERS)))
+    kinds = yield from many("admin_storage")
+    return StorageTotals(kinds, (yield from many("admin_keepers", limit=_KEEPERS)))
 
 
 def requests(
@@ -81,7 +81,7 @@ def requests(
     before = _parsed(cursor)
     escaped = wanted.text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     pages: list[Sequence[Row]] = []
-    for name, last in zip(("oversight_predictions", "oversight_calls"), before, strict=True):
+    for name, last in zip(("admin_predictions", "admin_calls"), before, strict=True):
         params = {"before": last, "state": wanted.state, "pattern": f"%{escaped}%", "limit": limit + 1}
         pages.append((yield Query(name, params)))
     merged = list(heapq.merge(*pages, key=itemgetter("created_at"), reverse=True))

@@ -84,24 +84,24 @@ UPDATE api_key SET revoked_at = :now WHERE id = :id AND revoked_at IS NULL RETUR
 -- name: keys_revoke | Revoke every key of an account.
 UPDATE api_key SET revoked_at = :now WHERE account_id = :account_id AND revoked_at IS NULL RETURNING id;
 
--- name: signin_insert | A one-time link or a browser session; only the token's hash is kept.
+-- name: login_session_insert | A one-time link or a browser session; only the token's hash is kept.
 INSERT INTO signin (token_hash, account_id, kind, id, way, agent, created_at, expires_at)
 VALUES (:token_hash, :account_id, :kind, :id, :way, :agent, :now, :expires_at);
 
--- name: signin_take | Use a one-time link up.
+-- name: login_session_take | Use a one-time link up.
 DELETE FROM signin WHERE token_hash = :token_hash AND kind = 'link' AND expires_at > :now
 RETURNING account_id;
 
--- name: signin_session | The account of a live browser session.
+-- name: login_session_session | The account of a live browser session.
 SELECT a.*, s.created_at AS signed_in_at,
     CASE WHEN s.created_at > :now - :fresh_us THEN 1 ELSE 0 END AS is_fresh
 FROM signin s JOIN account a ON a.id = s.account_id
 WHERE s.token_hash = :token_hash AND s.kind = 'session' AND s.expires_at > :now;
 
--- name: signin_end | End a browser session.
+-- name: login_session_end | End a browser session.
 DELETE FROM signin WHERE token_hash = :token_hash RETURNING account_id;
 
--- name: signin_sweep | Forget what has expired.
+-- name: login_session_sweep | Forget what has expired.
 DELETE FROM signin WHERE expires_at <= :now RETURNING account_id;
 
 -- name: idempotency_insert | Claim an Idempotency-Key; nothing when it is taken.

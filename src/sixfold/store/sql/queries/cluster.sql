@@ -48,15 +48,15 @@ RETURNING id;
 -- name: session_key | The key whose budget a hold counts against.
 SELECT k.id AS key_id, k.scope FROM hold h JOIN api_key k ON k.id = h.key_id WHERE h.id = :hold;
 
--- name: relay_once_get | The call that a request with the same key made before, and how that stands.
+-- name: gateway_call_once_get | The call that a request with the same key made before, and how that stands.
 SELECT o.call_id, COALESCE(c.state, CASE WHEN h.id IS NOT NULL THEN 'running' END) AS state, c.cost
 FROM relay_once o LEFT JOIN relay_call c ON c.id = o.call_id
 LEFT JOIN hold h ON h.id = o.call_id AND h.state = 'pending'
 WHERE o.id = :id AND o.created_at > :now - :life;
 
--- name: relay_once_put | A request with a key makes a call.
+-- name: gateway_call_once_put | A request with a key makes a call.
 INSERT INTO relay_once (id, call_id, created_at) VALUES (:id, :call_id, :now)
 ON CONFLICT (id) DO UPDATE SET call_id = excluded.call_id, created_at = excluded.created_at;
 
--- name: relay_once_sweep | Keys are forgotten after a day.
+-- name: gateway_call_once_sweep | Keys are forgotten after a day.
 DELETE FROM relay_once WHERE created_at <= :now - :life;

@@ -33,7 +33,7 @@ DELETE FROM relay_response AS r
 WHERE created_at < :now - :life
   AND NOT EXISTS (SELECT 1 FROM relay_response n WHERE n.account_id = r.account_id AND n.previous = r.id);
 
--- name: response_crowd | Forget the oldest of an account that keeps too much.
+-- name: delete_excess_responses | Forget the oldest of an account that keeps too much.
 DELETE FROM relay_response WHERE account_id = :account_id AND id IN (
     SELECT id FROM (
         SELECT id, SUM(size) OVER (ORDER BY created_at DESC, id DESC) AS total

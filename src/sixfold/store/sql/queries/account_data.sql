@@ -1,64 +1,64 @@
--- name: mine_predictions | An account's predictions, oldest first.
+-- name: export_predictions | An account's predictions, oldest first.
 SELECT id, parent_id, face, model, engine, engine_version, quality, state,
        CASE WHEN withheld = 1 THEN '{}' ELSE inputs END AS inputs, CASE WHEN withheld = 0 THEN output END AS output,
        error, cost, charge,
        created_at, started_at, completed_at
 FROM prediction WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: mine_calls | What an account asked of model servers.
+-- name: export_calls | What an account asked of model servers.
 SELECT id, key_id, face, model, target, state, input_tokens, cached_tokens, output_tokens, cost, error,
        request, response, created_at, ended_at,
        (SELECT ended.charge FROM relay_call ended WHERE ended.id = relay_known.id) AS charge
 FROM relay_known WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: mine_responses | Responses that an account keeps.
+-- name: export_responses | Responses that an account keeps.
 SELECT id, previous, server, input, response, created_at FROM relay_response
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: mine_live_sessions | An account's live sessions.
+-- name: export_live_sessions | An account's live sessions.
 SELECT id, model, engine, quality, hardware, inputs, state, reason, cost, created_at, ready_at, closed_at
 FROM session WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: mine_posts | An account's posts.
+-- name: export_posts | An account's posts.
 SELECT id, text, media, content_type, tags, created_at FROM gallery_post
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: mine_characters | An account's characters.
+-- name: export_characters | An account's characters.
 SELECT id, url_name, name, description, greeting, avatar, created_at FROM gallery_character
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: mine_models | An account's models, with all of their versions.
+-- name: export_models | An account's models, with all of their versions.
 SELECT name || ':' || version AS id, name, version, kind, document, created_at, removed_at FROM own_model
 WHERE account_id = :account_id AND name || ':' || version > :after ORDER BY id LIMIT :limit;
 
--- name: mine_audit | What was done to an account.
+-- name: export_audit | What was done to an account.
 SELECT id, action, detail, created_at FROM audit
 WHERE account_id = :account_id AND id > :after ORDER BY id LIMIT :limit;
 
--- name: mine_media | An account's files.
+-- name: export_media | An account's files.
 SELECT name AS id, kind, content_type, size, prediction_id, created_at, expires_at, blob FROM media
 WHERE account_id = :account_id AND name > :after AND (expires_at IS NULL OR expires_at > :now)
 ORDER BY name LIMIT :limit;
 
--- name: closing_set | When an account is to be erased; NULL keeps it.
+-- name: account_deletion_set | When an account is to be erased; NULL keeps it.
 UPDATE account SET closing_at = :closing_at WHERE id = :id AND kind = 'customer' AND email IS NOT NULL
 RETURNING id;
 
--- name: closing_due | Accounts whose time has come.
+-- name: account_deletion_due | Accounts whose time has come.
 SELECT id FROM account WHERE closing_at <= :now ORDER BY closing_at LIMIT :limit;
 
--- name: closing_plans | Plans that are paid by card, of accounts that leave.
+-- name: account_deletion_plans | Plans that are paid by card, of accounts that leave.
 SELECT id, subscription FROM account
 WHERE closing_at IS NOT NULL AND subscription IS NOT NULL ORDER BY closing_at LIMIT :limit;
 
--- name: closing_predictions | What still runs for an account.
+-- name: account_deletion_predictions | What still runs for an account.
 SELECT id FROM prediction
 WHERE account_id = :account_id AND state IN ('queued', 'starting', 'running', 'canceling') ORDER BY id;
 
--- name: closing_sessions | Live sessions of an account that are still open.
+-- name: account_deletion_sessions | Live sessions of an account that are still open.
 SELECT id FROM session WHERE account_id = :account_id AND closed_at IS NULL ORDER BY id;
 
--- name: closing_held | Money of an account that is still held, and a plan that it still pays.
+-- name: account_deletion_held | Money of an account that is still held, and a plan that it still pays.
 SELECT id FROM hold WHERE account_id = :account_id AND state = 'pending'
 UNION ALL SELECT id FROM account WHERE id = :account_id AND subscription IS NOT NULL
 LIMIT 1;

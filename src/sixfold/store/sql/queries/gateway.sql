@@ -1,4 +1,4 @@
--- name: relay_insert | A call that has ended, among others.
+-- name: gateway_call_insert | A call that has ended, among others.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
     response, words, charge, created_at, ended_at)
@@ -6,7 +6,7 @@ VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :str
     :input_tokens, :cached_tokens, :output_tokens, :counted_by, :held, :cost, :first_us, :total_us, :error,
     :request, :response, :words, :charge, COALESCE(NULLIF(:held_at, 0), :now), :now);
 
--- name: relay_finish | A call that has ended; nothing when a sweep ended it before.
+-- name: gateway_call_finish | A call that has ended; nothing when a sweep ended it before.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, attempts,
     input_tokens, cached_tokens, output_tokens, counted_by, held, cost, first_us, total_us, error, request,
     response, words, charge, created_at, ended_at)
@@ -16,14 +16,14 @@ VALUES (:id, :account_id, :key_id, :face, :model, :target, :state, :holder, :str
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
--- name: relay_orphans | Calls under way of servers that are gone, all but `holder`, and those that are too old.
+-- name: find_orphaned_holds | Calls under way of servers that are gone, all but `holder`, and those that are too old.
 SELECT id, holder, CASE WHEN created_at < :before THEN 1 ELSE 0 END AS late FROM (
     SELECT h.id, h.created_at, COALESCE(h.about ->> 'holder', c.holder) AS holder
     FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running' WHERE h.state = 'pending') AS held
 WHERE holder IS NOT NULL AND (holder <> :holder OR created_at < :before)
 LIMIT 1000;
 
--- name: relay_abandon | A call that was under way failed, and was free.
+-- name: gateway_call_abandon | A call that was under way failed, and was free.
 INSERT INTO relay_call (id, account_id, key_id, face, model, target, state, holder, streamed, held, error, charge,
     created_at, ended_at)
 SELECT id, account_id, key_id, face, model, target, 'failed', holder, streamed, held, :error, :charge, created_at,
@@ -34,10 +34,10 @@ ON CONFLICT (id) DO UPDATE SET state = excluded.state, error = excluded.error, c
 WHERE relay_call.state = 'running'
 RETURNING id;
 
--- name: relay_forget | Forget calls that ended long ago; their ids come before those that are made since.
+-- name: gateway_call_forget | Forget calls that ended long ago; their ids come before those that are made since.
 DELETE FROM relay_call WHERE id < :id AND created_at < :before AND state <> 'running' RETURNING id;
 
--- name: relay_page | An account's calls, newest first, from before a position; an empty filter takes all.
+-- name: gateway_call_page | An account's calls, newest first, from before a position; an empty filter takes all.
 SELECT id, key_id, face, model, target, state, streamed, attempts, input_tokens, cached_tokens, output_tokens,
        counted_by, held, cost, first_us, total_us, error, request, response, created_at, ended_at,
        (SELECT ended.charge FROM relay_call ended WHERE ended.id = relay_known.id) AS charge

@@ -1,4 +1,4 @@
--- name: relay_orphans | Calls under way of servers that are gone, and those that are too old.
+-- name: find_orphaned_holds | Calls under way of servers that are gone, and those that are too old.
 WITH held AS MATERIALIZED (
     SELECT h.id, COALESCE(h.about::json ->> 'holder', c.holder) AS holder, h.created_at < :before AS late
     FROM hold h LEFT JOIN relay_call c ON c.id = h.id AND c.state = 'running'

@@ -1,12 +1,12 @@
--- name: signins_of | An account's live browser sessions, newest first.
+-- name: login_sessions_of | An account's live browser sessions, newest first.
 SELECT id, way, agent, created_at, expires_at, CASE WHEN token_hash = :token_hash THEN 1 ELSE 0 END AS this
 FROM signin WHERE account_id = :account_id AND kind = 'session' AND expires_at > :now
 ORDER BY created_at DESC, id DESC;
 
--- name: signin_end_one | End one session of an account.
+-- name: login_session_end_one | End one session of an account.
 DELETE FROM signin WHERE account_id = :account_id AND id = :id AND kind = 'session' RETURNING id;
 
--- name: signins_end | End every session and link of an account but one.
+-- name: login_sessions_end | End every session and link of an account but one.
 DELETE FROM signin WHERE account_id = :account_id AND token_hash <> :but RETURNING account_id;
 
 -- name: audit_insert | One line of what was done to an account.
@@ -17,15 +17,15 @@ VALUES (:id, :account_id, :action, :detail, :now);
 SELECT id, action, detail, created_at FROM audit
 WHERE account_id = :account_id AND id < :before ORDER BY id DESC LIMIT :limit;
 
--- name: ceremony_begin | A ceremony is under way; the one before it with the same token is over.
+-- name: auth_challenge_begin | A ceremony is under way; the one before it with the same token is over.
 INSERT INTO ceremony (token_hash, kind, content, expires_at) VALUES (:token_hash, :kind, :content, :now + :life)
 ON CONFLICT (token_hash) DO UPDATE
 SET kind = excluded.kind, content = excluded.content, expires_at = excluded.expires_at;
 
--- name: ceremony_take | End a ceremony: nobody can end it twice.
+-- name: auth_challenge_take | End a ceremony: nobody can end it twice.
 DELETE FROM ceremony WHERE token_hash = :token_hash AND kind = :kind AND expires_at > :now RETURNING content;
 
--- name: ceremony_sweep | Forget ceremonies that nobody ended.
+-- name: auth_challenge_sweep | Forget ceremonies that nobody ended.
 DELETE FROM ceremony WHERE expires_at <= :now;
 
 -- name: passkey_insert | One more passkey; nothing when it is known already.
