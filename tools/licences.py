@@ -1,7 +1,8 @@
 """Write docs/reference/licences.md: what each installed package says of its licence, and what weights say.
 
-Run it with `.venv/bin/python -m tools.licences` after a change of dependencies; a test in tests/architecture compares
-the names. The packages are those that pyproject.toml names, with all that they need, as installed here.
+Run it with `.venv/bin/python -m tools.licences` after a change of dependencies; a test in tests/architecture
+compares the names. The packages are those that pyproject.toml names, with all that they need, as installed
+here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Counts of the words that break the laws on names, by package, and the file that lists how many are left.
 
-`python -m tests.architecture.vocabulary` (`make vocabulary`) writes lower numbers into `vocabulary.toml` only.
-A package that has moved takes its number along: a new place is listed while the law's total does not grow.
+`python -m tests.architecture.vocabulary` (`make vocabulary`) writes lower numbers into `vocabulary.toml`
+only. A package that has moved takes its number along: a new place is listed while the law's total does not
+grow.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tests.architecture import source
 
 LIST = Path(__file__).with_name("vocabulary.toml")
 HEADER = """\
-# Breaches of the laws on names that are left, by law and package; tests/architecture/vocabulary.py counts them.
-# The numbers may only become smaller: `make vocabulary` writes the lower ones.
+# Breaches of the laws on names that are left, by law and package; tests/architecture/vocabulary.py counts
+# them. The numbers may only become smaller: `make vocabulary` writes the lower ones.
 """
 Counts = dict[str, dict[str, int]]
 

@@ -266,7 +266,10 @@ def _folder(scratch: Path, name: str) -> Path:
 
 
 async def _ready(server: CogClient, box: ContainerLimits, seconds: float) -> None:
-    """Wait until the model is loaded or its container has ended; raises `StartFailed` and `CogUnreachable`."""
+    """Wait until the model is loaded or its container has ended.
+
+    Raises `StartFailed` and `CogUnreachable`.
+    """
     loading = asyncio.create_task(server.ready())
     ending = asyncio.create_task(box.ended())
     try:

@@ -37,7 +37,8 @@ _DOWNLOAD_SECONDS = 300.0
 
 
 class ServerOutside:
-    """What remote engines get from the server (`HostServices`): keys by name, clients by trust, its own services.
+    """What remote engines get from the server (`HostServices`): keys by name, clients by trust, its own
+    services.
 
     The services are None where only engines are built that ask for none of them.
     """

@@ -1,6 +1,7 @@
 """OpenAPI 3.1 documents, generated from the route table, the inputs of models and the types of answers.
 
-Wherever a schema is expected, a type may stand: `OpenApiDocument.plain` replaces it by its schema. A class named
+Wherever a schema is expected, a type may stand: `OpenApiDocument.plain` replaces it by its schema. A class
+named
 `PageSchema` becomes the component `Page`.
 """
 

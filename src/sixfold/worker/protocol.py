@@ -159,7 +159,10 @@ class StepResults(WorkerMessage, frozen=True, array_like=True, tag="stepped"):
 
 
 class TimingMessage(WorkerMessage, frozen=True, array_like=True, tag="took"):
-    """What came of `StepsMessage`, in their order; a `RunFailedMessage` ends one session, and its number is its place."""
+    """What came of `StepsMessage`, in their order.
+
+    A `RunFailedMessage` ends one session, and its number is its place.
+    """
 
     number: int
     answers: list[StepResults | RunFailedMessage]

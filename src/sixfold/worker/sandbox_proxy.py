@@ -1,4 +1,5 @@
-"""The way into a sandbox: `python -m sixfold.worker.sandbox_proxy DESCRIPTOR PORT MEMORY PROGRAM…`, run inside.
+"""The way into a sandbox: `python -m sixfold.worker.sandbox_proxy DESCRIPTOR PORT MEMORY PROGRAM…`, run
+inside.
 
 It runs the program, which listens on a port where nobody outside can reach it, and joins each connection that
 comes to the listening socket with one to that port. It ends with the program, and with its status.

@@ -1,7 +1,8 @@
-"""A worker that no zygote forked: `python -m sixfold.worker.standalone DESCRIPTOR ORDER`, for one in a sandbox.
+"""A worker that no zygote forked: `python -m sixfold.worker.standalone DESCRIPTOR ORDER`, for one in a
+sandbox.
 
-It speaks on the socket with that number, and its order is the text of a `SpawnWorker`. Whoever started it has cut
-it off already; what is left to do is what any worker does.
+It speaks on the socket with that number, and its order is the text of a `SpawnWorker`. Whoever started it has
+cut it off already; what is left to do is what any worker does.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ _TOKENS: Node = {"type": "integer", "minimum": 1}
 _DRAWN: Node = {
     "model": {
         "type": "string",
-        "description": f"a text-to-image model, or a name that begins {', '.join(media_jobs.OURS['ra2'][1:])}",
+        "description": "a text-to-image model, or a name that begins "
+        f"{', '.join(media_jobs.OURS['ra2'][1:])}",
     },
     "n": {"type": "integer", "minimum": 1, "maximum": 10},
     "size": {"type": "string", "pattern": r"^([1-9][0-9]{2,3}x[1-9][0-9]{2,3}|auto)$"},

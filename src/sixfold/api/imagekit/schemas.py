@@ -28,7 +28,10 @@ def picture(request: Request, model: Model) -> dict[str, Any]:
 
 
 def upload(request: Request, model: Model, principal: Principal) -> tuple[dict[str, Any], SaveTarget]:
-    """The inputs in a query string and where their picture goes; raises `InvalidImageRequest` with every problem."""
+    """The inputs in a query string and where their picture goes.
+
+    Raises `InvalidImageRequest` with every problem.
+    """
     problems: list[ValidationErrorSchema] = []
     inputs: dict[str, Any] = {}
     try:

@@ -61,7 +61,10 @@ class RemoteSide(Protocol):
         ...
 
     def rename(self, slug: str, to: str, version: int, path: str) -> int:
-        """Give a page that is at `version` the slug of a file; gives the new version. Raises `SyncConflict`."""
+        """Give a page that is at `version` the slug of a file; gives the new version.
+
+        Raises `SyncConflict`.
+        """
         ...
 
 

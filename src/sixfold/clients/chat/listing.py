@@ -107,7 +107,10 @@ class _ModelInfo(msgspec.Struct):
 
 
 class ModelQueries:
-    """Small requests to one server; raises `UpstreamFailure` where it does not answer, or at too great length."""
+    """Small requests to one server.
+
+    Raises `UpstreamFailure` where it does not answer, or at too great length.
+    """
 
     def __init__(self, transport: Transport, base_url: str, headers: Mapping[str, str]) -> None:
         self._transport = transport

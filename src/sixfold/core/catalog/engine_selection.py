@@ -52,7 +52,10 @@ class SelectionPolicy:
 
 
 def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The catalogue's document with the operator's table `[engines]` over it; raises `InvalidEngineConfig`."""
+    """The catalogue's document with the operator's table `[engines]` over it.
+
+    Raises `InvalidEngineConfig`.
+    """
     engines: dict[str, Any] = {name: dict(row) for name, row in document["engines"].items()}
     for name, row in table.items():
         if name not in _RESERVED:

@@ -182,8 +182,10 @@ class Gateway:
     ) -> GatewayReply:
         """Ask a model and wait for its whole answer: the way in for what is no `/v1` face.
 
-        `chat` is the conversation: `ChatRequest((Message("user", (Text("…"), Picture(url="…"))),), system="…")`, or
-        `ImagePart(media_type="image/png", data=base64)` where a picture has no address. `model` is a name as in
+        `chat` is the conversation: `ChatRequest((Message("user", (Text("…"), Picture(url="…"))),),
+        system="…")`, or
+        `ImagePart(media_type="image/png", data=base64)` where a picture has no address. `model` is a name as
+        in
         `/v1/models`, or empty for the default. The caller is charged as on `/v1` and sees the call in his
         log under `request_id`, which must be new. Of the reply, `answer.text` is what was said,
         `answer.calls` the tools that were asked for, `cost` the micro-dollars charged, `usage` the tokens,
@@ -218,7 +220,9 @@ class Gateway:
     async def converse(
         self, principal: Principal, request_id: str, chat: ChatRequest, model: str = "", face: str = "service"
     ) -> ResponseStream:
-        """The same as it comes: `flow.events()` gives `TextDelta`, `ToolCallStart`, … as they come, and then `MessageEnd`."""
+        """The same as it comes: `flow.events()` gives `TextDelta`, `ToolCallStart`, … as they come, and then
+        `MessageEnd`.
+        """
         ask = self._plain(principal, request_id, chat, model, face)
         return await self.flow(replace(ask, stream=True), limits.payer_of(principal))
 

@@ -64,7 +64,9 @@ def keep(tenant: Tenant, kept: StoredResponse) -> Transaction[None]:
 
 
 def get_conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Conversation | None]:
-    """Where a response stands; None for one that nobody keeps, `ResponseNotFound` is raised for another tenant's.
+    """Where a response stands.
+
+    None for one that nobody keeps, `ResponseNotFound` is raised for another tenant's.
 
     It is too long with more than `most` bytes, or a thousand responses.
     """
@@ -84,7 +86,8 @@ def get_conversation(tenant: Tenant, response_id: str, most: int) -> Transaction
 def get_many(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
     """Those of some responses that a tenant keeps; raises `TooLong` for more than `most` bytes of them.
 
-    Raises `ResponseNotFound` for another tenant's: a server that knows its items as well must not be asked for them.
+    Raises `ResponseNotFound` for another tenant's: a server that knows its items as well must not be asked
+    for them.
     """
     found: list[str] = []
     for response_id in response_ids:

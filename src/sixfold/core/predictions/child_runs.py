@@ -47,7 +47,9 @@ class ChildRunPort(Protocol):
         ...
 
     async def run(self, parent: Prediction, child: ChildRun) -> Prediction:
-        """Order a child, or find it ordered, and wait for its end; raises what `PredictionService.submit` does.
+        """Order a child, or find it ordered, and wait for its end.
+
+        Raises what `PredictionService.submit` does.
 
         A canceled wait cancels the child.
         """

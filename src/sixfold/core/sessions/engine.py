@@ -4,7 +4,8 @@ A step is a pure function of where things stand and of what the user holds. The 
 step and is plain data of a few kilobytes, so the server always has the last one: a worker that dies
 takes nothing along, and another goes on from there.
 
-The server never looks into a state or a pose. It has an engine's `EngineStep` as an `StepRequest` and what came of it as
+The server never looks into a state or a pose. It has an engine's `EngineStep` as an `StepRequest` and what
+came of it as
 `StepResult`, with the state packed (msgpack) and each pose a JSON object, written once, in the worker.
 """
 

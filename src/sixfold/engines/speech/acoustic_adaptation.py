@@ -1,7 +1,8 @@
 """PocketSphinx's model of sounds, and the same moved to how a formant synthesiser sounds.
 
 `ears.npz` says how far each mean moves, in sixteenths of its deviation; it was learnt from our own English
-voices by what became `python -m tools.train_acoustic_adaptation`. The model itself is read where its package has it.
+voices by what became `python -m tools.train_acoustic_adaptation`. The model itself is read where its package
+has it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pictures as an encoder wants them: lightness at full size, colour at half (4:2:0, BT.709, video range).
 
 The whole film is made in these planes: to warp them costs half of what RGB costs, and no frame has to be
-converted. `YuvPlanes.y` is (height, width), `YuvPlanes.uv` (height / 2, width / 2, 2), both of bytes; sides are
-even.
+converted. `YuvPlanes.y` is (height, width), `YuvPlanes.uv` (height / 2, width / 2, 2), both of bytes; sides
+are even.
 """
 
 from __future__ import annotations

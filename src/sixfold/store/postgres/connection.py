@@ -65,7 +65,10 @@ class PostgresConnection(Protocol):
 
 
 async def connect(url: str, **session: str) -> PostgresConnection:
-    """A connection with this store's settings and `session`'s; raises `DatabaseUnreachable` with one sentence."""
+    """A connection with this store's settings and `session`'s.
+
+    Raises `DatabaseUnreachable` with one sentence.
+    """
     open_connection: Any = cast("Any", asyncpg).connect
     try:
         opened = await open_connection(

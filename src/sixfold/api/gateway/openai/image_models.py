@@ -38,7 +38,9 @@ def names(catalog: Catalog) -> tuple[str, ...]:
 
 
 def inputs(catalog: Catalog, name: str, wanted: Any) -> dict[str, Any]:
-    """Return a model's inputs for the `size` of a request; raises `InvalidRequest` with the sizes that it makes.
+    """Return a model's inputs for the `size` of a request.
+
+    Raises `InvalidRequest` with the sizes that it makes.
 
     A model that the catalog lacks is one of the account's own, which takes any width and height.
     """

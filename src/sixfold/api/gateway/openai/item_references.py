@@ -44,8 +44,8 @@ def given(raw: bytes) -> str | list[msgspec.Raw]:
 async def resolved(shelf: ResponseStore, tenant: Tenant, raw: bytes, most: int) -> bytes:
     """A request with the items that are kept here in place of references to them; the others stay.
 
-    Raises `TooLong` where these are items of responses with more than `most` bytes, `InvalidRequest` for another
-    tenant's, as for what nobody keeps: a server that knows them as well must not be asked for them.
+    Raises `TooLong` where these are items of responses with more than `most` bytes, `InvalidRequest` for
+    another tenant's, as for what nobody keeps: a server that knows them as well must not be asked for them.
     """
     said = given(raw)
     if isinstance(said, str):

@@ -35,7 +35,9 @@ def is_tokens(given: Any) -> bool:
 
 
 async def decoded(given: Sequence[Any]) -> tuple[list[str], int]:
-    """Return the texts of one array of token ids or of several, and how many ids they have; raises `InvalidRequest`.
+    """Return the texts of one array of token ids or of several, and how many ids they have.
+
+    Raises `InvalidRequest`.
 
     An array may end within a character, since clients cut long texts by tokens: that becomes U+FFFD.
     """

@@ -145,7 +145,10 @@ class ProcessPool:
         return len(self._rooms)
 
     async def enter(self, name: str, model: GgufModel) -> tuple[RunningProcess, Callable[[], None]]:
-        """The process of a model, and what to call, once, when it is not needed any more; raises `UpstreamFailure`."""
+        """The process of a model, and what to call, once, when it is not needed any more.
+
+        Raises `UpstreamFailure`.
+        """
         async with self._turn:
             room = self._rooms.get(name)
             if room is None or room.gone:

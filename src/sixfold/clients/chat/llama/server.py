@@ -120,7 +120,10 @@ class GgufServer:
     async def open(
         self, wire: WireProtocol, path: str, body: bytes, headers: Mapping[str, str], *, stream: bool
     ) -> UpstreamStream:
-        """POST a body to the model's process, which is started where it is not there; raises `UpstreamFailure`."""
+        """POST a body to the model's process, which is started where it is not there.
+
+        Raises `UpstreamFailure`.
+        """
         name = _asked(body).model
         model = self.files.get(name)
         if model is None:

@@ -298,7 +298,10 @@ class HttpReply:
         self._waiting: asyncio.Future[None] | None = None
 
     async def begun(self) -> None:
-        """Wait for its head, or for all of it where it was asked for whole. Raises `UpstreamFailure` and `_ConnectionReset`."""
+        """Wait for its head, or for all of it where it was asked for whole.
+
+        Raises `UpstreamFailure` and `_ConnectionReset`.
+        """
         while not (self.complete if self._whole else self.status):
             self._check()
             await self._more()

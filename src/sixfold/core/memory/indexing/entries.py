@@ -1,7 +1,7 @@
 """What search keeps of each page, written in the transaction that writes the page.
 
-A page becomes an `IndexEntry`: counted words and what the filters ask for. Entries of an account are numbered by
-its changes, so a server that holds them in memory asks for the newer ones and has all that was committed.
+A page becomes an `IndexEntry`: counted words and what the filters ask for. Entries of an account are numbered
+by its changes, so a server that holds them in memory asks for the newer ones and has all that was committed.
 """
 
 from __future__ import annotations
