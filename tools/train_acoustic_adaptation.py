@@ -1,6 +1,7 @@
 """Learn `src/sixfold/engines/speech/ears.npz`: PocketSphinx's means, moved to our own English voices.
 
-.venv/bin/python -m tools.train_acoustic_adaptation [--sentences N]      N of each voice, about two minutes of work for 60
+.venv/bin/python -m tools.train_acoustic_adaptation [--sentences N]
+    N sentences of each voice; 60 take about two minutes
 
 Sentences of our own documentation are spoken, aligned with their texts, and the means adapted: first by
 linear transforms of five classes of sounds (MLLR, Leggetter and Woodland 1995), then each by what it heard
