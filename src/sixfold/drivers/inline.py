@@ -216,7 +216,7 @@ class InlineWorker:
             return
         same = protocol.to_worker.decode(protocol.encode(order))  # the same types as in a process
         reply = protocol.to_server.decode(
-            protocol.encode(session_steps.perform(engine, cast("protocol.SessionStepper", same)))
+            protocol.encode(session_steps.perform(engine, cast("protocol.StepsMessage", same)))
         )
         self._call(self._steps.hear, reply)
 

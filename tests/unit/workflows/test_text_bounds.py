@@ -70,14 +70,14 @@ def test_an_estimate_tries_nodes_on_so_much_text_and_no_more(
 ) -> None:
     verdict = checked(doubling(100, text))
     handled = 0
-    call = estimate.outcomes.call
+    call = estimate.node_call.call
 
     def counted(node_: Any, context: Any, inputs: Any) -> Any:
         nonlocal handled
         handled += sum(len(each) for each in inputs.values() if isinstance(each, str))
         return call(node_, context, inputs)
 
-    monkeypatch.setattr(estimate.outcomes, "call", counted)
+    monkeypatch.setattr(estimate.node_call, "call", counted)
     assert estimate.orders(verdict) == ()
     assert least <= handled <= most
 

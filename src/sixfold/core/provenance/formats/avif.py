@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import struct
 
+from sixfold.core.provenance.formats import mp4
 from sixfold.core.provenance.formats.mp4 import MAX_BOXES, boxes
 from sixfold.core.provenance.formats.parts import MediaHeader, part_budget
 
 _PARENTS = {b"meta": 4, b"iprp": 0, b"ipco": 0}  # and how many bytes stand before their boxes
+
+matches, edits, extract = mp4.matches, mp4.edits, mp4.extract
 
 
 def header(data: bytes) -> MediaHeader:

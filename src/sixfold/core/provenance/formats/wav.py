@@ -11,6 +11,8 @@ from sixfold.core.provenance.formats.parts import MediaHeader
 _FORM = b"WAVE"
 _KIND = b"sxfd"
 
+is_complete = riff.is_complete
+
 
 def matches(data: bytes) -> bool:
     """Whether the bytes begin as a WAV file."""

@@ -12,6 +12,8 @@ _FORM = b"WEBP"
 _HAS_XMP = 0x04
 _HAS_ALPHA = 0x10
 
+is_complete = riff.is_complete
+
 
 def matches(data: bytes) -> bool:
     """Whether the bytes begin as a WebP."""
