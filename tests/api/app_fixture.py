@@ -91,15 +91,26 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
+class CheckedClient(httpx.AsyncClient):
+    """A client that compares every whole answer with its document."""
+
+    def __init__(self, app: ASGIApp, product: Application | None, **options: Any) -> None:
+        self._app, self._product = app, product
+        super().__init__(**options)
+
+    async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
+        response = await super().send(request, stream=stream, **options)
+        if not stream and self._product is not None and isinstance(self._app, WebApp):
+            described.check(self._product, self._app, response)
+        return response
+
+
 def client(
     app: ASGIApp, peer: str = "127.0.0.1", base_url: str = ORIGIN, product: Application | None = None
 ) -> httpx.AsyncClient:
     """A client of an application in this process; with its product, every answer is checked."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(peer, 40000))
-    hooks: dict[str, list[Any]] = {}
-    if product is not None and isinstance(app, WebApp):
-        hooks["response"] = [functools.partial(described.check, product, app)]
-    return httpx.AsyncClient(transport=transport, base_url=base_url, timeout=60, event_hooks=hooks)
+    return CheckedClient(app, product, transport=transport, base_url=base_url, timeout=60)
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ def operations(product: Application, app: WebApp) -> list[Described]:
     return _KNOWN[areas]
 
 
-async def check(product: Application, app: WebApp, response: httpx.Response) -> None:
+def check(product: Application, app: WebApp, response: httpx.Response) -> None:
     """Raise `ValidationError` for an answer in JSON that is not as its document has it."""
     if response.headers.get("content-type") != _JSON:
         return
@@ -61,6 +61,5 @@ async def check(product: Application, app: WebApp, response: httpx.Response) -> 
             if key not in _CHECKS:
                 schema = {"components": each.components, **each.answers[status]}
                 _CHECKS[key] = jsonschema_rs.validator_for(schema)
-            await response.aread()
             _CHECKS[key].validate(response.json())
             return

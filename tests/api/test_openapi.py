@@ -110,10 +110,10 @@ async def test_an_answer_that_is_not_as_its_document_has_it_is_seen(home: House)
     request = httpx.Request("GET", "http://127.0.0.1/api/pages/people/ada")
     error = {"error": "", "code": "", "status": 404, "request_id": ""}
     whole = httpx.Response(404, json=error, request=request)
-    await answers.check(home.product, cast("WebApp", home.app), whole)
+    answers.check(home.product, cast("WebApp", home.app), whole)
     part = httpx.Response(404, json={**error, "status": "404"}, request=request)
     with pytest.raises(jsonschema_rs.ValidationError):
-        await answers.check(home.product, cast("WebApp", home.app), part)
+        answers.check(home.product, cast("WebApp", home.app), part)
 
 
 async def test_each_area_describes_itself(home: House) -> None:

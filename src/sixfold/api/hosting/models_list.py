@@ -123,7 +123,7 @@ class TemplateSchema(TypedDict):
     priceHourText: str
     modelVariants: NotRequired[list[str]]
     defaultModelVariant: NotRequired[str | None]
-    version: NotRequired[str]
+    version: NotRequired[int]
 
 
 class ConfigurationSchema(ApiPathsSchema):
