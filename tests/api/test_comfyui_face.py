@@ -28,7 +28,7 @@ from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many
 from sixfold.core.predictions.events import StateChanged
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from tests.api.app_fixture import House, client, house

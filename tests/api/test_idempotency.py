@@ -16,7 +16,7 @@ from sixfold import errors
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.database import many, one
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.web.idempotency import IdempotencyGuard, IdempotentRequest
 from sixfold.web.responses import coded
 from tests.api.app_fixture import House, bearer, house

@@ -12,8 +12,8 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core.clock import DAY_US
-from sixfold.core.predictions import cost_queries
-from sixfold.core.predictions.cost_queries import EngineCost
+from sixfold.core.predictions import queries
+from sixfold.core.predictions.queries import EngineCost
 from sixfold.store.secrets import MASTER, Secrets
 from tests.api.app_fixture import House, house
 from tests.fakes import fal, fault_server, openai, replicate
@@ -57,7 +57,7 @@ def asked(home: House, **more: Any) -> dict[str, Any]:
 
 
 async def spent(home: House) -> dict[str, EngineCost]:
-    rows = await home.product.database.read(cost_queries.by_engine(DAY_US))
+    rows = await home.product.database.read(queries.by_engine(DAY_US))
     return {row.engine: row for row in rows}
 
 

@@ -15,8 +15,8 @@ from sixfold import errors
 from sixfold.core.accounts import ledger
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import webhooks
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.refunds import REFUNDED
-from sixfold.core.predictions.repository import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from tests.api.app_fixture import House, house
 from tests.api.fake_engines import DotEngine

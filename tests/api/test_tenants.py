@@ -47,6 +47,7 @@ RESPONSES = {
 # Whose URL or id alone is enough, on purpose; each has 128 random bits or more, or is public.
 CAPABILITIES = {
     "GET /media/{name}",
+    "GET /openapi/{area}",
     "GET /uploads/{path}",
     "GET /api/media/status/{job_id}",
     "POST /api/media/status/{job_id}",

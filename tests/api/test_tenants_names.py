@@ -14,7 +14,7 @@ import pytest
 from sixfold.app import catalog as app_catalog
 from sixfold.core.accounts import accounts, keys
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions import queries
 from sixfold.core.workflows.websocket_hub import WebSocketHub
 from tests.api.app_fixture import House, bearer, house
 
@@ -166,7 +166,7 @@ async def test_predictions_without_a_key_are_marked_and_their_children_too(home:
     await home.client.get("/create_image", params=SMALL)
     await ended(home, bearer((await tenants(home))[2]["Authorization"].split()[1]), text_graph("y"))
     found, _ = await home.product.database.read(
-        predictions.page(Tenant(home.operator.id), predictions.PredictionFilter(), 10, None)
+        queries.page(Tenant(home.operator.id), queries.PredictionFilter(), 10, None)
     )
     assert [each.keyless for each in found] == [False, True, True]
 

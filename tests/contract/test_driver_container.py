@@ -147,11 +147,11 @@ async def test_words_that_come_in_pieces_are_one_text(
 async def test_media_travel_inside_and_mounted_files_lie_where_the_container_sees_them(
     yard: Yard, worker: Worker, tmp_path: Path
 ) -> None:
-    (tmp_path / "photo").write_bytes(b"\x89PNG...")
+    (tmp_path / "photo").write_bytes(b"\x89PNG\r\n\x1a\n")
     (tmp_path / "score").write_bytes(b"MThd")
     files = {"photo": tmp_path / "photo", "artifacts/score.mid": tmp_path / "score"}
     await worker.run(Task("t", "m", {"prompt": "x", "none": None}, files), Heard().reports())
-    assert yard.cog.asked["t"] == {"prompt": "x", "photo": "data:image/png;base64,iVBORy4uLg=="}
+    assert yard.cog.asked["t"] == {"prompt": "x", "photo": "data:image/png;base64,iVBORw0KGgo="}
     folder = yard.wanted[0].folders["/mnt/sixfold/artifacts"]
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"score.mid": b"MThd"}
     await run(worker, "next")
@@ -271,12 +271,12 @@ async def test_what_could_be_started_is_known_without_starting_it(
 SCRIPT = """
 import asyncio, json, pathlib, sys
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.ports import Reports, WorkerSpec
+from sixfold.core.workers.ports import RunReports, WorkerSpec
 from sixfold.drivers.container import ContainerDriver, open_engine
 
 async def main(socket, folder):
     driver = ContainerDriver(lambda: open_engine(socket, folder), start_seconds=30)
-    reports = Reports(lambda fraction: None, lambda line: None)
+    reports = RunReports(lambda fraction: None, lambda line: None)
     options = {"image": "localhost/sixfold-probe", "cpus": 1.0}
     try:
         document = await driver.learn(options["image"], folder / "scratch")
@@ -314,7 +314,7 @@ def test_a_real_container_is_shut_in_works_and_is_lost_when_it_dies(podman: Podm
     assert models == ["sixfold-probe"]
     assert data == {"root": "no", "tmp": "yes", "mount": "yes", "mount_write": "no", "net": "no"}
     assert said == ["hi"]
-    assert (lost, alive) == ("Lost", False)
+    assert (lost, alive) == ("WorkerLost", False)
     assert podman.said("ps", "-aq") == "", "no container is left"
     owner = hashlib.blake2b(str(tmp_path).encode(), digest_size=8).hexdigest()
     left_over = podman.said("network", "ls", "-q", "--filter", f"label=sixfold.owner={owner}")

@@ -295,7 +295,7 @@ async def test_what_workers_started_goes_with_their_server(tmp_path: Path) -> No
 SERVER = """
 import asyncio, pathlib, sys
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.ports import Reports, WorkerSpec
+from sixfold.core.workers.ports import RunReports, WorkerSpec
 from sixfold.drivers.process import ProcessDriver
 
 async def main():
@@ -303,7 +303,7 @@ async def main():
     spec = WorkerSpec("slow", "sixfold.engines.testing:SlowEngine", 1 << 28, pathlib.Path(sys.argv[1]))
     workers = [await driver.start(spec) for _ in range(2)]
     say = lambda _: print(driver.zygote_pid, *(worker.pid for worker in workers), flush=True)
-    await workers[0].run(Task("t", "m", {"stubborn": True}), Reports(say, lambda _: None))
+    await workers[0].run(Task("t", "m", {"stubborn": True}), RunReports(say, lambda _: None))
 
 asyncio.run(main())
 """

@@ -26,7 +26,7 @@ import asyncio, json, pathlib, sys
 import ray
 from ray.cluster_utils import Cluster
 from sixfold.core.catalog.engines import Task
-from sixfold.core.workers.ports import Reports, WorkerSpec, WorkerStartFailed
+from sixfold.core.workers.ports import RunReports, WorkerSpec, WorkerStartFailed
 from sixfold.drivers.ray import RayDriver
 
 SMALL = {"object_store_memory": 80 << 20, "memory": 4 << 30}
@@ -39,13 +39,13 @@ def spec(engine, hardware=""):
 
 async def begun(worker, name, **inputs):
     running = asyncio.Event()
-    reports = Reports(lambda fraction: running.set(), lines.append)
+    reports = RunReports(lambda fraction: running.set(), lines.append)
     run = asyncio.create_task(worker.run(Task(name, "m", inputs), reports))
     await running.wait()
     return run
 
 async def main(cluster):
-    quiet = Reports(lambda fraction: None, lines.append)
+    quiet = RunReports(lambda fraction: None, lines.append)
     points = {"crashing": "crash"}
     driver = RayDriver(
         cluster.address, hardware={"far": 0}, failpoints=points, cancel_seconds=0.2, start_seconds=60

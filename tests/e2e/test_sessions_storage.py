@@ -22,7 +22,7 @@ def _out_of_reach(opened: Room, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     write, gone = database.write, True
 
     async def refuse(transaction: Transaction[Any], **more: Any) -> Any:
-        if gone and cast("GeneratorType[Any, Any, Any]", transaction).gi_code.co_name == "happen":
+        if gone and cast("GeneratorType[Any, Any, Any]", transaction).gi_code.co_name == "transition":
             transaction.close()
             raise errors.StoreFailed
         return await write(transaction, **more)

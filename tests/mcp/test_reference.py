@@ -35,7 +35,9 @@ def _kind(schema: dict[str, Any]) -> str:
         "" if low is None and high is None else f", {low} and more" if high is None else f", {low} to {high}"
     )
     default = schema.get("default")
-    told = "" if default is None else f"; {str(default).lower() if isinstance(default, bool) else default}"
+    told = (
+        "" if default in (None, "") else f"; {str(default).lower() if isinstance(default, bool) else default}"
+    )
     return f"{kind}{span}{told}"
 
 

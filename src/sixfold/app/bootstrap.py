@@ -136,6 +136,7 @@ def build(
     relaying = relays.build(settings, database, media)
     standings.told |= {"relay": relaying.standing, "relay-vision": relaying.vision_standing}
     outside = _outside(settings, clients, database, road, graphs, relaying)
+    outside.comfyui = address
     places = app_drivers.build(settings, failpoints, outside, templates)
     places.tell(standings)
     finisher = RunFinisher(database, media, signer, settings.max_attempts, failpoints)
@@ -196,7 +197,7 @@ def _outside(
     graphs: GraphService,
     relaying: GatewayRuntime,
 ) -> ServerOutside:
-    outside = ServerOutside(
+    return ServerOutside(
         clients,
         lambda name: provider_key(settings, name),
         children=PipelineChildren(road, database),
@@ -204,8 +205,6 @@ def _outside(
         relay=relaying.relay,
         conversation=chat_services.join(relaying.relay, road),
     )
-    outside.comfyui = app_graphs.comfyui_address(settings)
-    return outside
 
 
 def _neighbours(database: Database, bus: EventBus, workers: Scheduler) -> PeerEventListener | None:

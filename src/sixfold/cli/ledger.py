@@ -13,8 +13,8 @@ from sixfold.core.accounts import accounts, charges, ledger_queries
 from sixfold.core.accounts.ledger_queries import LedgerPage
 from sixfold.core.clock import DAY_US, rfc3339
 from sixfold.core.database import Transaction
-from sixfold.core.predictions import cost_queries as work_costs
-from sixfold.core.predictions.cost_queries import EngineCost
+from sixfold.core.predictions import queries as prediction_queries
+from sixfold.core.predictions.queries import EngineCost
 
 MAX_DAYS = 3660
 MAX_ENTRIES = 1000
@@ -71,7 +71,7 @@ def costs(arguments: argparse.Namespace) -> None:
     if not 1 <= arguments.days <= MAX_DAYS:
         raise CommandError(f"--days is a number from 1 to {MAX_DAYS}")
     found = database_access.read(
-        database_access.settings_of(arguments), work_costs.by_engine(arguments.days * DAY_US)
+        database_access.settings_of(arguments), prediction_queries.by_engine(arguments.days * DAY_US)
     )
     if arguments.json:
         put_json({"days": arguments.days, "engines": [_cost(cost) for cost in found]})

@@ -22,7 +22,7 @@ from sixfold.core.memory.operation_schema import Operation, OperationField
 from sixfold.core.predictions import outputs, pricing, receipt
 from sixfold.core.predictions.events import Event, ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workflows import workflows

@@ -14,7 +14,7 @@ from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.ui import forms, spending
 from sixfold.ui.pages import PageTemplates
 from sixfold.web import calls

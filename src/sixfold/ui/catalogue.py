@@ -16,7 +16,7 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage, outputs, pricing
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.service import PredictionService
 from sixfold.ui import code_samples, specimens
 from sixfold.ui.guests import PageAuth, PageUser

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions import lineage
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui import provenance
 from sixfold.ui.guests import PageUser

@@ -51,6 +51,7 @@ def _ceremony(account_id: str) -> Transaction[Given]:
 def _upload(account_id: str) -> Transaction[Given]:
     about = {"account_id": account_id, "blob": "b", "kind": "upload", "content_type": "image/png", "size": 1}
     of = {"sha256": None, "prediction_id": None, "upload_id": account_id, "expires_at": BEGAN + HOUR_US}
+    of["credential_id"] = None
     yield Query("media_insert", {"name": account_id, **about, **of})
     return (account_id,)
 

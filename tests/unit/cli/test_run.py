@@ -119,8 +119,8 @@ def test_without_a_server_the_way_out_is_named(tmp_path: Path) -> None:
 def test_the_owners_key_is_not_sent_to_another_machine(tmp_path: Path) -> None:
     (tmp_path / "local.key").write_text("sf_secret\n")
     code = (
-        "import argparse;from sixfold.cli.client import Client;"
-        "print([Client.of(argparse.Namespace(data_dir=None, api_url=url))._api_key for url in"
+        "import argparse;from sixfold.cli.client import ServerClient;"
+        "print([ServerClient.of(argparse.Namespace(data_dir=None, api_url=url))._api_key for url in"
         " ('http://127.0.0.1:1', 'http://six.example', None)])"
     )
     done = subprocess.run(

@@ -16,8 +16,8 @@ from sixfold.drivers.temp_dirs import OwnedTempDir
 
 MAKER = """
 import sys
-from sixfold.drivers.temp_dirs import Room
-room = Room()
+from sixfold.drivers.temp_dirs import OwnedTempDir
+room = OwnedTempDir()
 (room.path / "file").write_text("mine")
 print(room.path, flush=True)
 sys.stdin.read()

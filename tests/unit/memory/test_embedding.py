@@ -151,7 +151,7 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from sixfold.core.memory.search.embedding import Embedder
-from tests import databases
+from tests.harness import databases
 from tests.unit.memory.fake_embedder import Meanings
 
 class Stuck(Meanings):

@@ -7,7 +7,7 @@ from pathlib import Path
 from sixfold.core.accounts.prices import FREE
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.workflows import comfyui_jobs
 from tests.harness.pipeline import Options, Road, models, road
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions import cost_queries
+from sixfold.core.predictions import queries
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.drivers.inline import InlineDriver
@@ -111,7 +111,7 @@ async def test_what_a_provider_took_is_kept_beside_the_price(line: Road) -> None
     assert ended.state is PredictionState.SUCCEEDED
     assert ended.output is not None
     assert ended.output.data == {"key": "the fal_key"}
-    spent = await line.database.read(cost_queries.by_engine(DAY_US))
+    spent = await line.database.read(queries.by_engine(DAY_US))
     assert [(one.engine, one.runs, one.earned, one.spent, one.told) for one in spent] == [
         ("far", 1, PRICE, 1_500, 1)
     ]

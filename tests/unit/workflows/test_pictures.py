@@ -20,13 +20,13 @@ from sixfold.engines.workflow_nodes import preview as workflow_nodes_preview
 _MIB = 2**20
 _PEAK = """
 import resource, sys
-from sixfold.engines.workflow_nodes import viewing
+from sixfold.engines.workflow_nodes import preview
 from PIL import Image, WebPImagePlugin, PngImagePlugin
 Image.init()
 picture = sys.argv[1]
-needed = viewing.viewed_bytes(picture, "webp;90")
+needed = preview.viewed_bytes(picture, "webp;90")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-viewing.viewed(picture, "webp;90", "")
+preview.viewed(picture, "webp;90", "")
 print(needed, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 

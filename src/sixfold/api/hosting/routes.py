@@ -21,7 +21,7 @@ from sixfold.api.hosting.sessions import routes as sessions
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.web import bodies, calls, queries, responses
 from sixfold.web.idempotency import IdempotentRequest

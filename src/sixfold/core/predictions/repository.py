@@ -6,7 +6,6 @@ it belongs to, so a worker that comes back from the dead writes nothing (`StaleA
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core import pagination
 from sixfold.core.accounts import charges, ledger, settlement
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import PriceRow
@@ -29,9 +27,6 @@ from sixfold.core.predictions.states import TERMINAL, PredictionEvent, Predictio
 
 LOST = "lost"
 UNUSABLE = "unusable_input"
-_ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
-_CREDENTIAL_PAGE = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
-_CURSOR = re.compile(r"pred_[0-9a-z]{36}")
 _FROM = sources(PredictionEvent.SUCCEED)  # two states, named in one guarded UPDATE
 _MAX_SWEEP = 500
 
@@ -209,33 +204,6 @@ def by_job(job_id: str) -> Transaction[Prediction]:
     if row is None:
         raise errors.NotFound("There is no such job")
     return Prediction.of(row)
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionFilter:
-    """Which of an account's predictions to list; empty texts match all."""
-
-    model: str = ""
-    state: str = ""
-
-
-def page(
-    tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
-) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
-    """A tenant's predictions, newest first, as far as a page may be, and the cursor of the next page.
-
-    `cursor` is what the page before gave; raises `BadRequest` on another text.
-    """
-    if cursor and not _CURSOR.fullmatch(cursor):
-        raise errors.BadRequest("Invalid cursor")
-    about = {**tenant.row, "model": wanted.model, "state": wanted.state, "before": cursor or "~"}
-    # A list of its own, so that an index has a credential's rows in their order.
-    listed, sizes = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
-    fitting, there = yield from pagination.fitting(sizes, about, limit + 1)
-    most = min(fitting, limit)
-    rows = yield Query(listed, {**about, "limit": most})
-    found = tuple(Prediction.of(row) for row in rows)
-    return found, found[-1].id if there > most else None
 
 
 # -- running -------------------------------------------------------------------------------------

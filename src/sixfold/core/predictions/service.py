@@ -33,12 +33,14 @@ from sixfold.core.predictions import (
     refunds,
     video_backends,
 )
+from sixfold.core.predictions import queries as prediction_queries
 from sixfold.core.predictions import (
     repository as predictions,
 )
 from sixfold.core.predictions.events import Event, EventBus, StateChanged
 from sixfold.core.predictions.input_files import sources_of
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.repository import PredictionDraft
 from sixfold.core.predictions.requests import AdmissionPolicy, PredictionRequest, PriceQuote
 from sixfold.core.predictions.waiters import RunWaiters
@@ -247,10 +249,10 @@ class PredictionService:
         return await self._database.read(video_backends.waiting(engine))
 
     async def page(
-        self, tenant: Tenant, wanted: predictions.PredictionFilter, limit: int, cursor: str | None
+        self, tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
     ) -> tuple[tuple[Prediction, ...], str | None]:
         """A tenant's predictions, newest first, and the cursor of the next page."""
-        return await self._database.read(predictions.page(tenant, wanted, limit, cursor))
+        return await self._database.read(prediction_queries.page(tenant, wanted, limit, cursor))
 
     async def wait(
         self, prediction: Prediction, timeout_seconds: float, *, patient: bool = False

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from sixfold import errors
+from sixfold.core import money
+from sixfold.core.accounts import charges
+from sixfold.core.accounts.charges import LineItem
+from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.catalog.engines import EngineError
 from sixfold.core.workflows import node_call, slices
 from sixfold.core.workflows.limits import count_text
@@ -114,3 +120,75 @@ def _tried(node: GraphNode, context: NodeContext | None, inputs: dict[str, Any])
 
 def _has_unknown(value: Any) -> bool:
     return value is UNKNOWN or (isinstance(value, ListValue) and any(each is UNKNOWN for each in value))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a graph would order: how much it may cost, and its orders by node.
+
+    `micros` is the sum, `list_micros` the sum by the list, with what is free here; `vram_gb`
+    is what the model files that it names take of a GPU; None where one of them is not known.
+    """
+
+    orders: tuple[tuple[str, str, PriceRow], ...]
+    vram_gb: float | None = 0
+
+    @property
+    def micros(self) -> int:
+        """What it costs at most, in micro-dollars."""
+        return sum(price.micros for _, _, price in self.orders)
+
+    @property
+    def list_micros(self) -> int:
+        """The same by the list, with what is free here."""
+        return sum(list_price_of(price) for _, _, price in self.orders)
+
+    @property
+    def price(self) -> PriceRow:
+        """What is held for it."""
+        text, micros, listed = "what its nodes cost", self.micros, self.list_micros
+        price = PriceRow(micros, money.credits_for(micros), text, "children", lines=self.lines)
+        return price if listed == micros else dataclasses.replace(price, list_micros=listed)
+
+    @property
+    def lines(self) -> tuple[LineItem, ...]:
+        """What its orders cost, those alike as one line."""
+        return _grouped((model, price.micros) for _, model, price in self.orders)
+
+    @property
+    def list_lines(self) -> tuple[LineItem, ...]:
+        """The same by the list."""
+        return _grouped((model, list_price_of(price)) for _, model, price in self.orders)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """As JSON: orders that are alike are one row."""
+        alike: dict[tuple[str, int, int], list[str]] = {}
+        for node, model, price in self.orders:
+            alike.setdefault((model, price.micros, list_price_of(price)), []).append(node)
+        rows = [
+            {
+                "node_id": nodes[0],
+                "node_ids": list(dict.fromkeys(nodes)),
+                "model": model,
+                "count": len(nodes),
+                **_money(micros * len(nodes), listed * len(nodes)),
+            }
+            for (model, micros, listed), nodes in alike.items()
+        ]
+        return {**_money(self.micros, self.list_micros), "vram_gb": self.vram_gb, "orders": rows}
+
+
+def list_price_of(price: PriceRow) -> int:
+    """Return the price by the list, in micro-dollars, with what is free here."""
+    return price.micros if price.list_micros is None else price.list_micros
+
+
+def _grouped(orders: Iterable[tuple[str, int]]) -> tuple[LineItem, ...]:
+    alike = Counter(orders)
+    return charges.grouped((model, micros, count) for (model, micros), count in alike.items())
+
+
+def _money(micros: int, listed: int) -> dict[str, str]:
+    told = {"price_usd": money.format_usd(micros)}
+    return told if listed == micros else {**told, "list_price": money.format_usd(listed)}

@@ -6,15 +6,11 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from sixfold import errors
-from sixfold.core import money
-from sixfold.core.accounts import charges
-from sixfold.core.accounts.charges import LineItem
 from sixfold.core.accounts.prices import FREE, PriceRow
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog import inputs as checks
@@ -24,7 +20,7 @@ from sixfold.core.predictions.service import PredictionService
 from sixfold.core.workflows import estimate, input_inference, slices, workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.editor_format.to_api import ConvertedGraph, conversion
-from sixfold.core.workflows.estimate import UnknownCost
+from sixfold.core.workflows.estimate import Estimate, UnknownCost
 from sixfold.core.workflows.execute import unrunnable
 from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits
@@ -44,77 +40,6 @@ TEMPLATE = "template:"  # how a node names one
 _PLACE = "data:,"  # stands for a file that only a run can know
 _MOST_ACCOUNTS = 1000
 _SMALL_NODES = 50  # a space of so many is checked and priced within a few milliseconds
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a graph would order: how much it may cost, and its orders by node.
-
-    `micros` is the sum, `list_micros` the sum by the list, with what is free here; `vram_gb`
-    is what the model files that it names take of a GPU; None where one of them is not known.
-    """
-
-    orders: tuple[tuple[str, str, PriceRow], ...]
-    vram_gb: float | None = 0
-
-    @property
-    def micros(self) -> int:
-        """What it costs at most, in micro-dollars."""
-        return sum(price.micros for _, _, price in self.orders)
-
-    @property
-    def list_micros(self) -> int:
-        """The same by the list, with what is free here."""
-        return sum(_listed(price) for _, _, price in self.orders)
-
-    @property
-    def price(self) -> PriceRow:
-        """What is held for it."""
-        text, micros, listed = "what its nodes cost", self.micros, self.list_micros
-        price = PriceRow(micros, money.credits_for(micros), text, "children", lines=self.lines)
-        return price if listed == micros else dataclasses.replace(price, list_micros=listed)
-
-    @property
-    def lines(self) -> tuple[LineItem, ...]:
-        """What its orders cost, those alike as one line."""
-        return _grouped((model, price.micros) for _, model, price in self.orders)
-
-    @property
-    def list_lines(self) -> tuple[LineItem, ...]:
-        """The same by the list."""
-        return _grouped((model, _listed(price)) for _, model, price in self.orders)
-
-    @property
-    def record(self) -> dict[str, Any]:
-        """As JSON: orders that are alike are one row."""
-        alike: dict[tuple[str, int, int], list[str]] = {}
-        for node, model, price in self.orders:
-            alike.setdefault((model, price.micros, _listed(price)), []).append(node)
-        rows = [
-            {
-                "node_id": nodes[0],
-                "node_ids": list(dict.fromkeys(nodes)),
-                "model": model,
-                "count": len(nodes),
-                **_money(micros * len(nodes), listed * len(nodes)),
-            }
-            for (model, micros, listed), nodes in alike.items()
-        ]
-        return {**_money(self.micros, self.list_micros), "vram_gb": self.vram_gb, "orders": rows}
-
-
-def _listed(price: PriceRow) -> int:
-    return price.micros if price.list_micros is None else price.list_micros
-
-
-def _grouped(orders: Iterable[tuple[str, int]]) -> tuple[LineItem, ...]:
-    alike = Counter(orders)
-    return charges.grouped((model, micros, count) for (model, micros), count in alike.items())
-
-
-def _money(micros: int, listed: int) -> dict[str, str]:
-    told = {"price_usd": money.format_usd(micros)}
-    return told if listed == micros else {**told, "list_price": money.format_usd(listed)}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -359,7 +284,7 @@ class GraphService:
         most = built_in.price_at_most(model, quote.values, _unknown(model, asked))
         if quote.price.list_micros is None:
             return max(quote.price, most, key=lambda price: price.micros)
-        return max(quote.price, most.waived(), key=_listed)
+        return max(quote.price, most.waived(), key=estimate.list_price_of)
 
     def _worth(self, asked: ChildRequest) -> PriceRow:
         """The price of what the ComfyUI does, whether or not an engine here could."""

@@ -19,7 +19,7 @@ from sixfold.core.catalog.models import Model
 from sixfold.core.clock import rfc3339, steady_clock
 from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.models import Prediction
-from sixfold.core.predictions.repository import PredictionFilter
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.webhooks import Tell
 from sixfold.web import bodies, calls, queries, responses, uploads
 from sixfold.web.idempotency import IdempotentRequest

@@ -1,0 +1,66 @@
+"""Lists of predictions, and the costs of engines."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sixfold import errors
+from sixfold.core import pagination
+from sixfold.core.accounts.tenants import Tenant
+from sixfold.core.database import Query, Transaction, many, now
+from sixfold.core.predictions.models import Prediction
+
+_ACCOUNT_PAGE = ("prediction_page", "prediction_page_sizes")
+_CREDENTIAL_PAGE = ("prediction_page_of_credential", "prediction_page_of_credential_sizes")
+_CURSOR = re.compile(r"pred_[0-9a-z]{36}")
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFilter:
+    """Which of an account's predictions to list; empty texts match all."""
+
+    model: str = ""
+    state: str = ""
+
+
+def page(
+    tenant: Tenant, wanted: PredictionFilter, limit: int, cursor: str | None
+) -> Transaction[tuple[tuple[Prediction, ...], str | None]]:
+    """A tenant's predictions, newest first, as far as a page may be, and the cursor of the next page.
+
+    `cursor` is what the page before gave; raises `BadRequest` on another text.
+    """
+    if cursor and not _CURSOR.fullmatch(cursor):
+        raise errors.BadRequest("Invalid cursor")
+    about = {**tenant.row, "model": wanted.model, "state": wanted.state, "before": cursor or "~"}
+    # A list of its own, so that an index has a credential's rows in their order.
+    listed, sizes = _CREDENTIAL_PAGE if tenant.credential_id else _ACCOUNT_PAGE
+    fitting, there = yield from pagination.fitting(sizes, about, limit + 1)
+    most = min(fitting, limit)
+    rows = yield Query(listed, {**about, "limit": most})
+    found = tuple(Prediction.of(row) for row in rows)
+    return found, found[-1].id if there > most else None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCost:
+    """The successful runs of one engine. Money is micro-dollars.
+
+    `spent` adds up what upstream services said of `told` of the runs; of the others it is not known.
+    """
+
+    engine: str
+    runs: int
+    earned: int
+    spent: int
+    told: int
+
+
+def by_engine(life_us: int) -> Transaction[tuple[EngineCost, ...]]:
+    """Every engine that succeeded at something within the last `life_us` microseconds."""
+    since = (yield from now()) - life_us
+    rows = yield from many("prediction_upstream_costs", since=since)
+    return tuple(
+        EngineCost(row["engine"], row["runs"], row["earned"], row["spent"], row["told"]) for row in rows
+    )
