@@ -118,7 +118,9 @@ async def house(
     folder: Path, models: Mapping[str, Any] | None = None, *, source: Any = None, **changes: Any
 ) -> AsyncIterator[House]:
     """The server, running; settings are given by name, or come from a `config_reload.Source`."""
-    usual = {"driver": "inline", "workers": 4, "testing": True, **backends.settings(folder)}
+    # A run that a test leaves behind would hold the server for the 30 s of the setting.
+    usual: dict[str, Any] = {"driver": "inline", "workers": 4, "testing": True, "drain_seconds": 1}
+    usual |= backends.settings(folder)
     settings = Settings(data_dir=folder, **{**usual, **changes}) if source is None else source.loaded
     databases.prepare(folder)
     product = bootstrap.build(settings, small_models() if models is None else models, source)

@@ -41,10 +41,10 @@ async def key_id(home: House, key: str) -> str:
     return str(row["key_id"])
 
 
-async def slow(home: House) -> str:
-    """The id of a prediction that does not end by itself."""
+async def slow(home: House, headers: dict[str, str] | None = None) -> str:
+    """The id of a prediction that does not end by itself, of the account's key or of other `headers`."""
     body = {"model": "ra1", "input": {"prompt": "SLOW"}, "wait": 0}
-    answer = await home.client.post(RUN, json=body, headers=home.bearer)
+    answer = await home.client.post(RUN, json=body, headers=headers or home.bearer)
     return str(answer.json()["id"])
 
 
@@ -249,8 +249,9 @@ async def test_a_refresh_token_that_was_used_up_ends_its_family(either_home: Hou
 async def test_a_stream_of_a_program_outlives_its_access_token_and_not_its_access(home: House) -> None:
     program = await Program.registered(home)
     first = await program.tokens(scope="models")
-    events = f"{PREDICTIONS}/{await slow(home)}/events"
-    stream = asyncio.create_task(home.client.get(events, headers=bearer(first["access_token"])))
+    headers = bearer(first["access_token"])
+    events = f"{PREDICTIONS}/{await slow(home, headers)}/events"
+    stream = asyncio.create_task(home.client.get(events, headers=headers))
     await until_open(home.product)
     second = (await program.refresh(first["refresh_token"])).json()
     assert await home.product.connections.look() == 0
