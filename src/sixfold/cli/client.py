@@ -87,7 +87,7 @@ class ServerClient:
             host = urlsplit(arguments.api_url).hostname
             if (
                 api_key is None and host in settings.LOOPBACK_HOSTS
-            ):  # the owner's key never leaves his machine
+            ):  # the local key is never sent to another machine
                 api_key = local_key.kept(configured.data_dir)
             return cls(arguments.api_url, api_key)
         running = server_lock.running(configured.data_dir)

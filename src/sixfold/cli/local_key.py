@@ -1,4 +1,4 @@
-"""The owner's key, kept where only he can read it, so that the other commands speak for him."""
+"""The operator's key in a file with mode 0600, which the other commands authenticate with."""
 
 from __future__ import annotations
 

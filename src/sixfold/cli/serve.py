@@ -258,7 +258,7 @@ def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # whoever is believed about his address could pretend to be this machine
+        proxy_headers=False,  # a client that sets its own address could pretend to be this machine
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_CLOSE_SECONDS,

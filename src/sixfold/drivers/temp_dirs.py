@@ -1,7 +1,7 @@
 """Folders of this machine that go with the process that made them, however it ends.
 
-A process that is killed clears nothing away, so whoever makes the next room here does it for him: a room is
-in use for as long as its maker holds the lock on it.
+A process that is killed removes nothing, so the next process that creates a directory here removes what it
+left: a directory is in use for as long as its process holds the lock on it.
 """
 
 from __future__ import annotations

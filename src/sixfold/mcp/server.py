@@ -41,7 +41,7 @@ class ClientChannel:
 
 @dataclass(slots=True)
 class ToolInvocation:
-    """One request under way: who asks, and how to tell him something before the answer.
+    """One request under way: the caller, and how to send it messages before the answer.
 
     `version` is the protocol's revision that the request names, or empty. Without a `channel` nothing but the
     answer can be told. With an `idempotency_id` it may have been asked before.

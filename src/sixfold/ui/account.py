@@ -36,7 +36,7 @@ _RIGHTS = {
 
 
 class AccountPage:
-    """Shows an account to its owner, and takes his wishes."""
+    """Shows an account to its owner, and handles the forms on it."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services

@@ -44,7 +44,7 @@ class LoginSessions:
         return response
 
     async def enter(self, request: Request, account_id: str, way: str, following: str) -> Response:
-        """A session for whoever has shown that he is this account's owner."""
+        """Open a session for a user who has proved to own this account."""
         visit = LoginSession(way, user_agent.name(request))
         moment = await self._services.database.read(now())
         return await self._begin(

@@ -68,7 +68,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 
 def is_known(request: Request, tag: str) -> bool:
-    """Whether the caller says that he has the version with this tag."""
+    """Whether the client already has the version with this tag."""
     given = request.headers.get("if-none-match")
     if given is None:
         return False

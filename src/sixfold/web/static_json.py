@@ -26,7 +26,7 @@ class StaticJson:
         return gzip.compress(self._data, mtime=0) if len(self._data) > _SMALL else b""
 
     def answer(self, request: Request) -> Response:
-        """The document, packed where the caller can unpack it, or that he has it already."""
+        """Return the document, compressed if the client accepts it, or 304 if its tag matches."""
         packed = _takes_gzip(request.headers.get("accept-encoding", "")) and bool(self._packed)
         tag = f'"{self._tag}-gzip"' if packed else f'"{self._tag}"'
         headers = {"ETag": tag, "Cache-Control": "public, no-cache", "Vary": "Accept-Encoding"}

@@ -132,7 +132,7 @@ class RunDone(WorkerMessage, frozen=True, array_like=True, tag="done"):
 
 
 class RunFailedMessage(WorkerMessage, frozen=True, array_like=True, tag="fail"):
-    """The engine raised; `public`: the user may read the message; `unusable`: his input was at fault."""
+    """The engine raised; `public`: the user may read the message; `unusable`: the input was at fault."""
 
     number: int
     message: str

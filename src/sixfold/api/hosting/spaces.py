@@ -68,7 +68,7 @@ class SpaceImportRoutes:
     def _way(self, principal: Principal, given: Mapping[str, str]) -> str:
         """Where it is to run; starting a program of others on this machine needs the right `operate`.
 
-        What nobody chose is the endpoint that he named, else a container where one can be started for him.
+        Without a choice it is the endpoint in the request, else a container where one can be started.
         """
         run, folder, operates = given["run"], given["folder"], principal.has(Rights.OPERATE)
         here = self._services.spaces_here

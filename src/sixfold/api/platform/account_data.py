@@ -30,7 +30,7 @@ class ClosedAccountSchema(TypedDict):
 
 
 class AccountDataRoutes:
-    """Gives an account's owner what is his, and lets him go."""
+    """Exports the data of an account, and closes it."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services

@@ -10,7 +10,7 @@ from typing import Any
 from sixfold.core.catalog.engines import EngineError
 
 _MAX_TEXT = 240
-# A folder in somebody's message: no caller needs to learn where the operator keeps his files.
+# A folder in somebody's message: no caller needs to learn where the operator keeps files.
 _FOLDERS = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[\\/](?:[^\\/\s'\"]+[\\/])+")
 
 
@@ -63,7 +63,7 @@ def understood() -> Iterator[None]:
 
 
 def plain(text: str) -> str:
-    """The first line of somebody's message, short, and without the folders of his machine."""
+    """Return the first line of a message, short, and without the folders of its machine."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
     line = _FOLDERS.sub("", line)
     return line if len(line) <= _MAX_TEXT else line[: _MAX_TEXT - 1] + "…"

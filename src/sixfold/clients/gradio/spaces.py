@@ -25,10 +25,10 @@ _FACTORY = "sixfold.engines.providers.gradio:GradioEngine"
 
 
 class GradioSpaces:
-    """Spaces (`core.work.spaces.Spaces`) of a hub, or of the one endpoint that the operator named.
+    """Spaces (`core.catalog.gradio_spaces`) of a hub, or of the one endpoint that the operator named.
 
-    The operator's endpoint is trusted, as every base that he writes; what a hub names is asked through the
-    guard, with his token only where the space is private and he himself imports it.
+    The operator's endpoint is trusted, as every base URL in the settings; a URL from a hub is fetched through
+    the guard, with the operator's token only where the operator imports a private space.
     """
 
     def __init__(self, clients: HttpClients, hub: str, endpoint: str, token: Callable[[], str]) -> None:

@@ -1,6 +1,6 @@
 """Signing in with somebody else's word: identities at an OpenID provider, and whose accounts they are.
 
-An identity is an account's only where the account's owner said so while he was signed in, or where the
+An identity is an account's only where the account's owner said so while signed in, or where the
 provider has verified the address that the account has. The operator's account is linked by its owner alone.
 """
 

@@ -59,7 +59,7 @@ class BillingBatcher:
     async def begin(self, call: CallRecord, payer: Payer | None) -> None:
         """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded` and then has written nothing.
 
-        Whoever is cancelled while he waits has begun nothing.
+        A caller cancelled while waiting has begun nothing.
         """
         call.counted = payer is not None
         if self._trust is not None:

@@ -1,9 +1,9 @@
-"""Who is asked for before his money is held: accounts that had plenty of it a moment ago.
+"""Accounts whose calls are sent before their money is held: those with plenty of credit a moment ago.
 
 A hold that is written before a server is asked costs a transaction of its own, and the wait for it. Where an
 account and its key's budgets have four times what is asked for, it is written while the server works, or
 with the end of the call. What is trusted is only whether to ask: nothing is passed on to the caller before
-his hold, or the charge in its place, is written, and there the ledger refuses what does not fit.
+the hold, or the charge in its place, is written, and there the ledger refuses what does not fit.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class Gateway:
         system="…")`, or
         `ImagePart(media_type="image/png", data=base64)` where a picture has no address. `model` is a name as
         in
-        `/v1/models`, or empty for the default. The caller is charged as on `/v1` and sees the call in his
+        `/v1/models`, or empty for the default. The caller is charged as on `/v1` and sees the call in its
         log under `request_id`, which must be new. Of the reply, `answer.text` is what was said,
         `answer.calls` the tools that were asked for, `cost` the micro-dollars charged, `usage` the tokens,
         `target` who served (`NAME/model`). Raises what `whole` raises, and `EngineUnavailable` with the way

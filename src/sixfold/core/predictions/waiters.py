@@ -14,10 +14,10 @@ Look = Callable[[], Awaitable[Prediction]]
 
 
 class RunWaiters:
-    """Everybody who waits at one server.
+    """The callers that wait at one server.
 
-    When it drains, whoever can ask again by an id goes at once. Who could not is *patient*: he stays for a
-    run that has begun, until it ends or `let_go` says that the server cannot wait any longer.
+    When it drains, a caller that can ask again by an id is answered at once. One that cannot is *patient*: it
+    stays for a run that has begun, until it ends or `let_go` says that the server cannot wait any longer.
     """
 
     def __init__(self) -> None:

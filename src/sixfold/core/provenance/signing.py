@@ -27,7 +27,7 @@ class Signed:
     """A manifest that was read, and what its signature is worth.
 
     `intact`: unchanged since the holder of `signed_by` signed it. `ours`: that key is one of those asked
-    for. Anyone can sign with a key of his own, so only `valid` says that this server vouches for it.
+    for. Anyone can sign with a key of their own, so only `valid` says that this server vouches for it.
     """
 
     manifest: provenance_manifest.Manifest

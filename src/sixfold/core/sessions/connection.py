@@ -1,4 +1,4 @@
-"""Whoever watches a session: what is said to him, in order, and how much he takes."""
+"""The viewer of a session: the messages to it, in order, and how many frames it accepts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from sixfold.core.sessions.engine import Frame
 from sixfold.core.sessions.states import SessionState
 
-CREDIT: Final = 3  # frames that a new viewer takes before he grants more
+CREDIT: Final = 3  # frames that a new viewer accepts before it grants more
 MAX_CREDIT: Final = 1000
 PATIENCE_SECONDS: Final = 10.0  # the oldest word unsent for so long: the viewer is too slow
 MAX_WORDS: Final = 4000
@@ -117,7 +117,7 @@ class Connection:
         await self._over.wait()
 
     def put(self, word: Word) -> None:
-        """Say something, unless he has gone or is too slow to hear it."""
+        """Queue a message, unless the viewer has gone or reads too slowly."""
         if self._end is not None:
             return
         moment = time.monotonic()

@@ -118,7 +118,7 @@ class SessionRunner:
             self._ending.set_result(ending)
 
     def attach(self) -> Connection:
-        """A new viewer, who replaces the one before him. He hears poses once he has been greeted."""
+        """Attach a new viewer, which replaces the one before; it receives poses after the greeting."""
         viewer, before = Connection(), self._viewer
         if before is not None:
             viewer.last_seq = before.last_seq

@@ -53,7 +53,7 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The engine raised. `public`: the message is for the user; `unusable`: his input was at fault."""
+    """The engine raised. `public`: the message is for the user; `unusable`: the input was at fault."""
 
     message: str
     public: bool

@@ -23,7 +23,7 @@ class HostServices(Protocol):
 
     @property
     def client(self) -> Any:
-        """An `httpx.AsyncClient` for addresses that the operator chose: providers, his own servers."""
+        """An `httpx.AsyncClient` for addresses that the operator chose: providers, own servers."""
         ...
 
     @property

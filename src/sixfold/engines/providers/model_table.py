@@ -216,7 +216,7 @@ def _table() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What an operator puts over a row: another model, further inputs ("" for none), his own prices."""
+    """What an operator puts over a row: another model, further inputs ("" for none), other prices."""
 
     model: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])

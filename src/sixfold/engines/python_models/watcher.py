@@ -1,4 +1,4 @@
-"""The operator's own models: `DATA/models/*.py`, watched, and each made a model of his account.
+"""The operator's own models: `DATA/models/*.py`, watched, each registered for the operator's account.
 
 A file is run in a process of its own to learn what it takes, never in the server, and in a sandbox if its
 model is to run in one. What is live is a copy by its content, so that an order of an older version still

@@ -1,4 +1,4 @@
-"""What a film's file is by its own first bytes and its header, whoever made it and whatever he says."""
+"""Find out what a video file is from its first bytes and its header, whatever its sender claims."""
 
 from __future__ import annotations
 

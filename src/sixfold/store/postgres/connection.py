@@ -34,7 +34,7 @@ _SESSION = {
     "timezone": "UTC",
     "jit": "off",  # every query is short
     "lock_timeout": "20s",
-    "idle_in_transaction_session_timeout": "10s",  # who stops in the middle lets go of what he locked
+    "idle_in_transaction_session_timeout": "10s",  # a client that stops in a transaction releases its locks
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",

@@ -1,7 +1,7 @@
 """A server among others on one PostgreSQL: it is known to live, and hears what the others do.
 
 Every step of a prediction is told by a trigger, in the transaction that takes it (see the migrations). Who
-misses a word while his connection is away finds out by looking: the database is the truth.
+misses a notification while the connection is lost finds out by polling: the database is the truth.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from sixfold.web.services import WebServices
 UNAUTHORISED, ELSEWHERE, TRY_AGAIN_LATER = 4401, 1013, 1013
 _GREETING_SECONDS = 0.5  # for a client that never says hello
 _FAREWELL_SECONDS = 2.0
-_SLOW_FAREWELL_SECONDS = 20.0  # for who has stopped reading: why he was left is told once he reads again
+_SLOW_FAREWELL_SECONDS = 20.0  # for a viewer who has stopped reading: the reason is sent once reading resumes
 _TOO_LARGE = 1009
 
 
@@ -129,7 +129,7 @@ class _SessionSocket:
         self._last_seq = last_seq
 
     async def go_on(self) -> None:
-        """Until the viewer is done with, or his socket is gone."""
+        """Wait until the viewer is closed, or the socket is gone."""
         loop = asyncio.get_running_loop()
         greeting = loop.call_later(_GREETING_SECONDS, self._running.greet, self._viewer, self._last_seq)
         hearing = asyncio.create_task(self._hear())

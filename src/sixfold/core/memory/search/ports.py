@@ -46,7 +46,7 @@ class SearchFilter:
 
 
 class IndexView(Protocol):
-    """What one caller sees of an account's pages; a page that he does not see lends nothing to others."""
+    """What one caller sees of an account's pages; no page outside it affects the scores of others."""
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, remembered under `key` until the pages change."""

@@ -1,4 +1,4 @@
-"""A walker on a land: where he begins, how he goes, and what stops him."""
+"""A walker on a land: the start, the steps, and what blocks them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def advance(state: dict[str, Any], land: WorldTerrain, keys: tuple[str, ...], dt
 
 
 def eye(state: dict[str, Any]) -> CameraEye:
-    """Where the walker looks from; his steps rock him a little."""
+    """Where the walker looks from; with a slight sway at each step."""
     rock = 0.035 * math.sin(state["way"] * 2 * math.pi / 1.5)
     return CameraEye(state["x"], state["eye"] + rock, state["z"], state["yaw"], state["t"])
 
@@ -58,7 +58,7 @@ def _step(state: dict[str, Any], land: WorldTerrain, held: set[str], dt: float) 
     dx = math.sin(state["yaw"]) * state["speed"] * dt
     dz = math.cos(state["yaw"]) * state["speed"] * dt
     here = _ground(land, state["x"], state["z"])
-    for mx, mz in ((dx, dz), (dx, 0.0), (0.0, dz)):  # along what stops him, if not through it
+    for mx, mz in ((dx, dz), (dx, 0.0), (0.0, dz)):  # along an obstacle, if not through it
         x, z = state["x"] + mx, state["z"] + mz
         if _free(land, x, z, here, math.hypot(mx, mz)):
             state["x"], state["z"] = x % SIZE, z % SIZE

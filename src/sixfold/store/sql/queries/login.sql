@@ -47,7 +47,7 @@ WHERE id = :id AND (uses < :uses OR (uses = 0 AND :uses = 0)) RETURNING account_
 -- name: passkey_remove | Forget a passkey of an account.
 DELETE FROM passkey WHERE id = :id AND account_id = :account_id RETURNING name;
 
--- name: identity_insert | Somebody at an OpenID provider is an account here; nothing when he is one already.
+-- name: identity_insert | Link an identity of an OpenID provider to an account; nothing where it is linked already.
 INSERT INTO identity (issuer, subject, account_id, email, created_at)
 VALUES (:issuer, :subject, :account_id, :email, :now)
 ON CONFLICT DO NOTHING
