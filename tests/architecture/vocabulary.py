@@ -46,7 +46,7 @@ def words(name: str) -> list[str]:
 
 
 def package(name: str) -> str:
-    """Return the folder by which breaches are counted, such as `src/sixfold/core/work`."""
+    """Return the folder by which breaches are counted, such as `src/sixfold/core/memory`."""
     parts = PurePath(name).parts
     return "/".join(parts[: 4 if parts[2] in NESTED and len(parts) > 4 else 3])
 

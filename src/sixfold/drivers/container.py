@@ -1,6 +1,6 @@
 """Workers as containers of this machine: images that were built with Cog, on Docker or Podman.
 
-A worker is one container. It is asked over HTTP (`upstreams.cog`), ends with its container, and is lost when
+A worker is one container. It is asked over HTTP (`clients.cog`), ends with its container, and is lost when
 that is killed; so its run is tried again like any other.
 """
 
@@ -59,7 +59,7 @@ class ContainerLimits(Protocol):
 
 
 class ContainerEngine(Protocol):
-    """What starts containers: `upstreams.containers.Containers`, or a fake of it."""
+    """Starts containers: `clients.containers.DockerClient`, or a fake of it."""
 
     async def image_id(self, image: str) -> str:
         """The content id of an image, fetched when it is not here; raises `ContainersFailed`."""

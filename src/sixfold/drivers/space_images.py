@@ -43,7 +43,7 @@ class SpaceRequirements:
 
 
 class HostedSpaces:
-    """`core.work.spaces.SpacesHere` with containers and sandboxes."""
+    """`core.catalog.gradio_spaces.LocalSpaces` with containers and sandboxes."""
 
     def __init__(
         self, driver: SpaceDriver, containers: ContainerDriver, hub: GradioSpaces, terms: SpaceRequirements

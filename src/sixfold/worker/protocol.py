@@ -57,7 +57,7 @@ class LeaveMessage(WorkerMessage, frozen=True, array_like=True, tag="leave"):
 
 
 class StepMessage(msgspec.Struct, frozen=True, array_like=True):
-    """One step of a session (`core.work.live`); its state is msgpack of its own."""
+    """One step of a session (`core.sessions.engine`); its state is msgpack of its own."""
 
     model: str
     inputs: dict[str, Any]

@@ -48,7 +48,7 @@ class GradioPaths(Protocol):
 
 
 class GradioEngine:
-    """One function of a served Gradio application. Options are what `upstreams.gradio.spaces` wrote."""
+    """One function of a served Gradio application. Options are what `clients.gradio.spaces` wrote."""
 
     name = "space"
     version = "1"
