@@ -13,6 +13,7 @@ import pytest
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.failpoints import SERVER_POINTS
 from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from tests.e2e import pipeline_child
 from tests.harness import processes
@@ -51,7 +52,7 @@ def _accepted(output: bytes) -> set[str]:
 async def _settled(built: Road) -> list[predictions.Prediction]:
     """What every prediction in the store came to, after the client asked again for all of its orders."""
     await pipeline_child.submit_all(built)
-    listed, _ = await built.pipeline.page(Tenant(built.payer.id), predictions.PredictionFilter(), 1000, None)
+    listed, _ = await built.pipeline.page(Tenant(built.payer.id), PredictionFilter(), 1000, None)
     return [await built.pipeline.wait(prediction, 60) for prediction in listed]
 
 
@@ -104,9 +105,7 @@ async def test_an_error_at_that_place_leaves_no_hold_behind(either: Path, point:
     assert child.returncode == 0
     async with road(either) as again:
         account = await again.account()
-        listed, _ = await again.pipeline.page(
-            Tenant(again.payer.id), predictions.PredictionFilter(), 1000, None
-        )
+        listed, _ = await again.pipeline.page(Tenant(again.payer.id), PredictionFilter(), 1000, None)
         won = [prediction for prediction in listed if prediction.state is PredictionState.SUCCEEDED]
         assert _accepted(output) == {prediction.id for prediction in listed}
         assert (account.posted, account.held) == (CREDIT - len(won) * PRICE, 0)

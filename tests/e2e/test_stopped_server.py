@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.predictions import repository as predictions
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from tests.harness import processes
 from tests.harness.pipeline import PRICE, Options, road
@@ -25,9 +25,7 @@ async def test_who_stood_still_beyond_his_lease_writes_nothing(either: Path) -> 
             assert (await child.stdout.readline()).strip() == b"running"
         child.send_signal(signal.SIGSTOP)
         async with road(either, Options(lease_seconds=0.6)) as other:
-            (prediction,), _ = await other.pipeline.page(
-                Tenant(other.payer.id), predictions.PredictionFilter(), 10, None
-            )
+            (prediction,), _ = await other.pipeline.page(Tenant(other.payer.id), PredictionFilter(), 10, None)
             ended = await other.pipeline.wait(prediction, 60)
             assert (ended.state, ended.attempt) == (PredictionState.SUCCEEDED, 2)
             child.send_signal(signal.SIGCONT)

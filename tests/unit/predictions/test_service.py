@@ -16,6 +16,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.events import ProgressEvent, StateChanged
 from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance import embed
 from sixfold.drivers.process import ProcessDriver
@@ -56,7 +57,7 @@ async def test_an_order_beyond_the_balance_is_refused_and_changes_nothing(tmp_pa
     async with road(tmp_path, Options(credit=PRICE - 1)) as poor:
         with pytest.raises(errors.InsufficientCredits):
             await poor.pipeline.submit(poor.order())
-        listed, _ = await poor.pipeline.page(Tenant(poor.payer.id), predictions.PredictionFilter(), 10, None)
+        listed, _ = await poor.pipeline.page(Tenant(poor.payer.id), PredictionFilter(), 10, None)
         assert listed == ()
 
 
