@@ -98,7 +98,9 @@ def routes(name: str) -> Iterator[str]:
     prefix = str(prefixes[0]) if len(prefixes) == 1 else ""
     for call in calls:
         called = ast.unparse(call.func).rpartition(".")[2]
-        routing = called in {"Route", "WebSocketRoute"} or ("." in ast.unparse(call.func) and called in VERBS)
+        routing = called in {"RouteEntry", "SocketRoute"} or (
+            "." in ast.unparse(call.func) and called in VERBS
+        )
         first = call.args[0] if call.args else None
         path = first.value if isinstance(first, ast.Constant) else None
         if routing and isinstance(path, str) and path.startswith("/"):
@@ -111,7 +113,7 @@ def test_every_route_is_documented() -> None:
         (name, path) for name in source.python("src/sixfold/api", "src/sixfold/mcp") for path in routes(name)
     ]
     if not found:
-        pytest.skip("no area has a route yet")
+        raise AssertionError("no route was found: does the test still know the class of routes?")
     missing = sorted({f"{path} ({name})" for name, path in found if plain(path) not in text})
     assert not missing, "no page of docs/ names\n" + "\n".join(missing)
 

@@ -114,13 +114,13 @@ def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own
     assert told["files"] == [[10, 0o600], [0, 0o600]]
     assert told["seen"] == {"image": 77}
     assert told["public"] == "The picture has no face."
-    assert told["crashed"] == ["Lost", False]
-    assert told["canceled"] == ["Stopped", True]
-    assert told["killed"] == ["Lost", False]
+    assert told["crashed"] == ["WorkerLost", False]
+    assert told["canceled"] == ["RunStopped", True]
+    assert told["killed"] == ["WorkerLost", False]
     assert "the weights are not there" in told["broken"]
-    assert told["machine"] == ["Lost", False]
+    assert told["machine"] == ["WorkerLost", False]
     assert told["idle"] == [False, False, True], "who idled on the dead machine gets no run any more"
-    assert told["again"] == "Completed"
+    assert told["again"] == "RunCompleted"
     assert told["lines"][:2] == ["one", "two"]
     left = list(seats.iterdir())
     assert len(left) < SEATS, "who began later has cleared after the dead"
