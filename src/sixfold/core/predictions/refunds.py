@@ -110,8 +110,10 @@ def _settle_child(row: Row) -> Transaction[Prediction]:
     The child is marked before its parent is read, and the end of a parent marks it before its children are
     read: so one of the two sees the other.
     """
+    if not row["cost"]:
+        return Prediction.of(row)
     parent = yield from one("prediction_by_id", id=row["parent_id"])
-    if not row["cost"] or (parent is not None and PredictionState(parent["state"]) not in TERMINAL):
+    if parent is not None and PredictionState(parent["state"]) not in TERMINAL:
         return Prediction.of(row)
     return (yield from withdraw(row, _ORPHANED))
 
