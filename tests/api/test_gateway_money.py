@@ -371,11 +371,11 @@ async def test_services_ask_through_the_same_relay(tmp_path: Path) -> None:
         principal = Principal(account.id, account.kind, account.email)
         chat = ChatRequest((ChatMessage("user", (TextPart("say 4 words"),)),), max_tokens=50)
         for model in ("acme/small", "anth/small", ""):
-            reply = await relay.complete(principal, f"req_{model or 'default'}", chat, model)
+            reply = await relay.complete_chat(principal, f"req_{model or 'default'}", chat, model)
             assert reply.answer is not None
             assert reply.answer.text == "word word word word"
             assert reply.cost > 0
-        flow = await relay.converse(principal, "req_flow", chat, "acme/small")
+        flow = await relay.stream_chat(principal, "req_flow", chat, "acme/small")
         events = [event async for event in flow.events()]
         assert (
             "".join(event.text for event in events if isinstance(event, TextDelta)) == "word word word word"

@@ -175,8 +175,8 @@ async def test_predictions_without_a_key_are_marked_and_their_children_too(home:
 def test_a_run_that_repeats_itself_is_remembered_once(times: int) -> None:
     hub = WebSocketHub()
     for number in range(times):
-        hub.said("pred_1", "execution_start", {"number": number})
-        hub.said("pred_1", "execution_error", {"number": number})
+        hub.remember("pred_1", "execution_start", {"number": number})
+        hub.remember("pred_1", "execution_error", {"number": number})
     assert hub.messages("pred_1") == [
         ["execution_start", {"number": times - 1}],
         ["execution_error", {"number": times - 1}],

@@ -122,7 +122,9 @@ def _embedded() -> dict[str, Any]:
 async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path]) -> Prediction:
     account = await product.database.write(accounts.create("replay@localhost.invalid"))
     sources = {
-        name: await product.media.hold(await asyncio.to_thread(path.read_bytes), "application/octet-stream")
+        name: await product.media.store_unnamed(
+            await asyncio.to_thread(path.read_bytes), "application/octet-stream"
+        )
         for name, path in files.items()
     }
     if "graph" in work.extras:

@@ -204,7 +204,7 @@ class _WorkflowRun:
 
     async def _stored(self, file: NodeFile) -> MediaSource:
         data = await asyncio.to_thread(file.path.read_bytes)
-        return await self._workshop.media.hold(data, file.content_type)
+        return await self._workshop.media.store_unnamed(data, file.content_type)
 
     async def find(self, name: str, kind: str) -> NodeFile:
         """The file of an input: one that came with the order, or by its name."""
@@ -219,7 +219,7 @@ class _WorkflowRun:
         """Keep a file under a name of its own: signed, and a PNG or WebP with the graph that made it."""
         manifest = self._manifest(self._order.next(node_id, temporary=made.temporary), preview=preview)
         data = await asyncio.to_thread(self._written, made, manifest)
-        source = await self._workshop.media.hold(data, made.content_type)
+        source = await self._workshop.media.store_unnamed(data, made.content_type)
         self._signed[source.blob] = manifest
         if len(data) <= _REMEMBERED_BYTES:
             self._data[source.blob] = data
@@ -269,7 +269,7 @@ class _WorkflowRun:
         workshop, content_type = self._workshop, row["content_type"]
         data = await self._bytes(row)
         signed = await asyncio.to_thread(workshop.names.signed, data, content_type, manifest)
-        source = await workshop.media.hold(signed, content_type)
+        source = await workshop.media.store_unnamed(signed, content_type)
         name = StoredName(row["filename"], row["subfolder"], row["type"])
         await workshop.names.put(self._run, name, source)
         return {**row, "blob": source.blob}

@@ -132,7 +132,7 @@ class AdminPages:
 
     async def rest(self, request: Request, _guest: PageUser) -> Response:
         """Let the idle workers of one engine go, and with them the memory that they hold."""
-        await self._services.supervisor.rest(calls.path_value(request, "engine"))
+        await self._services.supervisor.stop_idle(calls.path_value(request, "engine"))
         return RedirectResponse("/admin", 303)
 
     def _benches(self, waiting: Mapping[str, int]) -> list[TestbedState]:

@@ -49,7 +49,7 @@ class Lab:
 
     async def worker(self, request: Request, _guest: PageUser) -> Response:
         """kill −9 for every worker of an engine, whatever it holds."""
-        self._killed += await self._services.supervisor.strike(calls.path_value(request, "engine"))
+        self._killed += await self._services.supervisor.kill_workers(calls.path_value(request, "engine"))
         return RedirectResponse("/lab", 303)
 
     async def server(self, _request: Request, _guest: PageUser) -> Response:

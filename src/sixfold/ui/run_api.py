@@ -192,7 +192,7 @@ class RunRoutes:
         inputs = cast("dict[str, Any]", given)
         if model.name not in self._services.templates:
             return RunForm(model, inputs, {}, None, {})
-        hire = self._services.templates.hire(model.name, terms.get("hardware"))
+        hire = self._services.templates.hardware_rate(model.name, terms.get("hardware"))
         variant = self._services.templates[model.name].variant(terms.get("variant"))
         extras = {} if variant is None else {"variant": variant}
         return RunForm(model, inputs, terms, hire.hardware, extras)

@@ -29,13 +29,13 @@ SECOND = 1_000_000
 
 def test_own_hardware_costs_what_the_template_says_and_other_what_that_says() -> None:
     found = app_catalog.templates()
-    assert found.hire("piano", None) == HardwareRate("gpu-24gb-a", 420_000)
-    assert found.hire("piano", "gpu-24gb-a") == HardwareRate("gpu-24gb-a", 420_000)
-    assert found.hire("piano", "gpu-16gb-a") == HardwareRate("gpu-16gb-a", 300_000)
-    assert found.hire("text-to-3d", None) == HardwareRate("gpu-24gb-b", 540_000)
+    assert found.hardware_rate("piano", None) == HardwareRate("gpu-24gb-a", 420_000)
+    assert found.hardware_rate("piano", "gpu-24gb-a") == HardwareRate("gpu-24gb-a", 420_000)
+    assert found.hardware_rate("piano", "gpu-16gb-a") == HardwareRate("gpu-16gb-a", 300_000)
+    assert found.hardware_rate("text-to-3d", None) == HardwareRate("gpu-24gb-b", 540_000)
     for hardware in ("gpu-16gb-a", "gpu-9000"):
         with pytest.raises(errors.InvalidInput) as caught:
-            found.hire("video-t2v", hardware)
+            found.hardware_rate("video-t2v", hardware)
         assert caught.value.problems[0].input == "hardware"
 
 

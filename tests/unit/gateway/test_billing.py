@@ -46,7 +46,7 @@ async def _account(database: Database, account_id: str) -> tuple[int, int]:
 async def test_of_many_at_once_as_many_begin_as_there_is_money_for(database: Database) -> None:
     till, account_id = await _till(database, credit=45)
     calls = [_call(account_id) for _ in range(9)]
-    told = await asyncio.gather(*(till.begin(call, None) for call in calls), return_exceptions=True)
+    told = await asyncio.gather(*(till.hold(call, None) for call in calls), return_exceptions=True)
     assert [type(each) for each in told] == [type(None)] * 4 + [errors.InsufficientCredits] * 5
     assert await _account(database, account_id) == (45, 40)
     endings = [
@@ -55,7 +55,7 @@ async def test_of_many_at_once_as_many_begin_as_there_is_money_for(database: Dat
         CallOutcome("failed"),
         CallOutcome("left"),
     ]
-    await asyncio.gather(*(till.end(call, ending) for call, ending in zip(calls, endings, strict=False)))
+    await asyncio.gather(*(till.settle(call, ending) for call, ending in zip(calls, endings, strict=False)))
     assert await _account(database, account_id) == (32, 0)
 
 
@@ -63,23 +63,23 @@ async def test_a_budget_is_counted_once_for_all_and_given_back(database: Databas
     till, account_id = await _till(database, credit=1000)
     payer = Payer("key_a", budget_day=25)
     calls = [_call(account_id) for _ in range(4)]
-    told = await asyncio.gather(*(till.begin(call, payer) for call in calls), return_exceptions=True)
+    told = await asyncio.gather(*(till.hold(call, payer) for call in calls), return_exceptions=True)
     assert [isinstance(each, errors.BudgetExceeded) for each in told] == [False, False, True, True]
     await asyncio.gather(
-        till.end(calls[0], CallOutcome("succeeded", cost=4)), till.end(calls[1], CallOutcome("failed"))
+        till.settle(calls[0], CallOutcome("succeeded", cost=4)), till.settle(calls[1], CallOutcome("failed"))
     )
-    await asyncio.gather(*(till.begin(_call(account_id), payer) for _ in range(2)))
+    await asyncio.gather(*(till.hold(_call(account_id), payer) for _ in range(2)))
     assert await _account(database, account_id) == (996, 20)
 
 
 async def test_who_goes_away_while_it_is_booked_holds_nothing(database: Database) -> None:
     till, account_id = await _till(database, credit=100)
-    beginning = [asyncio.create_task(till.begin(_call(account_id), None)) for _ in range(3)]
+    beginning = [asyncio.create_task(till.hold(_call(account_id), None)) for _ in range(3)]
     await asyncio.sleep(0)
     for task in beginning:
         task.cancel()
     await asyncio.wait(beginning)
-    await till.drain()
+    await till.flush()
     assert await _account(database, account_id) == (100, 0)
 
 
@@ -87,10 +87,10 @@ async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: D
     till, account_id = await _till(database, credit=100)
     calls = [_call(account_id), _call(account_id)]
     for call in calls:
-        await till.begin(call, None)
+        await till.hold(call, None)
     for call in (*calls, calls[0]):  # told twice, it counts once
-        till.end(call, CallOutcome("succeeded", cost=7))
-    await till.drain()
+        till.settle(call, CallOutcome("succeeded", cost=7))
+    await till.flush()
     assert await _account(database, account_id) == (86, 0)
     assert len(await database.read(many("find_orphaned_holds", holder="boot_other", before=0))) == 0
 
@@ -121,7 +121,7 @@ async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(datab
     payer = Payer("key_a", budget_day=500)
     calls = [_call(account_id) for _ in range(4)]
     for call in calls:
-        await till.begin(call, payer)
+        await till.hold(call, payer)
     assert await _account(database, account_id) == (1000, 0)
     endings = [
         CallOutcome("succeeded", cost=3),
@@ -129,7 +129,7 @@ async def test_of_who_has_plenty_a_short_call_is_written_once_with_its_end(datab
         CallOutcome("failed"),
         CallOutcome("left"),
     ]
-    await asyncio.gather(*(till.end(call, ending) for call, ending in zip(calls, endings, strict=True)))
+    await asyncio.gather(*(till.settle(call, ending) for call, ending in zip(calls, endings, strict=True)))
     assert await _account(database, account_id) == (987, 0)
     assert await database.read(limits.unspent(payer)) == 487
     told = [("succeeded", 10, 3), ("succeeded", 10, 10), ("failed", 10, 0), ("left", 10, 0)]
@@ -141,16 +141,16 @@ async def test_a_call_that_lasts_is_held_a_moment_later_and_before_anything_is_p
 ) -> None:
     till, account_id = await _trusting(database, credit=1000)
     lasting, streamed = _call(account_id), _call(account_id)
-    await till.begin(lasting, None)
+    await till.hold(lasting, None)
     async with asyncio.timeout(60):
         while await _account(database, account_id) != (1000, 10):  # noqa: ASYNC110 - nobody is told of it
             await asyncio.sleep(0.001)
-    await till.begin(streamed, None)
-    await till.stand(streamed)
+    await till.hold(streamed, None)
+    await till.ensure_held(streamed)
     assert await _account(database, account_id) == (1000, 20)
     assert await _log(database, account_id) == [("running", 10, 0)] * 2
     await asyncio.gather(
-        till.end(lasting, CallOutcome("succeeded", cost=4)), till.end(streamed, CallOutcome("failed"))
+        till.settle(lasting, CallOutcome("succeeded", cost=4)), till.settle(streamed, CallOutcome("failed"))
     )
     assert await _account(database, account_id) == (996, 0)
 
@@ -158,11 +158,11 @@ async def test_a_call_that_lasts_is_held_a_moment_later_and_before_anything_is_p
 async def test_an_end_that_comes_while_the_beginning_is_written_follows_it(database: Database) -> None:
     till, account_id = await _trusting(database, credit=1000)
     call = _call(account_id)
-    await till.begin(call, None)
-    standing = asyncio.create_task(till.stand(call))
+    await till.hold(call, None)
+    standing = asyncio.create_task(till.ensure_held(call))
     await asyncio.sleep(0)
     standing.cancel()  # whoever waited for it leaves, and it is written all the same
-    await till.end(call, CallOutcome("succeeded", cost=4))
+    await till.settle(call, CallOutcome("succeeded", cost=4))
     assert await _account(database, account_id) == (996, 0)
     assert await _log(database, account_id) == [("succeeded", 10, 4)]
 
@@ -173,13 +173,13 @@ async def test_who_spent_it_elsewhere_in_the_meantime_is_refused_and_nothing_is_
 ) -> None:
     till, account_id = await _trusting(database, credit=1000)
     call = _call(account_id)
-    await till.begin(call, None)
+    await till.hold(call, None)
     await _spent(database, account_id, 998)
     if stands:
         with pytest.raises(errors.InsufficientCredits):
-            await till.stand(call)
+            await till.ensure_held(call)
     with pytest.raises(errors.InsufficientCredits):
-        await till.end(call, CallOutcome("succeeded", cost=4))
+        await till.settle(call, CallOutcome("succeeded", cost=4))
     assert await _account(database, account_id) == (2, 0)
     assert await _log(database, account_id) == []
 
@@ -191,10 +191,10 @@ async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
     till, account_id = await _trusting(database, credit=1000)
     calls = [_call(account_id, held=30) for _ in range(3)]
     for call in calls:
-        await till.begin(call, None)
+        await till.hold(call, None)
     await _spent(database, account_id, 980)
     endings = [  # in any order the second is more than what is left
-        till.end(call, CallOutcome("succeeded", cost=cost))
+        till.settle(call, CallOutcome("succeeded", cost=cost))
         for call, cost in zip(calls, (7, 25, 9), strict=True)
     ]
     told = await asyncio.gather(*endings, return_exceptions=True)
@@ -205,17 +205,17 @@ async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
 async def test_who_is_not_trusted_waits_for_those_who_came_before(database: Database) -> None:
     till, account_id = await _trusting(database, credit=100)
     calls = [_call(account_id, held=25) for _ in range(6)]
-    told = await asyncio.gather(*(till.begin(call, None) for call in calls), return_exceptions=True)
+    told = await asyncio.gather(*(till.hold(call, None) for call in calls), return_exceptions=True)
     begun = [call for call, verdict in zip(calls, told, strict=True) if verdict is None]
     assert (len(begun), len(told) - len(begun)) == (4, 2)
-    await asyncio.gather(*(till.stand(call) for call in begun))
+    await asyncio.gather(*(till.ensure_held(call) for call in begun))
     assert await _account(database, account_id) == (100, 100)
-    await asyncio.gather(*(till.end(call, CallOutcome("succeeded", cost=25)) for call in begun))
+    await asyncio.gather(*(till.settle(call, CallOutcome("succeeded", cost=25)) for call in begun))
     assert await _account(database, account_id) == (0, 0)
 
 
 async def test_who_closes_the_till_leaves_no_beginning_behind(database: Database) -> None:
     till, account_id = await _trusting(database, credit=1000)
-    await till.begin(_call(account_id), None)
-    await till.drain()
+    await till.hold(_call(account_id), None)
+    await till.flush()
     assert await _account(database, account_id) == (1000, 10)

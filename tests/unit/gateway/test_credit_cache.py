@@ -34,8 +34,8 @@ class _Clock:
 
 
 async def _covers(trust: CreditCache, account_id: str, payer: Payer | None, amount: int) -> bool:
-    known = trust.covers(account_id, payer, amount)
-    return await trust.look(account_id, payer, amount) if known is None else known
+    known = trust.try_reserve(account_id, payer, amount)
+    return await trust.refresh_and_reserve(account_id, payer, amount) if known is None else known
 
 
 def _trust(database: Database, unwritten: int = 0, clock: _Clock | None = None) -> CreditCache:

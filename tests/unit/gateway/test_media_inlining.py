@@ -28,7 +28,7 @@ class Store:
 
 async def shown(store: Store, body: Any) -> Any:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return json.loads(await MediaInliner(store.fetch).within(Tenant("acct_1"), raw))
+    return json.loads(await MediaInliner(store.fetch).inline(Tenant("acct_1"), raw))
 
 
 def turn(*parts: Any) -> Any:
@@ -83,7 +83,7 @@ async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
     body = {"messages": [call, *parts, 5]}
     assert await shown(store, body) == body
     plain = b'{"messages": [{"content":  "https://example.com"}]}'
-    assert await MediaInliner(store.fetch).within(Tenant("acct_1"), plain) == plain
+    assert await MediaInliner(store.fetch).inline(Tenant("acct_1"), plain) == plain
     assert store.asked == []
 
 

@@ -42,12 +42,12 @@ class Place:
 
     async def names(self, name: str) -> list[str]:
         """A response and those before it."""
-        found = await self.shelf().conversation(Tenant(self.account_id), name, MOST)
+        found = await self.shelf().get_conversation(Tenant(self.account_id), name, MOST)
         return [] if found is None else [turn.id for turn in found.turns]
 
     async def fault(self, name: str, most: int = MOST) -> errors.SixfoldError | None:
         """Why a conversation does not begin with its first response."""
-        found = await self.shelf().conversation(Tenant(self.account_id), name, most)
+        found = await self.shelf().get_conversation(Tenant(self.account_id), name, most)
         assert found is not None
         return found.fault
 
@@ -101,8 +101,8 @@ async def test_who_keeps_too_much_loses_the_oldest_and_nobody_elses_goes(tmp_pat
         assert [await here.names(name) for name in ("three", "four")] == [["three"], ["four"]]
         for name in ("one", "two"):
             with pytest.raises(ResponseNotFound):
-                await shelf.shown(Tenant(here.account_id), name)
-        assert await shelf.shown(Tenant(other), "old") == "{}"
+                await shelf.get(Tenant(here.account_id), name)
+        assert await shelf.get(Tenant(other), "old") == "{}"
         here.moment += 1
         await here.put(shelf, "five", text="é" * 900)
         await shelf.sweep()
@@ -145,11 +145,11 @@ async def test_a_link_that_is_gone_is_named(tmp_path: Path, back: str) -> None:
         shelf = here.shelf()
         for name, previous in (("one", None), ("two", "one"), ("three", "two")):
             await here.put(shelf, name, previous)
-        await shelf.forget(Tenant(here.account_id), "one")
+        await shelf.delete(Tenant(here.account_id), "one")
         assert await here.names("three") == ["two", "three"]
         assert "one" in str(await here.fault("three"))
         with pytest.raises(ResponseNotFound):
-            await shelf.forget(Tenant(here.account_id), "one")
+            await shelf.delete(Tenant(here.account_id), "one")
 
 
 @BACKS
@@ -159,9 +159,9 @@ async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back
         shelf = here.shelf()
         await here.put(shelf, "same", text="mine")
         with pytest.raises(ResponseNotFound):
-            await shelf.conversation(Tenant(other), "same", MOST)
+            await shelf.get_conversation(Tenant(other), "same", MOST)
         await shelf.keep(Tenant(other), StoredResponse("same", None, "s/m", '["theirs"]', "{}"))
-        found = [await shelf.conversation(Tenant(who), "same", MOST) for who in (here.account_id, other)]
+        found = [await shelf.get_conversation(Tenant(who), "same", MOST) for who in (here.account_id, other)]
         told = [(turn.input, turn.server) for one in found if one is not None for turn in one.turns]
         assert told == [('["mine"]', ""), ('["theirs"]', "s/m")]
 

@@ -73,7 +73,7 @@ async def test_what_a_run_has_signed_and_stored_itself_is_not_stored_again_at_it
     media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", size)
     signed = embed.embed(staged.path.read_bytes(), staged.content_type, TEXT)
-    held = await media.hold(signed, staged.content_type)
+    held = await media.store_unnamed(signed, staged.content_type)
     (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files
     assert (file.blob, file.size, store.put_keys) == (held.blob, len(signed), [held.blob])
     assert await store.get(file.blob) == signed
@@ -84,7 +84,7 @@ async def test_another_text_makes_another_file_which_is_stored(tmp_path: Path) -
     store = Watched(tmp_path / "blobs")
     media = MediaService(NOBODY, store, NOBODY, NOBODY, NOBODY)
     staged = film(tmp_path / "staged", 100)
-    held = await media.hold(staged.path.read_bytes(), staged.content_type)
+    held = await media.store_unnamed(staged.path.read_bytes(), staged.content_type)
     (file,) = (await media.store_outputs("pred_1", "acct_1", (staged,), (TEXT,))).files
     assert store.put_keys == [held.blob, file.blob]
     assert embed.extract(await store.get(file.blob)) == TEXT

@@ -142,7 +142,7 @@ async def test_a_cancelation_is_heard_while_the_inputs_are_fetched(open_road: Ro
         return await fetch(key)
 
     open_road.blobs.local_path = late
-    source = await open_road.media.hold(b"bytes", "image/png")
+    source = await open_road.media.store_unnamed(b"bytes", "image/png")
     order = open_road.order("slow", sources={"image": source}, extras={"seconds": 3600})
     prediction = await open_road.pipeline.submit(order)
     await asked.wait()

@@ -152,7 +152,7 @@ async def test_who_follows_a_session_that_was_never_written_down_hears_no_pose_t
         )  # its server died in its first second
         life = asyncio.create_task(running.run())
         viewer = running.attach()
-        running.greet(viewer, 1)
+        running.resume(viewer, 1)
         heard: list[int] = []
         async with asyncio.timeout(60):
             while len(heard) < 3:

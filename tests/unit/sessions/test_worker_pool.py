@@ -40,7 +40,7 @@ async def sat(
     rooms: SessionWorkerPool, about: WorkerSpec, count: int, lost: int = 0
 ) -> Sequence[SessionSlot]:
     """So many who sit down at once."""
-    return await asyncio.gather(*(rooms.sit(about, SEATS, lost) for _ in range(count)))
+    return await asyncio.gather(*(rooms.acquire(about, SEATS, lost) for _ in range(count)))
 
 
 async def test_so_many_share_a_worker_as_it_has_seats_and_the_last_to_leave_ends_it(
@@ -144,9 +144,9 @@ async def test_who_waits_for_a_worker_that_cannot_start_or_leaves_before_it_has(
     driver = InlineDriver()
     rooms = SessionWorkerPool(driver)
     broken = spec(tmp_path, factory="sixfold.engines.live.motion.engine:Nothing")
-    both = await asyncio.gather(*(rooms.sit(broken, SEATS, 0) for _ in range(2)), return_exceptions=True)
+    both = await asyncio.gather(*(rooms.acquire(broken, SEATS, 0) for _ in range(2)), return_exceptions=True)
     assert all(isinstance(one, WorkerStartFailed) for one in both)
-    leaving = asyncio.create_task(rooms.sit(spec(tmp_path), SEATS, 0))
+    leaving = asyncio.create_task(rooms.acquire(spec(tmp_path), SEATS, 0))
     await asyncio.sleep(0)
     leaving.cancel()
     await asyncio.wait({leaving})

@@ -18,10 +18,10 @@ def test_messages_of_runs_are_bounded_by_their_bytes() -> None:
     hub = WebSocketHub()
     for number in range(12):
         for _ in range(2):  # of each kind the last one counts
-            hub.said(f"pred_{number}", "execution_error", {"traceback": "x" * 2**20})
+            hub.remember(f"pred_{number}", "execution_error", {"traceback": "x" * 2**20})
     assert [number for number in range(12) if hub.messages(f"pred_{number}")] == [5, 6, 7, 8, 9, 10, 11]
     assert 7 * 2**20 < hub.size <= 8 * 2**20
-    hub.said("pred_large", "execution_error", {"traceback": "x" * 9 * 2**20})
+    hub.remember("pred_large", "execution_error", {"traceback": "x" * 9 * 2**20})
     assert [each[0] for each in hub.messages("pred_large")] == ["execution_error"]
     assert hub.messages("pred_11") == []
 
@@ -30,14 +30,14 @@ async def test_messages_that_wait_are_bounded_by_their_bytes() -> None:
     hub, picture = WebSocketHub(), bytes(16 * 2**20)
     with hub.open(TENANT, "a") as slow, hub.open(TENANT, "b") as other:
         for _ in range(4):
-            hub.tell(TENANT, "a", picture)
+            hub.send(TENANT, "a", picture)
         assert (slow.size, slow.behind.is_set()) == (64 * 2**20, False)
         assert await slow.next() == picture
-        hub.tell(TENANT, None, {"type": "status"})
+        hub.send(TENANT, None, {"type": "status"})
         assert (await other.next(), slow.behind.is_set()) == ('{"type":"status"}', False)
-        hub.tell(TENANT, "a", picture)
+        hub.send(TENANT, "a", picture)
         assert (slow.size, slow.behind.is_set(), other.behind.is_set()) == (0, True, False)
-        hub.tell(TENANT, "b", bytes(65 * 2**20))
+        hub.send(TENANT, "b", bytes(65 * 2**20))
         assert other.size == 65 * 2**20
 
 
@@ -60,6 +60,6 @@ async def test_a_client_that_reads_too_slowly_is_disconnected() -> None:
     talking = asyncio.create_task(ComfySocket(websocket, hub, {}).go_on(TENANT, {}))
     await is_stuck.wait()
     for number in range(2001):
-        hub.tell(TENANT, "a", {"number": number})
+        hub.send(TENANT, "a", {"number": number})
     await asyncio.wait_for(talking, 30)
     assert sent[-1] == {"type": "websocket.close", "code": 4008, "reason": "too_slow"}

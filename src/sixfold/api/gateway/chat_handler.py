@@ -171,7 +171,7 @@ class ChatHandler:
     async def _whole(
         self, ask: GatewayRequest, wanted: ChatCall, payer: limits.Payer | None, paid: int | None = None
     ) -> Whole:
-        reply = await self._relay.whole(ask, payer)
+        reply = await self._relay.complete(ask, payer)
         if paid is not None:
             reply = msgspec.structs.replace(reply, cost=paid)
         if reply.answer is None:
@@ -184,7 +184,7 @@ class ChatHandler:
 
     async def _streamed(self, ask: GatewayRequest, wanted: ChatCall, payer: limits.Payer | None) -> Response:
         """Wait a little for the first byte, so that an error has its status; then keep the line alive."""
-        opening = asyncio.ensure_future(self._relay.flow(ask, payer))
+        opening = asyncio.ensure_future(self._relay.stream(ask, payer))
         try:
             await asyncio.wait({opening}, timeout=self._relay.policy.keep_alive_seconds)
             if opening.done():

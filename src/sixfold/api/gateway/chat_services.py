@@ -79,14 +79,14 @@ class _ChatServices:
         """What is held: what the answer can cost at most; raises what the relay does for an unknown model."""
         del charged  # nobody talks for nothing but with a model of this machine
         chat = _waiting(values)
-        micros = self._relay.most(chat, _named_or_default(values))
+        micros = self._relay.max_cost(chat, _named_or_default(values))
         text = f"{money.format_usd(micros)} USD at most, by the tokens"
         return PriceRow(micros, money.credits_for(micros), text, "units", 1)
 
     async def admit(self, principal: Principal, values: Mapping[str, Any]) -> None:
         """Count it against a key's tokens a minute: what is asked, and what may be answered."""
         if principal.scope.tpm is not None:
-            await self._relay.admit(principal, _waiting(values))
+            await self._relay.check_rate_limit(principal, _waiting(values))
 
 
 def _waiting(values: Mapping[str, Any]) -> ChatRequest:

@@ -174,7 +174,7 @@ class ChatRoutes:
             credential_id=principal.credential_id,
             headers=passed_on(dict(request.headers.raw)),
         )
-        counted = {"input_tokens": await self._relay.count(ask)}
+        counted = {"input_tokens": await self._relay.count_tokens(ask)}
         return web_responses.json(counted, headers={"request-id": ask.request_id})
 
 

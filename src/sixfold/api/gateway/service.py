@@ -193,8 +193,10 @@ class ServiceRoutes:
             conversation = chat.wanted(_encode(asked)).parse()
         paid = None if key is None else await relay.paid_before(key, request_id)
         if paid is None:
-            return await relay.complete(principal, request_id, conversation, asked["model"], services=(name,))
-        reply = await relay.prepaid(principal.account_id, request_id, conversation, asked["model"])
+            return await relay.complete_chat(
+                principal, request_id, conversation, asked["model"], services=(name,)
+            )
+        reply = await relay.complete_prepaid(principal.account_id, request_id, conversation, asked["model"])
         return msgspec.structs.replace(reply, cost=paid)
 
     async def _talk(

@@ -56,8 +56,8 @@ class ContainerImageRoutes:
             raise errors.InvalidInput.of("name", "name must be of a to z, digits and -")
         if name in services.catalog:
             raise errors.Conflict(f"{name} is a built-in name")
-        services.templates.hire(name or image, hardware)
-        document = await services.images.learn(image, hardware, name)
+        services.templates.hardware_rate(name or image, hardware)
+        document = await services.images.inspect(image, hardware, name)
         name = next(iter(document["models"]))
         own = await services.pipeline.own.put(principal.account_id, KIND, name, document)
         shown = models_list.own_template(own, services.templates, services.settings.idle_seconds)

@@ -189,7 +189,7 @@ def template(facts: Template, model: Model, idle_seconds: float | None = None) -
 
 def own_template(own: CustomModel, templates: Templates, idle_seconds: float | None = None) -> TemplateSchema:
     """An account's own model as a template; what its document says under `template` stands over the rest."""
-    hire = templates.hire(own.name, own.model.hardware)
+    hire = templates.hardware_rate(own.name, own.model.hardware)
     facts = Template(
         name=own.name,
         hardware=hire.hardware,

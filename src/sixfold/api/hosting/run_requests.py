@@ -31,7 +31,7 @@ async def terms(services: WebServices, principal: Principal, wanted: RunRequest)
     model = await services.pipeline.find(wanted.model, principal.account_id)
     if wanted.model in services.templates:
         template = services.templates[wanted.model]
-        hire = services.templates.hire(wanted.model, wanted.hardware)
+        hire = services.templates.hardware_rate(wanted.model, wanted.hardware)
         return RunOptions(model, hire.hardware, template.variant(wanted.variant))
     if wanted.variant is not None:
         raise errors.InvalidInput.of("variant", f"{wanted.model} has no variants", "extra_forbidden")

@@ -48,7 +48,7 @@ class SpaceImportRoutes:
         space = _space(given)
         if given["run"] and given["run"] not in gradio_spaces.WAYS:
             raise errors.InvalidInput.of("run", f"run must be one of {', '.join(gradio_spaces.WAYS)}")
-        hire = services.templates.hire(space.model, given["hardware"] or None)
+        hire = services.templates.hardware_rate(space.model, given["hardware"] or None)
         if space.model in services.catalog:
             raise errors.Conflict(f"{space.model} is a built-in name")
         way = self._way(principal, given)

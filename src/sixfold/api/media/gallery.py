@@ -157,14 +157,16 @@ class GalleryRoutes:
         media, at = self._services.media, ways[0] if ways else name
         try:
             if uploaded is not None:
-                source = await media.hold(uploaded, media_types.UNKNOWN)
+                source = await media.store_unnamed(uploaded, media_types.UNKNOWN)
             elif not ways:
                 return None
             elif at == by_url:
                 wanted = inputs.check((Descriptor(by_url, "file", required=True),), given.values)
                 source = await media.resolve(tenant, Descriptor(by_url, "file"), wanted[by_url])
             else:
-                source = await media.hold(_decoded(given.values[by_bytes], by_bytes), media_types.UNKNOWN)
+                source = await media.store_unnamed(
+                    _decoded(given.values[by_bytes], by_bytes), media_types.UNKNOWN
+                )
             return await self._typed(source, at, allowed)
         except (errors.BadRequest, errors.TooLarge) as error:
             if isinstance(error, errors.InvalidInput):

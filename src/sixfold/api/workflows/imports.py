@@ -126,8 +126,8 @@ class WorkflowImportRoutes:
         if not converted.graph:
             raise errors.BadRequest("The workflow has no nodes that run")
         media = self._services.media
-        source = await media.hold(brought.content, brought.content_type)
-        name = await self._services.database.write(media.adopt(account_id, source))
+        source = await media.store_unnamed(brought.content, brought.content_type)
+        name = await self._services.database.write(media.name_blob(account_id, source))
         space = await self._space(account_id, brought, converted)
         facts = {
             "kind": space.kind,

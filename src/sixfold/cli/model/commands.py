@@ -52,7 +52,7 @@ def _add_file(arguments: argparse.Namespace, source: Path) -> None:
         raise CommandError(f"{source.name} is no model: {found.fault}")
     name = _name(arguments.name, found)
     if arguments.hardware:
-        app_catalog.templates().hire(name, arguments.hardware)
+        app_catalog.templates().hardware_rate(name, arguments.hardware)
     folder = configured.data_dir / "models"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = folder / f"{name}.py"

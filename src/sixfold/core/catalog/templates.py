@@ -78,7 +78,7 @@ class Templates:
         template = self._templates.get(model)
         return None if template is None else template.idle_seconds
 
-    def hire(self, model: str, hardware: str | None) -> HardwareRate:
+    def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
         """What an hour of `model` costs: on its own hardware as its template says, elsewhere by the hardware.
 
         Raises `InvalidInput` for unknown hardware, and for less memory than the template needs. What is paid

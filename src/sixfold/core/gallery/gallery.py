@@ -28,7 +28,7 @@ class Gallery:
     ) -> Transaction[Character]:
         if avatar is None:
             return (yield from characters.create(draft))
-        name = yield from self._media.adopt(draft.account_id, avatar)
+        name = yield from self._media.name_blob(draft.account_id, avatar)
         return (yield from characters.create(replace(draft, avatar=name)))
 
     async def add_post(self, draft: posts.PostDraft, media: MediaSource) -> Post:
@@ -36,7 +36,7 @@ class Gallery:
         return await self._database.write(self._post(draft, media))
 
     def _post(self, draft: posts.PostDraft, media: MediaSource) -> Transaction[Post]:
-        name = yield from self._media.adopt(draft.account_id, media)
+        name = yield from self._media.name_blob(draft.account_id, media)
         return (yield from posts.create(replace(draft, media=name)))
 
     async def characters(self, limit: int, cursor: str | None) -> GalleryPage[Character]:

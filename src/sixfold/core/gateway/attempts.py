@@ -83,9 +83,9 @@ class CallFailure:
     """An attempt that led to nothing: what to tell if it was the last, whether to ask again."""
 
     error: errors.SixfoldError
-    again: bool = False
-    final: bool = False
-    after: float | None = None
+    retryable: bool = False
+    terminal: bool = False
+    retry_after: float | None = None
 
 
 class FailoverClient:
@@ -113,14 +113,14 @@ class FailoverClient:
                 if isinstance(got, UpstreamResponse):
                     return got
                 failure = got
-                if failure.final:
+                if failure.terminal:
                     raise failure.error
-                if not failure.again or attempt == self._policy.retries:
+                if not failure.retryable or attempt == self._policy.retries:
                     break
                 pause = min(_LONGEST_PAUSE, 0.1 * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
-                if failure.after is not None and failure.after > _LONGEST_PAUSE:
+                if failure.retry_after is not None and failure.retry_after > _LONGEST_PAUSE:
                     break
-                await asyncio.sleep(failure.after if failure.after is not None else pause)
+                await asyncio.sleep(failure.retry_after if failure.retry_after is not None else pause)
         if failure is None:
             raise self._alone([target.name for target, _ in asked.plan.targets])
         raise failure.error
@@ -134,10 +134,12 @@ class FailoverClient:
         out.retry_after = seconds
         return out
 
-    async def shown(self, ask: GatewayRequest, target: RouteTarget, wire: WireProtocol, body: bytes) -> bytes:
+    async def inline_media(
+        self, ask: GatewayRequest, target: RouteTarget, wire: WireProtocol, body: bytes
+    ) -> bytes:
         """What a server is sent: one that stands near gets the bytes of what lies at addresses."""
         if target.upstream.near and wire.name in _SHOWN:
-            return await self._showing.within(ask.tenant, body)
+            return await self._showing.inline(ask.tenant, body)
         return body
 
     async def _attempt(
@@ -150,7 +152,7 @@ class FailoverClient:
                 body = await asyncio.to_thread(_written, asked, target, wire)
             else:
                 body = _written(asked, target, wire)
-            body = await self.shown(ask, target, wire, body)
+            body = await self.inline_media(ask, target, wire, body)
         except BaseException:
             self.health.untried(name)
             raise
@@ -160,7 +162,7 @@ class FailoverClient:
             with self._deadlines.start():
                 stream = await target.upstream.open(wire, wire.path, body, ask.headers, stream=ask.stream)
                 if stream.status >= 300:
-                    return await self._understood(stream, wire, name)
+                    return await self._classify_error_response(stream, wire, name)
                 first, told = await take(stream, wire)
         except (UpstreamFailure, TimeoutError) as error:
             if stream is not None:
@@ -168,7 +170,7 @@ class FailoverClient:
             self.health.failed(name)
             said = str(error) or "did not answer in time"
             return CallFailure(
-                errors.EngineFailed(f"The model server {said}"), again=isinstance(error, UpstreamFailure)
+                errors.EngineFailed(f"The model server {said}"), retryable=isinstance(error, UpstreamFailure)
             )
         except BaseException:
             if stream is not None:
@@ -181,7 +183,9 @@ class FailoverClient:
         asked.call.first_us = int((time.perf_counter() - asked.began) * 1_000_000)
         return UpstreamResponse(target, rates, wire, stream, first, told)
 
-    async def _understood(self, stream: UpstreamStream, wire: WireProtocol, name: str) -> CallFailure:
+    async def _classify_error_response(
+        self, stream: UpstreamStream, wire: WireProtocol, name: str
+    ) -> CallFailure:
         """What an answer of failure means."""
         status, after = stream.status, parse_retry_after(stream.retry_after)
         try:
@@ -190,16 +194,16 @@ class FailoverClient:
             await stream.aclose()
         if status in REFUSED:
             self.health.untried(name)
-            return CallFailure(objection.error(status), final=status != 404)
+            return CallFailure(objection.error(status), terminal=status != 404)
         self.health.failed(name, busy=status == 429)
         if status == 429:
             busy = errors.TooManyRequests("The model server is busy", retry_after=max(1, int(after or 1)))
-            return CallFailure(busy, again=True, after=after)
+            return CallFailure(busy, retryable=True, retry_after=after)
         if status in _OURS:
             _LOG.warning("%s does not take this server's key: %d", name, status)
             return CallFailure(errors.EngineFailed("The model server does not take this server's key"))
         return CallFailure(
-            errors.EngineFailed("The model server failed"), again=status in _REPEATED, after=after
+            errors.EngineFailed("The model server failed"), retryable=status in _REPEATED, retry_after=after
         )
 
 

@@ -46,7 +46,7 @@ class BillingBatcher:
     def __init__(self, database: Database, *, trusting: bool = False) -> None:
         self.holder = ""
         self._database = database
-        self._trust = CreditCache(database, self._unwritten) if trusting else None
+        self._credit = CreditCache(database, self._unwritten) if trusting else None
         self._waiting: list[_BillingEntry] = []
         self._working: asyncio.Task[None] | None = None
         self._later: dict[
@@ -56,29 +56,29 @@ class BillingBatcher:
         self._begun: dict[str, asyncio.Future[None]] = {}  # by call: those that were handed in before the end
         self._looking: asyncio.TimerHandle | None = None
 
-    async def begin(self, call: CallRecord, payer: Payer | None) -> None:
+    async def hold(self, call: CallRecord, payer: Payer | None) -> None:
         """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded` and then has written nothing.
 
         A caller cancelled while waiting has begun nothing.
         """
         call.counted = payer is not None
-        if self._trust is not None:
-            covered = self._trust.covers(call.account_id, payer, call.held)
+        if self._credit is not None:
+            covered = self._credit.try_reserve(call.account_id, payer, call.held)
             if covered is None:
-                covered = await self._trust.look(call.account_id, payer, call.held)
+                covered = await self._credit.refresh_and_reserve(call.account_id, payer, call.held)
             if covered:
                 self._begin_later(call, payer)
                 return
             self._begin_now(self._trusted(call.account_id))  # who came first is served first
         slip = _entry(call, payer)
-        self._hand_in(slip)
+        self._enqueue(slip)
         try:
             await slip.booked
         except asyncio.CancelledError:
-            self._take_back(slip)
+            self._cancel(slip)
             raise
 
-    async def stand(self, call: CallRecord) -> None:
+    async def ensure_held(self, call: CallRecord) -> None:
         """Wait until the money of a call that has begun is held; raises what `begin` raises."""
         if call.id in self._later:
             self._begin_now([call])
@@ -86,24 +86,24 @@ class BillingBatcher:
         if begun is not None:
             await asyncio.shield(begun)
 
-    def end(self, call: CallRecord, ending: CallOutcome) -> asyncio.Future[None]:
+    def settle(self, call: CallRecord, ending: CallOutcome) -> asyncio.Future[None]:
         """Book how a call ended, and charge what it cost; done once that is on the disk.
 
         One that was trusted and is refused now raises what `begin` raises, and nothing of it is written.
         """
         later = self._later.pop(call.id, None)
         if later is not None:
-            return self._hand_in(_entry(call, later[1], ending, whole=True))
+            return self._enqueue(_entry(call, later[1], ending, whole=True))
         slip, begun = _entry(call, None, ending), self._begun.pop(call.id, None)
         if begun is None:
-            return self._hand_in(slip)
+            return self._enqueue(slip)
         if begun.done():
             self._follow(begun, slip)
         else:
             begun.add_done_callback(lambda begun: self._follow(begun, slip))
         return slip.booked
 
-    async def drain(self) -> None:
+    async def flush(self) -> None:
         """Wait until everything that was handed in is booked."""
         self._begin_now([call for call, _ in self._later.values()])
         while self._working is not None:
@@ -133,40 +133,40 @@ class BillingBatcher:
 
     def _begin_now(self, calls: Iterable[CallRecord]) -> None:
         for call in calls:
-            self._begun[call.id] = self._hand_in(_entry(*self._later.pop(call.id)))
+            self._begun[call.id] = self._enqueue(_entry(*self._later.pop(call.id)))
 
     def _follow(self, begun: asyncio.Future[None], slip: _BillingEntry) -> None:
         """Hand in the ending of a call, unless its beginning was refused."""
         refused = begun.exception()
         if refused is None:
-            self._hand_in(slip)
+            self._enqueue(slip)
         elif not slip.booked.done():
             slip.booked.set_exception(refused)
 
-    def _hand_in(self, slip: _BillingEntry) -> asyncio.Future[None]:
+    def _enqueue(self, slip: _BillingEntry) -> asyncio.Future[None]:
         self._waiting.append(slip)
         if self._working is None:
             self._working = asyncio.get_running_loop().create_task(self._work(), name="till")
         return slip.booked
 
-    def _take_back(self, slip: _BillingEntry) -> None:
+    def _cancel(self, slip: _BillingEntry) -> None:
         """Forget a beginning that still waits; end one that is being booked."""
         for index, waiting in enumerate(self._waiting):
             if waiting.booked is slip.booked:
                 del self._waiting[index]
                 return
-        self._hand_in(_entry(slip.call, None, CallOutcome("failed", error="Nobody waited")))
+        self._enqueue(_entry(slip.call, None, CallOutcome("failed", error="Nobody waited")))
 
     async def _work(self) -> None:
         try:
             while self._waiting:
                 slips, self._waiting = self._waiting[:_MAX_TOGETHER], self._waiting[_MAX_TOGETHER:]
-                if not await self._together(slips):
-                    await self._apart(slips)
+                if not await self._write_batch(slips):
+                    await self._write_each(slips)
         finally:
             self._working = None
 
-    async def _together(self, slips: Sequence[_BillingEntry]) -> bool:
+    async def _write_batch(self, slips: Sequence[_BillingEntry]) -> bool:
         """Whether all of them were booked at once, or refused by a store that is out of order."""
         if len(slips) == 1 and not slips[0].whole:
             return False
@@ -177,7 +177,7 @@ class BillingBatcher:
             _resolve(slip, verdict)
         return True
 
-    async def _apart(self, slips: Sequence[_BillingEntry]) -> None:
+    async def _write_each(self, slips: Sequence[_BillingEntry]) -> None:
         if len(slips) == 1:
             _resolve(slips[0], await self._write(self._single(slips[0]), slips[0].durable))
             return

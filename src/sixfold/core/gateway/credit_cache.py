@@ -45,7 +45,7 @@ class CreditCache:
         self._clock = clock
         self._shares: dict[Hashable, _CachedCredit] = {}
 
-    def covers(self, account_id: str, payer: Payer | None, amount: int) -> bool | None:
+    def try_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool | None:
         """Whether `amount` (micro-dollars) may be asked for now; it is taken off the shares then.
 
         None where it is not known any more: `look` tells.
@@ -65,12 +65,12 @@ class CreditCache:
         account.left -= amount
         return True
 
-    async def look(self, account_id: str, payer: Payer | None, amount: int) -> bool:
+    async def refresh_and_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool:
         """What `covers` tells, once both shares are known."""
         await self._share(account_id, account_id, _available(account_id))
         if payer is not None:
             await self._share(payer, account_id, limits.unspent(payer))
-        return bool(self.covers(account_id, payer, amount))
+        return bool(self.try_reserve(account_id, payer, amount))
 
     def _known(self, name: Hashable) -> _CachedCredit | None:
         share = self._shares.get(name)

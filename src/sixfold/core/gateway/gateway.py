@@ -99,7 +99,7 @@ class Gateway:
         self.watch: Callable[[CallRecord, CallOutcome], None] | None = (
             None  # is told of every call that has ended
         )
-        self._till = BillingBatcher(database, trusting=True)
+        self._billing = BillingBatcher(database, trusting=True)
         self._database = database
         self.health = attempts.health
         self._attempts = attempts
@@ -116,11 +116,11 @@ class Gateway:
     @property
     def boot(self) -> str:
         """The name of the running server, by which its calls are known."""
-        return self._till.holder
+        return self._billing.holder
 
     @boot.setter
     def boot(self, name: str) -> None:
-        self._till.holder = name
+        self._billing.holder = name
 
     def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
         """Call by another policy and other prices from now on; calls in flight keep what they were quoted."""
@@ -130,7 +130,7 @@ class Gateway:
 
     # -- what is asked -----------------------------------------------------------------------------
 
-    async def whole(self, ask: GatewayRequest, payer: Payer | None = None) -> GatewayReply:
+    async def complete(self, ask: GatewayRequest, payer: Payer | None = None) -> GatewayReply:
         """One answer, once it is whole and paid.
 
         Raises `Forbidden`, `UnknownModel`, `UnpricedModel`, `TooManyRequests`, `InsufficientCredits`,
@@ -145,7 +145,7 @@ class Gateway:
             return replace(kept, cost=0, charge=free, list_price=None, cached=True)
         asked = await self._begin(ask, payer)
         try:
-            reply = await self._answered(asked)
+            reply = await self._complete(asked)
         except BaseException as error:
             await self._settle(asked, CallOutcome("failed", error=_error_text(error)))
             raise
@@ -159,7 +159,7 @@ class Gateway:
         asked = gateway_idempotency.paid_before(scope, call_id)
         return await self._database.write(asked, durable=False)
 
-    async def flow(self, ask: GatewayRequest, payer: Payer | None = None) -> ResponseStream:
+    async def stream(self, ask: GatewayRequest, payer: Payer | None = None) -> ResponseStream:
         """An answer that has begun: its first bytes are there. Raises what `whole` raises."""
         _permit(ask)
         asked = await self._begin(ask, payer)
@@ -171,7 +171,7 @@ class Gateway:
             raise
         return ResponseStream(asked, opened, self.policy.call_seconds, self._end)
 
-    async def complete(
+    async def complete_chat(
         self,
         principal: Principal,
         request_id: str,
@@ -193,9 +193,9 @@ class Gateway:
         out where no model server is known.
         """
         ask = replace(self._plain(principal, request_id, chat, model, face), services=services)
-        return await self.whole(ask, limits.payer_of(principal))
+        return await self.complete(ask, limits.payer_of(principal))
 
-    async def prepaid(
+    async def complete_prepaid(
         self, account_id: str, request_id: str, chat: ChatRequest, model: str, held: int = 0
     ) -> GatewayReply:
         """The same for a run: nothing is charged here, and the call is logged.
@@ -203,28 +203,28 @@ class Gateway:
         Its `cost` is what the run owes for it: no more than the run has `held` for it.
         """
         ask = self._plain(Principal(account_id, "", ""), request_id, chat, model, "hosting")
-        return await self.whole(replace(ask, held=held))
+        return await self.complete(replace(ask, held=held))
 
-    def most(self, chat: ChatRequest, model: str) -> int:
+    def max_cost(self, chat: ChatRequest, model: str) -> int:
         """What an answer can cost at most, in micro-dollars; raises what `complete` does of its model."""
         ask = self._plain(Principal("", "", ""), "", chat, model, "")
         return self._plan(ask, _estimate(ask)).held
 
-    async def admit(self, principal: Principal, chat: ChatRequest) -> None:
+    async def check_rate_limit(self, principal: Principal, chat: ChatRequest) -> None:
         """Count what will be asked later against a key's tokens a minute; raises `TooManyRequests`."""
         tpm = principal.scope.tpm
         if tpm is not None and principal.key_id is not None:
             tokens = chats.estimate(chat) + (chat.max_tokens or 0)
             await self._limiter.spend(principal.key_id, tpm, tokens)
 
-    async def converse(
+    async def stream_chat(
         self, principal: Principal, request_id: str, chat: ChatRequest, model: str = "", face: str = "service"
     ) -> ResponseStream:
         """The same as it comes: `flow.events()` gives `TextDelta`, `ToolCallStart`, … as they come, and then
         `MessageEnd`.
         """
         ask = self._plain(principal, request_id, chat, model, face)
-        return await self.flow(replace(ask, stream=True), limits.payer_of(principal))
+        return await self.stream(replace(ask, stream=True), limits.payer_of(principal))
 
     def _plain(
         self, principal: Principal, request_id: str, chat: ChatRequest, model: str, face: str
@@ -245,14 +245,14 @@ class Gateway:
             credential_id=principal.credential_id,
         )
 
-    async def count(self, ask: GatewayRequest) -> int:
+    async def count_tokens(self, ask: GatewayRequest) -> int:
         """How many tokens of input a request has, by its server's count or else an estimate; free."""
         _permit(ask)
         for target in self.router.resolve(ask.model):
             wire = target.upstream.wire(ask.wire)
             if wire.name != ask.wire or ask.wire != "messages":
                 continue
-            body = await self._attempts.shown(ask, target, wire, wire.pass_on(ask.body, target.model))
+            body = await self._attempts.inline_media(ask, target, wire, wire.pass_on(ask.body, target.model))
             try:
                 async with asyncio.timeout(self.policy.timeout_seconds):
                     stream = await target.upstream.open(
@@ -282,7 +282,7 @@ class Gateway:
 
     async def drain(self) -> None:
         """Wait until the money of every call that has ended is booked."""
-        await self._till.drain()
+        await self._billing.flush()
 
     # -- before a server is asked ------------------------------------------------------------------
 
@@ -306,7 +306,7 @@ class Gateway:
         if self.policy.log_bodies:
             call.request = ask.body[:_KEPT_CHARS].decode("utf-8", "replace")
         if call.held:
-            await self._till.begin(call, payer)
+            await self._billing.hold(call, payer)
         return ActiveCall(ask, plan, call, time.perf_counter())
 
     def _plan(self, ask: GatewayRequest, estimate: int) -> RoutePlan:
@@ -349,7 +349,7 @@ class Gateway:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    async def _answered(self, asked: ActiveCall) -> GatewayReply:
+    async def _complete(self, asked: ActiveCall) -> GatewayReply:
         opened = await self._attempts.open(asked, read_full_body)
         wire, body, (usage, chars) = opened.wire, opened.first, opened.told
         if asked.ask.most is not None:
@@ -376,7 +376,7 @@ class Gateway:
     async def _stand(self, asked: ActiveCall, opened: UpstreamResponse) -> None:
         """Nothing of an answer is passed on before its money is held."""
         try:
-            await self._till.stand(asked.call)
+            await self._billing.ensure_held(asked.call)
         except BaseException:
             await opened.stream.aclose()
             raise
@@ -385,7 +385,7 @@ class Gateway:
         """Book how a call ended, whoever still waits; what a broken store keeps from that the sweep does."""
         call, ask = asked.call, asked.ask
         call.total_us = int((time.perf_counter() - asked.began) * 1_000_000)
-        booked = self._till.end(call, ending)
+        booked = self._billing.settle(call, ending)
         try:
             if ask.tpm is not None and ask.key_id is not None:
                 await self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)
@@ -414,7 +414,7 @@ class Gateway:
             ask.request_id, ask.account_id, ask.key_id, ask.face, ask.model[:200], kept.target, streamed=False
         )
         ending = CallOutcome("succeeded", kept.usage, counted_by="cache", charge=charges.encode(free))
-        await self._till.end(call, ending)
+        await self._billing.settle(call, ending)
 
     async def _end(
         self, asked: ActiveCall, opened: UpstreamResponse, usage: TokenUsage | None, state: str, error: str

@@ -36,7 +36,7 @@ class MediaInliner:
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
-    async def within(self, tenant: Tenant, body: bytes) -> bytes:
+    async def inline(self, tenant: Tenant, body: bytes) -> bytes:
         """A request with the bytes in place of addresses; raises `InvalidInput`."""
         if _MAYBE.search(body) is None:
             return body

@@ -139,22 +139,22 @@ class ResponseStore:
         unseen = self._policy.responses_bytes  # one that was never looked at is, once
         self._grown[account_id] = self._grown.get(account_id, unseen) + kept.size
 
-    async def conversation(self, tenant: Tenant, response_id: str, most: int) -> Conversation | None:
+    async def get_conversation(self, tenant: Tenant, response_id: str, most: int) -> Conversation | None:
         """What `get_conversation` gives and raises."""
         return await self._database.read(get_conversation(tenant, response_id, most))
 
-    async def some(self, tenant: Tenant, response_ids: Iterable[str], most: int) -> Sequence[str]:
+    async def get_many(self, tenant: Tenant, response_ids: Iterable[str], most: int) -> Sequence[str]:
         """What `get_many` gives and raises."""
         return await self._database.read(get_many(tenant, response_ids, most))
 
-    async def shown(self, tenant: Tenant, response_id: str) -> str:
+    async def get(self, tenant: Tenant, response_id: str) -> str:
         """A response as it was told; raises `ResponseNotFound`."""
         row = await self._database.read(one("response_shown", **tenant.row, id=response_id))
         if row is None:
             raise ResponseNotFound(response_id)
         return str(row["response"])
 
-    async def forget(self, tenant: Tenant, response_id: str) -> None:
+    async def delete(self, tenant: Tenant, response_id: str) -> None:
         """Forget one; raises `ResponseNotFound`."""
         forgetting = many("response_forget", **tenant.row, id=response_id)
         if not await self._database.write(forgetting):

@@ -330,7 +330,7 @@ class MediaService:
         await self._database.write(self._name_upload(tenant, key, upload))
         return upload
 
-    async def hold(self, data: bytes, content_type: str) -> MediaSource:
+    async def store_unnamed(self, data: bytes, content_type: str) -> MediaSource:
         """Bytes that came with a request, stored and still without a name."""
         key = blob_key(data)
         await self._blobs.put(key, data, content_type=content_type)
@@ -339,14 +339,14 @@ class MediaService:
             del self._held[next(iter(self._held))]
         return MediaSource(key, content_type, len(data))
 
-    async def receive(self, data: bytes, content_type: str, descriptor: Descriptor) -> MediaSource:
+    async def store_input(self, data: bytes, content_type: str, descriptor: Descriptor) -> MediaSource:
         """The same as a media input; raises `InvalidInput` with one sentence that names it."""
         try:
-            return await self._checked(await self.hold(data, content_type), str(descriptor.type))
+            return await self._checked(await self.store_unnamed(data, content_type), str(descriptor.type))
         except _NO_USE as error:
             raise _refused(descriptor, error) from error
 
-    def adopt(self, account_id: str, source: MediaSource) -> Transaction[str]:
+    def name_blob(self, account_id: str, source: MediaSource) -> Transaction[str]:
         """Give a stored blob a name of its own that stays; raises `TooLarge` over the account's quota."""
         file = OutputFile(new_name(source.content_type), source.blob, source.content_type, source.size)
         yield from self._within_quota(account_id, source.size)

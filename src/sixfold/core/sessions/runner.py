@@ -127,7 +127,7 @@ class SessionRunner:
         viewer.put(StateMessage(self.session.state, self.session.reason))
         return viewer
 
-    def greet(self, viewer: Connection, last_seq: int | None) -> None:
+    def resume(self, viewer: Connection, last_seq: int | None) -> None:
         """Begin to show; from after `last_seq` on, as far back as is kept."""
         if viewer.greeted:
             return
@@ -149,7 +149,7 @@ class SessionRunner:
         """This viewer's socket is gone."""
         viewer.end(NORMAL, "gone")
 
-    def hear(self, given: SessionInput) -> None:
+    def apply_input(self, given: SessionInput) -> None:
         """Take an input in; it holds from the next step on."""
         self._heard_at = time.monotonic()
         self._keys = self._keys if given.keys is None else given.keys

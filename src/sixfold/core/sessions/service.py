@@ -113,7 +113,7 @@ class SessionService:
             await asyncio.sleep(every)
             with contextlib.suppress(errors.StoreFailed):
                 await self._database.write(sessions.heartbeat(self._lease), durable=False)
-                if sight.clear():
+                if sight.is_reliable():
                     await self._database.write(sessions.lost(self._lease.holder, lapsed_only=True))
 
     @property
@@ -138,7 +138,7 @@ class SessionService:
             raise errors.BadRequest(f"{wish.model} has no sessions: run it, or join its queue")
         values = model.check(wish.inputs)
         engine, quality = model.choose(values, self._offer.terms)
-        hire = self._offer.templates.hire(wish.model, None)
+        hire = self._offer.templates.hardware_rate(wish.model, None)
         free = self._offer.catalog.prices.own_hardware_free and engine.on_own_hardware
         draft = SessionDraft(
             account_id=wish.principal.account_id,
@@ -219,7 +219,7 @@ class SessionService:
         spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
         spec = replace(spec, watched=True)
         backstage = SessionHooks(
-            sit=lambda lost: self._rooms.sit(spec, engine.seats, lost),
+            sit=lambda lost: self._rooms.acquire(spec, engine.seats, lost),
             happen=self._happen,
             turn_slice=lambda session_id: self._turn_slice(session_id, payer),
             note=self._note if self._shared else None,

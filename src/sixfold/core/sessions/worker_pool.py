@@ -128,7 +128,7 @@ class SessionWorkerPool:
         self._driver = driver
         self._rooms: set[SharedWorker] = set()
 
-    async def sit(self, spec: WorkerSpec, seats: int, lost: int) -> SessionSlot:
+    async def acquire(self, spec: WorkerSpec, seats: int, lost: int) -> SessionSlot:
         """A seat for a session that has lost so many workers; raises `WorkerStartFailed`."""
         kind = SessionKind(spec.engine, spec.hardware, max(1, seats // _FEWER**lost))
         self._rooms = {room for room in self._rooms if not room.empty}

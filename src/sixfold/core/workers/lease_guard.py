@@ -20,7 +20,7 @@ class LeaseGuard:
         self._seen_at = time.monotonic()
         self._clear_at = 0.0
 
-    def clear(self) -> bool:
+    def is_reliable(self) -> bool:
         """Call this with each look that reached the database; False for a lease's time after a gap."""
         moment = time.monotonic()
         if moment - self._seen_at > self._late:

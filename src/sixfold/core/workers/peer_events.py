@@ -61,7 +61,7 @@ class PeerEventListener:
 
     def _told(self, state: str, prediction_id: str, engine: str) -> None:
         if state == PredictionState.QUEUED:
-            self._supervisor.feed(engine)
+            self._supervisor.notify_work(engine)
         elif state == PredictionState.CANCELING:
             self._supervisor.cancel_run(prediction_id)
         if prediction_id in self._bus.listened():

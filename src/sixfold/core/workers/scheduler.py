@@ -117,13 +117,13 @@ class Scheduler:
         """Know engines that came later than the catalogue."""
         for engine in engines:
             self._pools.setdefault(engine.name, WorkerPool(engine))
-            self.feed(engine.name)
+            self.notify_work(engine.name)
 
     # -- what the pipeline tells -----------------------------------------------------------------
 
     def accepted(self, prediction: Prediction) -> None:
         """There is work for an engine."""
-        self.feed(prediction.engine)
+        self.notify_work(prediction.engine)
 
     def cancel(self, prediction: Prediction) -> None:
         """Somebody no longer wants a run."""
@@ -143,12 +143,12 @@ class Scheduler:
         """Workers of each engine, for the metrics and the operator's page."""
         return {name: {"busy": pool.busy, "idle": pool.idle} for name, pool in self._pools.items()}
 
-    async def rest(self, engine: str) -> int:
+    async def stop_idle(self, engine: str) -> int:
         """Let the workers of an engine go that hold no run; gives how many."""
         pool = self._pools.get(engine)
         return 0 if pool is None else await self._let_go(pool.tired(0))
 
-    async def strike(self, engine: str) -> int:
+    async def kill_workers(self, engine: str) -> int:
         """kill −9 for the workers of an engine, whatever they hold, to see what survives; gives how many."""
         seats = self._pools[engine].seats if engine in self._pools else []
         struck = [seat.worker for seat in seats if seat.worker is not None]
@@ -157,7 +157,7 @@ class Scheduler:
 
     # -- dispatching -----------------------------------------------------------------------------
 
-    def feed(self, engine: str) -> None:
+    def notify_work(self, engine: str) -> None:
         """There may be work for an engine."""
         if engine in self._pools and engine not in self._hungry:
             self._hungry.append(engine)
@@ -186,7 +186,7 @@ class Scheduler:
             if not self._free_slots(pool) and not pool.open_lanes(taken=True):
                 await self._look_ahead(pool)
             elif await self._claim(pool):
-                self.feed(name)  # else what comes, or the end of one of its runs, feeds it again
+                self.notify_work(name)  # else what comes, or the end of one of its runs, feeds it again
 
     def _free_slots(self, pool: WorkerPool) -> int:
         if not self._policy.slots:
@@ -238,7 +238,7 @@ class Scheduler:
         for seat in pool.open_lanes(taken=False)[: max(0, self._free_slots(pool))]:
             pool.offer(seat)  # it became free while the claim was written
         if len(claimed) == count:
-            self.feed(pool.engine.name)
+            self.notify_work(pool.engine.name)
 
     async def _fits(self, pool: WorkerPool, seat: WorkerSlot) -> bool:
         """Whether memory holds the worker to be started; if a run waits for it, those that idle go."""
@@ -313,7 +313,7 @@ class Scheduler:
             return
         del self._runs[run.id]
         await run.put_back()
-        self.feed(pool.engine.name)
+        self.notify_work(pool.engine.name)
 
     async def _serve(self, pool: WorkerPool, run: WorkerRun, seat: WorkerSlot) -> None:
         freed, began = False, time.monotonic()
@@ -370,7 +370,7 @@ class Scheduler:
             pool.seats.remove(seat)
         pool.offer(seat)
         for engine in (pool.engine.name, *self._policy.machine.cramped):
-            self.feed(engine)
+            self.notify_work(engine)
 
     async def _start(self, pool: WorkerPool, hardware: str) -> Worker:
         engine = pool.engine
@@ -378,7 +378,7 @@ class Scheduler:
             return await self._driver.start(worker_spec(engine, self._policy, hardware, self.boot))
         except WorkerStartFailed as failure:
             _LOG.warning("a worker did not start", extra={"engine": engine.name, "reason": str(failure)})
-            asyncio.get_running_loop().call_later(pool.failed(), self.feed, engine.name)
+            asyncio.get_running_loop().call_later(pool.failed(), self.notify_work, engine.name)
             raise
 
     # -- keeping house ---------------------------------------------------------------------------
@@ -398,7 +398,7 @@ class Scheduler:
     async def _sweep(self) -> None:
         await self._expire()
         await self._look_for_work()
-        if self._sight.clear():
+        if self._sight.is_reliable():
             await self._announce(predictions.lapse(self._policy.max_attempts), if_any=_LAPSED)
         self._policy.machine.weigh(self._pools.values())
         await self._stop_idle()
@@ -425,7 +425,7 @@ class Scheduler:
         waiting = await self._database.read(_engines_waiting())
         self._policy.machine.still(waiting)
         for name in waiting:
-            self.feed(name)
+            self.notify_work(name)
 
     async def _living(self, boots: Sequence[str]) -> frozenset[str]:
         return await self._database.read(_servers_living(boots, self.boot))

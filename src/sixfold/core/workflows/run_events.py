@@ -69,7 +69,7 @@ class RunEventPublisher:
         data = {**event.data, "prompt_id": self._prompt_id}
         if event.type == "executed":
             data["output"] = public(event.data["output"])
-        self._ears.hub.said(self._parent.id, event.type, data)
+        self._ears.hub.remember(self._parent.id, event.type, data)
         message = {"type": event.type, "data": data}
         if event.type == "executed" and self._parent.price:
             self._withhold(message)
@@ -91,7 +91,7 @@ class RunEventPublisher:
 
     def _tell(self, message: websocket_hub.Message) -> None:
         if self._parent.face == _FACE:
-            self._ears.hub.tell(Tenant.of(self._parent), self._client_id, message)
+            self._ears.hub.send(Tenant.of(self._parent), self._client_id, message)
 
     # -- nodes -------------------------------------------------------------------------------------
 

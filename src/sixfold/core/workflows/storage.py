@@ -133,7 +133,7 @@ class GraphFiles:
         example = self._examples.get(name.name) if name.kind == "input" and not name.subfolder else None
         if example is None:
             return None
-        source = await self._media.hold(example.read_bytes(), _EXAMPLE_TYPES[example.suffix])
+        source = await self._media.store_unnamed(example.read_bytes(), _EXAMPLE_TYPES[example.suffix])
         return FoundFile(source.blob, source.content_type, source.size)
 
     async def source(self, tenant: Tenant, text: str, kind: str, called: str = "") -> MediaSource:
@@ -275,7 +275,7 @@ class NodeOutputCache:
         if stored.packed is None or len(stored.packed) <= _ROW_BYTES:
             return None
         async with gate:
-            return await self._media.hold(stored.packed, "application/octet-stream")
+            return await self._media.store_unnamed(stored.packed, "application/octet-stream")
 
     def _put(
         self,

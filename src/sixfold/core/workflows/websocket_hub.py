@@ -106,7 +106,7 @@ class WebSocketHub:
             if not self._clients[tenant]:
                 del self._clients[tenant]
 
-    def tell(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
+    def send(self, tenant: Tenant, client_id: str | None, message: Message) -> None:
         """Tell a client that sees a tenant's work; all of them where none is named."""
         for each in {tenant, tenant.whole}:
             self.tell_own(each, client_id, message)
@@ -141,7 +141,7 @@ class WebSocketHub:
         self.withheld_bytes -= kept.size
         return tuple(kept.messages)
 
-    def said(self, prediction_id: str, kind: str, data: Mapping[str, Any]) -> None:
+    def remember(self, prediction_id: str, kind: str, data: Mapping[str, Any]) -> None:
         """Remember what a history will tell of a run; of each kind the last message.
 
         The id is the server's own: clients choose the ids of prompts, and may choose another client's.

@@ -52,7 +52,7 @@ async def resolved(shelf: ResponseStore, tenant: Tenant, raw: bytes, most: int) 
         return raw
     wanted = {index: name for index, item in enumerate(said) if (name := _named(item))}
     try:
-        known = _by_id(await shelf.some(tenant, {_response(name) for name in wanted.values()}, most))
+        known = _by_id(await shelf.get_many(tenant, {_response(name) for name in wanted.values()}, most))
     except ResponseNotFound as unknown:
         index = next(index for index, name in wanted.items() if _response(name) == unknown.response_id)
         message = f"Item with id '{wanted[index]}' not found."

@@ -111,7 +111,7 @@ class MediaJobRunner:
     async def receive(self, name: str, kind: Any, data: bytes) -> MediaSource:
         """A file that came with the request, as a media input; raises `InvalidInput`."""
         content_type = media_types.sniff(data[: media_types.HEAD_BYTES])
-        return await self._services.media.receive(data, content_type, Descriptor(name, kind))
+        return await self._services.media.store_input(data, content_type, Descriptor(name, kind))
 
     async def made(self, asked: MediaJobRequest) -> Successes:
         """Those that succeeded, each paid for by itself; raises why where none did.

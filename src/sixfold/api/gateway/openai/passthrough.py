@@ -74,16 +74,16 @@ class UpstreamPassthrough:
         """The server's answer, whole or as it comes; with an `Idempotency-Key` always whole."""
         payer, ask = limits.payer_of(principal), _ask(request, principal, passed)
         if passed.stream and scope is None:
-            flow = await self._relay.flow(msgspec.structs.replace(ask, stream=True), payer)
+            flow = await self._relay.stream(msgspec.structs.replace(ask, stream=True), payer)
             headers = {"X-Sixfold-Engine": flow.target, "X-Sixfold-Quality": "full"}
             return EventStreamResponse(_blocks(flow, passed, ask.request_id), passed.kind, headers)
         if passed.kind == EVENTS:
             raise errors.BadRequest("A stream cannot be replayed: leave Idempotency-Key out")
         paid = None if scope is None else await self._relay.paid_before(scope, ask.request_id)
         if paid is None:
-            reply = await self._relay.whole(ask, payer)
+            reply = await self._relay.complete(ask, payer)
         else:
-            reply = await self._relay.whole(msgspec.structs.replace(ask, held=0))
+            reply = await self._relay.complete(msgspec.structs.replace(ask, held=0))
             reply = msgspec.structs.replace(reply, cost=paid)
         response = Response(reply.raw or b"", 200, media_type=passed.kind)
         response.raw_headers += headers_of(reply)

@@ -108,7 +108,7 @@ class ResponseStorage:
 
     async def _before(self, tenant: Tenant, wanted: ResponsesRequest, raw: bytes) -> Conversation | None:
         try:
-            return await self._shelf.conversation(tenant, wanted.previous, self._most - len(raw))
+            return await self._shelf.get_conversation(tenant, wanted.previous, self._most - len(raw))
         except ResponseNotFound as unknown:
             raise PreviousResponseNotFound(unknown.response_id) from unknown
 
@@ -230,19 +230,19 @@ class StoredResponseRoutes:
         """A response as it was told."""
         if queries.word(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
             raise errors.BadRequest("A response that has ended is not streamed again: leave stream out")
-        body = await self._shelf.shown(await self._tenant(request), calls.path_value(request, "response_id"))
+        body = await self._shelf.get(await self._tenant(request), calls.path_value(request, "response_id"))
         return Response(body, headers=_FRESH, media_type="application/json")
 
     async def forget(self, request: HttpRequest) -> Response:
         """Delete one."""
         response_id = calls.path_value(request, "response_id")
-        await self._shelf.forget(await self._tenant(request), response_id)
+        await self._shelf.delete(await self._tenant(request), response_id)
         deleted: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
         return web_responses.json(deleted)
 
     async def cancel(self, request: HttpRequest) -> Response:
         """Never: what is kept has ended."""
-        await self._shelf.shown(await self._tenant(request), calls.path_value(request, "response_id"))
+        await self._shelf.get(await self._tenant(request), calls.path_value(request, "response_id"))
         raise errors.BadRequest("Cannot cancel a synchronous response.")
 
     async def inputs(self, request: HttpRequest) -> Response:
@@ -251,7 +251,7 @@ class StoredResponseRoutes:
         order = queries.word(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
         after = queries.text(request, "after", _MAX_TEXT)
         response_id = calls.path_value(request, "response_id")
-        found = await self._shelf.conversation(await self._tenant(request), response_id, self._most)
+        found = await self._shelf.get_conversation(await self._tenant(request), response_id, self._most)
         if found is None:
             raise ResponseNotFound(response_id)
         items = _inputs(found.turns)

@@ -131,7 +131,7 @@ class _SessionSocket:
     async def go_on(self) -> None:
         """Wait until the viewer is closed, or the socket is gone."""
         loop = asyncio.get_running_loop()
-        greeting = loop.call_later(_GREETING_SECONDS, self._running.greet, self._viewer, self._last_seq)
+        greeting = loop.call_later(_GREETING_SECONDS, self._running.resume, self._viewer, self._last_seq)
         hearing = asyncio.create_task(self._hear())
         speaking = asyncio.create_task(self._speak())
         ending = asyncio.create_task(self._viewer.ended())
@@ -176,12 +176,12 @@ class _SessionSocket:
         kind = told.get("type")
         if kind == "hello" and told.get("last_seq") is not None:
             self._last_seq = schemas.whole(told, "last_seq")
-        self._running.greet(self._viewer, self._last_seq)
+        self._running.resume(self._viewer, self._last_seq)
         match kind:
             case "hello":
                 pass
             case "input":
-                self._running.hear(schemas.given(told))
+                self._running.apply_input(schemas.given(told))
             case "credit":
                 granted = schemas.whole(told, "n", MAX_CREDIT)
                 self._viewer.credit = min(MAX_CREDIT, self._viewer.credit + granted)

@@ -227,10 +227,10 @@ class ComfyQueue:
         hub.forget_withheld(prediction.id)
         kind, data = _last(prediction)
         if all(each[0] != kind for each in hub.messages(prediction.id)):
-            hub.said(prediction.id, kind, data)
-            hub.tell(Tenant.of(prediction), client_id, {"type": kind, "data": data})
+            hub.remember(prediction.id, kind, data)
+            hub.send(Tenant.of(prediction), client_id, {"type": kind, "data": data})
         over = {"type": "executing", "data": {"node": None, "prompt_id": prompt_id}}
-        hub.tell(Tenant.of(prediction), client_id, over)
+        hub.send(Tenant.of(prediction), client_id, over)
 
 
 def _remaining(count: int) -> Told:

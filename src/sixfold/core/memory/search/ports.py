@@ -68,7 +68,7 @@ class IndexView(Protocol):
         """BM25 of each page's folder read as one document, less where more than `crowd` pages share it."""
         ...
 
-    def along(self, words: Mapping[str, float]) -> Vector:
+    def folder_words(self, words: Mapping[str, float]) -> Vector:
         """What the names of each page's folders say: the weight of each word in them by its rarity."""
         ...
 
@@ -84,11 +84,11 @@ class IndexView(Protocol):
         """How much a page has to say: 0.5 at `half` words that count, towards 1."""
         ...
 
-    def before(self, vector: Vector) -> Vector:
+    def previous(self, vector: Vector) -> Vector:
         """For each page the number of the one before it in its folder."""
         ...
 
-    def after(self, vector: Vector) -> Vector:
+    def next(self, vector: Vector) -> Vector:
         """For each page the number of the one behind it in its folder."""
         ...
 
@@ -100,7 +100,7 @@ class IndexView(Protocol):
         """The best number among a page's neighbours by link, of at most the `lenders` best pages."""
         ...
 
-    def given(self, numbers: Mapping[str, float]) -> Vector:
+    def from_scores(self, numbers: Mapping[str, float]) -> Vector:
         """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
         ...
 
@@ -120,7 +120,7 @@ class IndexView(Protocol):
         """The greatest number of a vector, at least 0; 0 where there are no pages."""
         ...
 
-    def over(self, vector: Vector, least: float) -> Vector:
+    def at_least(self, vector: Vector, least: float) -> Vector:
         """1 for each page whose number is at least `least`."""
         ...
 
@@ -128,7 +128,7 @@ class IndexView(Protocol):
         """Places of the `limit` best pages that pass `keep` and are above 0 in `among`; ties by slug."""
         ...
 
-    def at(self, vector: Vector, place: int) -> float:
+    def score_at(self, vector: Vector, place: int) -> float:
         """One page's number."""
         ...
 

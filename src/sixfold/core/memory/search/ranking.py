@@ -117,9 +117,9 @@ class RankedPage:
     def told(self, view: IndexView, place: int) -> dict[str, float]:
         """What each part gives to one page."""
         return {
-            name: view.at(part.vector, place)
+            name: view.score_at(part.vector, place)
             * part.weight
-            * (1.0 if part.share is None else view.at(part.share, place))
+            * (1.0 if part.share is None else view.score_at(part.share, place))
             for name, part in self.parts.items()
         }
 
@@ -133,7 +133,7 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
         written, parts, among = _words(view, question, weights)
         score = score + written
     if question.answers:
-        answering = view.given(question.answers)
+        answering = view.from_scores(question.answers)
         parts["relation"] = ScorePart(answering, weights.relation)
         score = score + answering * weights.relation
         among = among + answering
@@ -145,11 +145,11 @@ def rank(view: IndexView, question: RankedQuery, weights: Weights = WEIGHTS) -> 
             among = among + then
     if question.vector is not None:
         near = view.meaning(question.vector)
-        lent = near + view.before(near) * weights.meaning_previous + view.after(near) * weights.meaning_next
+        lent = near + view.previous(near) * weights.meaning_previous + view.next(near) * weights.meaning_next
         nearest = view.greatest(lent)
         parts["meaning"] = ScorePart(lent, weights.meaning / nearest if nearest > 0 else 0.0)
         score = score + lent * parts["meaning"].weight
-        among = among + view.over(near, NEAR)
+        among = among + view.at_least(near, NEAR)
     return RankedPage(score, {**parts, **kind}, among)
 
 
@@ -165,11 +165,11 @@ def _words(
     else:
         found = text * weights.text + passage * weights.passage
     around = view.once(weights.article, lambda: view.parts() * (1 - weights.article) + weights.article)
-    before, after = view.before(found), view.after(found)
-    previous = before * weights.previous + view.before(before) * weights.previous_but_one
-    following = after * weights.next + view.after(after) * weights.next_but_one
+    before, after = view.previous(found), view.next(found)
+    previous = before * weights.previous + view.previous(before) * weights.previous_but_one
+    following = after * weights.next + view.next(after) * weights.next_but_one
     folder = view.folders(words, weights.whole_folder, weights.crowd)
-    path = view.along(words)
+    path = view.folder_words(words)
     beside = previous + following + _times(folder, weights.folder)
     written = _added(view, found + beside * around, {"path": ScorePart(path, weights.path)})
 

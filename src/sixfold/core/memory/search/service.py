@@ -208,7 +208,7 @@ def _found(
     return [
         _HitPosition(
             page_id=view.page_id(place),
-            score=view.at(ranked.score, place),
+            score=view.score_at(ranked.score, place),
             passage=view.best_passage(place, worded.words),
             words=worded.words,
             explain=_explained(view, place, worded, ranked) if wanted.explain else None,
