@@ -231,7 +231,7 @@ async def test_closing_removes_every_container(yard: Yard, driver: ContainerDriv
 
 
 async def test_an_image_says_what_model_it_is(yard: Yard, driver: ContainerDriver, tmp_path: Path) -> None:
-    document = await driver.learn("host.example:5000/ann/Sharpen_It:2", tmp_path)
+    document = await driver.inspect("host.example:5000/ann/Sharpen_It:2", tmp_path)
     assert yard.boxes[0].gone.is_set()
     model = catalogs.own(document, Catalog({}, PriceTable({})), "sharpen-it")
     found = [(one.name, one.type, one.required, one.default) for one in model.inputs]
@@ -252,7 +252,7 @@ async def test_an_image_says_what_model_it_is(yard: Yard, driver: ContainerDrive
 
 async def test_what_is_no_cog_image_is_told(driver: ContainerDriver, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="none cannot be used: no such image"):
-        await driver.learn("none", tmp_path)
+        await driver.inspect("none", tmp_path)
 
 
 async def test_what_could_be_started_is_known_without_starting_it(
@@ -279,7 +279,7 @@ async def main(socket, folder):
     reports = RunReports(lambda fraction: None, lambda line: None)
     options = {"image": "localhost/sixfold-probe", "cpus": 1.0}
     try:
-        document = await driver.learn(options["image"], folder / "scratch")
+        document = await driver.inspect(options["image"], folder / "scratch")
         worker = await driver.start(
             WorkerSpec("probe", "container", 64 << 20, folder / "scratch", options=options)
         )

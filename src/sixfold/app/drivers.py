@@ -42,14 +42,14 @@ class ContainerInspector:
         self._containers = containers_here
         self._scratch = scratch
 
-    async def learn(self, image: str, hardware: str | None, name: str = "") -> Mapping[str, Any]:
+    async def inspect(self, image: str, hardware: str | None, name: str = "") -> Mapping[str, Any]:
         """Start it once, ask, and remove it."""
         if not self._containers.can_start:
             raise errors.EngineUnavailable(
                 "No container can be started here: install Docker or Podman, or set SIXFOLD_CONTAINER_SOCKET"
             )
         try:
-            return await self._containers.learn(image, self._scratch, name=name, hardware=hardware)
+            return await self._containers.inspect(image, self._scratch, name=name, hardware=hardware)
         except EngineError as error:
             raise errors.BadRequest(str(error)) from error
 

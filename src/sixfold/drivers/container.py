@@ -161,7 +161,7 @@ class ContainerDriver:
             else EngineStatus(False, f"no image {image} is here")
         )
 
-    async def learn(
+    async def inspect(
         self, image: str, scratch: Path, *, name: str = "", hardware: str | None = None
     ) -> dict[str, Any]:
         """The catalogue's document of an image, which is started for this and asked; raises `EngineError`.

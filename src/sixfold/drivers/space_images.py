@@ -63,7 +63,7 @@ class HostedSpaces:
         way = run or ("container" if self.containers else "process")
         place = await self._place(space, way, folder)
         try:
-            config, info, prefix = await self._driver.learn(place)
+            config, info, prefix = await self._driver.inspect(place)
         except StartFailed as failed:
             raise errors.BadRequest(_why(space, place, str(failed))) from failed
         function = await asyncio.to_thread(gradio_schema.best, config, info)

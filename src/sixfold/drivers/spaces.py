@@ -152,7 +152,7 @@ class SpaceDriver:
         watch.add_done_callback(self._watches.discard)
         return worker
 
-    async def learn(self, place: SpaceTarget) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
+    async def inspect(self, place: SpaceTarget) -> tuple[Mapping[str, Any], Mapping[str, Any], str]:
         """A space's `/config`, `/info` and prefix: it is started for this. Raises `WorkerStartFailed`."""
         started = await self._started(place, 0, 0)
         try:

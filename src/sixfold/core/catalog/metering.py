@@ -42,7 +42,7 @@ class HardwareRate:
 class RunRates(Protocol):
     """Which hardware a model runs on, and what an hour of it costs."""
 
-    def hire(self, model: str, hardware: str | None) -> HardwareRate:
+    def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
         """The hire of `model` on `hardware`, or on its own where None; raises `InvalidInput`."""
         ...
 
@@ -54,7 +54,7 @@ class FlatRates:
         self._hire = hire
         self._own = own or {}
 
-    def hire(self, model: str, hardware: str | None) -> HardwareRate:
+    def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
         """Its own hire where it has one."""
         return self._own.get(model, self._hire)
 

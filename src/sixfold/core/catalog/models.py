@@ -317,7 +317,7 @@ class Catalog:
     def price_text(self, model: Model) -> str:
         """The price in words: `0.04 USD per image`."""
         if model.price == metering.CONTAINER_TIME:
-            hour = self.rates.hire(model.name, model.hardware).hour_micros
+            hour = self.rates.hardware_rate(model.name, model.hardware).hour_micros
             return f"{money.format_usd(hour)} USD per hour"
         return _IN_WORDS.get(model.price) or self.prices[model.price].text
 

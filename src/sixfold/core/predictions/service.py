@@ -124,7 +124,7 @@ class PredictionService:
         model = self._catalog[wanted] if isinstance(wanted, str) else wanted
         values = self.check(model, given)
         by_time = hardware is not None or model.price == metering.CONTAINER_TIME
-        hire = self._catalog.rates.hire(model.name, hardware or model.hardware) if by_time else None
+        hire = self._catalog.rates.hardware_rate(model.name, hardware or model.hardware) if by_time else None
         terms = dataclasses.replace(self._policy.terms, paid=charged, full_only=full_only)
         engine, quality = model.choose(values, terms, stored)
         if engine.runs:

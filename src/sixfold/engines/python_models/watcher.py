@@ -202,7 +202,7 @@ class ModelWatcher:
         except errors.NotFound:
             before = None
         try:
-            self._rates.hire(name, hardware)
+            self._rates.hardware_rate(name, hardware)
             if before != document:
                 await self._own.put(account_id, KIND, name, document)
         except (errors.SixfoldError, KeyError, TypeError, ValueError) as error:

@@ -131,7 +131,7 @@ class PageView:
             share[places] += np.float32(1 / len(known))
         return share
 
-    def along(self, words: Mapping[str, float]) -> Floats:
+    def folder_words(self, words: Mapping[str, float]) -> Floats:
         """What the names of each page's folders say: the weight of each word in them by its rarity."""
         said = self._zero
         for word, weight in words.items():
@@ -156,11 +156,11 @@ class PageView:
 
     # -- where pages stand -----------------------------------------------------------------------
 
-    def before(self, vector: Any) -> Floats:
+    def previous(self, vector: Any) -> Floats:
         """For each page the number of the one before it in its folder."""
         return self._beside(vector, "before")
 
-    def after(self, vector: Any) -> Floats:
+    def next(self, vector: Any) -> Floats:
         """For each page the number of the one behind it in its folder."""
         return self._beside(vector, "after")
 
@@ -190,7 +190,7 @@ class PageView:
         np.maximum.at(lent, others, np.repeat(vector[best], [len(places) for places in found]))
         return lent if self._whole else lent * self._visible
 
-    def given(self, numbers: Mapping[str, float]) -> Floats:
+    def from_scores(self, numbers: Mapping[str, float]) -> Floats:
         """The numbers that some pages were given, by their ids; unknown pages and unseen ones have none."""
         said = self._zero.copy()
         for page_id, number in numbers.items():
@@ -229,7 +229,7 @@ class PageView:
         """The greatest number of a vector, at least 0; 0 where there are no pages."""
         return float(np.max(vector, initial=0.0))
 
-    def over(self, vector: Any, least: float) -> Floats:
+    def at_least(self, vector: Any, least: float) -> Floats:
         """1 for each page whose number is at least `least`."""
         return (vector >= least).astype(np.float32)
 
@@ -248,7 +248,7 @@ class PageView:
         slugs = self._of.slugs
         return sorted(places.tolist(), key=lambda place: (-float(score[place]), slugs[place]))[:limit]
 
-    def at(self, vector: Any, place: int) -> float:
+    def score_at(self, vector: Any, place: int) -> float:
         """One page's number."""
         return float(vector[place])
 
