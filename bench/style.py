@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from bench.reporting import Row
-from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.names import NAMED_STYLES
-from sixfold.engines.image.style.recipes import RECIPES
+from sixfold.engines.image.styles.canvas import Canvas
+from sixfold.engines.image.styles.names import NAMED_STYLES
+from sixfold.engines.image.styles.recipes import RECIPES
 
 TITLE = "Styles, 1024 x 1024 on one core"
 SIDE = 1024

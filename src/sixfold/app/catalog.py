@@ -20,7 +20,7 @@ from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
 from sixfold.engines import option_validation
 from sixfold.engines.availability import EngineAvailability, Probe
-from sixfold.engines.image.style.names import NAMED_STYLES
+from sixfold.engines.image.styles.names import NAMED_STYLES
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
 from sixfold.engines.resources import InstalledResources, Look
 from sixfold.net.clients import HttpClients

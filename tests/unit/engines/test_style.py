@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
-from sixfold.engines.image.style import names, prompt_parser
-from sixfold.engines.image.style.engine import StyleEngine
-from sixfold.engines.image.style.names import NAMED_STYLES
-from sixfold.engines.image.style.recipes import RECIPES
+from sixfold.engines.image.styles import names, prompt_parser
+from sixfold.engines.image.styles.engine import StyleEngine
+from sixfold.engines.image.styles.names import NAMED_STYLES
+from sixfold.engines.image.styles.recipes import RECIPES
 
 Pixels = NDArray[np.uint8]
 WIDTH, HEIGHT = 360, 240
@@ -144,7 +144,7 @@ def test_there_are_more_than_twenty_named_styles_and_each_has_a_painter() -> Non
 
 def test_the_list_of_names_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from sixfold.engines.image.style.names import NAMED_STYLES;"
+        "import sys; from sixfold.engines.image.styles.names import NAMED_STYLES;"
         "sys.exit(any(name in sys.modules for name in ('numpy', 'cv2', 'PIL')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -177,7 +177,7 @@ def test_the_same_request_gives_the_same_bytes_in_another_process_and_on_one_thr
         "import sys, hashlib, cv2\n"
         "from pathlib import Path\n"
         "from sixfold.core.catalog.engines import Task\n"
-        "from sixfold.engines.image.style.engine import StyleEngine\n"
+        "from sixfold.engines.image.styles.engine import StyleEngine\n"
         "cv2.setNumThreads(1)\n"
         "class Quiet:\n"
         "    def progress(self, fraction): pass\n"

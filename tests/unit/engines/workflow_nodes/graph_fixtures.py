@@ -16,7 +16,7 @@ from sixfold.core.workflows.execute import GraphEnded, RunLocation
 from sixfold.core.workflows.ports import NodeArtifact, NodeChild, NodeEvent, NodeFile, StoredOutput
 from sixfold.drivers.node_workers import NodeWorkers
 from sixfold.engines.image.scene.engine import SceneEngine
-from sixfold.engines.image.style.engine import StyleEngine
+from sixfold.engines.image.styles.engine import StyleEngine
 from sixfold.engines.video.engine import CameraEngine
 from sixfold.engines.workflow_nodes import registry
 from sixfold.engines.workflow_nodes.serialization import NodeValuePacker

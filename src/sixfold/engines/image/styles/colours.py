@@ -5,8 +5,8 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from sixfold.engines.image.style import textures
-from sixfold.engines.image.style.textures import Array
+from sixfold.engines.image.styles import textures
+from sixfold.engines.image.styles.textures import Array
 
 
 def parsed(code: str) -> Array:

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from sixfold.engines.image.style import textures
-from sixfold.engines.image.style.textures import Array
+from sixfold.engines.image.styles import textures
+from sixfold.engines.image.styles.textures import Array
 
 _SHIFT = 3
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sixfold.engines.image.style import colours, textures
-from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.textures import Array
+from sixfold.engines.image.styles import colours, textures
+from sixfold.engines.image.styles.canvas import Canvas
+from sixfold.engines.image.styles.textures import Array
 
 
 def pop_art(canvas: Canvas) -> Array:

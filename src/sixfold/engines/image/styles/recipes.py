@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sixfold.engines.image.style import drawing, grading, mosaic, painting, print_styles
-from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.textures import Array
+from sixfold.engines.image.styles import drawing, grading, mosaic, painting, print_styles
+from sixfold.engines.image.styles.canvas import Canvas
+from sixfold.engines.image.styles.textures import Array
 
 RECIPES: dict[str, Callable[[Canvas], Array]] = {
     "oil painting": painting.brushed("oil"),

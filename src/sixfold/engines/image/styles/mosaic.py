@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sixfold.engines.image.style import colours, strokes, textures
-from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.textures import Array
+from sixfold.engines.image.styles import colours, strokes, textures
+from sixfold.engines.image.styles.canvas import Canvas
+from sixfold.engines.image.styles.textures import Array
 
 Labels = NDArray[np.int32]
 

@@ -10,7 +10,7 @@ import re
 import zlib
 from dataclasses import dataclass
 
-from sixfold.engines.image.style import names
+from sixfold.engines.image.styles import names
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from functools import cached_property
 import cv2
 import numpy as np
 
-from sixfold.engines.image.style import textures
-from sixfold.engines.image.style.textures import Array
+from sixfold.engines.image.styles import textures
+from sixfold.engines.image.styles.textures import Array
 
 
 class Canvas:

@@ -12,11 +12,11 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
-from sixfold.engines.image.style import colours, names, prompt_parser, textures
-from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.prompt_parser import ParsedStyle, StyleLight
-from sixfold.engines.image.style.recipes import RECIPES
-from sixfold.engines.image.style.textures import Array
+from sixfold.engines.image.styles import colours, names, prompt_parser, textures
+from sixfold.engines.image.styles.canvas import Canvas
+from sixfold.engines.image.styles.prompt_parser import ParsedStyle, StyleLight
+from sixfold.engines.image.styles.recipes import RECIPES
+from sixfold.engines.image.styles.textures import Array
 
 MAX_SIDE = 4096
 # Styles are painted between these long sides: below, a brush has no room; above, only time is spent.

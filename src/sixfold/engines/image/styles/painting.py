@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sixfold.engines.image.style import colours, strokes, textures
-from sixfold.engines.image.style.canvas import Canvas
-from sixfold.engines.image.style.strokes import StrokeLayer
-from sixfold.engines.image.style.textures import Array
+from sixfold.engines.image.styles import colours, strokes, textures
+from sixfold.engines.image.styles.canvas import Canvas
+from sixfold.engines.image.styles.strokes import StrokeLayer
+from sixfold.engines.image.styles.textures import Array
 
 
 @dataclass(frozen=True, slots=True)
