@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from sixfold.core.provenance.formats.parts import MAX_PARTS
 from sixfold.core.workflows import image_metadata
+from sixfold.core.workflows.editor_format.to_api import NotAWorkflow
 from sixfold.core.workflows.limits import GraphLimits, GraphTooLarge
 
 GRAPH = {"1": {"class_type": "PreviewAny", "inputs": {}}}
@@ -80,3 +82,9 @@ def test_the_text_of_exif_is_bounded_too(head: bytes) -> None:
     assert image_metadata.read(good) == GRAPH
     with pytest.raises(GraphTooLarge, match="bytes of JSON"):
         image_metadata.read(head + b"....workflow:" + BOMB)
+
+
+def test_an_image_with_too_many_chunks_is_refused() -> None:
+    data = png(chunk(b"tEXt", b"a", b"") * MAX_PARTS)
+    with pytest.raises(NotAWorkflow, match="more than 1,000,000 parts"):
+        image_metadata.read(data)

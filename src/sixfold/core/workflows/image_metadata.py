@@ -11,6 +11,7 @@ from typing import Any
 
 from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.provenance.formats import media_types, png, riff, webp
+from sixfold.core.provenance.formats.parts import MalformedFile
 from sixfold.core.workflows.documents import Json, mapping
 from sixfold.core.workflows.editor_format.to_api import NotAWorkflow
 from sixfold.core.workflows.limits import DEFAULT_LIMITS, GraphLimits, GraphTooLarge
@@ -47,6 +48,13 @@ _Text = Callable[[], bytes]
 
 def _carried(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
     """The texts in an image, each read when it is called; None for what is none."""
+    try:
+        return _texts(data, limits)
+    except MalformedFile as error:
+        raise NotAWorkflow(f"The image cannot be read: {error}") from error
+
+
+def _texts(data: bytes, limits: GraphLimits) -> dict[str, _Text] | None:
     kind = media_types.find(data)
     if kind is None:
         return None
