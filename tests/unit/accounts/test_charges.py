@@ -1,4 +1,4 @@
-"""Itemized charges: exact sums, rounded up once, limited by the hold, and written as a person reads them."""
+"""Itemized charges: exact sums, rounded up once, limited by the hold, and formatted for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lasts until a moment is good before it and gone at it, on both databases."""
+"""Expiring records are valid before their expiry time and invalid from it on, on both databases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ ASKED = {
     .decode()
     .rstrip("="),
 }
-Given = tuple[str, ...]  # what a thing is known by, for whoever uses it
+# Identifiers of a created record, as its user needs them.
+Given = tuple[str, ...]
 
 
 def _key(account_id: str) -> Transaction[Given]:

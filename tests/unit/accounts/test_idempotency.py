@@ -1,4 +1,4 @@
-"""An Idempotency-Key in the store: one claim, one answer, and a known fault in it is caught."""
+"""Idempotency-Key in the store: one claim, one response; and the test detects a known fault."""
 
 from __future__ import annotations
 

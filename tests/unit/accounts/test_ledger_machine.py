@@ -1,4 +1,4 @@
-"""The ledger under any sequence of events: no money is made, lost, or spent twice."""
+"""Stateful tests of the ledger: no sequence of events creates, loses or double-spends money."""
 
 from __future__ import annotations
 
@@ -36,14 +36,16 @@ pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 AMOUNTS = st.sampled_from([1, 2, 7000]) | st.integers(1, 50_000)
-MANY = 300  # games
-SHARES = st.sampled_from([0.3, 1.0, 1.1])  # of what was foreseen
+# Examples of a mutant.
+MANY = 300
+# Fractions of the maximum amount.
+SHARES = st.sampled_from([0.3, 1.0, 1.1])
 ENTRY = ledger.LedgerEntry("charge", "test")
 Mutant = Callable[[Database], None]
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Deposits, holds, captures and releases against a plain model of what should be there."""
+    """Deposits, holds, captures and releases, compared with a model of the expected balances."""
 
     back = "sqlite"
     mutant: Mutant | None = None
@@ -135,11 +137,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 class SeveralMachine(LedgerMachine):
-    """The same, with several holds made and ended at once."""
+    """The same with batches of holds, captures and charges."""
 
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4))
     def hold_several(self, whose: list[tuple[int, int]]) -> None:
-        """All of them or none."""
         accounts = list(self.posted)
         wanted = [
             ledger_batches.HoldRequest(accounts[which], f"hold{next(self.names)}", amount)
@@ -155,7 +156,6 @@ class SeveralMachine(LedgerMachine):
 
     @rule(whose=st.lists(st.tuples(st.integers(0, 1), AMOUNTS), min_size=1, max_size=4), share=SHARES)
     def charge_several(self, whose: list[tuple[int, int]], share: float) -> None:
-        """What was never held is charged, all of it or none; more than was foreseen never is."""
         accounts = list(self.posted)
         bought = [
             ledger_batches.DirectCharge(
@@ -176,7 +176,6 @@ class SeveralMachine(LedgerMachine):
 
     @rule(shares=st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1]), min_size=1, max_size=4), again=st.booleans())
     def capture_several(self, shares: list[float], again: bool) -> None:
-        """All of them or none."""
         held = [(name, *self.pending[name]) for name in list(self.pending)[: len(shares)]]
         parts = [
             (name, owner, max(1, round(amount * share)) if share else 0, amount)
@@ -206,7 +205,7 @@ class SeveralMachine(LedgerMachine):
 
 
 class RefundMachine(LedgerMachine):
-    """The same, with predictions that succeed and are refunded: money back means that the result is gone."""
+    """The same with predictions that succeed and are refunded; a refund withdraws the result."""
 
     results = Bundle("results")
 
@@ -269,7 +268,7 @@ class RefundMachine(LedgerMachine):
 
 
 class PartsMachine(LedgerMachine):
-    """The same, with predictions that order others: what they gave is readable once the first is paid."""
+    """The same with predictions that have children, whose results are readable once the parent is paid."""
 
     wholes = Bundle("wholes")
 
@@ -353,13 +352,14 @@ def _play(
     steps: int = 40,
     base: type[LedgerMachine] = LedgerMachine,
 ) -> bool:
-    """Whether the ledger survived; a mutant that is noticed did not.
+    """Return whether the ledger passed; a mutant should not.
 
-    Which games are played depends on the constants of whatever is imported (Hypothesis draws on them), so a
-    mutant, which ends the play when it is noticed, is given many.
+    Hypothesis derives examples from constants in imported modules, so mutants get many examples to be
+    detected reliably.
     """
     machine = type("Machine", (base,), {"back": back, "mutant": staticmethod(mutant) if mutant else None})
-    phases = [Phase.generate]  # a fault need only be noticed, not explained
+    # Faults need only be detected, not shrunk.
+    phases = [Phase.generate]
     rules = settings(
         max_examples=examples,
         stateful_step_count=steps,
@@ -368,7 +368,8 @@ def _play(
         phases=phases,
         database=None,
         report_multiple_bugs=False,
-        suppress_health_check=[HealthCheck.too_slow],  # on a busy machine it would pass for a fault
+        # On a busy machine, a slow example would count as a detected fault.
+        suppress_health_check=[HealthCheck.too_slow],
     )
     case: Any = machine.TestCase()
     case.settings = rules
@@ -380,7 +381,7 @@ def _play(
 
 
 def _statement(name: str, old: str, new: str) -> Mutant:
-    """A ledger whose statement `name` says something else."""
+    """Replace the ledger's SQL statement `name`."""
 
     def change(database: Any) -> None:
         queries = dict(database._queries)
@@ -474,13 +475,14 @@ def test_several_at_once_with_a_known_fault_are_caught(fault: Mutant) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)  # ten thousand commits of a database, on whatever disk
+# The test commits ten thousand transactions, possibly on a slow disk.
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("back", databases.BACKS)
 def test_ten_thousand_steps_break_nothing(back: str) -> None:
     assert _play(back, examples=100, steps=100)
 
 
-# The statements are the same on both; what PostgreSQL adds is how it runs many of one at once.
+# Both databases use the same statements, but PostgreSQL runs batches of one statement differently.
 KNOWN_FAULTS = [
     *((name, "sqlite") for name in MUTANTS),
     *(

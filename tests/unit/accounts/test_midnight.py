@@ -1,4 +1,4 @@
-"""A hold at midnight counts against one day, on both databases, alone and among many."""
+"""A hold at midnight counts against one day only, on both databases, alone and in a batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction, one
 from tests.harness import databases
 
-MIDNIGHT = 1_764_547_200_000_000  # 2025-12-01T00:00:00Z: another month, too
+# 2025-12-01T00:00:00Z, the start of a month.
+MIDNIGHT = 1_764_547_200_000_000
 PERIODS = ("2025-11-30", "2025-11", "2025-12-01", "2025-12")
 PAYER = Payer("key_1", budget_day=100, budget_month=100)
 ENTRY = ledger.LedgerEntry("chat", "x")
@@ -21,14 +22,13 @@ ENTRY = ledger.LedgerEntry("chat", "x")
 
 @pytest.fixture(params=databases.BACKS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    """Its clock is a microsecond before midnight when it is asked for the second time, then at midnight."""
+    """Its clock is a microsecond before midnight at the second reading, then at midnight."""
     moments = itertools.count(MIDNIGHT - 2)
     async with databases.on(request.param, tmp_path, lambda: next(moments)) as opened:
         yield opened
 
 
 def _spent() -> Transaction[list[int]]:
-    """What the key has spent, by period."""
     found: list[int] = []
     for period in PERIODS:
         row = yield from one("key_spent", key_id="key_1", period=period)
@@ -53,5 +53,6 @@ async def test_holds_made_together_across_midnight_do_so_too(database: Database)
     assert await database.read(_spent()) == [40, 40, 0, 0]
     charge = ledger_batches.Capture(account.id, "h1", 20, 5, ENTRY, "key_1", moment)
     await database.write(ledger_batches.capture_all([charge]))
-    await database.write(ledger.release("h2"))  # which reads when it was made
+    # A release reads the time of the hold.
+    await database.write(ledger.release("h2"))
     assert await database.read(_spent()) == [5, 5, 0, 0]

@@ -1,4 +1,4 @@
-"""What a payment processor tells leaves the same money and plan, in whatever order it comes and how often."""
+"""Events of a payment processor lead to the same balance and plan in any order and when repeated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Play = Callable[[Callable[[Database], Awaitable[None]]], None]
 
 
 def signed(event: Mapping[str, Any]) -> tuple[bytes, str]:
-    """The event's body and its signature, as the processor makes it."""
+    """Return the event's body and signature as the processor sends them."""
     body = json.dumps(event).encode()
     digest = hmac.new(SECRET.encode(), b"%d.%s" % (NOW, body), hashlib.sha256).hexdigest()
     return body, f"t={NOW},v1={digest}"
@@ -81,7 +81,7 @@ def won(intent: str, **more: Any) -> list[dict[str, Any]]:
     ]
 
 
-# What is told beside the payment of 2000 cents, and how many of them are left with the account.
+# Events in addition to a payment of 2000 cents, and how many cents the account then has.
 STORIES: Mapping[str, tuple[Any, int]] = {
     "nothing": (lambda _intent: [], 2000),
     "refunded whole": (lambda intent: [refunded(intent, 2000)], 0),
@@ -133,7 +133,7 @@ def plan_event(account_id: str, name: str, step: str, created: int, status: str)
 
 
 async def tell(database: Database, events: Sequence[Mapping[str, Any]]) -> None:
-    """Let each event be read as a signed message, and applied."""
+    """Deliver each event as a signed webhook."""
     configured = Settings(data_dir=Path("/nonexistent"), stripe_webhook_secret=SECRET)
     async with httpx.AsyncClient() as visitor:
         processor = StripeClient(visitor, configured)
@@ -155,7 +155,7 @@ async def left(database: Database, account_id: str) -> int:
 
 @pytest.fixture(scope="module", params=databases.BACKS)
 def ledger_of(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
-    """A database for all orders of events, and the loop that it lives in."""
+    """Return a database that all orders of events share, and its event loop."""
     loop = asyncio.new_event_loop()
     opened = databases.OPENERS[request.param](tmp_path_factory.mktemp("payments"), None)
     database = loop.run_until_complete(opened.__aenter__())

@@ -1,4 +1,4 @@
-"""Every price of the contract, to the text: cost, credits, and what is then left of a balance."""
+"""Every price of the contract: cost, credits, and the remaining balance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sixfold.core.database import Transaction
 from sixfold.settings import Settings
 from tests.harness import databases
 
-# name, quantity, variant, cost, credits: the rows of the contract and of the decisions
+# Name, quantity, variant, cost and credits of each row of the price table.
 CONTRACT = [
     ("ra1", 1, None, "0.04", 4),
     ("ra2", 1, None, "0.04", 4),
@@ -80,7 +80,8 @@ async def test_a_charge_leaves_exactly_the_rest(
 
 
 def test_no_price_of_the_table_is_unchecked(table: PriceTable) -> None:
-    alike = {"create_image_klein", "style-transfer"}  # as create_image
+    # These cost the same as create_image.
+    alike = {"create_image_klein", "style-transfer"}
     assert set(table.names()) - alike == {name for name, *_ in CONTRACT}
 
 

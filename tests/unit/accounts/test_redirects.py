@@ -1,4 +1,4 @@
-"""Redirect addresses: what a program may register, and how a policy names it."""
+"""Redirect URIs: what a client may register, and its Content-Security-Policy source."""
 
 from __future__ import annotations
 

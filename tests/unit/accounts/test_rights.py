@@ -1,4 +1,4 @@
-"""Rights: which a key may have, which it had before there were any, and how long a sign-in is fresh."""
+"""Rights: which ones a key may have, which ones older keys have, and how long a login is fresh."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from sixfold.store.sqlite import database as sqlite
 from tests.harness import backends, databases
 
 BEGAN = 1_764_500_000_000_000
-BEFORE = 28  # the last schema without rights
+# The last schema version without rights.
+BEFORE = 28
 SECRET = "whsec_" + "A" * 32
 
 _GRANT = (
     "id, client_id, account_id, scopes, redirect_uri, challenge, code_hash, key_id, expires_at, created_at"
 )
 
-# By the name of a key of the version before: whose it is, its limits as they were stored, what it may do now.
+# Keys of the previous version by name: account, limits as stored, and the rights that they have now.
 OLD_KEYS = {
     "owner": ("operator", "{}", rights.ALL),
     "owner-day": ("operator", '{"budget_day":5}', rights.LIMITED),
@@ -50,7 +51,7 @@ OLD_KEYS = {
 
 
 def old_rows(prefix: str, blob: Callable[[bytes], str]) -> list[str]:
-    """Statements of the version before that insert the keys above, and the grants of programs."""
+    """Return statements of the previous version that insert the keys above and OAuth grants."""
     found: list[str] = []
     for name, (whose, scope, _) in OLD_KEYS.items():
         named = prefix + name
@@ -74,7 +75,7 @@ PEOPLE = [
 
 
 async def upgraded(folder: Path, back: str) -> None:
-    """A database of the version before with its keys, migrated; then it inserts more of them."""
+    """A migrated database with keys of the previous version, which then inserts more of them."""
     if back == "sqlite":
         backends.database_url(folder, back)
         connection = sqlite3.connect(folder / databases.FILE, isolation_level=None)

@@ -1,4 +1,4 @@
-"""Ways in, on both databases: ceremonies end once, counters never go back, identities are one account's."""
+"""Login methods on both databases: single-use challenges, increasing counters, unique identities."""
 
 from __future__ import annotations
 
@@ -146,4 +146,5 @@ async def test_an_account_that_is_due_is_erased_once_and_its_money_is_still_coun
     assert await database.write(deletion.erase(ada)) is False
     left = await database.read(accounts.by_id(ada))
     assert (left.email, left.posted) == ("", 5_000_000)
-    assert await account(database) != ada  # the address is free
+    # The e-mail address is available again.
+    assert await account(database) != ada

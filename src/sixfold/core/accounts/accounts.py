@@ -1,4 +1,4 @@
-"""Accounts: who owns money, keys and work."""
+"""Accounts: owners of API keys, balance, media and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EMAIL = re.compile(r"[^@\s<>\"'\x00-\x1f]{1,64}@[^@\s<>\"'\x00-\x1f]{1,190}")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One account as it stands; money in micro-dollars. `posted` includes what is held."""
+    """An account row; amounts in micro-dollars. `posted` is the balance including the amount `held`."""
 
     id: str
     kind: str
@@ -31,7 +31,7 @@ class Account:
 
     @classmethod
     def of(cls, row: Row) -> Account:
-        """The account that a row describes."""
+        """Build an account from a database row."""
         return cls(
             id=row["id"],
             kind=row["kind"],
@@ -45,12 +45,12 @@ class Account:
 
     @property
     def is_operator(self) -> bool:
-        """Whether this is the account of whoever runs the server."""
+        """Whether this is the account of the operator, who runs this server."""
         return self.kind == "operator"
 
     @property
     def owner(self) -> Principal:
-        """The principal of the account's owner, as at the command line of this machine."""
+        """The principal of the account's owner with all of the account's rights, as the CLI uses it."""
         granted = rights.ALL if self.is_operator else rights.STANDARD
         below_zero = self.kind == "customer" and self.posted - self.held < 0
         return Principal(
@@ -59,12 +59,15 @@ class Account:
 
     @property
     def is_never_refused(self) -> bool:
-        """Whether its orders are accepted whatever its balance is."""
+        """Whether requests are accepted even with a negative balance."""
         return self.is_operator
 
 
 def create(email: str, *, credit: int = 0, operator: bool = False) -> Transaction[Account]:
-    """A new account with `credit` micro-dollars; raises `BadRequest` or `Conflict` over its address."""
+    """Create an account with `credit` micro-dollars and return it.
+
+    Raises `BadRequest` for an invalid e-mail address and `Conflict` if an account has it already.
+    """
     address = email.strip().lower()
     if not _EMAIL.fullmatch(address):
         raise errors.BadRequest(f"{email!r} is not an e-mail address")
@@ -89,7 +92,10 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
 
 
 def credit(email: str, amount: int) -> Transaction[Account]:
-    """Add `amount` micro-dollars; a negative amount takes them back, never below zero."""
+    """Add `amount` micro-dollars to an account and return it.
+
+    A negative amount is withdrawn; for a customer, raises `BadRequest` if less than that is available.
+    """
     account = yield from by_email(email)
     if amount < 0 and not account.is_operator and account.posted - account.held + amount < 0:
         raise errors.BadRequest(f"{account.email} has less than {money.format_usd(-amount)} USD available")
@@ -101,7 +107,7 @@ def credit(email: str, amount: int) -> Transaction[Account]:
 
 
 def by_id(account_id: str) -> Transaction[Account]:
-    """One account; raises `NotFound`."""
+    """Return an account; raises `NotFound`."""
     row = yield from one("account_by_id", id=account_id)
     if row is None:
         raise errors.NotFound("There is no such account")
@@ -109,7 +115,7 @@ def by_id(account_id: str) -> Transaction[Account]:
 
 
 def by_email(email: str) -> Transaction[Account]:
-    """One account by its address; raises `NotFound`."""
+    """Return the account with an e-mail address; raises `NotFound`."""
     row = yield from one("account_by_email", email=email.strip().lower())
     if row is None:
         raise errors.NotFound(f"There is no account {email}: `sixfold account create {email}` makes it")
@@ -117,18 +123,18 @@ def by_email(email: str) -> Transaction[Account]:
 
 
 def operator() -> Transaction[Account | None]:
-    """The operator's account, once there is one."""
+    """Return the operator's account, or None before it is created."""
     row = yield from one("account_operator")
     return Account.of(row) if row is not None else None
 
 
 def people() -> Transaction[tuple[Account, ...]]:
-    """Every account that belongs to a person, oldest first."""
+    """Return all accounts of the operator and customers, oldest first."""
     rows = yield Query("account_people", {})
     return tuple(Account.of(row) for row in rows)
 
 
 def set_password_hash(account_id: str, password_hash: str) -> Transaction[None]:
-    """Replace the password; the hash is made outside, off the writer's thread."""
+    """Replace an account's password hash. The caller computes it, because hashing would block the writer."""
     yield Query("account_set_password", {"id": account_id, "password_hash": password_hash})
     yield from audit_log.note(account_id, "account.password", "")

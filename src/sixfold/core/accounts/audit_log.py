@@ -1,4 +1,4 @@
-"""What was done to an account: a line for each sign-in, key, plan, export and the like."""
+"""Audit log: one entry for each login, key, plan change, export and similar action on an account."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from dataclasses import dataclass
 from sixfold.core import ids
 from sixfold.core.database import Query, Row, Transaction
 
-_LAST = "~"  # sorts behind every id
+# Sorts after every id.
+_LAST = "~"
 
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Some lines, newest first, and where the next page starts."""
+    """A page of audit log entries, newest first; `next_cursor` is None on the last page."""
 
     lines: tuple[Row, ...]
     next_cursor: str | None
 
 
 def note(account_id: str, action: str, detail: str = "") -> Transaction[None]:
-    """Write one line, in the transaction of what it tells of."""
+    """Append an entry in the caller's transaction."""
     line = {"id": ids.new("aud"), "account_id": account_id, "action": action, "detail": detail}
     yield Query("audit_insert", line)
 
 
 def page(account_id: str, limit: int, cursor: str | None) -> Transaction[AuditPage]:
-    """An account's lines; `cursor` is what the page before gave."""
+    """Return at most `limit` entries of an account; `cursor` is the `next_cursor` of the previous page."""
     wanted = {"account_id": account_id, "before": cursor or _LAST, "limit": limit + 1}
     rows = yield Query("audit_page", wanted)
     lines = tuple(rows[:limit])

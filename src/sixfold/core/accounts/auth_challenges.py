@@ -1,6 +1,7 @@
-"""Ceremonies: what begins in one request of a browser and is ended, once, by a later one of the same browser.
+"""Challenges of login flows that take two requests of one browser, such as WebAuthn and OpenID Connect.
 
-The browser holds a token in a cookie, or is known by its session; what the ceremony is about lies here.
+The browser holds a token in a cookie, or has a session. The data that the second request needs is stored here
+under a hash of that token, and can be used once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Content = Mapping[str, str]
 
 
 def create(kind: str, token: str, content: Content) -> Transaction[None]:
-    """Keep what the end will need; an older ceremony of this kind and token is over."""
+    """Store `content` for the second request, replacing an earlier challenge of this kind and token."""
     kept = msgspec.json.encode(content).decode()
     yield Query(
         "auth_challenge_begin",
@@ -28,7 +29,7 @@ def create(kind: str, token: str, content: Content) -> Transaction[None]:
 
 
 def consume(kind: str, token: str) -> Transaction[Content]:
-    """End a ceremony; raises `BadRequest` where none is under way, which is so the second time, too."""
+    """Delete a challenge and return its content; raises `BadRequest` if it is unknown, used or expired."""
     rows = yield Query("auth_challenge_take", {"token_hash": _hash(kind, token), "kind": kind})
     if not rows:
         raise errors.BadRequest("This took too long, or was begun elsewhere: begin anew")

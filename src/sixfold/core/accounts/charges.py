@@ -1,7 +1,7 @@
-"""Itemized charges: what was counted, the rate of each unit, and the amount that follows from both.
+"""Itemized charges: the counted units, the rate of each unit, and the resulting amount.
 
-The amount is the sum of all lines, rounded up once to the next micro-dollar, and never more than was held. A
-charge is stored as JSON text with the call, the prediction or the ledger entry that it belongs to.
+The amount is the sum of all lines, rounded up once to the next micro-dollar and limited to the amount that
+was held. A charge is stored as JSON text with its gateway call, prediction or ledger entry.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from sixfold.core.clock import HOUR_US
 
 PER_MILLION = 1_000_000
 MINUTE_MS = 60_000
-_SHOWN_LINES = 8  # of a sum in words; the JSON has all
-MOST_LINES = 100  # of a stored charge
+# Lines of a charge in words; its JSON has all of them.
+_SHOWN_LINES = 8
+# Lines of a stored charge.
+MOST_LINES = 100
 
 
 class ChargeLineSchema(TypedDict):
-    """One line of a charge as JSON."""
+    """A line of a charge as JSON."""
 
     unit: str
     quantity: float
@@ -33,7 +35,7 @@ class ChargeLineSchema(TypedDict):
 
 
 class ChargeSchema(TypedDict):
-    """How an amount came about; null for what moved no charge, and for rows of older versions."""
+    """A charge as JSON; null where nothing was charged, and for rows written by older versions."""
 
     amount_usd: str
     sum: Annotated[str, msgspec.Meta(examples=["1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD"])]
@@ -44,9 +46,9 @@ class ChargeSchema(TypedDict):
 
 
 class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`quantity` units at `rate` micro-dollars per `per` of them.
+    """`quantity` units at `rate` micro-dollars for each `per` units.
 
-    `list_rate` is the listed rate where another one was applied.
+    `list_rate` is the listed rate if a different one was applied, else None.
     """
 
     unit: str
@@ -57,7 +59,7 @@ class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The `amount` charged, in micro-dollars, and its lines; `most` is the limit where that cut the sum."""
+    """The `amount` charged, in micro-dollars, and its lines; `most` is the limit if the sum exceeded it."""
 
     amount: int
     lines: tuple[LineItem, ...] = ()
@@ -65,7 +67,7 @@ class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def total(lines: Sequence[LineItem]) -> int:
-    """Sum lines to micro-dollars, rounded up once."""
+    """Return the sum of lines in micro-dollars, rounded up once."""
     if not lines:
         return 0
     per, summed = lines[0].per, 0
@@ -78,7 +80,7 @@ def total(lines: Sequence[LineItem]) -> int:
 
 
 def of(lines: Iterable[LineItem], most: int | None = None) -> CostBreakdown:
-    """Charge the sum of lines, but no more than `most` micro-dollars."""
+    """Charge the sum of lines, limited to `most` micro-dollars."""
     kept = tuple(lines)
     amount = total(kept)
     if most is not None and amount > most:
@@ -87,12 +89,15 @@ def of(lines: Iterable[LineItem], most: int | None = None) -> CostBreakdown:
 
 
 def waived(lines: Iterable[LineItem]) -> tuple[LineItem, ...]:
-    """The same lines at no rate, with the listed rates beside."""
+    """Return the lines at a rate of 0, with the original rates as list rates."""
     return tuple(msgspec.structs.replace(line, rate=0, list_rate=line.rate) for line in lines)
 
 
 def grouped(runs: Iterable[tuple[str, int, int]]) -> tuple[LineItem, ...]:
-    """Make lines of runs that were priced by themselves: (model, micro-dollars of one, how many)."""
+    """Return a line for each (model, micro-dollars of one run, number of runs), most expensive first.
+
+    Lines beyond `MOST_LINES` are summed up in one line `others`.
+    """
     dearest = sorted(runs, key=lambda run: run[1] * run[2], reverse=True)
     lines = [LineItem(model, count, micros) for model, micros, count in dearest if micros]
     if len(lines) > MOST_LINES:
@@ -101,36 +106,35 @@ def grouped(runs: Iterable[tuple[str, int, int]]) -> tuple[LineItem, ...]:
 
 
 def _exact(terms: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """The sum of fractions as one fraction."""
+    """Return the sum of fractions as a numerator and a denominator."""
     pairs = tuple(terms)
     common = math.lcm(1, *[per for _, per in pairs])
     return sum(amount * (common // per) for amount, per in pairs), common
 
 
-# -- as it is stored ---------------------------------------------------------------------------------
+# -- storage -----------------------------------------------------------------------------------------
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(CostBreakdown).decode
 
 
 def encode(charge: CostBreakdown) -> str:
-    """Write a charge as JSON text."""
     return _encode(charge).decode()
 
 
 def decode(text: str | None) -> CostBreakdown | None:
-    """Read a charge back; None for a row that has none."""
+    """Parse a stored charge; None for a row without one."""
     return None if text is None else _decode(text)
 
 
 NOTHING = encode(CostBreakdown(0))
 
 
-# -- as it is shown ----------------------------------------------------------------------------------
+# -- display -----------------------------------------------------------------------------------------
 
 
 class _Format(NamedTuple):
-    """How a unit is written: stored quantity per shown unit, the word after it, what the rate is for."""
+    """How a unit is displayed: `steps` stored units make one displayed unit."""
 
     steps: int
     word: str
@@ -156,9 +160,9 @@ _FORMATS: Mapping[tuple[str, int], _Format] = {
 
 
 def plain(charge: CostBreakdown | None) -> ChargeSchema | None:
-    """A charge as JSON: `amount_usd`, `sum` in words, and `lines` of `unit`, `quantity`, `rate_usd`, `per`.
+    """Return a charge as JSON: amounts as decimal text in USD, and the sum in words.
 
-    `limit_usd` is there where the hold cut the sum, a line's `list_rate_usd` where another rate was applied.
+    `limit_usd` is present if the hold limited the sum, `list_rate_usd` if a line has another list rate.
     """
     if charge is None:
         return None
@@ -187,7 +191,7 @@ def _plain_line(line: LineItem) -> ChargeLineSchema:
 
 
 def in_words(charge: CostBreakdown | None) -> str | None:
-    """Write a charge as a sum: `1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD`; None for None."""
+    """Format a charge as `1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD`; None for None."""
     if charge is None:
         return None
     priced = [line for line in charge.lines if line.rate] or charge.lines
@@ -224,10 +228,9 @@ def _term(line: LineItem) -> str:
 
 
 def _format(line: LineItem) -> _Format:
-    """How a line is written; a rate that has a unit of its own is for one of it."""
     return _FORMATS.get((line.unit, line.per)) or _Format(line.per, "", line.unit)
 
 
 def _quantity(quantity: int, steps: int) -> str:
-    """A quantity with all its decimals: `1,200`, `1.5`."""
+    """Format a quantity with all its decimals: `1,200`, `1.5`."""
     return f"{(Decimal(quantity) / steps).normalize():,f}"

@@ -1,7 +1,8 @@
-"""Connections that stay open, by the credential that opened each: they end within a second of its end.
+"""Open connections by the credential that opened them; each is closed within a second of its revocation.
 
-Credentials are ended by this server, by another one, or by the command line, so the database is asked twice a
-second whether each credential that has a connection here is still good. Nothing is asked while none has.
+Credentials may be revoked by this server, by another one or by the CLI. So this server asks the database
+twice a second which credentials of its open connections are still valid; without connections, it does not
+ask.
 """
 
 from __future__ import annotations
@@ -27,36 +28,36 @@ _QUERIES: dict[Kind, str] = {"key": "connections_keys", "session": "connections_
 _LOG = logging.getLogger("sixfold.connections")
 
 authenticated: ContextVar[keys.Principal | None] = ContextVar("authenticated", default=None)
-"""The principal whose key or local access the authenticator accepted for this request."""
+"""The principal of this request, once its key or local access has been authenticated."""
 
 browsing: ContextVar[str | None] = ContextVar("browsing", default=None)
-"""The token of the browser session that this request carries."""
+"""The login session token in this request's cookie."""
 
 
 class Credential(NamedTuple):
-    """A key by its id, or a browser session by the hash of its token (hexadecimal)."""
+    """An API key by its id, or a login session by the hexadecimal hash of its token."""
 
     kind: Kind
     id: str
 
     @property
     def text(self) -> str:
-        """As it is stored: `kind:id`."""
+        """The stored form, `kind:id`."""
         return f"{self.kind}:{self.id}"
 
     @classmethod
     def of(cls, text: str) -> Credential:
-        """Read what `text` wrote."""
+        """Parse the stored form, `kind:id`."""
         kind, _, name = text.partition(":")
         return cls("key" if kind == "key" else "session", name)
 
 
 class CredentialEnded(Exception):
-    """The credential that opened this connection was revoked or ended."""
+    """Raised in a connection whose credential was revoked or has expired."""
 
 
 def current() -> Credential | None:
-    """The credential of this request; None for one that has none."""
+    """Return the credential of the current request, or None."""
     principal, token = authenticated.get(), browsing.get()
     if principal is not None:
         return None if principal.key_id is None else Credential("key", principal.key_id)
@@ -64,13 +65,13 @@ def current() -> Credential | None:
 
 
 def forget() -> None:
-    """Begin a request with no credential: its task may have been made in the context of another one."""
+    """Clear the credential that a new request's task may have inherited from another request's context."""
     authenticated.set(None)
     browsing.set(None)
 
 
 class Connections:
-    """The open connections of this server; for one event loop."""
+    """Open connections of this server. Not thread-safe: all calls come from one event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -81,7 +82,7 @@ class Connections:
         return sum(len(ends) for ends in self._ends.values())
 
     def add(self, credential: Credential, end: Callable[[], None]) -> Callable[[], None]:
-        """Call `end` when the credential ends; gives the function that takes the connection out again."""
+        """Call `end` once the credential has ended; returns a function that removes the connection."""
         self._ends[credential].add(end)
         self._any.set()
 
@@ -96,7 +97,7 @@ class Connections:
 
     @contextmanager
     def during(self, credential: Credential | None) -> Generator[None]:
-        """Cancel the block when the credential ends; then raises `CredentialEnded`."""
+        """Cancel the block when the credential ends, and raise `CredentialEnded` instead."""
         if credential is None:
             yield
             return
@@ -119,7 +120,7 @@ class Connections:
             remove()
 
     async def run(self) -> None:
-        """Look for ended credentials until canceled."""
+        """Close connections of ended credentials, twice a second, until canceled."""
         while True:
             await self._any.wait()
             try:
@@ -131,7 +132,7 @@ class Connections:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> int:
-        """End the connections of credentials that have ended; gives how many."""
+        """Close the connections of credentials that have ended; returns how many."""
         asked = set(self._ends)
         if not asked:
             return 0
@@ -139,7 +140,7 @@ class Connections:
         ended = 0
         for credential in asked - living:
             for end in tuple(self._ends.get(credential, ())):
-                with contextlib.suppress(RuntimeError):  # its loop is closing
+                with contextlib.suppress(RuntimeError):  # The connection's event loop is closed.
                     end()
                 ended += 1
         return ended

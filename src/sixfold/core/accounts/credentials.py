@@ -1,7 +1,7 @@
-"""Ends of credentials: whatever descends from one ends with it, in one transaction.
+"""Revocation of credentials together with everything that was derived from them, in one transaction.
 
-A browser session may have let programs in, each of which has a grant, with refresh tokens and one key at a
-time. Open connections are ended by `connections`, on every server.
+A login session may have granted programs access; each grant has refresh tokens and one key at a time. Open
+connections are closed by `connections`, on every server.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from sixfold.core.database import Query, Transaction
 
 
 def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Transaction[None]:
-    """End every session and link of an account but the session of `token`, and every program's access.
+    """End all login sessions, sign-in links and OAuth grants of an account, except the session of `token`.
 
-    `with_keys` revokes its API keys as well.
+    With `with_keys`, also revoke its API keys.
     """
     yield from login_sessions.end_others(account_id, token)
     yield from oauth.end_all(account_id)
@@ -25,6 +25,6 @@ def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Tra
 def change_password(
     account_id: str, password_hash: str, token: str = "", *, with_keys: bool = False
 ) -> Transaction[None]:
-    """Set a password and end what the old one let in, but the session of `token`."""
+    """Set a new password hash and end all credentials except the session of `token`, see `end_all`."""
     yield from accounts.set_password_hash(account_id, password_hash)
     yield from end_all(account_id, token, with_keys=with_keys)

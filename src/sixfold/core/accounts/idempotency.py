@@ -1,8 +1,8 @@
-"""Idempotency-Key: the same request twice is one effect and one answer.
+"""Idempotency-Key: a repeated request takes effect once and gets the same response.
 
-A key is claimed before its request runs and keeps the answer afterwards. A claim remembers the
-server's boot, so that a request whose server died can be asked again: whatever it had put on the road
-is found there by the same id (`predictions.idempotency_id`), never made twice.
+A key is claimed before its request runs, and stores the response afterwards. The claim names the server
+process (`boot`), so that another one may take it over if that process died. A prediction that the first
+attempt had already created is found by its id (`predictions.idempotency_id`) and not created again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ NOT_KEPT = frozenset({400, 401, 402, 429, 503})
 
 @dataclass(frozen=True, slots=True)
 class ClaimedRequest:
-    """This request is the first with its key, or its first one's server died: run it."""
+    """The caller has claimed the key, as the first or in place of a server that died: run the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestInProgress:
-    """The first request with this key still runs on `boot`."""
+    """The first request with this key is still running on the server process `boot`."""
 
     boot: str
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReply:
-    """The answer that the first request got."""
+    """The response to the first request."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,18 +47,19 @@ Verdict = ClaimedRequest | RequestInProgress | StoredReply
 
 
 def scope_id(account_id: str, method: str, path: str, key: str) -> str:
-    """The id under which an account's key for a method and path is kept."""
+    """Return the id that identifies a key of an account for one method and path."""
     joined = "\0".join((account_id, method, path, key))
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[Verdict]:
-    """Claim a key, or tell what became of it; raises `IdempotencyMismatch` for another body."""
+    """Claim a key or return its state; raises `IdempotencyMismatch` if the key was used with another body."""
     made = yield Query("idempotency_insert", {"id": scope, "body_hash": body_hash, "boot": boot})
     if made:
         return ClaimedRequest()
     row = yield from one("idempotency_get", id=scope)
-    if row is None:  # swept between the two: the next try claims it
+    if row is None:
+        # The key expired between the two queries; the caller's next attempt claims it.
         return RequestInProgress(boot)
     if bytes(row["body_hash"]) != body_hash:
         raise errors.IdempotencyMismatch
@@ -71,13 +72,13 @@ def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[Verdict]:
 
 
 def look(scope: str) -> Transaction[StoredReply | None]:
-    """The answer, once there is one."""
+    """Return the stored response, or None while the request is running."""
     row = yield from one("idempotency_get", id=scope)
     return _kept(row) if row is not None and row["status"] is not None else None
 
 
 def finish(scope: str, answer: StoredReply) -> Transaction[None]:
-    """Keep the answer for 24 hours, or free the key when answers of its status are not kept."""
+    """Store the response for 24 hours, or free the key if its status is in `NOT_KEPT`."""
     if answer.status in NOT_KEPT:
         yield Query("idempotency_forget", {"id": scope})
         return
@@ -93,12 +94,12 @@ def finish(scope: str, answer: StoredReply) -> Transaction[None]:
 
 
 def forget(scope: str) -> Transaction[None]:
-    """Free the key: its request ended without an answer."""
+    """Free the key of a request that ended without a response."""
     yield Query("idempotency_forget", {"id": scope})
 
 
 def sweep(now: int) -> Transaction[int]:
-    """Forget answers older than a day, and which predictions they led to; gives how many."""
+    """Delete responses older than a day and their links to predictions; returns how many."""
     gone = yield Query("idempotency_sweep", {"before": now - LIFE_US})
     for row in gone:
         yield Query("prediction_forget_key", {"idempotency_id": row["id"]})

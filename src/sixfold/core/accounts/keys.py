@@ -1,4 +1,4 @@
-"""API keys: 256 random bits, shown once, stored as a hash, with rights and limits."""
+"""API keys: 256 random bits, shown once and stored as a hash, with rights and limits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from sixfold.core.database import Query, Row, Transaction, one
 
 Authentication = Literal["key", "oauth", "session", "local", "anonymous"]
 Origin = Literal["key", "oauth"]
-_NOBODY = "-"  # created nothing
+# A credential id that no work has: its holder sees nothing.
+_NOBODY = "-"
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
-FRESH_MINUTES = 10  # for how long a sign-in admits to `account.manage`
-PROGRAM_RIGHTS = {  # by OAuth scope
+# How long after a login its session may use `account.manage`.
+FRESH_MINUTES = 10
+# By OAuth scope.
+PROGRAM_RIGHTS = {
     "memory": rights.MEMORY,
     "memory.read": Rights.MEMORY_READ,
     "models": Rights.RUN | rights.MEMORY,
@@ -29,10 +32,10 @@ PROGRAM_RIGHTS = {  # by OAuth scope
 
 
 class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The limits of a key; an absent limit is no limit. Money in micro-dollars.
+    """Limits of a key; None or empty means unlimited. Amounts in micro-dollars.
 
-    `read_only` and `memory` say in the words of the version before what rights say now: a server of that
-    version, which runs while this one is installed, reads nothing else.
+    `read_only` and `memory` repeat what the rights say in the form that the previous version understands: its
+    servers may still run during an upgrade, and do not know rights.
     """
 
     read_only: bool = False
@@ -46,7 +49,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def most_rights(self) -> Rights:
-        """The rights that a key with these limits may have."""
+        """The rights that a key with these limits may have at most."""
         if self.read_only:
             return Rights.MEMORY_READ
         if self.is_memory_only:
@@ -56,14 +59,14 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def usual_rights(self) -> Rights:
-        """The rights of a key with these limits for which nobody names any."""
+        """The rights of a key with these limits if its creator names none."""
         if self.services and not self.is_memory_only:
             return Rights.RUN
         return rights.STANDARD & self.most_rights
 
     @property
     def is_memory_only(self) -> bool:
-        """Whether the limits leave the memory alone."""
+        """Whether these limits restrict the key to the memory."""
         return self.memory or self.read_only or bool(self.collections)
 
 
@@ -72,12 +75,12 @@ UNLIMITED = Scope()
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """On whose behalf a request or an order is made: the account, and what the credential may do.
+    """Who makes a request: the account, and the rights and limits of the credential.
 
-    `keyless` is the operator on the server's own machine without a key. `signed_in_at` is the time of a
-    session's last sign-in in epoch µs, `is_fresh` whether that was within the last `FRESH_MINUTES`.
-    `below_zero` is set for a customer with a negative balance, who may run nothing. `grant_id` is the OAuth
-    grant of a program's key.
+    `keyless` is set for the operator on the server's own machine without a key. `signed_in_at` is the time of
+    a session's last login in epoch µs, `is_fresh` whether that was within the last `FRESH_MINUTES`.
+    `below_zero` is set for a customer with a negative balance, who cannot run anything. `grant_id` is the
+    OAuth grant of a program's key.
     """
 
     account_id: str
@@ -96,51 +99,54 @@ class Principal:
 
     @property
     def organization_id(self) -> str:
-        """The organization of the account; each account is its own."""
+        """The organization of the account; every account is its own organization."""
         return self.account_id
 
     @property
     def team_id(self) -> str:
-        """The team within the organization; each account is its own."""
+        """The team within the organization; every account is its own team."""
         return self.account_id
 
     @property
     def is_operator(self) -> bool:
-        """Whether this is the account of whoever runs the server."""
+        """Whether this is the account of the operator, who runs this server."""
         return self.kind == "operator"
 
     @property
     def credential_id(self) -> str:
-        """The grant or key whose work alone it sees; empty with `account.read` and without a key."""
+        """The OAuth grant or key that work is limited to; empty with `account.read` or without a key."""
         if self.keyless or self.has(Rights.ACCOUNT_READ):
             return ""
         return self.grant_id or self.key_id or _NOBODY
 
     @property
     def tenant(self) -> Tenant:
-        """Whose work it sees."""
+        """The tenant whose work this principal sees."""
         return Tenant.of(self)
 
     @property
     def replays(self) -> str:
-        """Whose kept answers repeated requests get: a key with limits on what it uses gets its own alone."""
+        """The owner of stored responses for `Idempotency-Key`.
+
+        A key that is limited to models or collections has responses of its own: one of another key may
+        contain what this key may not access.
+        """
         own = self.credential_id
         if self.scope.services or self.scope.collections:
             own = self.grant_id or self.key_id or _NOBODY
         return Tenant(self.account_id, self.keyless, own).id
 
     def without_key(self) -> Principal:
-        """Return the principal of a request without a key, which is booked on the same account."""
+        """Return the principal of a request without a key, charged to the same account."""
         return replace(self, keyless=True, rights=Rights.RUN, authentication="local")
 
     def has(self, right: Rights) -> bool:
-        """Whether a right was granted."""
         return not int(right) & ~int(self.rights)
 
     def require(self, access: Access) -> None:
-        """Raise `Forbidden`, naming the right, where this credential lacks what is needed.
+        """Raise `Forbidden` if this credential lacks the right that `access` requires.
 
-        Raises `SignInAgain` where the session's sign-in is too old for it.
+        Raises `SignInAgain` if the right needs a recent login and the session's is too old.
         """
         needed = access.bits
         if needed & ~int(self.rights):
@@ -149,26 +155,26 @@ class Principal:
             raise errors.SignInAgain
 
     def require_all_models(self) -> None:
-        """Raise `Forbidden` for a key limited to services: a model that it replaced would pass its limit."""
+        """Raise `Forbidden` for a key limited to certain models: replacing one would circumvent the limit."""
         if self.scope.services:
             raise errors.Forbidden(
                 f"This key may not import or remove models: it is limited to {shown(self.scope.services)}"
             )
 
     def permit(self, model: str, *others: str) -> None:
-        """Raise `Forbidden` where a limit on services covers neither `model` nor any of `others`."""
+        """Raise `Forbidden` if the key's limit on models includes neither `model` nor any of `others`."""
         allowed = self.scope.services
         if allowed and model not in allowed and not covers(allowed, others):
             raise errors.Forbidden(f"This key may not use {model[:100]}: it is limited to {shown(allowed)}")
 
 
 def covers(allowed: Collection[str], named: Collection[str]) -> bool:
-    """Whether any name is among those that a key is limited to."""
+    """Return whether any of the names is in a key's limit."""
     return any(name in allowed for name in named)
 
 
 def shown(allowed: Collection[str]) -> str:
-    """Return what a key is limited to, as part of a sentence."""
+    """Format a key's limit for an error message, cut to 200 characters."""
     text = ", ".join(allowed)
     return text if len(text) <= 200 else f"{text[:200]}…"
 
@@ -181,7 +187,7 @@ def _lacking(missing: Rights, authentication: Authentication) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key as it is shown once."""
+    """A created key with its secret, which is shown only once."""
 
     id: str
     api_key: str
@@ -196,10 +202,10 @@ def create(
     origin: Origin = "key",
     grant_id: str | None = None,
 ) -> Transaction[NewKey]:
-    """A fresh key of an account; `expires_at` in epoch µs. Without `granted` it has the usual rights.
+    """Create a key of an account; `expires_at` in epoch µs. Without `granted` it gets the usual rights.
 
-    `grant_id` names the grant of a program's access token. Raises `BadRequest` for rights that its limits, or
-    its account, do not allow.
+    `grant_id` is the OAuth grant if the key is an access token. Raises `BadRequest` if the limits or the
+    account do not allow the rights.
     """
     limits = scope or UNLIMITED
     wanted = limits.usual_rights if granted is None else granted
@@ -240,7 +246,7 @@ def _check(account_id: str, wanted: Rights, limits: Scope) -> Transaction[None]:
 
 
 def _for_version_before(limits: Scope, wanted: Rights) -> Scope:
-    """The limits with the flags by which the version before narrows a key."""
+    """Return the limits with the flags from which servers of the previous version derive rights."""
     memory_only = not wanted & Rights.RUN
     return msgspec.structs.replace(
         limits,
@@ -250,7 +256,7 @@ def _for_version_before(limits: Scope, wanted: Rights) -> Scope:
 
 
 def authenticate(api_key: str) -> Transaction[Principal]:
-    """The principal of a key; raises `Unauthenticated` when it is unknown, revoked or expired."""
+    """Return the principal of a key; raises `Unauthenticated` if it is unknown, revoked or expired."""
     row = yield from one("key_by_hash", hash=hash_of(api_key))
     if row is None:
         raise errors.Unauthenticated
@@ -258,7 +264,7 @@ def authenticate(api_key: str) -> Transaction[Principal]:
 
 
 def by_id(key_id: str) -> Transaction[Principal | None]:
-    """The principal of a key by its id, also of one that has ended: for work that it began."""
+    """Return the principal of a key, even a revoked or expired one, for work that it started earlier."""
     row = yield from one("key_by_id", id=key_id)
     return None if row is None else _principal(row)
 
@@ -280,15 +286,15 @@ def _principal(row: Row) -> Principal:
 
 
 def scope_of(row: Row) -> Scope:
-    """The limits of a key in the database."""
+    """Parse the limits in a key's row."""
     return msgspec.json.decode(row["scope"], type=Scope)
 
 
 def rights_of(row: Row) -> Rights:
-    """The rights of a key in the database.
+    """Return the rights in a key's row.
 
-    A server of the version before stores none: they follow from the limits, and for a program from what it
-    was granted.
+    Servers of the previous version store none: then they follow from the limits, and for a program from its
+    OAuth scopes.
     """
     if row["rights"] is not None:
         return rights.decode(row["rights"])
@@ -297,13 +303,14 @@ def rights_of(row: Row) -> Rights:
     scope = scope_of(row)
     if scope == UNLIMITED and row["kind"] == "operator":
         return rights.ALL
-    if scope.services and scope.is_memory_only:  # that version lets it do nothing
+    if scope.services and scope.is_memory_only:
+        # The previous version rejects every request of such a key.
         return rights.NONE
     return scope.usual_rights
 
 
 def of_program(scopes: Collection[str]) -> Rights:
-    """The rights that OAuth scopes grant; an unknown scope grants nothing."""
+    """Return the rights that OAuth scopes grant; an unknown scope grants none."""
     found = rights.NONE
     for scope in scopes:
         found |= PROGRAM_RIGHTS.get(scope, rights.NONE)
@@ -311,15 +318,15 @@ def of_program(scopes: Collection[str]) -> Rights:
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
-    """Every key of an account, newest first, without its secret."""
+    """Return all keys of an account, newest first, without secrets."""
     rows = yield Query("keys_of", {"account_id": account_id})
     return tuple(rows)
 
 
 def revoke(key_id: str) -> Transaction[None]:
-    """End a key at once, and the grant of a program whose access token it is, with its refresh tokens.
+    """Revoke a key and, if it is an OAuth access token, the grant and its refresh tokens.
 
-    Raises `NotFound` when it is unknown or was revoked before.
+    Raises `NotFound` if the key is unknown or already revoked.
     """
     rows = yield Query("key_revoke", {"id": key_id})
     if not rows:
@@ -337,5 +344,5 @@ def revoke(key_id: str) -> Transaction[None]:
 
 
 def hash_of(secret: str) -> bytes:
-    """SHA-256: the secret has 256 random bits, so no slow hash is needed."""
+    """Return the SHA-256 of a secret; secrets have 256 random bits, so no slow hash is needed."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()

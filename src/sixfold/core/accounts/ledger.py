@@ -1,7 +1,7 @@
-"""Double-entry money: holds when work is accepted, captures with its success, releases otherwise.
+"""Double-entry ledger: hold an amount for accepted work, then capture or release it.
 
-Every function is a transaction (see `core.database`) to be run inside the caller's own, so that a
-prediction and its money change together or not at all. Amounts are micro-dollars.
+Each function is a transaction (see `core.database`) that the caller runs inside its own with `yield from`, so
+that a prediction and its money change together or not at all. Amounts are in micro-dollars.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ REVENUE = "revenue"
 
 
 class LedgerError(Exception):
-    """The ledger was asked for something that may never happen; the transaction is rolled back."""
+    """A change that would make the ledger inconsistent; the transaction is rolled back."""
 
 
 class LedgerEntry(NamedTuple):
-    """Why money moved: what a person reads beside the amount, and the lines that add up to it, as JSON."""
+    """The reason for a transfer: its kind, a description for people, and the itemized charge as JSON."""
 
     kind: str
     description: str
@@ -34,9 +34,10 @@ class LedgerEntry(NamedTuple):
 def hold(
     account_id: str, hold_id: str, amount: int, payer: Payer | None = None, about: str | None = None
 ) -> Transaction[None]:
-    """Set `amount` aside; raises `InsufficientCredits` when less is available.
+    """Reserve `amount` for a request; raises `InsufficientCredits` if less is available.
 
-    A `payer` is the key whose budgets it counts against (`BudgetExceeded`), `about` what a crash has to know.
+    `payer` is the key whose budgets include the amount (raises `BudgetExceeded`). `about` is stored with the
+    hold for recovery after a crash.
     """
     if amount <= 0:
         raise LedgerError("a hold needs a positive amount")
@@ -51,7 +52,7 @@ def hold(
 
 
 def capture(hold_id: str, amount: int, entry: LedgerEntry) -> Transaction[None]:
-    """Charge `amount` of a pending hold and give the rest back; capturing 0 releases it."""
+    """Charge `amount` of a pending hold and release the rest; an `amount` of 0 releases the whole hold."""
     if amount == 0:
         yield from release(hold_id)
         return
@@ -66,7 +67,7 @@ def capture(hold_id: str, amount: int, entry: LedgerEntry) -> Transaction[None]:
 
 
 def release(hold_id: str) -> Transaction[None]:
-    """Give a pending hold back, whole."""
+    """Release a pending hold without a charge."""
     ended = yield Query("hold_end", {"id": hold_id, "state": "released", "captured": 0})
     if not ended:
         raise LedgerError(f"hold {hold_id} is not pending")
@@ -76,7 +77,7 @@ def release(hold_id: str) -> Transaction[None]:
 
 
 def uncount(hold_row: Row, amount: int) -> Transaction[None]:
-    """Give a key's budgets back what was held for it and not charged."""
+    """Return the part of a hold that was not charged to the budgets of its key."""
     if hold_row["key_id"] is not None and amount:
         yield from limits.give_back(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 
@@ -89,7 +90,10 @@ def deposit(
     *,
     below_zero: bool = False,
 ) -> Transaction[None]:
-    """Credit an account; a negative amount takes money back, with `below_zero` more than is there."""
+    """Credit an account; a negative amount is withdrawn.
+
+    With `below_zero`, a withdrawal may exceed the available balance.
+    """
     if amount == 0:
         raise LedgerError("a deposit needs an amount")
     source, target = (WORLD, account_id) if amount > 0 else (account_id, WORLD)
@@ -107,6 +111,6 @@ def deposit(
 def transfer(
     transfer_id: str, sides: tuple[str, str], amount: int, entry: LedgerEntry, hold_id: str | None
 ) -> Query:
-    """One line of the journal."""
+    """Return the query that inserts one ledger entry; `sides` are the debited and the credited account."""
     moved = {"id": transfer_id, "debit": sides[0], "credit": sides[1], "amount": amount, "hold_id": hold_id}
     return Query("transfer_insert", {**moved, **entry._asdict()})

@@ -1,7 +1,7 @@
-"""Many holds made, or ended, in one transaction: a statement of each kind for all, or nothing at all.
+"""Batches of ledger operations: many holds, captures or charges in one transaction.
 
-It is what `ledger` does for one. Whoever has several at hand tries them together here, and each by itself
-where that is refused.
+Each function does for a list what its counterpart in `ledger` does for one item, with one statement of each
+kind, and applies either all items or none. If a batch fails, the caller repeats its items one at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sixfold.core.database import Query, Transaction, Value, now
 
 
 class HoldRequest(NamedTuple):
-    """A hold that is asked for beside others."""
+    """Arguments of one hold, as in `ledger.hold`."""
 
     account_id: str
     hold_id: str
@@ -28,9 +28,10 @@ class HoldRequest(NamedTuple):
 
 
 class Capture(NamedTuple):
-    """What is to be captured of a hold, beside others; an `amount` of 0 releases it.
+    """Arguments of one capture; an `amount` of 0 releases the hold.
 
-    `key_id` is whose budgets it counts against, `held_at` (epoch µs) when it was made.
+    `held` is the amount of the hold, `held_at` its time in epoch µs, and `key_id` the key whose budgets it
+    counted against.
     """
 
     account_id: str
@@ -43,7 +44,7 @@ class Capture(NamedTuple):
 
 
 class DirectCharge(NamedTuple):
-    """What is to be charged beside others though it was never held: `amount` of at most `most`."""
+    """A charge without an earlier hold: `amount`, at most `most`."""
 
     account_id: str
     hold_id: str
@@ -54,9 +55,9 @@ class DirectCharge(NamedTuple):
 
 
 def hold_all(wanted: Sequence[HoldRequest]) -> Transaction[int]:
-    """Set every amount aside or none: raises what `hold` raises where all of them do not fit together.
+    """Reserve every amount or none, and return the transaction's time in epoch µs.
 
-    Gives the moment of it.
+    Raises `InsufficientCredits` or `BudgetExceeded` if the sum of all requests does not fit.
     """
     if any(each.amount <= 0 for each in wanted):
         raise ledger.LedgerError("a hold needs a positive amount")
@@ -71,7 +72,7 @@ def hold_all(wanted: Sequence[HoldRequest]) -> Transaction[int]:
 
 
 def _sums(asked: Iterable[HoldRequest | DirectCharge]) -> tuple[Counter[str], Counter[Payer]]:
-    """What is asked of each account, and of each key's budgets."""
+    """Return the amounts per account and per key with a budget."""
     of_account, of_key = Counter[str](), Counter[Payer]()
     for each in asked:
         of_account[each.account_id] += each.amount
@@ -92,7 +93,7 @@ def _hold_row(wanted: HoldRequest) -> dict[str, Value]:
 
 
 def capture_all(charges: Sequence[Capture]) -> Transaction[None]:
-    """End many pending holds, all of them or none; raises `LedgerError` as `capture` does."""
+    """End all of the pending holds or none; raises `LedgerError` as `ledger.capture` does."""
     rows = [_charge_row(charge) for charge in charges]
     told = yield Query("hold_end_each", {}, rows)
     if told[0]["changed"] != len(charges) or any(charge.amount > charge.held for charge in charges):
@@ -117,9 +118,10 @@ def capture_all(charges: Sequence[Capture]) -> Transaction[None]:
 
 
 def charge_all(purchases: Sequence[DirectCharge]) -> Transaction[None]:
-    """Charge all of them or none, each by a hold that ends as it is made; raises what `hold_all` raises.
+    """Charge all amounts or none; raises `InsufficientCredits` or `BudgetExceeded`.
 
-    What has to fit is what each costs, not what it might have cost.
+    Each charge is stored as a hold that is captured at once. The balance must cover the actual amounts, not
+    their maximums.
     """
     if any(not 0 < each.amount <= each.most for each in purchases):
         raise ledger.LedgerError("a charge needs a positive amount, and no more than was foreseen")
@@ -136,14 +138,12 @@ def charge_all(purchases: Sequence[DirectCharge]) -> Transaction[None]:
 
 
 def _purchase_row(purchase: DirectCharge) -> dict[str, Value]:
-    """A hold that was captured as it was made, and what the journal says of it."""
     key_id = purchase.payer.key_id if purchase.payer is not None else None
     held = Capture(purchase.account_id, purchase.hold_id, purchase.most, purchase.amount, purchase.entry)
     return {**_charge_row(held), "key_id": key_id}
 
 
 def _charge_row(charge: Capture) -> dict[str, Value]:
-    """What ends a hold, and what the journal says of it."""
     kind, description, request_id, itemized = charge.entry
     return {
         "id": charge.hold_id,

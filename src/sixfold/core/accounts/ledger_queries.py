@@ -1,4 +1,4 @@
-"""The ledger as it is read: an account's entries, and whether all sums are right."""
+"""Ledger queries: the entries of an account, and the consistency checks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ _END_OF_TIME = 2**62
 
 @dataclass(frozen=True, slots=True)
 class LedgerPage:
-    """Some entries of an account, newest first, and where the next page starts."""
+    """A page of an account's entries, newest first; `next_cursor` is None on the last page."""
 
     entries: tuple[Row, ...]
     next_cursor: str | None
 
 
 def page(account_id: str, limit: int, cursor: str | None) -> Transaction[LedgerPage]:
-    """An account's journal; `cursor` is what the page before gave. Raises `BadRequest` on another text."""
+    """Return at most `limit` entries of an account; `cursor` is the `next_cursor` of the previous page.
+
+    Raises `BadRequest` for an invalid cursor.
+    """
     before_at, before_id = _parse_cursor(cursor)
     rows = yield Query(
         "ledger_page",
@@ -36,7 +39,7 @@ def page(account_id: str, limit: int, cursor: str | None) -> Transaction[LedgerP
 
 
 class LedgerEntrySchema(TypedDict):
-    """An entry of the ledger as JSON, with money as decimal text in USD."""
+    """A ledger entry as JSON; amounts as decimal text in USD."""
 
     id: str
     created_at: str
@@ -48,7 +51,7 @@ class LedgerEntrySchema(TypedDict):
 
 
 def plain(entry: Row) -> LedgerEntrySchema:
-    """An entry as JSON: money as decimal text in USD, `charge` as `charges.plain` gives it."""
+    """Return a ledger entry as JSON, with `charge` as in `charges.plain`."""
     return {
         "id": entry["id"],
         "created_at": rfc3339(entry["created_at"]),
@@ -83,7 +86,7 @@ _CHECKS = {
 
 
 def verify() -> Transaction[tuple[str, ...]]:
-    """Every broken invariant as one sentence; an empty tuple means that all sums are right."""
+    """Check the invariants of the ledger; returns one sentence for each violation."""
     faults: list[str] = []
     total = yield from one("ledger_sum_posted")
     if total is not None and total["total"] != 0:

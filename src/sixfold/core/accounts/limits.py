@@ -1,9 +1,8 @@
-"""What a key may spend and how often it may ask, whichever face it comes in by.
+"""Budgets and rate limits of API keys, for all APIs.
 
-An order carries its principal; the key of one that has a budget goes to `ledger.hold`, where the budget is
-counted in the transaction that holds the money. A budget's day and month are UTC's. Rates go by the generic
-cell rate algorithm: one number for each key, in this server's memory where it is alone, and in the database
-where others share that.
+A request carries its principal. If its key has a budget, `ledger.hold` counts the amount against it in the
+transaction of the hold. Budget days and months are in UTC. Rates use the generic cell rate algorithm, which
+needs one number per key: in this server's memory, or in the database if several servers share it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from sixfold.core.database import Database, Query, Transaction, now, one
 _MAX_KEYS = 100_000
 _MINUTE_US = 60 * SECOND_US
 _NO_LIMIT = 2**62
-_LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}  # of a period's name
+# Length of the period's name, from which its kind follows.
+_LENGTHS = {"day": len("2026-11-20"), "month": len("2026-11")}
 
 
 class Payer(NamedTuple):
@@ -37,7 +37,7 @@ class Payer(NamedTuple):
 
 
 def payer_of(principal: Principal) -> Payer | None:
-    """The key of a principal where it has a budget, else None."""
+    """Return the principal's key if it has a budget, else None."""
     if principal.key_id is None:
         return None
     scope = principal.scope
@@ -47,7 +47,7 @@ def payer_of(principal: Principal) -> Payer | None:
 
 
 def spend(of: Payer, amount: int) -> Transaction[None]:
-    """Count `amount` against a key's budgets; raises `BudgetExceeded` where it does not fit."""
+    """Count `amount` against a key's budgets; raises `BudgetExceeded`."""
     budgets = {"day": of.budget_day, "month": of.budget_month}
     most = {word: _NO_LIMIT if budget is None else budget for word, budget in budgets.items()}
     refused = [word for word, limit in most.items() if amount > limit]
@@ -66,7 +66,7 @@ def spend(of: Payer, amount: int) -> Transaction[None]:
 
 
 def unspent(of: Payer) -> Transaction[int]:
-    """What is left of a key's budgets now, in micro-dollars: the day's or the month's, whichever is less."""
+    """Return the rest of a key's budgets in micro-dollars: of the day or of the month, whichever is less."""
     moment = yield from now()
     least = _NO_LIMIT
     for word, budget in (("day", of.budget_day), ("month", of.budget_month)):
@@ -76,14 +76,14 @@ def unspent(of: Payer) -> Transaction[int]:
 
 
 def _spent(key_id: str, word: str, epoch_us: int) -> Transaction[int]:
-    """What a key has spent in the day or month of a moment."""
+    """Return what a key has spent in the day or month of `epoch_us`."""
     period = _periods(epoch_us)[list(_LENGTHS).index(word)]
     row = yield from one("key_spent", key_id=key_id, period=period)
     return 0 if row is None else int(row["amount"])
 
 
 def give_back(key_id: str, held_at: int, amount: int) -> Transaction[None]:
-    """Take `amount` off what a key has spent: it was held at `held_at` and not charged."""
+    """Subtract `amount`, which was held at `held_at` and not charged, from a key's spending."""
     day, month = _periods(held_at)
     yield Query("key_spend_return", {"key_id": key_id, "day": day, "month": month, "amount": amount})
 
@@ -99,7 +99,7 @@ def _names(day_number: int) -> tuple[str, str]:
 
 
 def _until_next(epoch_us: int, word: str) -> int:
-    """Seconds to the next day or month."""
+    """Return the seconds until the next day or month."""
     moment = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)
     midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     later = midnight + timedelta(days=1 if word == "day" else 32)
@@ -108,32 +108,32 @@ def _until_next(epoch_us: int, word: str) -> int:
 
 
 class RateLimits(Protocol):
-    """So many a minute for each key, all at once or spread out."""
+    """Rate limit per key and minute; a key may use its share at once or spread over the minute."""
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
-        """Count `amount`; raises `TooManyRequests` when the minute's share is used up."""
+        """Count `amount`; raises `TooManyRequests` if it exceeds the rate."""
         ...
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
-        """Count what is only known afterwards; it delays those that come next."""
+        """Count an amount that is known only after the request; it delays later requests."""
         ...
 
 
 def rates(database: Database, kind: str, *, shared: bool) -> RateLimits:
-    """The rates of one kind: of this server, or of all that share its database."""
+    """Return rate limits in memory, or `shared` by all servers of a database."""
     return SharedRates(database, kind) if shared else OwnRates(time.monotonic, kind)
 
 
 class OwnRates:
-    """Rates of one server, in its memory; `clock` gives seconds that never go back."""
+    """Rate limits in this server's memory; `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float], kind: str = "requests") -> None:
         self._clock = clock
         self._kind = kind
-        self._due: dict[str, int] = {}  # by key, when all that was asked would be earned
+        # By key: the time, in µs, at which its rate has caught up with all its requests.
+        self._due: dict[str, int] = {}
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
-        """Count `amount`; raises `TooManyRequests`."""
         share, moment = _share(per_minute, amount, self._kind), int(self._clock() * SECOND_US)
         ahead = max(self._due.get(key, 0) - moment, 0)
         if ahead + share.cost > share.most:
@@ -141,7 +141,6 @@ class OwnRates:
         self._set(key, moment, moment + ahead + share.cost)
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
-        """Count what is only known afterwards."""
         moment = int(self._clock() * SECOND_US)
         self._set(key, moment, max(self._due.get(key, 0), moment) + _step(per_minute) * amount)
 
@@ -151,37 +150,35 @@ class OwnRates:
         self._due[key] = due
 
     def _forget(self, moment: int) -> None:
-        """Make room: those that owe nothing are as good as new, and of the rest the older half goes."""
+        """Drop keys without a debt, which count as new ones, and the older half if most have one."""
         owing = [(key, due) for key, due in self._due.items() if due > moment]
         self._due = dict(owing if len(owing) < _MAX_KEYS // 2 else owing[len(owing) // 2 :])
 
 
 class SharedRates:
-    """Rates of all servers of a database, kept in it and by its clock."""
+    """Rate limits in the database, by its clock."""
 
     def __init__(self, database: Database, kind: str) -> None:
         self._database = database
         self._kind = kind
 
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
-        """Count `amount`; raises `TooManyRequests`."""
         share = _share(per_minute, amount, self._kind)
         await self._database.write(_spend(key, self._kind, share), durable=False)
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
-        """Count what is only known afterwards."""
         cost = _step(per_minute) * amount
         await self._database.write(_add(key, self._kind, cost), durable=False)
 
 
 def sweep() -> Transaction[None]:
-    """Forget the rates that nobody used of late."""
+    """Delete rates of keys that were not used in the last hour."""
     yield Query("key_rate_sweep", {"life": HOUR_US})
 
 
 @dataclass(frozen=True, slots=True)
 class _RateShare:
-    """What something costs of a key's minute, and how far ahead it may be used, in µs."""
+    """Cost of a request and how far ahead of its rate a key may get, both in µs."""
 
     per_minute: int
     cost: int

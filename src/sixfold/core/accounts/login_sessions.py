@@ -1,4 +1,4 @@
-"""Signing in to the pages: a link, a password, a passkey or an identity; then a session with a cookie."""
+"""Login sessions of the web pages, and sign-in links. The session token is in a cookie."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FRESH_US = keys.FRESH_MINUTES * MINUTE_US
 
 @dataclass(frozen=True, slots=True)
 class LoginSession:
-    """How somebody came in, and with which browser."""
+    """How a user logged in (link, password, passkey or identity), and their user agent."""
 
     way: str
     agent: str = ""
@@ -27,7 +27,7 @@ class LoginSession:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A live session: its account, and the principal with the time of the sign-in."""
+    """The account of a live session, and its principal with the time of the login."""
 
     account: Account
     principal: Principal
@@ -37,14 +37,14 @@ _BY_LINK = LoginSession("link")
 
 
 def new_link(account_id: str, now: int) -> Transaction[str]:
-    """A token that signs its bearer in once, within the hour."""
+    """Create a token that signs in to an account once, within an hour of `now` (epoch µs)."""
     token = ids.secret("link")
     yield _insert(token, account_id, "link", now + LINK_LIFE_US, _BY_LINK)
     return token
 
 
 def take_link(token: str, now: int, visit: LoginSession = _BY_LINK) -> Transaction[str]:
-    """Use a link up and begin a session; gives the session's token. Raises `Unauthenticated`."""
+    """Consume a sign-in link and return the token of a new session; raises `Unauthenticated`."""
     rows = yield Query("login_session_take", {"token_hash": keys.hash_of(token)})
     if not rows:
         raise errors.Unauthenticated("This link was used before or is too old: ask for a new one")
@@ -52,7 +52,7 @@ def take_link(token: str, now: int, visit: LoginSession = _BY_LINK) -> Transacti
 
 
 def new_session(account_id: str, now: int, visit: LoginSession) -> Transaction[str]:
-    """Begin a browser session; gives its token."""
+    """Create a session and return its token."""
     token = ids.secret("sess")
     yield _insert(token, account_id, "session", now + SESSION_LIFE_US, visit)
     yield from audit_log.note(account_id, "signin", f"{visit.way}, {visit.agent}".strip(", "))
@@ -60,7 +60,7 @@ def new_session(account_id: str, now: int, visit: LoginSession) -> Transaction[s
 
 
 def session(token: str) -> Transaction[SignedIn | None]:
-    """The account and the principal of a session's token, while it lives."""
+    """Return the account and principal of a session token, or None if it is unknown or expired."""
     row = yield from one("login_session_session", token_hash=keys.hash_of(token), fresh_us=FRESH_US)
     if row is None:
         return None
@@ -77,18 +77,17 @@ def session(token: str) -> Transaction[SignedIn | None]:
 
 
 def of_account(account_id: str, token: str) -> Transaction[tuple[Row, ...]]:
-    """An account's sessions, newest first; `this` is 1 for the one of `token`."""
+    """Return an account's sessions, newest first; `this` is 1 for the session of `token`."""
     rows = yield Query("login_sessions_of", {"account_id": account_id, "token_hash": keys.hash_of(token)})
     return tuple(rows)
 
 
 def end(token: str) -> Transaction[None]:
-    """End a session."""
     yield Query("login_session_end", {"token_hash": keys.hash_of(token)})
 
 
 def end_one(account_id: str, session_id: str) -> Transaction[None]:
-    """End one session of an account by its id; raises `NotFound`."""
+    """End a session of an account by its id; raises `NotFound`."""
     rows = yield Query("login_session_end_one", {"account_id": account_id, "id": session_id})
     if not rows:
         raise errors.NotFound("There is no such session")
@@ -96,14 +95,14 @@ def end_one(account_id: str, session_id: str) -> Transaction[None]:
 
 
 def end_others(account_id: str, token: str = "") -> Transaction[int]:
-    """End every session and link of an account but that of `token`; gives how many."""
+    """End all sessions and links of an account except the session of `token`; returns how many."""
     ended = yield Query("login_sessions_end", {"account_id": account_id, "but": keys.hash_of(token)})
     yield from audit_log.note(account_id, "session.end_all", str(len(ended)))
     return len(ended)
 
 
 def sweep() -> Transaction[int]:
-    """Forget what has expired; gives how many."""
+    """Delete expired sessions, links and challenges; returns how many sessions and links."""
     yield Query("auth_challenge_sweep", {})
     return len((yield Query("login_session_sweep", {})))
 

@@ -1,8 +1,8 @@
-"""OAuth 2.1 for programs that a person lets in: registered by themselves, public, with PKCE.
+"""OAuth 2.1 authorization server for public clients with PKCE and dynamic registration.
 
-A grant gives an access token, which is a key of the account with an hour to live, and a refresh token,
-which is good for one turn: a spent one that comes back, of any age, ends the grant, since somebody has stolen
-it. Revoking the key ends the grant as well.
+A grant issues an access token, which is an API key that expires after an hour, and a refresh token, which can
+be used once. If a used refresh token is presented again, it was probably stolen, and the grant ends. Revoking
+the key ends the grant, too.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ SCOPES: Mapping[str, str] = {
 DEFAULT_SCOPE = "memory"
 KEY_LIFE_US, REFRESH_LIFE_US = HOUR_US, 30 * DAY_US
 _CODE_LIFE_US = 5 * MINUTE_US
-_CLIENT_LIFE_US = DAY_US  # of a program that nobody granted anything
+# How long a client without a grant is kept.
+_CLIENT_LIFE_US = DAY_US
 _MAX_URIS, _MAX_NAME_CHARS = 10, 80
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 
 
 class OAuthError(Exception):
-    """A request that OAuth answers with a code of its own; the text is for whoever wrote the program."""
+    """An error with an OAuth error code; the description is for the client's developer."""
 
     def __init__(self, code: str, description: str) -> None:
         super().__init__(description)
@@ -46,7 +47,7 @@ class OAuthError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """A program that registered itself."""
+    """A registered client."""
 
     id: str
     name: str
@@ -56,7 +57,7 @@ class OAuthClient:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """What a program asks a person for, checked."""
+    """A validated authorization request."""
 
     client: OAuthClient
     redirect_uri: str
@@ -67,14 +68,14 @@ class AuthorizationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a program gets: an access token, which is a key, and the refresh token for the next."""
+    """Tokens issued to a client; the access token is an API key."""
 
     access_token: str
     refresh_token: str
     scopes: tuple[str, ...]
 
     def plain(self) -> dict[str, object]:
-        """The answer of the token endpoint."""
+        """Return the token response (RFC 6749, section 5.1)."""
         return {
             "access_token": self.access_token,
             "token_type": "Bearer",
@@ -84,11 +85,11 @@ class Tokens:
         }
 
 
-# -- programs --------------------------------------------------------------------------------------
+# -- clients ---------------------------------------------------------------------------------------
 
 
 def register(name: str, redirect_uris: Sequence[object]) -> Transaction[OAuthClient]:
-    """A new program; raises `OAuthError` for addresses to which no answer may go."""
+    """Register a client; raises `OAuthError` for invalid redirect URIs."""
     if not 0 < len(redirect_uris) <= _MAX_URIS:
         raise OAuthError("invalid_redirect_uri", f"redirect_uris must hold 1 to {_MAX_URIS} addresses")
     uris = tuple(_redirect(uri) for uri in redirect_uris)
@@ -108,7 +109,7 @@ def _redirect(uri: object) -> str:
 
 
 def client(client_id: str) -> Transaction[OAuthClient]:
-    """A program by its id; raises `OAuthError`."""
+    """Return a client by its id; raises `OAuthError`."""
     row = yield from one("oauth_client", id=client_id)
     if row is None:
         raise OAuthError("invalid_client", "There is no such program: register it again")
@@ -117,16 +118,16 @@ def client(client_id: str) -> Transaction[OAuthClient]:
 
 
 def may_return(client: OAuthClient, uri: str) -> bool:
-    """Whether answers may go to `uri`: one that was registered; on this machine whatever its port."""
+    """Return whether a redirect URI is registered; loopback URIs match with any port."""
     return any(redirects.is_same(uri, known) for known in client.redirect_uris)
 
 
 def wish(
     client: OAuthClient, redirect_uri: str, asked: Mapping[str, str], resources: Sequence[str]
 ) -> AuthorizationRequest:
-    """What an authorization request asks for, of a program whose address was checked; raises `OAuthError`.
+    """Validate an authorization request whose redirect URI was checked; raises `OAuthError`.
 
-    `resources` are this server's own names: a request for another's is not for this door.
+    `resources` are the resource identifiers of this server (RFC 8707).
     """
     if asked.get("response_type") != "code":
         raise OAuthError("unsupported_response_type", "response_type must be code")
@@ -148,7 +149,7 @@ def wish(
 
 
 def grant(account_id: str, wished: AuthorizationRequest) -> Transaction[str]:
-    """A person said yes; gives the code that the program changes for its tokens."""
+    """Record the user's consent and return the authorization code."""
     code = ids.secret("code")
     yield Query(
         "oauth_grant_insert",
@@ -176,7 +177,7 @@ def grant(account_id: str, wished: AuthorizationRequest) -> Transaction[str]:
 
 
 def exchange(code: str, client_id: str, redirect_uri: str, verifier: str) -> Transaction[Tokens | None]:
-    """The tokens for a code; None where it is no good. A code that comes twice ends its grant."""
+    """Return tokens for an authorization code, or None if it is invalid. A second use ends its grant."""
     row = yield from one("oauth_grant_by_code", code_hash=keys.hash_of(code))
     if row is None or row["ended_at"] is not None:
         return None
@@ -194,7 +195,7 @@ def exchange(code: str, client_id: str, redirect_uri: str, verifier: str) -> Tra
 
 
 def refresh(token: str, client_id: str) -> Transaction[Tokens | None]:
-    """The next tokens for a refresh token; None where it is no good. A spent one ends its grant."""
+    """Return new tokens for a refresh token, or None if it is invalid. A second use ends its grant."""
     token_hash = keys.hash_of(token)
     row = yield from one("oauth_grant_by_refresh", refresh_hash=token_hash)
     if row is None:
@@ -231,14 +232,15 @@ def _turn(row: Row) -> Transaction[Tokens]:
     )
     if not turned:
         raise errors.Conflict("This grant is being used by another request")
-    for spent in (row["refresh_hash"], row["spent_hash"]):  # the second may be of a version that kept one
+    # An older version stored one used token in the grant's own row.
+    for spent in (row["refresh_hash"], row["spent_hash"]):
         if spent is not None:
             yield Query("oauth_spent_insert", {"hash": spent, "grant_id": row["id"]})
     return Tokens(key.api_key, token, scopes)
 
 
 def revoke(token: str) -> Transaction[None]:
-    """End the grant of a token of either kind; one that is unknown is no error."""
+    """End the grant of an access or refresh token; an unknown token is ignored."""
     token_hash = keys.hash_of(token)
     row = yield from one("oauth_grant_by_refresh", refresh_hash=token_hash)
     if row is None:
@@ -257,19 +259,19 @@ def _end(row: Row) -> Transaction[None]:
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
-    """The programs that have access to an account: `id`, `name`, `scopes`, `created_at` and `used_at`."""
+    """Return an account's grants: `id`, `name`, `scopes`, `created_at` and `used_at`."""
     return tuple((yield Query("oauth_grants_of", {"account_id": account_id})))
 
 
 def end_one(account_id: str, grant_id: str) -> Transaction[None]:
-    """End a program's access to an account; raises `NotFound`."""
+    """End a grant of an account; raises `NotFound`."""
     if not grant_id or not (yield from _end_of(account_id, grant_id)):
         raise errors.NotFound("There is no program with this access")
     yield from audit_log.note(account_id, "oauth.end", grant_id)
 
 
 def end_all(account_id: str) -> Transaction[int]:
-    """End the access of every program to an account; gives how many had one."""
+    """End all grants of an account; returns how many."""
     ended = yield from _end_of(account_id, "")
     if ended:
         yield from audit_log.note(account_id, "oauth.end_all", str(ended))
@@ -285,7 +287,7 @@ def _end_of(account_id: str, grant_id: str) -> Transaction[int]:
 
 
 def sweep() -> Transaction[None]:
-    """Forget what is over, and programs that nobody let in."""
+    """Delete ended grants, old refresh token hashes, and clients without a grant after a day."""
     yield Query("oauth_sweep_grants", {})
     yield Query("oauth_sweep_spent", {})
     yield Query("oauth_sweep_clients", {"before": (yield from now()) - _CLIENT_LIFE_US})

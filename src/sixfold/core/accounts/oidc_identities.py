@@ -1,7 +1,7 @@
-"""Signing in with somebody else's word: identities at an OpenID provider, and whose accounts they are.
+"""Identities at an OpenID Connect provider, and the accounts that they sign in to.
 
-An identity is an account's only where the account's owner said so while signed in, or where the
-provider has verified the address that the account has. The operator's account is linked by its owner alone.
+An identity is linked to an account by its owner while signed in, or automatically if the provider has
+verified the account's e-mail address. The operator's account is never linked automatically.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sixfold.core.database import Query, Row, Transaction, one
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who somebody is at a provider; `verified` is whether the provider vouches for the address."""
+    """A user at a provider; `verified` is whether the provider has verified the e-mail address."""
 
     issuer: str
     subject: str
@@ -28,36 +28,39 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class OidcLoginAttempt:
-    """Where a browser is sent, and what has to be known when it comes back."""
+    """The provider's URL for the browser, and the data to store until the browser returns."""
 
     url: str
     kept: Content
 
 
 class OidcProvider(Protocol):
-    """An OpenID provider. Its methods raise `NotConfigured`, `EngineFailed`, or `Unauthenticated`."""
+    """An OpenID Connect provider. Methods raise `NotConfigured`, `EngineFailed` or `Unauthenticated`."""
 
     @property
     def name(self) -> str:
-        """What people call it; empty where none is configured."""
+        """The display name; empty if no provider is configured."""
         ...
 
     @property
     def issuer(self) -> str:
-        """Its identifier."""
+        """The issuer identifier."""
         ...
 
     async def begin(self, back: str) -> OidcLoginAttempt:
-        """Begin to sign somebody in, who then comes back to the address `back`."""
+        """Start a login that redirects back to the URL `back`."""
         ...
 
     async def end(self, back: str, answer: Mapping[str, str], kept: Content) -> Identity:
-        """Who came back with an answer."""
+        """Complete a login from the callback's parameters `answer` and the data stored at its start."""
         ...
 
 
 def account_of(identity: Identity, *, signup: bool) -> Transaction[str]:
-    """Whose account an identity signs in to; with `signup` a stranger gets one. Raises `Forbidden`."""
+    """Return the id of the account that an identity signs in to; raises `Forbidden`.
+
+    With `signup`, an identity with an unknown e-mail address gets a new account.
+    """
     row = yield from one("identity_account", issuer=identity.issuer, subject=identity.subject)
     if row is not None:
         return str(row["account_id"])
@@ -74,7 +77,7 @@ def account_of(identity: Identity, *, signup: bool) -> Transaction[str]:
 
 
 def link(account_id: str, identity: Identity) -> Transaction[None]:
-    """An identity is this account's from now on; raises `Conflict` where it is another's."""
+    """Link an identity to an account; raises `Conflict` if it is linked to another account."""
     row = {
         "issuer": identity.issuer,
         "subject": identity.subject,
@@ -90,7 +93,7 @@ def link(account_id: str, identity: Identity) -> Transaction[None]:
 
 
 def unlink(account_id: str, issuer: str) -> Transaction[None]:
-    """A provider's identities are none of this account's any more; raises `NotFound`."""
+    """Remove a provider's identities from an account; raises `NotFound`."""
     rows = yield Query("identity_remove", {"account_id": account_id, "issuer": issuer})
     if not rows:
         raise errors.NotFound("No such sign-in is linked")
@@ -98,6 +101,6 @@ def unlink(account_id: str, issuer: str) -> Transaction[None]:
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
-    """An account's identities, oldest first."""
+    """Return an account's identities, oldest first."""
     rows = yield Query("identities_of", {"account_id": account_id})
     return tuple(rows)

@@ -1,4 +1,4 @@
-"""The operator's `[prices]`: checked and put over the bundled rows."""
+"""The operator's `[prices]` setting: validation, and merging into the bundled prices."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ _FIELDS = frozenset({"usd", "request_usd"})
 
 
 class InvalidPrice(ValueError):
-    """A row of `[prices]` that cannot be; the text names the row, the field and what would be valid."""
+    """An invalid row of `[prices]`; the message names the row, the field and what would be valid."""
 
 
 def overlaid(rows: Mapping[str, Mapping[str, Any]], own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The bundled rows with an operator's own over them, variant by variant.
-
-    Raises `InvalidPrice` with one sentence that names the row, the field and what would be valid.
-    """
+    """Return the bundled rows with the operator's own merged in by variant; raises `InvalidPrice`."""
     found = {name: dict(row) for name, row in rows.items()}
     for name, row in own.items():
         if name not in found:

@@ -1,4 +1,4 @@
-"""Passkeys: public keys whose private halves never leave people's devices."""
+"""Passkeys of accounts (WebAuthn credentials)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from sixfold.core import ids
 from sixfold.core.accounts import audit_log
 from sixfold.core.database import Query, Row, Transaction, one
 
-MOST = 20  # of one account
+# Passkeys of one account.
+MOST = 20
 _NAME_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class RelyingParty:
-    """Where passkeys belong: the name that they are bound to, and the one origin that may use them."""
+    """The WebAuthn relying party: the host name that passkeys are bound to, and the allowed origin."""
 
     name: str
     origin: str
@@ -23,7 +24,7 @@ class RelyingParty:
 
 @dataclass(frozen=True, slots=True)
 class StoredCredential:
-    """A passkey as it is checked; `uses` is what its device counted when it was used last."""
+    """A stored passkey; `uses` is the signature counter that its authenticator last reported."""
 
     id: str
     account_id: str
@@ -32,7 +33,7 @@ class StoredCredential:
 
 
 def add(account_id: str, credential: bytes, public_key: bytes, uses: int, name: str) -> Transaction[str]:
-    """Keep a new passkey; gives its id. Raises `Conflict` for a known one, or one too many."""
+    """Store a new passkey and return its id; raises `Conflict` if it is known or the account has too many."""
     if len((yield from of_account(account_id))) >= MOST:
         raise errors.Conflict(f"An account has at most {MOST} passkeys")
     passkey_id, called = ids.new("pk"), " ".join(name.split())[:_NAME_CHARS] or "Passkey"
@@ -51,13 +52,13 @@ def add(account_id: str, credential: bytes, public_key: bytes, uses: int, name: 
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
-    """An account's passkeys, oldest first."""
+    """Return an account's passkeys, oldest first."""
     rows = yield Query("passkeys_of", {"account_id": account_id})
     return tuple(rows)
 
 
 def known(credential: bytes) -> Transaction[StoredCredential | None]:
-    """The passkey of a credential's id."""
+    """Return the passkey with a credential id, or None."""
     row = yield from one("passkey_by_credential", credential=credential)
     return (
         StoredCredential(row["id"], row["account_id"], bytes(row["public_key"]), row["uses"]) if row else None
@@ -65,13 +66,16 @@ def known(credential: bytes) -> Transaction[StoredCredential | None]:
 
 
 def used(passkey: StoredCredential, uses: int) -> Transaction[None]:
-    """Note a use; raises `Unauthenticated` when the counter went back, which says that there is a copy."""
+    """Store the signature counter.
+
+    Raises `Unauthenticated` if it did not increase, which indicates a cloned passkey.
+    """
     if not (yield Query("passkey_used", {"id": passkey.id, "uses": uses})):
         raise errors.Unauthenticated("This passkey was used elsewhere meanwhile")
 
 
 def remove(account_id: str, passkey_id: str) -> Transaction[None]:
-    """Forget a passkey of an account; raises `NotFound`."""
+    """Delete a passkey of an account; raises `NotFound`."""
     rows = yield Query("passkey_remove", {"id": passkey_id, "account_id": account_id})
     if not rows:
         raise errors.NotFound("There is no such passkey")

@@ -1,7 +1,7 @@
-"""What a payment processor tells of payments and subscriptions, in any order and however often.
+"""Payments and subscriptions as reported by a payment processor, in any order and possibly repeated.
 
-A record holds totals, and what follows from them is applied as the difference to what was applied before: so
-an event that comes twice, late, or before the payment that it is about changes no result.
+A record stores totals, and the difference to what was applied before is applied. So an event that is
+repeated, late, or earlier than its payment does not change the result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RANKS: dict[State, int] = {"unknown": 0, "live": 1, "paused": 2, "over": 3}
 
 @dataclass(frozen=True, slots=True)
 class Refunded:
-    """So much of a payment was refunded until now, in micro-dollars."""
+    """The total that was refunded of a payment so far, in micro-dollars."""
 
     payment: str
     total: int
@@ -28,7 +28,7 @@ class Refunded:
 
 @dataclass(frozen=True, slots=True)
 class Disputed:
-    """A dispute over a payment: whether its amount was withdrawn, and whether it was given back."""
+    """A dispute of a payment: whether its amount was withdrawn, and whether it was reinstated."""
 
     payment: str
     dispute: str
@@ -39,7 +39,7 @@ class Disputed:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """How a subscription stood at `told_at` (epoch seconds); whose it is where the event says so."""
+    """State of a subscription at `told_at` (epoch seconds); `account_id` is None if the event lacks it."""
 
     id: str
     state: State
@@ -52,19 +52,19 @@ class Subscription:
 
 
 def paid(payment: str, account_id: str, micros: int) -> Transaction[None]:
-    """A payment was credited to an account: take back what was taken back of it before that was known."""
+    """Record a payment that was credited, and withdraw what was refunded before it was known."""
     yield Query("payment_paid", {"id": payment, "account_id": account_id, "micros": micros})
     yield from _settle(payment)
 
 
 def refunded(told: Refunded) -> Transaction[None]:
-    """Take back what was refunded."""
+    """Withdraw the refunded amount from the account."""
     yield Query("payment_refunded", {"id": told.payment, "total": told.total})
     yield from _settle(told.payment)
 
 
 def disputed(told: Disputed) -> Transaction[None]:
-    """Take back what a dispute withdrew, or give it again."""
+    """Withdraw the disputed amount from the account, or credit it again."""
     yield Query("payment_seen", {"id": told.payment})
     yield Query(
         "payment_disputed",
@@ -80,7 +80,7 @@ def disputed(told: Disputed) -> Transaction[None]:
 
 
 def _settle(payment: str) -> Transaction[None]:
-    """Bring what was taken back of a payment to what the totals say."""
+    """Post the difference between what the totals require and what was withdrawn so far."""
     row = yield from one("payment_standing", id=payment)
     if row is None or row["account_id"] is None:
         return
@@ -104,7 +104,7 @@ def _settle(payment: str) -> Transaction[None]:
 
 
 def subscribed(told: Subscription) -> Transaction[None]:
-    """Note how a subscription stands, and give its account the plan that follows. `over` is for good."""
+    """Store the state of a subscription and update its account's plan. The state `over` is final."""
     known = yield from one("subscription_by_id", id=told.id)
     account_id, plan = told.account_id, told.plan
     state, told_at = told.state, told.told_at
@@ -123,7 +123,7 @@ def subscribed(told: Subscription) -> Transaction[None]:
 
 
 def end_plan(account_id: str) -> Transaction[None]:
-    """End every subscription of an account for good: it has the free plan."""
+    """End all subscriptions of an account, which puts it on the free plan."""
     yield Query("subscriptions_end", {"account_id": account_id})
     yield from _set_plan(account_id, FREE_PLAN, None)
 

@@ -1,4 +1,4 @@
-"""Credit and plans that are bought: what is asked of a payment processor, and what its word changes here."""
+"""Purchases of credit and plans through a payment processor."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _CENT = money.MICROS_PER_USD // 100
 
 
 class Checkout(Protocol):
-    """A payment processor, as far as buying goes. Raises `NotConfigured` or `EngineFailed`."""
+    """A payment processor. Methods raise `NotConfigured` or `EngineFailed`."""
 
     async def top_up(self, account_id: str, email: str, micros: int) -> str:
-        """The address of a page on which so much credit is paid, whole cents."""
+        """Return the URL of a payment page for `micros` of credit, which must be whole cents."""
         ...
 
     async def subscribe(self, account_id: str, email: str, plan: Plan) -> str:
-        """The address of a page on which a memory plan is paid from now on."""
+        """Return the URL of a payment page for a memory plan."""
         ...
 
     async def end(self, subscription: str, account_id: str) -> None:
-        """Take no more money for a subscription; one that is over already is no fault."""
+        """Cancel a subscription; ignores one that has already ended."""
         ...
 
     def read(self, body: bytes, signature: str, now_seconds: float) -> Told | None:
-        """What a signed message says, None where it is nothing to us; raises `BadRequest` if forged."""
+        """Parse a signed webhook; None if it is irrelevant. Raises `BadRequest` for an invalid signature."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PaymentReceived:
-    """Credit was paid. `payment` names it for good, however many events tell of it.
+    """A completed payment. `payment` identifies it across repeated events.
 
-    `intent` is how refunds and disputes name the same payment.
+    `intent` is the identifier that refunds and disputes use for the same payment.
     """
 
     event: str
@@ -55,7 +55,7 @@ Told = PaymentReceived | Refunded | Disputed | Subscription
 
 
 def amount(value: object) -> int:
-    """Micro-dollars of an amount to be paid, a text or a number in USD; raises `InvalidInput`."""
+    """Parse a payment amount, a text or number in USD, to micro-dollars; raises `InvalidInput`."""
     try:
         text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
         micros = money.parse_usd(text)
@@ -68,7 +68,7 @@ def amount(value: object) -> int:
 
 
 def plan(value: object) -> Plan:
-    """A checked plan; raises `InvalidInput`."""
+    """Validate the name of a plan; raises `InvalidInput`."""
     for known in PLANS:
         if value == known:
             return known
@@ -81,7 +81,7 @@ def _refused(predicate: str) -> errors.InvalidInput:
 
 
 def settle(told: Told) -> Transaction[bool]:
-    """Apply what a processor tells; False when it was applied before, or is about nobody here."""
+    """Apply an event; returns False if it was applied before or its account is unknown."""
     match told:
         case PaymentReceived():
             return (yield from _paid(told))
@@ -97,7 +97,7 @@ def settle(told: Told) -> Transaction[bool]:
 
 
 def end_plan(account_id: str) -> Transaction[None]:
-    """Its plan is over: the account has the free one."""
+    """End an account's subscriptions, which puts it on the free plan."""
     yield from payment_records.end_plan(account_id)
 
 

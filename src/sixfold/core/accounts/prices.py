@@ -1,4 +1,4 @@
-"""The price table: data in, exact micro-dollars out."""
+"""The price table: exact amounts in micro-dollars."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REQUEST = "request"
 
 @dataclass(frozen=True, slots=True)
 class PriceRow:
-    """What one request costs at most: micro-dollars, the credits shown for them, and the sum in words.
+    """The maximum price of a request: micro-dollars, the credits displayed for it, and a description.
 
-    `meter` says by what it is captured: as it stands, by the time of the run or by the units that the run
-    tells of (`rate` micro-dollars an hour or a unit), or by what its children cost. `lines` add up to
-    `micros` where a table has the price. `list_micros` is the list price where less is asked, else None.
+    `meter` is how the captured amount follows: `fixed`, by the run's `time` or `units` (`rate` micro-dollars
+    per hour or unit), or by what its `children` cost. `lines` add up to `micros` if the price is from a
+    table. `list_micros` is the list price if less is charged, else None.
     """
 
     micros: int
@@ -37,16 +37,16 @@ class PriceRow:
 
     @property
     def charge(self) -> str | None:
-        """The lines as they are stored; None for a price that only its run can itemize."""
+        """The itemized charge as stored; None if it depends on the run."""
         return charges.encode(charges.of(self.lines)) if self.lines or not self.micros else None
 
     @property
     def cost(self) -> str:
-        """Decimal text in USD."""
+        """The price as decimal text in USD."""
         return money.format_usd(self.micros)
 
     def waived(self) -> PriceRow:
-        """The same price reduced to nothing, with the list price kept beside it."""
+        """Return this price reduced to 0, with the original one as the list price."""
         if not self.micros:
             return self
         lines = charges.waived(self.lines)
@@ -57,19 +57,19 @@ FREE = PriceRow(0, 0, "free")
 
 
 class ListPriceSchema(TypedDict, total=False):
-    """The list price, where less is charged."""
+    """The list price, if less is charged."""
 
     list_price: Usd
 
 
 def list_price_field(micros: int | None) -> ListPriceSchema:
-    """The field `list_price` of an answer where less than the list price is charged; nothing for None."""
+    """Return the response field `list_price`, or no field for None."""
     return {} if micros is None else {"list_price": money.format_usd(micros)}
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One row of the table; amounts in micro-dollars. `variants` is keyed by the input named `by`."""
+    """A row of the price table in micro-dollars. `by` names the input that selects one of `variants`."""
 
     per: str
     unit: int
@@ -78,7 +78,7 @@ class Rate:
     variants: Mapping[str, int]
 
     def price(self, quantity: int | float = 1, variant: str | None = None) -> PriceRow:
-        """The price of `quantity` units (to the thousandth), rounded up to the micro-dollar."""
+        """Return the price of `quantity` units (to the thousandth), rounded up to the micro-dollar."""
         unit = self.variants.get(variant or "", self.unit)
         milli_units = round(quantity * _MILLI)
         lines = [LineItem(self.per, milli_units, unit, _MILLI)]
@@ -93,11 +93,11 @@ class Rate:
 
     @property
     def dearest(self) -> str | None:
-        """The variant that costs most."""
+        """The most expensive variant, or None."""
         return max(self.variants, key=self.variants.__getitem__, default=None)
 
     def metered(self, quantity: int | float, variant: str | None = None) -> PriceRow:
-        """The same held for `quantity` units, of which only those are captured that the run tells of."""
+        """Return the price to hold for `quantity` units, of which the run's actual number is captured."""
         if self.request:
             raise ValueError("a rate with a price per request cannot be metered")
         price = self.price(quantity, variant)
@@ -105,7 +105,7 @@ class Rate:
 
     @property
     def text(self) -> str:
-        """The rate in words, of every variant that there is."""
+        """The rate in words; of several variants, the range."""
         units = sorted(set(self.variants.values())) or [self.unit]
         if len(units) == 1:
             return self._in_words(units[0])
@@ -117,9 +117,9 @@ class Rate:
 
 
 class PriceTable:
-    """Every rate by its name; built from `data/prices.toml` and the operator's own rows over it.
+    """All rates by name, from `data/prices.toml` and the operator's `[prices]`.
 
-    With `own_hardware_free`, what this installation's own engines serve costs nothing.
+    With `own_hardware_free`, models that this installation's own engines run cost nothing.
     """
 
     def __init__(self, rows: Mapping[str, Mapping[str, Any]], *, own_hardware_free: bool = False) -> None:
@@ -133,7 +133,6 @@ class PriceTable:
         return name in self._rates
 
     def names(self) -> tuple[str, ...]:
-        """The names of all rates."""
         return tuple(self._rates)
 
 

@@ -1,4 +1,4 @@
-"""Redirect addresses of programs (RFC 8252): https, http on the program's own machine, or its own scheme."""
+"""OAuth redirect URIs (RFC 8252): https, http on the loopback interface, or a private-use scheme."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 MAX_CHARS = 500
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-# RFC 3986 without `;`, `'` and `*`, which mean something in a Content-Security-Policy, and without fragments.
+# RFC 3986 without fragments, and without `;`, `'` and `*`, which are special in a Content-Security-Policy.
 _PLAIN = re.compile(r"(?:[A-Za-z0-9._~:/?\[\]@!$&()+,=-]|%[0-9A-Fa-f]{2})+")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
@@ -22,7 +22,7 @@ _NOT_OF_PROGRAMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """An address in its parts; `host` is "" for a scheme of the program's own."""
+    """A parsed redirect URI; `host` is empty for a private-use scheme."""
 
     scheme: str
     host: str
@@ -36,7 +36,7 @@ class Redirect:
 
     @property
     def policy_source(self) -> str:
-        """The address as a Content-Security-Policy names it, from the parts that were checked."""
+        """The source expression for a Content-Security-Policy, from the validated parts."""
         if not self.host:
             return f"{self.scheme}:"
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -44,7 +44,7 @@ class Redirect:
 
 
 def parse(uri: object) -> Redirect:
-    """Read an address; raises `ValueError` with a sentence for one to which no answer may be sent."""
+    """Parse a redirect URI; raises `ValueError` with a sentence for an invalid one."""
     if not isinstance(uri, str) or not 0 < len(uri) <= MAX_CHARS or _PLAIN.fullmatch(uri) is None:
         raise ValueError(
             f"A redirect address has 1 to {MAX_CHARS} characters of a URI, without fragment, blank, ; ' * \\"
@@ -65,10 +65,11 @@ def parse(uri: object) -> Redirect:
 
 
 def is_same(uri: str, registered: str) -> bool:
-    """Whether an address is one that was registered; on the program's own machine its port may differ."""
+    """Return whether a URI matches a registered one; the port of loopback URIs may differ."""
     try:
         asked, known = parse(uri), parse(registered)
-    except ValueError:  # registered before addresses were checked so
+    except ValueError:
+        # The URI was registered by a version with weaker validation.
         return False
     if asked.is_loopback and known.is_loopback:
         return (asked.host, asked.path) == (known.host, known.path)

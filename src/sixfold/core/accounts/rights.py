@@ -1,7 +1,7 @@
-"""Rights: what a credential may do, and what a route, a tool or an action declares that it needs.
+"""Rights: what a credential may do, and what a route, tool or action requires.
 
-Rights are granted, never implied: a credential has those that are written in its record and no others.
-Limits of a key (models, collections, budgets, rates) narrow them further, see `keys.Scope`.
+Rights are granted, never implied: a credential has those that are stored with it and no others. Limits of a
+key (models, collections, budgets, rates) restrict them further, see `keys.Scope`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ class Rights(enum.IntFlag):
 NONE: Final = Rights(0)
 MEMORY: Final = Rights.MEMORY_READ | Rights.MEMORY_WRITE
 ALL: Final = Rights.RUN | MEMORY | Rights.ACCOUNT_READ | Rights.ACCOUNT_MANAGE | Rights.OPERATE
-STANDARD: Final = ALL & ~Rights.OPERATE  # of a key for which nobody names any
-LIMITED: Final = STANDARD & ~Rights.ACCOUNT_MANAGE  # the most of a key with services or a budget
+# The rights of a key whose creator names none.
+STANDARD: Final = ALL & ~Rights.OPERATE
+# The rights that a key with a limit on models or a budget may have at most.
+LIMITED: Final = STANDARD & ~Rights.ACCOUNT_MANAGE
 BY_NAME: Final[Mapping[str, Rights]] = {
     "run": Rights.RUN,
     "memory.read": Rights.MEMORY_READ,
@@ -48,13 +50,13 @@ def names(rights: Rights) -> tuple[str, ...]:
 
 
 def encode(rights: Rights) -> str:
-    """Return a set as it is stored: its names, separated by blanks."""
+    """Return the stored form of a set: its names, separated by spaces."""
     return " ".join(names(rights))
 
 
 @functools.lru_cache(maxsize=128)
 def decode(text: str) -> Rights:
-    """Return the stored set; a name that this version does not know grants nothing."""
+    """Parse the stored form; a name that this version does not know grants nothing."""
     return _union(BY_NAME.get(name, NONE) for name in text.split())
 
 
@@ -73,18 +75,19 @@ def _union(rights: Iterable[Rights]) -> Rights:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a route, a websocket or a tool needs: a right; nothing but a credential; or not even that."""
+    """What a route, websocket or tool requires: a right, any credential, or nothing (`public`)."""
 
     right: Rights = NONE
     public: bool = False
-    bits: int = field(init=False)  # of the right: a test of plain integers is fast
+    # The right as a plain integer, because operations on an `IntFlag` are slow.
+    bits: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bits", int(self.right))
 
     @property
     def name(self) -> str:
-        """The name of the right, `public`, or `any` where every credential will do."""
+        """The name of the right, `public`, or `any` if every credential is allowed."""
         return encode(self.right) or ("public" if self.public else "any")
 
 
@@ -97,6 +100,7 @@ ACCOUNT_READ: Final = Access(Rights.ACCOUNT_READ)
 ACCOUNT_MANAGE: Final = Access(Rights.ACCOUNT_MANAGE)
 OPERATE: Final = Access(Rights.OPERATE)
 
-UNDECLARED: Final = Access(ALL)  # of code that no route called
-# What the request under way needs: the router sets it, and authentication checks it.
+# Outside a route, every right is required.
+UNDECLARED: Final = Access(ALL)
+# What the current request requires: the router sets it, and authentication checks it.
 declared: ContextVar[Access] = ContextVar("declared", default=UNDECLARED)

@@ -1,4 +1,4 @@
-"""Money before and after a run: held for it if the account may run at all, and given back if it has to be."""
+"""Holds before a run, which may be free, and refunds after it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sixfold.core.database import Query, Transaction, one
 
 
 def hold(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
-    """Set a price aside, which may be 0; raises `InsufficientCredits`, of an account below zero too."""
+    """Hold a price, which may be 0; raises `InsufficientCredits`, also if the balance is below zero."""
     if amount:
         yield from ledger.hold(account_id, hold_id, amount, payer)
     else:
@@ -17,13 +17,13 @@ def hold(account_id: str, hold_id: str, amount: int, payer: Payer | None = None)
 
 
 def require_not_below_zero(account_id: str) -> Transaction[None]:
-    """Raise `InsufficientCredits` for an account that owes money: it runs nothing, not even what is free."""
+    """Raise `InsufficientCredits` if the balance is negative, which prevents free runs as well."""
     if (yield from one("account_below_zero", id=account_id)) is not None:
         raise errors.InsufficientCredits
 
 
 def refund(hold_id: str, entry: ledger.LedgerEntry) -> Transaction[int]:
-    """Give back what was captured of a hold, once; gives the amount, 0 when there is nothing to give."""
+    """Refund the captured amount of a hold, once; returns the amount, or 0 if there is none."""
     captured = yield from one("transfer_of_hold", hold_id=hold_id)
     if captured is None or (yield from one("transfer_by_id", id=f"refund:{hold_id}")) is not None:
         return 0

@@ -1,4 +1,4 @@
-"""What an account spent, by day and by model, as its journal tells it."""
+"""An account's spending by day and model, from its ledger entries."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from dataclasses import dataclass
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Row, Transaction, many, now
 
-# What stands behind the model in an entry's description, by the entry's kind.
+# Text that follows the model in an entry's description, by the entry's kind.
 _BEHIND = {"chat": " by ", "session": ": minute ", "refund": ": "}
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """Micro-dollars by day (the epoch µs it begins at in UTC, oldest first) and model, the dearest first."""
+    """Micro-dollars by day (its start in epoch µs, UTC, oldest first) and by model, highest first."""
 
     days: Mapping[int, Mapping[str, int]]
     models: Mapping[str, int]
 
     @property
     def total(self) -> int:
-        """All of it."""
         return sum(self.models.values())
 
 
 def of(account_id: str, days: int) -> Transaction[Spending]:
-    """The last `days` days, today among them."""
+    """Return the spending of the last `days` days including today."""
     today = (yield from now()) // DAY_US
     first = today - days + 1
     rows = yield from many("spending", account_id=account_id, since=first * DAY_US)
     spent: dict[int, Counter[str]] = {day: Counter() for day in range(first, today + 1)}
     for row in rows:
-        if row["day"] in spent:  # else the clock has moved on to another day meanwhile
+        # A day outside the range began between the two queries.
+        if row["day"] in spent:
             spent[row["day"]][_model(row)] += row["micros"]
     models: Counter[str] = Counter()
     for day in spent.values():

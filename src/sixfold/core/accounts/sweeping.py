@@ -1,4 +1,4 @@
-"""What accounts leave behind and nobody needs: kept answers, sign-ins, grants and rates that are over."""
+"""Deletion of expired account data: stored responses, sessions, grants and rates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sixfold.core.database import Transaction, now
 
 
 def sweep() -> Transaction[None]:
-    """Forget all that is over."""
+    """Delete all expired rows."""
     yield from idempotency.sweep((yield from now()))
     yield from login_sessions.sweep()
     yield from oauth.sweep()

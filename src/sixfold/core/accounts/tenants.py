@@ -1,4 +1,4 @@
-"""Tenants: whose work is kept apart from whose."""
+"""Tenants: the units between which work is isolated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sixfold.core.database import Value
 
 
 class Owned(Protocol):
-    """A principal, or what one has created."""
+    """A principal, or something that one has created."""
 
     @property
     def account_id(self) -> str:
@@ -18,7 +18,7 @@ class Owned(Protocol):
 
     @property
     def keyless(self) -> bool:
-        """Whether it was without a key."""
+        """Whether it was created without a key."""
         ...
 
     @property
@@ -29,10 +29,10 @@ class Owned(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """An account with its keys, or what was ordered on it without a key; neither sees the other's work.
+    """An account with its keys, or its work without a key; neither sees the work of the other.
 
-    With a `credential_id` it is one key without `account.read`, or one OAuth grant: it sees what it created
-    itself. Without one it sees the work of all of them.
+    With a `credential_id`, one key without `account.read` or one OAuth grant, which sees only its own work;
+    without one, the tenant sees the work of all keys.
     """
 
     account_id: str
@@ -41,31 +41,31 @@ class Tenant:
 
     @classmethod
     def of(cls, owned: Owned) -> Self:
-        """The tenant of a principal or a prediction."""
+        """Return the tenant of a principal or a prediction."""
         return cls(owned.account_id, owned.keyless, owned.credential_id)
 
     @property
     def id(self) -> str:
-        """A text that no other tenant has."""
+        """A text that is unique to this tenant."""
         if self.credential_id:
             return f"{self.account_id}/{self.credential_id}"
         return f"{self.account_id}/keyless" if self.keyless else self.account_id
 
     @property
     def models_of(self) -> str:
-        """The account whose own models it may run; none without a key."""
+        """The account whose custom models it may run; empty without a key."""
         return "" if self.keyless else self.account_id
 
     @property
     def whole(self) -> Tenant:
-        """The tenant that sees all of the account's work, this one's included."""
+        """The tenant that sees all of the account's work, including this tenant's."""
         return Tenant(self.account_id, self.keyless)
 
     @property
     def row(self) -> dict[str, Value]:
-        """As the parameters of a query that finds what it sees."""
+        """Query parameters that select the work it sees."""
         return {"account_id": self.account_id, "credential_id": self.credential_id}
 
     def sees(self, account_id: str, credential_id: str) -> bool:
-        """Whether it sees what such a credential of an account has created."""
+        """Return whether it sees the work of a credential of an account."""
         return account_id == self.account_id and self.credential_id in ("", credential_id)

@@ -1,4 +1,4 @@
-"""Credit that comes as tokens: an address for each account, and each transfer to it once."""
+"""Credit paid with tokens: one address per account; each transfer to it is credited once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _TRIES = 10
 
 
 class TokenDeposits(Protocol):
-    """Chains that tokens come by. Raises `NotConfigured` where there is none."""
+    """The configured chains. Raises `NotConfigured` if there are none."""
 
     async def address(self, account_id: str) -> Mapping[str, Any]:
-        """An account's address, and which tokens of which chains it takes."""
+        """Return an account's address, and the tokens accepted on each chain."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Tokens that came to an address, beyond undoing. `place` is unique on its chain."""
+    """A final transfer of tokens to an address. `place` is unique on its chain."""
 
     chain: str
     place: str
@@ -34,7 +34,7 @@ class Transfer:
 
 
 def address_of(account_id: str, derive: Callable[[int], str]) -> Transaction[str]:
-    """An account's address, made with the next free number when it has none."""
+    """Return an account's address, deriving one from the next free number if it has none."""
     for _ in range(_TRIES):
         known = yield from one("deposit_address_of", account_id=account_id)
         if known is not None:
@@ -49,19 +49,19 @@ def address_of(account_id: str, derive: Callable[[int], str]) -> Transaction[str
 
 
 def addresses() -> Transaction[Mapping[str, str]]:
-    """Every address with its account."""
+    """Return the account of every address."""
     rows = yield from many("deposit_addresses")
     return {str(row["address"]): str(row["account_id"]) for row in rows}
 
 
 def read_to(chain: str) -> Transaction[int | None]:
-    """The last block of a chain that was read; None before the first."""
+    """Return the last block of a chain that was read, or None before the first."""
     row = yield from one("deposit_scan", chain=chain)
     return int(row["block"]) if row is not None else None
 
 
 def settle(chain: str, block: int, transfers: Sequence[Transfer]) -> Transaction[int]:
-    """Credit what came up to a block, and remember how far that was; gives how many were new."""
+    """Credit transfers and store `block` as read; returns how many transfers were new."""
     owners = yield from addresses()
     new = 0
     for transfer in transfers:

@@ -1,4 +1,4 @@
-"""Names of upload folders in URLs: 128 random bits, which only answers to the folder's tenant hold."""
+"""Upload folders: unguessable names (128 random bits) in URLs, which only the folder's tenant is given."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NAME = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class UploadFolder:
-    """Whose folder a name stands for."""
+    """The owner of a folder."""
 
     tenant: Tenant
     is_operator: bool
 
 
 def name_of(tenant: Tenant) -> Transaction[str | None]:
-    """The name of a tenant's folder, once it has one."""
+    """Return the name of a tenant's folder, or None before it has one."""
     row = yield from one(
         "credential_folder_of" if tenant.credential_id else "upload_folder_of", **_row(tenant)
     )
@@ -29,14 +29,14 @@ def name_of(tenant: Tenant) -> Transaction[str | None]:
 
 
 def create(tenant: Tenant) -> Transaction[str]:
-    """The name of a tenant's folder, a new one where it has none."""
+    """Return the name of a tenant's folder, creating it if needed."""
     insert = "credential_folder_insert" if tenant.credential_id else "upload_folder_insert"
     yield Query(insert, {"name": secrets.token_hex(16), **_row(tenant)})
     return (yield from name_of(tenant)) or ""
 
 
 def find(name: str) -> Transaction[UploadFolder | None]:
-    """The folder that a name stands for, if any."""
+    """Return the folder with a name, or None."""
     row = (yield from one("upload_folder", name=name)) if _NAME.fullmatch(name) else None
     if row is None:
         return None

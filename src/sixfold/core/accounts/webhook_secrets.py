@@ -1,7 +1,8 @@
-"""The secrets that sign webhooks, one for each account, sealed in the database.
+"""Secrets that sign webhooks, one per account, encrypted in the database.
 
-The seal is ChaCha20-Poly1305 under HKDF-SHA256 of the server's key, bound to the account: a copied row opens
-for no other account, and a copied database in no other data folder. A secret is made when first needed.
+They are encrypted by ChaCha20-Poly1305 with a key derived (HKDF-SHA256) from the server's key, and bound to
+the account: a copied row cannot be decrypted for another account, nor a copied database without the server's
+key. A secret is created when first needed.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ _BATCH = 500
 
 
 class WebhookSecrets:
-    """Seals, opens and makes them; `master` is the server's key."""
+    """Creates, encrypts and decrypts webhook secrets; `master` is the server's key."""
 
     def __init__(self, database: Database, master: bytes) -> None:
         self._database = database
         self._cipher = ChaCha20Poly1305(HKDF(SHA256(), length=32, salt=None, info=_INFO).derive(master))
 
     async def of(self, account_id: str) -> str:
-        """The secret of an account, `whsec_` and base64; "" where the account is erased.
+        """Return an account's secret, `whsec_` and base64; empty if the account is deleted.
 
-        Raises `NotConfigured` for one that was sealed under another server's key.
+        Raises `NotConfigured` if it was encrypted with another server's key.
         """
         row = await self._database.read(one("webhook_secret", id=account_id))
         if row is not None and row["webhook_sealed"] is None and row["webhook_secret"] is None:
@@ -41,12 +42,13 @@ class WebhookSecrets:
             row = await self._database.read(one("webhook_secret", id=account_id))
         if row is None:
             return ""
-        if row["webhook_sealed"] is None:  # a server of the version before made it
+        if row["webhook_sealed"] is None:
+            # A server of the previous version created it.
             return row["webhook_secret"] or ""
         return self._open(account_id, row["webhook_sealed"])
 
     async def seal_all(self) -> int:
-        """Seal those that lie open, as a server of the version before left them; returns how many."""
+        """Encrypt the plaintext secrets that the previous version stored; returns how many."""
         count = 0
         while rows := await self._database.read(many("webhook_secrets_open", limit=_BATCH)):
             for row in rows:
@@ -74,5 +76,5 @@ class WebhookSecrets:
 
 
 def new_secret() -> str:
-    """A secret in the form of Standard Webhooks: `whsec_` and base64 of 24 random bytes."""
+    """Return a secret in the format of Standard Webhooks: `whsec_` and base64 of 24 random bytes."""
     return "whsec_" + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
