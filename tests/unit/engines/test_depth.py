@@ -11,7 +11,7 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError
 from sixfold.engines.image.depth import heuristic, maps
-from sixfold.engines.video.posterize_depth import DepthEngine, OnnxDepthEngine
+from sixfold.engines.video.depth_effects import DepthEngine, OnnxDepthEngine
 from tests.unit.engines import onnx_model, onnx_tiny, orders
 from tests.unit.engines.video import films
 

@@ -6,9 +6,12 @@ others; those with a cover keep what is transparent.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -20,11 +23,16 @@ import numpy as np
 from av.video.reformatter import ColorRange, Colorspace
 from numpy.typing import NDArray
 
-from sixfold.engines.video import encoders, yuv
+from sixfold.engines.video import yuv
 from sixfold.engines.video.yuv import YuvPlanes
 
 Array = NDArray[Any]
 Picture = YuvPlanes | tuple[Array, ...] | Array  # a tuple: lightness and two colours, 4:2:0
+
+AV1 = "libsvtav1"
+_BT709, _VIDEO_RANGE = 1, 1
+_KEY_SECONDS = 2  # from one picture that stands for itself to the next
+_THREADS = Path("/proc/self/task")
 
 SOUND_RATE = 48_000
 SOUND_BITS = 160_000
@@ -112,7 +120,7 @@ class EncodedVideo:
         stream: Any = self._container.add_stream(kind.codec, rate=rate, options=dict(kind.options))
         stream.pix_fmt = kind.pixels
         stream.codec_context.thread_count = threads
-        encoders.begin(stream, size, rate, 1 / rate)
+        open_stream(stream, size, rate, 1 / rate)
         self._stream = stream
         self._sound = sound
         self._voice: Any = self._container.add_stream(kind.voice, rate=SOUND_RATE) if sound else None
@@ -147,7 +155,7 @@ class EncodedVideo:
 
     def _encode(self, picture: Picture) -> None:
         frame = _frame(picture, self._kind.pixels)
-        encoders.colour(frame)
+        set_colors(frame)
         frame.pts = self._frames
         frame.time_base = 1 / self._rate
         self._container.mux(self._stream.encode(frame))
@@ -217,3 +225,42 @@ def _fill(plane: Any, pixels: Array) -> None:
     height, width = pixels.shape
     buffer = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
     buffer[:height, :width] = pixels
+
+
+def open_stream(stream: Any, size: tuple[int, int], rate: Fraction, tick: Fraction) -> None:
+    """Tell a new stream its pictures' size (width, height), rate, tick and colours, and open its encoder."""
+    stream.width, stream.height = size
+    codec = stream.codec_context
+    codec.gop_size = max(1, round(_KEY_SECONDS * rate))
+    codec.color_primaries = codec.color_trc = codec.colorspace = _BT709
+    codec.color_range = _VIDEO_RANGE
+    codec.time_base = tick
+    _open_encoder(stream)
+
+
+def set_colors(frame: Any) -> None:
+    """Say of a frame in which colours it is: as its stream does."""
+    frame.color_range, frame.colorspace = _VIDEO_RANGE, _BT709
+
+
+def _open_encoder(stream: Any) -> None:
+    """Open the encoder of a fully described stream now, where opening it affects the whole process.
+
+    As root, SVT-AV1 gives the thread that opens it the highest real-time priority; its own threads and every
+    program that is started later inherit that, and starve everything else on the machine.
+    """
+    if stream.codec_context.name != AV1:
+        return
+    before = set(_hurried())
+    stream.codec_context.open()
+    for thread in set(_hurried()) - before:
+        with suppress(ProcessLookupError):
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _hurried() -> Iterator[int]:
+    """The threads of this process with a real-time priority."""
+    for path in _THREADS.iterdir() if sys.platform == "linux" else ():
+        with suppress(ProcessLookupError):
+            if os.sched_getscheduler(int(path.name)) == os.SCHED_FIFO:
+                yield int(path.name)

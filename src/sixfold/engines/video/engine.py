@@ -19,7 +19,6 @@ from sixfold.engines.video import (
     camera_moves,
     dimensions,
     encode,
-    frame_reuse,
     layers,
     parallax,
     source_image,
@@ -130,7 +129,7 @@ def _film(target: Path, shot: _CameraShot, context: Context) -> int:
     order, count = shot.order, shot.order.all_frames
     sound = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
     heard = None if sound is None else encode.EncodedSound.of(sound)
-    frames = frame_reuse.FrameSource(shot.stage, sparing=order.sparing)
+    frames = parallax.FrameSource(shot.stage, sparing=order.sparing)
     with encode.EncodedVideo(target, shot.size, order.shown_rate, heard) as film:
         for index in range(count):
             second = float(index / order.shown_rate)

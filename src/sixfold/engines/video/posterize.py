@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
-from sixfold.engines.video import encode, encoders, probe, yuv
+from sixfold.engines.video import encode, probe, yuv
 
 Array = NDArray[Any]
 
@@ -36,7 +36,7 @@ CODECS = {
     "h264_hw": Codec(
         "libx264", "x264", {"preset": "veryfast", "crf": "17", "profile": "high", "x264-params": "mbtree=0"}
     ),
-    "av1_hw": Codec(encoders.AV1, "SVT-AV1", {"preset": "10", "crf": "28", "svtav1-params": "lp=1"}),
+    "av1_hw": Codec(encode.AV1, "SVT-AV1", {"preset": "10", "crf": "28", "svtav1-params": "lp=1"}),
 }
 
 
@@ -90,7 +90,9 @@ class _PosterizeJob:
         self._shown.pix_fmt = "yuv420p"
         self._shown.codec_context.thread_count = 1
         self._time_base = self._seen.time_base or 1 / rate
-        encoders.begin(self._shown, (self._seen.width & ~1, self._seen.height & ~1), rate, self._time_base)
+        encode.open_stream(
+            self._shown, (self._seen.width & ~1, self._seen.height & ~1), rate, self._time_base
+        )
         self._heard = next(iter(self._source.streams.audio), None)
         self._voice: Any = None
         if self._heard is not None:
@@ -132,7 +134,7 @@ def _posterised(frame: Any, table: Array, first: int, time_base: Fraction) -> An
     for plane, pixels in zip(out.planes, (made.y, made.uv[..., 0], made.uv[..., 1]), strict=True):
         height, width = pixels.shape
         np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:height, :width] = pixels
-    encoders.colour(out)
+    encode.set_colors(out)
     out.pts = (frame.pts or 0) - first
     out.time_base = time_base
     return out
