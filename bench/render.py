@@ -67,8 +67,8 @@ def films(folder: Path) -> None:
         frames = round(seconds * RATE)
         tone = 0.3 * np.sin(np.arange(round(seconds * 48_000)) / 48_000 * 2 * np.pi * 330)
         wave = np.repeat(tone[None], 2, axis=0).astype(np.float32)
-        with encode.EncodedVideo(
-            folder / f"{name}.mp4", HD, Fraction(RATE), encode.EncodedSound.of(wave)
+        with encode.VideoEncoder(
+            folder / f"{name}.mp4", HD, Fraction(RATE), encode.AudioSource.of(wave)
         ) as film:
             for at in range(frames):
                 film.add(np.ascontiguousarray(board[at // 3 : at // 3 + 720, at : at + 1280]))

@@ -134,7 +134,7 @@ def _stations() -> list[Row]:
         rows.append(Row(f"a frame of {name}", each, "ms", note=f"plates: {len(layers)}"))
     with tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
-        with encode.EncodedVideo(Path(folder) / "film.mp4", HD, Fraction(24)) as film:
+        with encode.VideoEncoder(Path(folder) / "film.mp4", HD, Fraction(24)) as film:
             for frame in frames:
                 film.add(frame)
         rows.append(Row("a frame encoded", (time.process_time() - began) / len(frames) * 1e3, "ms"))

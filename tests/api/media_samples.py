@@ -27,8 +27,8 @@ def film(
     tone: float = 0.0,
 ) -> bytes:
     """A film of one colour, and of one tone where that is not 0."""
-    sound = encode.EncodedSound.of(wave(frames / rate, tone)) if tone else None
-    with encode.EncodedVideo(path, size, Fraction(rate), sound) as made:
+    sound = encode.AudioSource.of(wave(frames / rate, tone)) if tone else None
+    with encode.VideoEncoder(path, size, Fraction(rate), sound) as made:
         for _ in range(frames):
             made.add(np.full((size[1], size[0], 3), colour, np.uint8))
     return path.read_bytes()

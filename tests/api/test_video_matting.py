@@ -16,7 +16,7 @@ from PIL import Image
 
 from sixfold.app import catalog as app_catalog
 from sixfold.engines.video import encode
-from sixfold.engines.video.decoder import VideoReel
+from sixfold.engines.video.decoder import VideoReader
 from tests.api.app_fixture import House, house
 from tests.api.media_samples import Seen, ended, uploaded, wave
 
@@ -41,7 +41,7 @@ def subject(frame: int) -> np.ndarray[Any, Any]:
 def source(tmp_path: Path) -> bytes:
     """A red ball that rolls before a wall, with a tone."""
     path = tmp_path / "ball.mp4"
-    with encode.EncodedVideo(path, SIZE, Fraction(8), encode.EncodedSound.of(wave(1.0, 440))) as film:
+    with encode.VideoEncoder(path, SIZE, Fraction(8), encode.AudioSource.of(wave(1.0, 440))) as film:
         for frame in range(FRAMES):
             share = subject(frame)[..., None] / 255
             film.add((share * (200, 40, 40) + (1 - share) * (190, 195, 200)).astype(np.uint8))
@@ -77,7 +77,7 @@ async def test_the_subject_of_a_film_comes_on_nothing_for_fifty_cents(
     assert abs(seen.pitch(0.1, 0.9) - 440) < 5
     made = tmp_path / "made.webm"
     made.write_bytes(data)
-    reel = VideoReel(made)
+    reel = VideoReader(made)
     for frame in range(FRAMES):
         alpha = reel.pixels(reel.at(frame / 8), SIZE)[..., 3].astype(int)
         truth = subject(frame).astype(int)

@@ -21,7 +21,7 @@ from sixfold.engines.providers.comfyui import video_graphs as reels
 from sixfold.engines.providers.comfyui.engine import probe
 from sixfold.engines.providers.comfyui.video_engine import ComfyVideoEngine
 from sixfold.engines.providers.comfyui.video_graphs import VideoWish
-from sixfold.engines.video.decoder import AudioTrack, VideoReel
+from sixfold.engines.video.decoder import AudioTrack, VideoReader
 from tests.fakes import comfyui_rules
 from tests.fakes.comfyui import Comfy, comfyui
 from tests.fakes.comfyui_nodes import Shelf
@@ -75,7 +75,7 @@ def levels(result: Result) -> list[float]:
     """How bright each frame of the film is."""
     path = result.artifacts[0].path
     assert path is not None
-    with closing(VideoReel(path)) as reel:
+    with closing(VideoReader(path)) as reel:
         return [float(reel.pixels(frame, (32, 18)).mean()) for frame in reel.each()]
 
 

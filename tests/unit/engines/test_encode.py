@@ -15,7 +15,7 @@ from sixfold.core.catalog.engines import Result, Task, UnusableInput
 from sixfold.engines.audio import files
 from sixfold.engines.encode.engine import EncodeEngine
 from sixfold.engines.encode.optimizer import OptimizerEngine
-from sixfold.engines.video.encode import EncodedSound, EncodedVideo
+from sixfold.engines.video.encode import AudioSource, VideoEncoder
 from tests.api.media_samples import wav
 from tests.unit.engines.audio.measuring import Recorder
 
@@ -27,7 +27,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seconds of 160 x 90 at 24, red in the first second and green in the second, with a tone."""
     path = tmp_path_factory.mktemp("film") / "film.mp4"
     tone = np.sin(np.arange(96_000) * 2 * np.pi * 440 / 48_000).astype(np.float32) * 0.4
-    with EncodedVideo(path, (160, 90), Fraction(24), EncodedSound.of(np.stack([tone, tone]))) as writing:
+    with VideoEncoder(path, (160, 90), Fraction(24), AudioSource.of(np.stack([tone, tone]))) as writing:
         for index in range(48):
             frame = np.zeros((90, 160, 3), np.uint8)
             frame[..., 0 if index < 24 else 1] = 200

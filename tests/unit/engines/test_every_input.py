@@ -153,7 +153,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 def filmed(path: Path, picture: Any) -> Path:
     """A second of a picture that wanders to the left."""
-    with encode.EncodedVideo(path, (64, 48), Fraction(8), None) as film:
+    with encode.VideoEncoder(path, (64, 48), Fraction(8), None) as film:
         for at in range(8):
             film.add(yuv.of_rgb(np.ascontiguousarray(np.roll(picture, -4 * at, axis=1))))
     return path

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.encode.probe import MediaStream
-from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReel
-from sixfold.engines.video.encode import SOUND_RATE, EncodedSound, EncodedVideo, VideoKind
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
+from sixfold.engines.video.encode import SOUND_RATE, AudioSource, VideoEncoder, VideoKind
 from sixfold.engines.video.gif import write_gif
 
 Array = NDArray[Any]
@@ -48,8 +48,8 @@ def transcoded(
         sound = None
         if voice is not None:
             samples = round(frames / rate * SOUND_RATE)
-            sound = EncodedSound(samples, lambda first, last: voice.read(last - first))
-        with EncodedVideo(target, size, rate, sound, kind) as film:
+            sound = AudioSource(samples, lambda first, last: voice.read(last - first))
+        with VideoEncoder(target, size, rate, sound, kind) as film:
             for index in range(frames):
                 film.add(_flat(reel.pixels(reel.at(part.begin + float(index / rate)), size)))
                 step((index + 1) / frames)
@@ -70,10 +70,10 @@ def shape_of(part: MediaStream) -> tuple[int, int]:
         reel.close()
 
 
-def _reel(part: MediaStream) -> VideoReel:
+def _reel(part: MediaStream) -> VideoReader:
     if not part.filmed:
         raise UnusableInput("There is no picture in this file.")
-    return VideoReel(part.path, part.begin)
+    return VideoReader(part.path, part.begin)
 
 
 def _voice(part: MediaStream) -> AudioTrack | None:

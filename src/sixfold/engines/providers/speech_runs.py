@@ -159,7 +159,7 @@ def _wave(said: bytes, path: Path, title: str, speed: float) -> Wave:
         path.unlink()
     if speed == 1:
         return wave
-    return np.concatenate([piece[0] for piece in decoder.quickened(iter([np.stack([wave, wave])]), speed)])
+    return np.concatenate([piece[0] for piece in decoder.change_tempo(iter([np.stack([wave, wave])]), speed)])
 
 
 def _written(waves: Sequence[Wave], name: str, folder: Path) -> Artifact:

@@ -34,7 +34,7 @@ from sixfold.engines.providers.image_runs import RunContextImages
 from sixfold.engines.providers.model_table import ModelRoute, UsedInputs
 from sixfold.engines.video import conform, dimensions, probe, task_parser, timing
 from sixfold.engines.video.conform import ConformTarget
-from sixfold.engines.video.decoder import VideoReel
+from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.task_parser import VideoTask
 
 PICTURES = ("image_url", "image")
@@ -135,15 +135,15 @@ def _said(given: Mapping[str, Any], route: ModelRoute, desk: RunContextImages) -
 async def finished(paths: tuple[Path, ...], asked: VideoRequest, context: Context, title: str) -> Artifact:
     """The film as it was ordered, where it did not come so; raises `EngineError`."""
     try:
-        found = await asyncio.to_thread(probe.look, paths[0])
+        found = await asyncio.to_thread(probe.read, paths[0])
         path = paths[0]
         if asked.order is not None:
             shape = dimensions.shape_of(asked.order.aspect, (found.width, found.height))
             size = asked.order.size or dimensions.frame(asked.order.resolution, shape)
             path = await counted(paths, asked.order, size, context)
         elif asked.wanted is not None:
-            path = await conform.fitted(path, found, asked.wanted, context)
-        found = await asyncio.to_thread(probe.look, path)
+            path = await conform.conform(path, found, asked.wanted, context)
+        found = await asyncio.to_thread(probe.read, path)
     except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
         raise EngineError(f"{title} gave a film that cannot be read; try again.") from error
     return Artifact(found.content_type, b"", found.info(), path)
@@ -167,7 +167,7 @@ async def counted(
 
     def write() -> None:
         frames_ = _CountedVideo(paths)
-        timing.write(iter(frames_), at, order, size, target, step)
+        timing.write_video(iter(frames_), at, order, size, target, step)
         if frames_.count < _ENOUGH * float(order.seconds * at):
             raise conform.VideoUnfit("too short")
 
@@ -190,7 +190,7 @@ class _CountedVideo:
         return chain.from_iterable(self._of(path, bool(place)) for place, path in enumerate(self._paths))
 
     def _of(self, path: Path, skip: bool) -> Iterator[NDArray[Any]]:
-        with closing(VideoReel(path)) as reel:
+        with closing(VideoReader(path)) as reel:
             for number, frame in enumerate(reel.each()):
                 if number or not skip:
                     self.count += 1

@@ -57,7 +57,7 @@ def read(task: Task, side: int, ratio: float) -> MeshSubject:
     inside = _warped(alpha, matrix, side, 0)
     colours = _warped(rgb, matrix, side, cv2.BORDER_REPLICATE)
     hidden = (cv2.erode(inside, np.ones((3, 3), np.uint8)) < 0.9).astype(np.uint8)
-    beyond = np.clip(np.rint(layers.filled(colours.astype(np.float32), hidden)), 0, 255).astype(np.uint8)
+    beyond = np.clip(np.rint(layers.fill_hidden(colours.astype(np.float32), hidden)), 0, 255).astype(np.uint8)
     drawn = np.where(hidden[..., None] > 0, beyond, colours)
     return MeshSubject(drawn, inside, body(inside, heuristic.nearness(drawn)), confidence)
 

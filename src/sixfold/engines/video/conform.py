@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sixfold.core.catalog.engines import Canceled, Context, UnusableInput
 from sixfold.engines.video import dimensions, encode
-from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReel
-from sixfold.engines.video.encode import SOUND_RATE, EncodedSound
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
+from sixfold.engines.video.encode import SOUND_RATE, AudioSource
 from sixfold.engines.video.probe import ProbedVideo
 
 _LONGER = 0.1  # seconds by which a film may outlast its order and still be left alone: sound ends in blocks
@@ -37,7 +37,7 @@ class ConformTarget:
         return self.size or dimensions.frame(self.resolution, made.width / made.height)
 
 
-async def fitted(path: Path, made: ProbedVideo, wanted: ConformTarget, context: Context) -> Path:
+async def conform(path: Path, made: ProbedVideo, wanted: ConformTarget, context: Context) -> Path:
     """The film's file, or another beside it; raises `VideoUnfit`."""
     if made.seconds < wanted.seconds - _SHORTER:
         raise VideoUnfit("too short")
@@ -65,7 +65,7 @@ class _FramePace:
 def _fitted(path: Path, made: ProbedVideo, wanted: ConformTarget, pace: _FramePace) -> Path:
     size = wanted.size_of(made)
     with ExitStack() as stack:
-        reel = stack.enter_context(closing(VideoReel(path)))
+        reel = stack.enter_context(closing(VideoReader(path)))
         try:
             voice = stack.enter_context(closing(AudioTrack(path)))
         except NoAudioTrack:
@@ -79,12 +79,12 @@ def _fitted(path: Path, made: ProbedVideo, wanted: ConformTarget, pace: _FramePa
         sound = None
         if voice is not None and wanted.sound:
             kept = voice
-            sound = EncodedSound(
+            sound = AudioSource(
                 round(wanted.seconds * SOUND_RATE), lambda first, last: kept.read(last - first)
             )
         target = path.with_name("fitted.mp4")
         count = max(1, round(wanted.seconds * reel.rate))
-        film = stack.enter_context(encode.EncodedVideo(target, size, reel.rate, sound))
+        film = stack.enter_context(encode.VideoEncoder(target, size, reel.rate, sound))
         for index in range(count):
             film.add(reel.pixels(reel.at(float(index / reel.rate)), size)[..., :3])
             pace.at((index + 1) / count)

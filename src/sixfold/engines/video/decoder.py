@@ -52,7 +52,7 @@ def opened(path: Path, wanted: str) -> Any:
         raise UnusableInput("The file is damaged or cut off") from error
 
 
-class VideoReel:
+class VideoReader:
     """The frames of a film from `begin` on, asked for in the order of time."""
 
     def __init__(self, path: Path, begin: float = 0.0) -> None:
@@ -218,7 +218,7 @@ class AudioTrack:
         except BaseException:
             self._container.close()
             raise
-        self._pieces = quickened(self._samples(begin), speed) if speed != 1 else self._samples(begin)
+        self._pieces = change_tempo(self._samples(begin), speed) if speed != 1 else self._samples(begin)
         self._rest: Array = np.zeros((2, 0), np.float32)
 
     def _open(self, begin: float) -> None:
@@ -293,7 +293,7 @@ def _resampled(stereo: StereoSignal, frame: Any) -> list[Array]:
         return []  # the layout changed on the way: what follows is another sound
 
 
-def quickened(pieces: Iterator[Array], speed: float) -> Iterator[Array]:
+def change_tempo(pieces: Iterator[Array], speed: float) -> Iterator[Array]:
     """The sound at another speed and its own pitch."""
     graph = av.filter.Graph()
     node: Any = graph.add_abuffer(

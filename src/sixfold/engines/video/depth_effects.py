@@ -103,7 +103,7 @@ def _swayed(
         parallax.margin(poses, size),
     )
     target = context.scratch / "parallax.mp4"
-    with films.EncodedVideo(target, size, _RATE) as film:
+    with films.VideoEncoder(target, size, _RATE) as film:
         for index, pose in enumerate(poses):
             film.add(stage.frame(pose))
             context.progress(0.15 + 0.84 * (index + 1) / count)

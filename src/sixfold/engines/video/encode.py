@@ -90,19 +90,19 @@ KINDS: Mapping[str, VideoKind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedSound:
+class AudioSource:
     """A film's sound: `read(first, last)` gives float32 (2, last - first) at 48 kHz, asked in order."""
 
     samples: int
     read: Callable[[int, int], Array]
 
     @classmethod
-    def of(cls, wave: Array) -> EncodedSound:
+    def of(cls, wave: Array) -> AudioSource:
         """A whole one: float32 (2, samples) in -1..1."""
         return cls(wave.shape[1], lambda first, last: wave[:, first:last])
 
 
-class EncodedVideo:
+class VideoEncoder:
     """Writes one film frame by frame."""
 
     def __init__(
@@ -110,7 +110,7 @@ class EncodedVideo:
         path: Path,
         size: tuple[int, int],
         rate: Fraction,
-        sound: EncodedSound | None = None,
+        sound: AudioSource | None = None,
         kind: VideoKind = MP4,
         threads: int = 1,
     ) -> None:

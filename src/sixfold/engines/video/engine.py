@@ -128,9 +128,9 @@ def _film(target: Path, shot: _CameraShot, context: Context) -> int:
     """Every frame rendered and encoded, one at a time; gives how many came of the one before."""
     order, count = shot.order, shot.order.all_frames
     sound = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
-    heard = None if sound is None else encode.EncodedSound.of(sound)
+    heard = None if sound is None else encode.AudioSource.of(sound)
     frames = parallax.FrameSource(shot.stage, sparing=order.sparing)
-    with encode.EncodedVideo(target, shot.size, order.shown_rate, heard) as film:
+    with encode.VideoEncoder(target, shot.size, order.shown_rate, heard) as film:
         for index in range(count):
             second = float(index / order.shown_rate)
             pose = shot.path.at(index / (count - 1))

@@ -78,7 +78,11 @@ def apart(still: SourceStill, grid: tuple[int, int]) -> tuple[BackgroundLayer, .
 def _level(near: Array, here: Array, grid: tuple[int, int]) -> Array:
     """A plate's nearness: its own where it is, drawn out to where it is not, and gentle throughout."""
     share = cv2.resize(here.astype(np.float32), grid, interpolation=cv2.INTER_AREA)
-    own = filled(near[..., None], (share < 0.95).astype(np.uint8)) if share.max() > 0.95 else near[..., None]
+    own = (
+        fill_hidden(near[..., None], (share < 0.95).astype(np.uint8))
+        if share.max() > 0.95
+        else near[..., None]
+    )
     flat = own.reshape(own.shape[:2]).astype(np.float32)
     return cv2.GaussianBlur(flat, (0, 0), _SOFT * grid[0])
 
@@ -98,7 +102,7 @@ def _stood(near: Array, ground: Array, front: Array) -> Array:
         if under.size:
             most = np.float32(np.median(under) + _ABOVE_GROUND)
             out[box][inside] = np.minimum(np.median(near[box][inside]), most)
-    drawn = filled(out[..., None], (~front).astype(np.uint8))
+    drawn = fill_hidden(out[..., None], (~front).astype(np.uint8))
     return cv2.GaussianBlur(drawn.reshape(front.shape).astype(np.float32), (0, 0), 1.5)
 
 
@@ -111,12 +115,12 @@ def without(rgb: Array, hidden: Array) -> Array:
     """The picture with what is `hidden` (bytes, not 0) filled from around it."""
     if not hidden.any():
         return rgb
-    smooth = filled(rgb.astype(np.float32), hidden)
+    smooth = fill_hidden(rgb.astype(np.float32), hidden)
     soft = cv2.GaussianBlur(hidden.astype(np.float32), (0, 0), 1.2)[..., None] * (hidden[..., None] > 0)
     return np.clip(rgb + (smooth - rgb) * soft, 0, 255).astype(np.uint8)
 
 
-def filled(values: Array, hidden: Array) -> Array:
+def fill_hidden(values: Array, hidden: Array) -> Array:
     """Float values (height, width, channels) with the hidden ones drawn from what lies around, near and far.
 
     A pyramid: each level averages what is known, and hands it back to what is not.

@@ -52,7 +52,7 @@ class VideoFxEngine:
         if path is None:
             raise EngineError("This effect needs a film.")
         try:
-            film = probe.look(path)
+            film = probe.read(path)
         except probe.NotAVideo as error:
             raise UnusableInput(f"The film cannot be read: {error}.") from error
         if max(film.width, film.height) > _MOST_SIDE:
@@ -81,7 +81,7 @@ class _PosterizeJob:
     """A film being read and the one being written."""
 
     def __init__(self, source: Path, target: Path, codec: Codec) -> None:
-        demuxer = "mp4" if probe.look(source).content_type == "video/mp4" else "matroska"
+        demuxer = "mp4" if probe.read(source).content_type == "video/mp4" else "matroska"
         self._source = av.open(str(source), "r", format=demuxer)
         self._seen = self._source.streams.video[0]
         self._target = av.open(str(target), "w", format="mp4", options={"movflags": "+faststart"})

@@ -35,7 +35,7 @@ class ProbedVideo:
         return {"width": self.width, "height": self.height, "duration": round(self.seconds, 3), "fps": rate}
 
 
-def look(path: Path) -> ProbedVideo:
+def read(path: Path) -> ProbedVideo:
     """Read a film's header, with the one demuxer that its first bytes name; raises `NotAVideo`."""
     demuxer = demux.demuxer(path)
     if demuxer not in _CONTENT_TYPES:

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 _PARTS = 12  # of the time between two frames that were made, at most
 
 
-def write(
+def write_video(
     made: Iterator[Array],
     rate: Fraction,
     order: VideoTask,
@@ -34,8 +34,8 @@ def write(
     to fit the prompt where the order has any.
     """
     wave = track.made(order.prompt, order.seconds, order.seed) if order.sound else None
-    heard = None if wave is None else encode.EncodedSound.of(wave)
-    with encode.EncodedVideo(target, size, order.shown_rate, heard) as film:
+    heard = None if wave is None else encode.AudioSource.of(wave)
+    with encode.VideoEncoder(target, size, order.shown_rate, heard) as film:
         pairs = _Pairs(made)
         for index in range(order.all_frames):
             place = index / order.shown_rate * rate

@@ -95,8 +95,8 @@ def _written(
     wave = None
     if sound is not None:
         stereo = np.resize(sound.wave, (2, sound.wave.shape[1])) if len(sound.wave) == 1 else sound.wave[:2]
-        wave = encode.EncodedSound.of(stereo if sound.rate == sounds.RATE else resampled(stereo, sound.rate))
-    with encode.EncodedVideo(path, (width, height), fraction, wave, kind) as film:
+        wave = encode.AudioSource.of(stereo if sound.rate == sounds.RATE else resampled(stereo, sound.rate))
+    with encode.VideoEncoder(path, (width, height), fraction, wave, kind) as film:
         for at, picture in enumerate(series):
             film.add(np.ascontiguousarray(values.whole(picture[:height, :width, :3])))
             context.progress(at + 1, len(series))

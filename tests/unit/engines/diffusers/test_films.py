@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReel
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
 from tests.fakes import fault_server
 from tests.unit.engines.diffusers.conftest import PACKAGE_MISSING, Listener
 
@@ -54,7 +54,7 @@ def shown(result: Result) -> list[Any]:
     """Every frame, decoded."""
     (artifact,) = result.artifacts
     assert artifact.path is not None
-    with closing(VideoReel(artifact.path)) as reel:
+    with closing(VideoReader(artifact.path)) as reel:
         size = (artifact.info["width"], artifact.info["height"])
         frames, index = [], 0
         while not reel.over(float(index / reel.rate)):

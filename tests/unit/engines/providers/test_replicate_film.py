@@ -13,7 +13,7 @@ import pytest
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.providers.replicate_video import ReplicateVideoEngine
-from sixfold.engines.video.decoder import AudioTrack, VideoReel
+from sixfold.engines.video.decoder import AudioTrack, VideoReader
 from tests.fakes import fault_server
 from tests.fakes import replicate as fakes
 from tests.unit.engines.providers import parts
@@ -55,7 +55,7 @@ async def test_a_film_has_exactly_the_frames_the_rate_and_the_shape_that_were_as
     (artifact,) = result.artifacts
     assert artifact.path is not None
     assert artifact.info == {"width": 64, "height": 64, "duration": pytest.approx(1.61, abs=0.01), "fps": 100}
-    with closing(VideoReel(artifact.path)) as reel:
+    with closing(VideoReader(artifact.path)) as reel:
         shown = [reel.pixels(frame, (64, 64)).mean() for frame in reel.each()]
     assert len(shown) == 161
     assert np.all(np.diff(shown[:25:2]) > 5), "the frames that were made, in their order"

@@ -194,7 +194,7 @@ from sixfold.engines.video import encode, yuv
 ramp = np.linspace(60, 250, 720)[None, :] - np.linspace(0, 40, 480)[:, None]
 rgb = np.repeat(ramp.astype(np.uint8)[..., None], 3, axis=2)
 path = Path(sys.argv[1])
-with encode.EncodedVideo(path, (720, 480), Fraction(32)) as film:
+with encode.VideoEncoder(path, (720, 480), Fraction(32)) as film:
     for step in range(9):
         film.add(yuv.of_rgb(np.roll(rgb, 2 * step, axis=1)))
 print(hashlib.sha256(path.read_bytes()).hexdigest())

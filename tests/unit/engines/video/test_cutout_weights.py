@@ -14,7 +14,7 @@ import pytest
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image.matting import selfcheck as pictures
 from sixfold.engines.video import encode
-from sixfold.engines.video.decoder import VideoReel
+from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.matting import selfcheck
 from tests.unit.engines import onnx_model, onnx_tiny
 from tests.unit.engines.video.films import Recorder
@@ -43,7 +43,7 @@ def test_a_model_that_remembers_is_given_what_it_saw_until_the_film_is_cut(tmp_p
 
 def test_a_film_is_cut_out_at_its_own_size_and_says_how_sure_the_model_was(tmp_path: Path) -> None:
     source = tmp_path / "in.mp4"
-    with encode.EncodedVideo(source, (64, 48), Fraction(10)) as film:
+    with encode.VideoEncoder(source, (64, 48), Fraction(10)) as film:
         for step in range(5):
             film.add(frame(10 + step))
     engine = OnnxVideoMattingEngine(source=str(onnx_tiny.recurrent(tmp_path / "rvm.onnx")))
@@ -54,7 +54,7 @@ def test_a_film_is_cut_out_at_its_own_size_and_says_how_sure_the_model_was(tmp_p
     assert (artifact.content_type, artifact.info["width"], artifact.info["height"]) == ("video/webm", 64, 48)
     assert 0 <= result.data["confidence"] <= 1
     assert artifact.path is not None
-    with closing(VideoReel(artifact.path)) as reel:
+    with closing(VideoReader(artifact.path)) as reel:
         shown = reel.pixels(reel.at(0.1), (64, 48))
     assert shown[3, 3, 3] < 90 < 200 < shown[20, 22, 3]
 

@@ -25,7 +25,7 @@ def ramp(path: Path, sound: bool = True) -> Path:
     """A second of a grey ramp that drifts, with a tone."""
     time = np.arange(encode.SOUND_RATE) / encode.SOUND_RATE
     tone = np.tile(0.3 * np.sin(2 * np.pi * 440 * time), (2, 1)).astype(np.float32)
-    with encode.EncodedVideo(path, SIZE, RATE, encode.EncodedSound.of(tone) if sound else None) as film:
+    with encode.VideoEncoder(path, SIZE, RATE, encode.AudioSource.of(tone) if sound else None) as film:
         for at in range(FRAMES):
             row = (np.linspace(0, 255, SIZE[0]) + 2 * at).clip(0, 255).astype(np.uint8)
             film.add(yuv.of_rgb(np.repeat(np.tile(row, (SIZE[1], 1))[..., None], 3, axis=2)))

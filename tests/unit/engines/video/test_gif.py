@@ -17,7 +17,7 @@ from PIL import Image, ImageSequence
 from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Task
 from sixfold.engines.encode.engine import EncodeEngine
-from sixfold.engines.video.encode import EncodedVideo
+from sixfold.engines.video.encode import VideoEncoder
 from sixfold.engines.video.gif import MAX_COLOURS, write_gif
 from sixfold.engines.video.timeline.engine import TimelineEngine
 from tests.unit.engines.video.films import Recorder
@@ -53,7 +53,7 @@ def with_square(ground: Array, colour: tuple[int, int, int], number: int) -> Arr
 
 def recorded(path: Path, ground: Array, colour: tuple[int, int, int]) -> Path:
     """A video of a small square that moves over a ground."""
-    with EncodedVideo(path, (WIDTH, HEIGHT), RATE, None) as film:
+    with VideoEncoder(path, (WIDTH, HEIGHT), RATE, None) as film:
         for number in range(FRAMES):
             film.add(with_square(ground, colour, number))
     return path

@@ -12,14 +12,14 @@ import pytest
 
 from sixfold.core.catalog.engines import UnusableInput
 from sixfold.engines.video import encode, headers
-from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReel
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
 from tests.api.media_samples import film, wav, wave
 from tests.corpora import tricks
 
 
 def counting(path: Path, kind: str = "mp4", frames: int = 30, rate: int = 10) -> Path:
     """A film whose shade says which frame it is."""
-    with encode.EncodedVideo(path, (32, 32), Fraction(rate), None, encode.KINDS[kind]) as made:
+    with encode.VideoEncoder(path, (32, 32), Fraction(rate), None, encode.KINDS[kind]) as made:
         for number in range(frames):
             made.add(np.full((32, 32, 3), 8 * number, np.uint8))
     return path
@@ -28,7 +28,7 @@ def counting(path: Path, kind: str = "mp4", frames: int = 30, rate: int = 10) ->
 @pytest.mark.parametrize("kind", ["mp4", "webm"])
 @pytest.mark.parametrize("begin", [0.0, 1.25])
 def test_a_reel_shows_the_frame_of_a_second(tmp_path: Path, kind: str, begin: float) -> None:
-    reel = VideoReel(counting(tmp_path / "film", kind), begin)
+    reel = VideoReader(counting(tmp_path / "film", kind), begin)
     shades = [reel.pixels(reel.at(begin + step / 10), (8, 8)).mean() / 8 for step in range(10)]
     first = int(begin * 10)
     assert np.abs(np.array(shades) - np.arange(first, first + 10)).max() < 0.6
@@ -44,7 +44,7 @@ def test_a_film_that_was_filmed_upright_is_shown_upright(tmp_path: Path) -> None
     at = turned.index(b"tkhd") + 4 + 40  # the matrix of a film's track
     turned[at : at + 36] = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, 48 << 16, 0, 1 << 30)
     (tmp_path / "turned.mp4").write_bytes(turned)
-    reel = VideoReel(tmp_path / "turned.mp4")
+    reel = VideoReader(tmp_path / "turned.mp4")
     assert reel.size(reel.at(0)) == (48, 64)
     assert reel.pixels(reel.at(0), (24, 32)).shape == (32, 24, 3)
     reel.close()
@@ -55,10 +55,10 @@ def test_a_cover_is_kept_from_film_to_film(tmp_path: Path) -> None:
     picture[:, 16:, 3] = 255
     for kind in ("webm-cover", "mov-cover"):
         path = tmp_path / kind
-        with encode.EncodedVideo(path, (32, 32), Fraction(10), None, encode.KINDS[kind]) as made:
+        with encode.VideoEncoder(path, (32, 32), Fraction(10), None, encode.KINDS[kind]) as made:
             for _ in range(3):
                 made.add(picture)
-        reel = VideoReel(path)
+        reel = VideoReader(path)
         found = reel.pixels(reel.at(0.2), (32, 32))
         assert found.shape == (32, 32, 4), kind
         assert found[:, 20:, 3].min() > 240
@@ -114,7 +114,7 @@ def test_what_is_no_film_is_refused_before_a_demuxer_sees_it(tmp_path: Path) -> 
     for name, data in tricks.files("http://127.0.0.1:9").items():
         path = tmp_path / "trick.mp4"
         path.write_bytes(data)
-        for opened in (VideoReel, AudioTrack):
+        for opened in (VideoReader, AudioTrack):
             with pytest.raises((UnusableInput, NoAudioTrack)):
                 opened(path)
         assert name in tricks.NAMES
@@ -126,4 +126,4 @@ def test_a_film_without_sound_has_no_voice(tmp_path: Path) -> None:
         AudioTrack(tmp_path / "mute.mp4")
     (tmp_path / "sound.wav").write_bytes(wav(0.2, 440))
     with pytest.raises(UnusableInput, match="is no film"):
-        VideoReel(tmp_path / "sound.wav")
+        VideoReader(tmp_path / "sound.wav")

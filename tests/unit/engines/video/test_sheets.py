@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.catalog import timeline
 from sixfold.engines.video import encode, yuv
-from sixfold.engines.video.decoder import VideoReel
+from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.timeline import clip_timing, compositing
 from sixfold.engines.video.timeline.compositing import PAPERS, Sheets
 from sixfold.engines.video.timeline.compositor import Compositor
@@ -40,7 +40,7 @@ def seen(canvas: Sheets) -> np.ndarray[Any, Any]:
 def reel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A film of our own."""
     path = tmp_path_factory.mktemp("reel") / "a.mp4"
-    with encode.EncodedVideo(path, SIZE, Fraction(10)) as film:
+    with encode.VideoEncoder(path, SIZE, Fraction(10)) as film:
         for number in range(4):
             film.add(textured(number))
     return path
@@ -53,7 +53,10 @@ def test_a_film_that_nothing_lies_over_is_not_changed(reel: Path, fit: str, box:
     project = timeline.read(timeline.bare(timeline.measured(timeline.check(said), {})))
     tracks = clip_timing.of(project, {timeline.name_of(0, 0): reel})
     top, rows = (8, 32) if box else (0, 48)
-    with closing(Compositor(project, tracks, SIZE, PAPERS["mp4"])) as stage, closing(VideoReel(reel)) as own:
+    with (
+        closing(Compositor(project, tracks, SIZE, PAPERS["mp4"])) as stage,
+        closing(VideoReader(reel)) as own,
+    ):
         for second in (0.0, 0.1, 0.2, 0.3):
             wanted = yuv.of_frame(own.at(second))
             for step, found, plane in zip((1, 2, 2), stage.picture(second), wanted, strict=True):

@@ -100,7 +100,7 @@ def test_a_film_is_trimmed_and_sped_up_and_holds_its_last_frame(
 ) -> None:
     counting = tmp_path / "counting.mp4"
 
-    with encode.EncodedVideo(counting, (32, 32), Fraction(10)) as made:
+    with encode.VideoEncoder(counting, (32, 32), Fraction(10)) as made:
         for number in range(20):
             made.add(np.full((32, 32, 3), 12 * number, np.uint8))
     clip = {"url": "counting", "trim_start": 0.5, "speed": 2, "duration": 1.5}

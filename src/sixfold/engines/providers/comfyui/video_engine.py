@@ -123,7 +123,7 @@ async def _finished(
 ) -> Artifact:
     try:
         path = await video_runs.counted(paths, order, size, context, wish.rate)
-        found = probe.look(path)
+        found = probe.read(path)
     except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
         raise EngineError("ComfyUI gave a film that cannot be read.") from error
     return Artifact(found.content_type, b"", found.info(), path)

@@ -139,7 +139,7 @@ class _GeneratedShot:
 
     def write(self, made: Iterator[Array]) -> None:
         """Every frame at its moment, between two that were made where it falls there."""
-        timing.write(made, Fraction(self.plan.rate), self.order, self.size, self.target)
+        timing.write_video(made, Fraction(self.plan.rate), self.order, self.size, self.target)
 
 
 def _introduced(loaded: LoadedPipeline, plan: VideoPlan) -> str:

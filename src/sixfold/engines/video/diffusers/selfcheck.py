@@ -11,7 +11,7 @@ from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image import encode
 from sixfold.engines.image.diffusers import image_checks
 from sixfold.engines.image.diffusers.selfcheck import PROMPT, STEPS, SelfCheckListener
-from sixfold.engines.video.decoder import VideoReel
+from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.diffusers.engine import VideoDiffusersEngine
 
 _FRAMES = 17
@@ -30,7 +30,7 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
         path = result.artifacts[0].path
         if path is None:
             raise EngineError("The weights gave no film.")
-        with closing(VideoReel(path)) as reel:
+        with closing(VideoReader(path)) as reel:
             rgb = reel.pixels(reel.at(_MIDDLE), size)
     if image_checks.is_noise(rgb):
         raise EngineError("The weights give noise instead of a film: they do not fit each other.")

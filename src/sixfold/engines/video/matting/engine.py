@@ -17,8 +17,8 @@ from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result,
 from sixfold.engines.image import encode as pictures
 from sixfold.engines.image.matting import edges
 from sixfold.engines.video import encode, headers
-from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReel
-from sixfold.engines.video.encode import SOUND_RATE, EncodedSound, EncodedVideo
+from sixfold.engines.video.decoder import AudioTrack, NoAudioTrack, VideoReader
+from sixfold.engines.video.encode import SOUND_RATE, AudioSource, VideoEncoder
 from sixfold.engines.video.matting.masks import MaskTracker
 
 Array = NDArray[Any]
@@ -55,7 +55,7 @@ class VideoMattingEngine:
         wanted = str(task.inputs.get("format", "webm"))
         target = context.scratch / "film"
         masks = self.masks()
-        with closing(VideoReel(source)) as reel:
+        with closing(VideoReader(source)) as reel:
             frames, size = _cut(reel, masks, _MattingJob(source, target, wanted), context)
             rate = reel.rate
         if masks.confidence < _UNSURE:
@@ -97,7 +97,7 @@ class _MattingJob:
 
 
 def _cut(
-    reel: VideoReel, masks: FrameMasks, job: _MattingJob, context: Context
+    reel: VideoReader, masks: FrameMasks, job: _MattingJob, context: Context
 ) -> tuple[int, tuple[int, int]]:
     """Every frame cut out and written; gives how many there are, and their size."""
     size = reel.size(reel.at(0.0))
@@ -118,7 +118,7 @@ def _cut(
     return number, size
 
 
-def _seen_ahead(reel: VideoReel, size: tuple[int, int], masks: FrameMasks) -> Iterator[Array]:
+def _seen_ahead(reel: VideoReader, size: tuple[int, int], masks: FrameMasks) -> Iterator[Array]:
     """Each frame, when `masks` has seen as many after it as it likes."""
     waiting: deque[Array] = deque()
     number = 0
@@ -131,15 +131,15 @@ def _seen_ahead(reel: VideoReel, size: tuple[int, int], masks: FrameMasks) -> It
     yield from waiting
 
 
-def _writer(reel: VideoReel, job: _MattingJob, size: tuple[int, int], stack: ExitStack) -> _Writer:
+def _writer(reel: VideoReader, job: _MattingJob, size: tuple[int, int], stack: ExitStack) -> _Writer:
     if job.wanted not in _KINDS:
         return _FrameReader(job.target)
     try:
         voice = stack.enter_context(closing(AudioTrack(job.source)))
     except NoAudioTrack:
-        return EncodedVideo(job.target, size, reel.rate, None, _KINDS[job.wanted])
-    sound = EncodedSound(round(job.seconds * SOUND_RATE), lambda first, last: voice.read(last - first))
-    return EncodedVideo(job.target, size, reel.rate, sound, _KINDS[job.wanted])
+        return VideoEncoder(job.target, size, reel.rate, None, _KINDS[job.wanted])
+    sound = AudioSource(round(job.seconds * SOUND_RATE), lambda first, last: voice.read(last - first))
+    return VideoEncoder(job.target, size, reel.rate, sound, _KINDS[job.wanted])
 
 
 class _FrameReader:

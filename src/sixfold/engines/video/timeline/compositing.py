@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.video import encode, yuv
-from sixfold.engines.video.decoder import VideoReel
+from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.timeline.sprites import Sprite
 
 Array = NDArray[Any]
@@ -50,7 +50,7 @@ class CompositeCanvas(Protocol):
         """A sprite on this paper."""
         ...
 
-    def frame(self, reel: VideoReel, frame: Any, size: tuple[int, int]) -> Sheets | None:
+    def frame(self, reel: VideoReader, frame: Any, size: tuple[int, int]) -> Sheets | None:
         """A film's frame at an even size, where it needs no conversion."""
         ...
 
@@ -69,7 +69,7 @@ class Rgb:
         covers = None if sprite.cover is None else (sprite.cover,)
         return CompositeLayer((sprite.pixels,), sprite.left, sprite.top, covers)
 
-    def frame(self, reel: VideoReel, frame: Any, size: tuple[int, int]) -> Sheets | None:
+    def frame(self, reel: VideoReader, frame: Any, size: tuple[int, int]) -> Sheets | None:
         """None: no film is of RGB."""
         return None
 
@@ -108,7 +108,7 @@ class HalvedLayer:
         covers = (whole, part, part)
         return CompositeLayer((light, *colours), sprite.left - before, sprite.top - above, covers)
 
-    def frame(self, reel: VideoReel, frame: Any, size: tuple[int, int]) -> Sheets | None:
+    def frame(self, reel: VideoReader, frame: Any, size: tuple[int, int]) -> Sheets | None:
         """The frame's own planes, where they are such ones."""
         return reel.planes(frame, size)
 

@@ -10,7 +10,7 @@ from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.core.catalog.timeline import Project
 from sixfold.engines.image import decode
 from sixfold.engines.video import decoder
-from sixfold.engines.video.decoder import VideoReel
+from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.timeline import compositing, sprites, text
 from sixfold.engines.video.timeline.clip_timing import ClipTiming
 from sixfold.engines.video.timeline.compositing import CompositeCanvas, CompositeLayer, Sheets
@@ -36,7 +36,7 @@ class Compositor:
         ground = (round(red * cover / 255), round(green * cover / 255), round(blue * cover / 255))
         self._ground = paper.ground(size, ground)
         self._width = size[0]
-        self._reels: dict[ClipTiming, VideoReel] = {}
+        self._reels: dict[ClipTiming, VideoReader] = {}
         self._still: dict[ClipTiming, CompositeLayer] = {}
         self._moving: dict[ClipTiming, tuple[int, CompositeLayer]] = {}
         self._last: tuple[Any, Sheets] | None = None
@@ -146,7 +146,7 @@ class Compositor:
         return found
 
     def _as_it_is(
-        self, reel: VideoReel, frame: Any, at: SpriteBox, box: SpriteBox, shot: ClipTiming
+        self, reel: VideoReader, frame: Any, at: SpriteBox, box: SpriteBox, shot: ClipTiming
     ) -> CompositeLayer | None:
         """A frame that needs no way by RGB: made as the paper is, begun and ended where its colours are."""
         left, top, width, height = sprites.seen(at, box, shot.clip.fit)
@@ -158,12 +158,12 @@ class Compositor:
             return None
         return compositing.cut(self._paper, CompositeLayer(found, *corner), (left, top), (width, height))
 
-    def _reel(self, shot: ClipTiming) -> VideoReel:
+    def _reel(self, shot: ClipTiming) -> VideoReader:
         if shot not in self._reels:
             if shot.path is None:
                 raise EngineError(f"{shot.place}: The film is missing")
             try:
-                self._reels[shot] = reel = VideoReel(shot.path, shot.clip.trim_start)
+                self._reels[shot] = reel = VideoReader(shot.path, shot.clip.trim_start)
                 if reel.over(shot.clip.trim_start):
                     raise UnusableInput("trim_start is beyond its end")
             except EngineError as error:

@@ -12,7 +12,7 @@ from sixfold.core.catalog import timeline
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
 from sixfold.core.catalog.timeline import Project
 from sixfold.engines.video import encode
-from sixfold.engines.video.encode import SOUND_RATE, EncodedSound, EncodedVideo
+from sixfold.engines.video.encode import SOUND_RATE, AudioSource, VideoEncoder
 from sixfold.engines.video.gif import MAX_GIF_RATE, write_gif
 from sixfold.engines.video.timeline import clip_timing
 from sixfold.engines.video.timeline.clip_timing import ClipTiming
@@ -117,12 +117,12 @@ def _frames(plan: _RenderPlan) -> Iterator[Sheets]:
             yield stage.picture(float(number / plan.rate))
 
 
-def _writer(target: Path, plan: _RenderPlan, stack: ExitStack) -> EncodedVideo:
+def _writer(target: Path, plan: _RenderPlan, stack: ExitStack) -> VideoEncoder:
     heard = [shot for track in plan.tracks for shot in track if shot.kind in timeline.FILMED]
     heard = [shot for shot in heard if shot.clip.volume > 0]
     sound = None
     if any(shot.kind == "audio" or clip_timing.has_sound(shot) for shot in heard):
         samples = round(plan.frames / plan.rate * SOUND_RATE)
         mix = stack.enter_context(closing(TimelineMix(heard, samples)))
-        sound = EncodedSound(samples, mix.read)
-    return EncodedVideo(target, plan.size, plan.rate, sound, encode.KINDS[plan.wanted], _THREADS)
+        sound = AudioSource(samples, mix.read)
+    return VideoEncoder(target, plan.size, plan.rate, sound, encode.KINDS[plan.wanted], _THREADS)
