@@ -19,8 +19,8 @@ from websockets.asyncio.client import ClientConnection
 from sixfold.core.accounts import accounts
 from sixfold.ui import passwords
 from sixfold.web import refusals
-from sixfold.web.trusted_browsers import COOKIE
-from sixfold.web.websocket_protocol import WebSocketLine
+from sixfold.web.sessions import BROWSER_COOKIE
+from sixfold.web.uvicorn_protocol import WebSocketLine
 from tests.api.app_fixture import House, bearer, client, house
 
 PUBLIC = "https://six.example.com"
@@ -173,13 +173,14 @@ async def test_browser_that_signed_in_before_is_let_in_whatever_strangers_do(
     public: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, cookies = await _tried(public, "198.51.100.7", RIGHT)
-    trusted = {COOKIE: cookies[COOKIE]}
+    trusted = {BROWSER_COOKIE: cookies[BROWSER_COOKIE]}
     monkeypatch.setattr(passwords, "verify", lambda password, stored: bool(stored) and password == RIGHT)
     failed = [(await _tried(public, f"93.184.{number}.1", "wrong"))[0] for number in range(101)]
     assert failed == [401] * 100 + [429]
     assert (await _tried(public, "198.51.100.8", RIGHT))[0] == 429
     assert (await _tried(public, "93.184.0.1", RIGHT, trusted))[0] == 303
-    assert (await _tried(public, "198.51.100.8", RIGHT, {COOKIE: trusted[COOKIE] + "0"}))[0] == 429
+    forged = {BROWSER_COOKIE: trusted[BROWSER_COOKIE] + "0"}
+    assert (await _tried(public, "198.51.100.8", RIGHT, forged))[0] == 429
     stolen = [(await _tried(public, "198.51.100.9", "wrong", trusted))[0] for _ in range(11)]
     assert stolen == [401] * 10 + [429]
 
@@ -188,7 +189,7 @@ async def test_other_password_makes_the_cookie_void(public: House) -> None:
     _, cookies = await _tried(public, "198.51.100.7", RIGHT)
     for _ in range(5):
         await _tried(public, "93.184.216.34", "wrong")
-    trusted = {COOKIE: cookies[COOKIE]}
+    trusted = {BROWSER_COOKIE: cookies[BROWSER_COOKIE]}
     assert (await _tried(public, "93.184.216.34", RIGHT, trusted))[0] == 303
     stored = passwords.make("battery staple")
     await public.product.database.write(accounts.set_password_hash(public.account.id, stored))

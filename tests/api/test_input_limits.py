@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.web.limits import BodyBudget
+from sixfold.web.bodies import BodyBudget
 from tests.api.app_fixture import House, bearer, house
 from tests.api.test_media import BAD_KEY
 from tests.api.test_tenants_routes import routes

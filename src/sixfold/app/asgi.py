@@ -37,8 +37,7 @@ from sixfold.web.metrics import Metrics
 from sixfold.web.openapi import OpenApiDocument, OpenApiDocuments
 from sixfold.web.routing import Entry
 from sixfold.web.services import WebServices
-from sixfold.web.sessions import SessionCookies
-from sixfold.web.trusted_browsers import TrustedBrowsers
+from sixfold.web.sessions import SessionCookies, TrustedBrowsers
 from sixfold.web.trusted_hosts import TrustedHosts
 
 

@@ -36,8 +36,7 @@ from sixfold.settings import Settings
 from sixfold.web import local_socket, logs
 from sixfold.web.local_socket import LocalLine, LocalOperator
 from sixfold.web.peers import PeerLimits
-from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol
-from sixfold.web.websocket_protocol import WebSocketLine
+from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketLine
 
 _LOG = logging.getLogger("sixfold.server")
 _BACKLOG = 2048

@@ -23,7 +23,7 @@ from sixfold.core.accounts.idempotency import NOT_KEPT
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
 from sixfold.mcp.server import ClientChannel, McpServer, ToolInvocation
-from sixfold.web import bodies, calls, responses
+from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest, UncachedResponse
 from sixfold.web.routing import Dialect
 from sixfold.web.services import WebServices
@@ -57,7 +57,7 @@ class McpEndpoint:
 
         async def work(idempotency_id: str | None) -> Response:
             return await self._read(
-                request, raw, ToolInvocation(principal, calls.request_id(request), version, idempotency_id)
+                request, raw, ToolInvocation(principal, requests.request_id(request), version, idempotency_id)
             )
 
         once = IdempotentRequest(principal.replays, raw, self._dialect)

@@ -17,7 +17,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.ui import forms, spending
 from sixfold.ui.pages import PageTemplates
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie
@@ -62,7 +62,7 @@ class AccountPage:
     async def revoke(self, request: Request) -> Response:
         """End one of the account's own keys."""
         session, _form = await self._changed(request)
-        key_id = calls.path_value(request, "key_id")
+        key_id = requests.path_value(request, "key_id")
         own = await self._services.database.read(keys.of_account(session.account.id))
         if all(row["id"] != key_id for row in own):
             raise errors.NotFound(f"There is no live key {key_id}")
@@ -72,7 +72,7 @@ class AccountPage:
     async def end_program(self, request: Request) -> Response:
         """End the access of one program."""
         session, _form = await self._changed(request)
-        grant_id = calls.path_value(request, "grant_id")
+        grant_id = requests.path_value(request, "grant_id")
         await self._services.database.write(oauth.end_one(session.account.id, grant_id))
         return RedirectResponse("/account#programs", 303)
 

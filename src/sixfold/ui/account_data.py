@@ -13,7 +13,7 @@ from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import rights
 from sixfold.ui import forms
 from sixfold.ui.pages import PageTemplates
-from sixfold.web.attempts import Attempts
+from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie

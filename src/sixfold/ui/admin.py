@@ -20,7 +20,7 @@ from sixfold.core.predictions import admin_queries
 from sixfold.core.predictions.admin_queries import RunFilter
 from sixfold.ui.guests import PageAuth, PageUser
 from sixfold.ui.pages import PageTemplates
-from sixfold.web import calls, queries
+from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -98,8 +98,8 @@ class AdminPages:
     async def requests(self, request: Request, guest: PageUser) -> Response:
         """The log of all accounts, searched by `q` and narrowed by `status`."""
         state = request.query_params.get("status", "")
-        wanted = RunFilter(queries.text(request, "q", _MAX_TEXT), state if state in _STATES else "")
-        cursor = queries.text(request, "cursor", _MAX_TEXT) or None
+        wanted = RunFilter(requests.query_text(request, "q", _MAX_TEXT), state if state in _STATES else "")
+        cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
         rows, following = await self._services.database.read(admin_queries.requests(wanted, _PAGE, cursor))
         return self._pages.render(
             "admin/requests.html",
@@ -112,18 +112,18 @@ class AdminPages:
 
     async def one(self, request: Request, guest: PageUser) -> Response:
         """One order: its receipt and its log, and nothing of what was in it."""
-        found = await self._services.pipeline.any(calls.path_value(request, "prediction_id"))
+        found = await self._services.pipeline.any(requests.path_value(request, "prediction_id"))
         return self._pages.render("admin/request.html", guest.session, prediction=found)
 
     async def cancel(self, request: Request, _guest: PageUser) -> Response:
         """Stop a run, whoever asked for it."""
-        found = await self._services.pipeline.any(calls.path_value(request, "prediction_id"))
+        found = await self._services.pipeline.any(requests.path_value(request, "prediction_id"))
         await self._services.pipeline.cancel(found.id, Tenant.of(found))
         return RedirectResponse("/admin", 303)
 
     async def close(self, request: Request, _guest: PageUser) -> Response:
         """End a live session, whoever began it."""
-        wanted = calls.path_value(request, "session_id")
+        wanted = requests.path_value(request, "session_id")
         found = [running.session for running in self._services.live.running if running.session.id == wanted]
         if not found:
             raise errors.NotFound("There is no such session here")
@@ -132,7 +132,7 @@ class AdminPages:
 
     async def rest(self, request: Request, _guest: PageUser) -> Response:
         """Let the idle workers of one engine go, and with them the memory that they hold."""
-        await self._services.supervisor.stop_idle(calls.path_value(request, "engine"))
+        await self._services.supervisor.stop_idle(requests.path_value(request, "engine"))
         return RedirectResponse("/admin", 303)
 
     def _benches(self, waiting: Mapping[str, int]) -> list[TestbedState]:

@@ -22,7 +22,7 @@ from sixfold.ui import code_samples, specimens
 from sixfold.ui.guests import PageAuth, PageUser
 from sixfold.ui.pages import PageTemplates
 from sixfold.ui.specimens import ExampleOutput
-from sixfold.web import calls, queries
+from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 # Where a model stands on the page, by its template's category or by what comes of it; each with its hue.
@@ -127,10 +127,10 @@ class CatalogPages:
         guest = await self._guests.of(request)
         wanted = request.query_params.get("q", "")[:100].strip().lower()
         shelf = request.query_params.get("shelf", "")
-        models = [] if queries.cursor(request) else [*self._services.catalog.models()]
+        models = [] if requests.cursor(request) else [*self._services.catalog.models()]
         following: str | None = None
         if guest is not None:
-            own, following = await queries.own_models(self._services.pipeline.own, request, guest.account_id)
+            own, following = await requests.own_models(self._services.pipeline.own, request, guest.account_id)
             models += [each.model for each in own]
         pictures = await self._pictures(guest)
         cards = [self._card(model, pictures.get(model.name, "")) for model in models if is_shown(model)]
@@ -149,7 +149,7 @@ class CatalogPages:
     async def one(self, request: Request) -> Response:
         """One model's form; `from` fills it with what a prediction was given, or the example."""
         guest = await self._guests.of(request)
-        name = calls.path_value(request, "name")
+        name = requests.path_value(request, "name")
         if guest is None and name not in self._services.catalog:
             raise errors.NotFound(f"There is no model {name}")
         model = (

@@ -7,7 +7,7 @@ import functools
 from starlette.requests import Request
 
 from sixfold import errors
-from sixfold.web import bodies, urlencoded
+from sixfold.web import bodies
 from sixfold.web.sessions import SessionCookie, SessionCookies
 
 _MAX_FIELDS = 50
@@ -18,7 +18,7 @@ async def read(request: Request) -> dict[str, str]:
     raw = await request.body()
     if raw and bodies.media_type(request) != "application/x-www-form-urlencoded":
         raise errors.UnsupportedMedia("This takes a form")
-    decode = functools.partial(urlencoded.decode, max_fields=_MAX_FIELDS, keep_blank=True)
+    decode = functools.partial(bodies.decode_urlencoded, max_fields=_MAX_FIELDS, keep_blank=True)
     return await bodies.parsed(decode, raw)
 
 

@@ -17,7 +17,7 @@ from sixfold.core.database import now
 from sixfold.core.predictions import admin_queries
 from sixfold.ui.guests import PageAuth, PageUser
 from sixfold.ui.pages import PageTemplates
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -49,7 +49,7 @@ class Lab:
 
     async def worker(self, request: Request, _guest: PageUser) -> Response:
         """kill −9 for every worker of an engine, whatever it holds."""
-        self._killed += await self._services.supervisor.kill_workers(calls.path_value(request, "engine"))
+        self._killed += await self._services.supervisor.kill_workers(requests.path_value(request, "engine"))
         return RedirectResponse("/lab", 303)
 
     async def server(self, _request: Request, _guest: PageUser) -> Response:

@@ -16,7 +16,7 @@ from sixfold.core.accounts.passkeys import RelyingParty
 from sixfold.settings import Settings
 from sixfold.ui import forms, login_session
 from sixfold.ui.login_session import LoginSessions
-from sixfold.web import bodies, calls, responses, sessions
+from sixfold.web import bodies, requests, responses, sessions
 from sixfold.web.peers import is_loopback
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -86,7 +86,7 @@ class PasskeyPages:
     async def remove(self, request: Request) -> Response:
         """Forget one of one's own."""
         session, _ = await forms.signed(request, self._services.sessions)
-        work = passkeys.remove(session.account.id, calls.path_value(request, "passkey_id"))
+        work = passkeys.remove(session.account.id, requests.path_value(request, "passkey_id"))
         await self._services.database.write(work)
         return RedirectResponse("/account/security#passkeys", 303)
 

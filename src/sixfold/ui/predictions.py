@@ -16,7 +16,7 @@ from sixfold.ui import provenance
 from sixfold.ui.guests import PageUser
 from sixfold.ui.pages import PageTemplates
 from sixfold.ui.prediction_view import OutputView
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 _PAGE = 40
@@ -100,7 +100,7 @@ class PredictionPages:
 
     async def one(self, request: Request, guest: PageUser) -> Response:
         """One prediction, its output and its receipt."""
-        prediction_id = calls.path_value(request, "prediction_id")
+        prediction_id = requests.path_value(request, "prediction_id")
         found = await self._services.pipeline.get(prediction_id, guest.tenant)
         kin = await self._services.database.read(lineage.of(found))
         same = [

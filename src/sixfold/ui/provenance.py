@@ -22,7 +22,7 @@ from sixfold.core.provenance.signing import Signed
 from sixfold.core.workflows import image_metadata
 from sixfold.ui import forms
 from sixfold.ui.guests import PageAuth, PageUser
-from sixfold.web import calls, responses, uploads
+from sixfold.web import requests, responses, uploads
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -93,7 +93,7 @@ class ProvenancePages:
         """Order exactly the same again, seed included; its page tells whether the bytes are."""
         form = await forms.read(request)
         self._services.sessions.guard(request, guest.session, form.get("csrf"))
-        found = await self._services.pipeline.get(calls.path_value(request, "prediction_id"), guest.tenant)
+        found = await self._services.pipeline.get(requests.path_value(request, "prediction_id"), guest.tenant)
         origin = self._services.settings.base_url
         read = self._services.database.read
         order = PredictionRequest(
@@ -101,7 +101,7 @@ class ProvenancePages:
             model=found.model,
             inputs=await read(lineage.again(found, origin)),
             face="pages",
-            request_id=calls.request_id(request),
+            request_id=requests.request_id(request),
             hardware=found.hardware,
             sources=await read(lineage.stored(found)),
             extras=lineage.drawn(found),

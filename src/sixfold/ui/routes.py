@@ -45,7 +45,7 @@ from sixfold.ui.prediction_view import OutputView
 from sixfold.ui.predictions import PredictionPages
 from sixfold.ui.specimens import ExampleOutput
 from sixfold.ui.workflows import WorkflowCards, WorkflowPages
-from sixfold.web import bodies, calls, responses
+from sixfold.web import bodies, requests, responses
 from sixfold.web.openapi import OpenApiDocument
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry
 from sixfold.web.services import WebServices
@@ -121,7 +121,7 @@ class UserInterface:
             model=str(model),
             inputs={"prompt": given.get("prompt")},
             face="pages",
-            request_id=calls.request_id(request),
+            request_id=requests.request_id(request),
         )
         prediction = await self._services.pipeline.submit(order)
         prediction = await self._services.pipeline.wait(prediction, _WAIT_SECONDS)
@@ -171,7 +171,7 @@ class StaticFiles:
 
     async def show(self, request: Request) -> Response:
         """One of them."""
-        found = self._files.get(calls.path_value(request, "name"))
+        found = self._files.get(requests.path_value(request, "name"))
         if found is None:
             raise errors.NotFound
         return Response(found[0], 200, {"Cache-Control": "public, max-age=31536000, immutable"}, found[1])

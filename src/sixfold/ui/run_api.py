@@ -29,7 +29,7 @@ from sixfold.core.sessions.service import SessionRequest
 from sixfold.ui import code_samples
 from sixfold.ui.guests import PageAuth, PageUser
 from sixfold.ui.prediction_view import OutputView
-from sixfold.web import bodies, calls, responses, uploads
+from sixfold.web import bodies, requests, responses, uploads
 from sixfold.web.predictions import PredictionSerializer
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -105,7 +105,7 @@ class RunRoutes:
             model=wanted.model.name,
             inputs=wanted.inputs,
             face="pages",
-            request_id=calls.request_id(request),
+            request_id=requests.request_id(request),
             hardware=wanted.hardware,
             extras=wanted.extras,
         )
@@ -127,7 +127,7 @@ class RunRoutes:
 
     async def events(self, request: Request, guest: PageUser) -> Response:
         """What happens to one prediction, with the page's part that shows it."""
-        found = await self._services.pipeline.get(calls.path_value(request, "prediction_id"), guest.tenant)
+        found = await self._services.pipeline.get(requests.path_value(request, "prediction_id"), guest.tenant)
         self._services.admission.event_stream(request, guest.account_id)
         return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
 
@@ -164,7 +164,7 @@ class RunRoutes:
 
     async def cancel(self, request: Request, guest: PageUser) -> Response:
         """Cancel what has not ended."""
-        prediction_id = calls.path_value(request, "prediction_id")
+        prediction_id = requests.path_value(request, "prediction_id")
         found = await self._services.pipeline.cancel(prediction_id, guest.tenant)
         return responses.json({"status": str(found.state)})
 
@@ -173,7 +173,9 @@ class RunRoutes:
         body = bodies.parse_object(await request.body())
         prompt = body.get("prompt")
         inputs = {"prompt": prompt} if prompt else {}
-        wish = SessionRequest(guest.principal, calls.request_id(request), str(body.get("model", "")), inputs)
+        wish = SessionRequest(
+            guest.principal, requests.request_id(request), str(body.get("model", "")), inputs
+        )
         opened = await self._services.live.create(wish)
         path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
         return responses.json({"path": path, "id": opened.session.id}, 201)

@@ -22,7 +22,7 @@ from sixfold.ui import forms, passwords
 from sixfold.ui import passkeys as asking
 from sixfold.ui.login_session import MAX_PASSWORD, LoginSessions
 from sixfold.ui.pages import PageTemplates
-from sixfold.web import calls, queries
+from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie
@@ -81,7 +81,7 @@ class SecurityPages:
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
         done = _DONE.get(request.query_params.get("done", ""), "")
-        return await self._render(session, queries.text(request, "cursor", _MAX_CURSOR), done=done)
+        return await self._render(session, requests.query_text(request, "cursor", _MAX_CURSOR), done=done)
 
     async def password(self, request: Request) -> Response:
         """Set another password; other sessions and programs end, and keys where that is wanted."""
@@ -108,7 +108,7 @@ class SecurityPages:
     async def end(self, request: Request) -> Response:
         """End one session of one's own."""
         session, _form = await forms.signed(request, self._services.sessions)
-        work = login_sessions.end_one(session.account.id, calls.path_value(request, "session_id"))
+        work = login_sessions.end_one(session.account.id, requests.path_value(request, "session_id"))
         await self._services.database.write(work)
         return RedirectResponse(f"{PATH}?done=session", 303)
 

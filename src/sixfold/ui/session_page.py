@@ -11,7 +11,7 @@ from sixfold.core.accounts import rights
 from sixfold.ui import specimens
 from sixfold.ui.guests import PageAuth, PageUser
 from sixfold.ui.pages import PageTemplates
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -30,7 +30,7 @@ class SessionPages:
 
     async def show(self, request: Request, guest: PageUser) -> Response:
         """A stage for one model's sessions."""
-        name = calls.path_value(request, "model")
+        name = requests.path_value(request, "model")
         templates = self._services.templates
         if name not in templates or not templates[name].session:
             raise errors.NotFound(f"{name[:100]} has no sessions")

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.core.accounts.accounts import Account
 from sixfold.web import refusals
-from sixfold.web.attempts import Attempts, Spent
-from sixfold.web.trusted_browsers import TrustedBrowsers
+from sixfold.web.admission import Attempts, Spent
+from sixfold.web.sessions import TrustedBrowsers
 from sixfold.web.trusted_hosts import TrustedHosts
 
 _FIVE_MINUTES, _HOUR = 300.0, 3600.0

@@ -17,7 +17,7 @@ from sixfold.ui import specimens
 from sixfold.ui.catalogue import fields_of, price_shown
 from sixfold.ui.guests import PageAuth, PageUser
 from sixfold.ui.pages import PageTemplates
-from sixfold.web import calls, queries, responses
+from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 from sixfold.web.sessions import SessionCookie
@@ -137,13 +137,13 @@ class WorkflowPages:
 
     async def bring(self, request: Request, guest: PageUser) -> Response:
         """Import a file that was dropped; the answer says where its page is."""
-        name = queries.text(request, "name", _MAX_NAME)
+        name = requests.query_text(request, "name", _MAX_NAME)
         space = await self._spaces.bring(guest.account_id, await request.body(), name)
         return responses.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
 
     async def _found(self, request: Request, guest: PageUser | None) -> Workflow:
         self._services.origins.admit(request)
-        return await self._spaces.find(calls.path_value(request, "slug"), _account(guest))
+        return await self._spaces.find(requests.path_value(request, "slug"), _account(guest))
 
 
 def _account(guest: PageUser | None) -> str | None:

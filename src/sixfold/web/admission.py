@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import math
+import secrets
+import time
+from array import array
+from collections import Counter
+from collections.abc import Callable, MutableMapping
+from typing import Any, NamedTuple
+
 from starlette.requests import HTTPConnection
 
+from sixfold import errors
 from sixfold.settings import Settings
-from sixfold.web.rates import RequestRates
-from sixfold.web.slots import Slots
+from sixfold.web import refusals
 from sixfold.web.trusted_hosts import TrustedHosts
 
 
@@ -35,3 +45,176 @@ class Admission:
         peer = self._origins.limited(connection)
         if peer is not None:
             self._keyless.spend(peer)
+
+
+_HELD = "sixfold.held"  # of a scope: what is released when its request or websocket ends
+
+
+class Slots:
+    """At most `per_holder` of one kind for each account, and `total` for the server; 0 is no limit.
+
+    `reason` is the label in the metrics.
+    """
+
+    def __init__(self, reason: str, noun: str, per_holder: int, total: int = 0) -> None:
+        self._reason = reason
+        self._noun = noun
+        self._per_holder = per_holder
+        self._total = total
+        self.open = 0
+        self.holders = Counter[str]()
+
+    def hold(self, scope: MutableMapping[str, Any], holder: str) -> None:
+        """Take one of an account's slots until the request of `scope` ends; raises `TooManyStreams`."""
+        if not self._per_holder:
+            return
+        if self.holders[holder] >= self._per_holder:
+            refusals.recorder().add(self._reason, holder)
+            raise errors.TooManyStreams(
+                f"This account has {self._per_holder} {self._noun} open, which is the limit: close some",
+                code=f"too_many_{self._reason}",
+            )
+        self.holders[holder] += 1
+        _held(scope).append(functools.partial(self._leave_holder, holder))
+
+    def enter(self, scope: MutableMapping[str, Any], caller: str) -> None:
+        """Take one of the server's slots until the request of `scope` ends; raises `TooManyConnections`."""
+        if self._total and self.open >= self._total:
+            refusals.recorder().add(self._reason, caller)
+            raise errors.TooManyConnections(
+                f"The server has too many {self._noun} open; ask again in a moment"
+            )
+        self.open += 1
+        _held(scope).append(self._leave)
+
+    def _leave(self) -> None:
+        self.open -= 1
+
+    def _leave_holder(self, holder: str) -> None:
+        self.holders[holder] -= 1
+        if self.holders[holder] <= 0:
+            del self.holders[holder]
+
+
+def _held(scope: MutableMapping[str, Any]) -> list[Callable[[], None]]:
+    return scope.setdefault(_HELD, [])
+
+
+def release(scope: MutableMapping[str, Any]) -> None:
+    """Release what a request or websocket held."""
+    for leave in scope.pop(_HELD, ()):
+        leave()
+
+
+BURST_SECONDS = 10.0  # of the rate, which may come at once
+_MAX_KEYS = 100_000
+_SHARED = ""  # the key of all that do not fit
+
+
+class RequestRates:
+    """At most `per_second` requests for each key, by the generic cell rate algorithm; 0 is no limit.
+
+    A key that owes nothing is forgotten. Where too many do, new ones share one limit: none that counts is
+    forgotten for others.
+    """
+
+    def __init__(
+        self,
+        per_second: float,
+        noun: str,
+        clock: Callable[[], float] = time.monotonic,
+        max_keys: int = _MAX_KEYS,
+    ) -> None:
+        self._per_second = per_second
+        self._step = 1 / per_second if per_second else 0.0
+        self._noun = noun
+        self._clock = clock
+        self._max_keys = max_keys
+        self._due: dict[str, float] = {}  # when all that was asked would be earned
+        self._full_until = -math.inf
+
+    def spend(self, key: str) -> None:
+        """Count a request; raises `TooManyRequests`."""
+        if not self._step:
+            return
+        moment = self._clock()
+        due = self._due.get(key)
+        if due is None:
+            key, due = self._enter(key, moment)
+        due = (due if due > moment else moment) + self._step
+        if due > moment + BURST_SECONDS:
+            self._refuse(key, due - moment)
+        self._due[key] = due
+
+    def _enter(self, key: str, moment: float) -> tuple[str, float]:
+        if len(self._due) >= self._max_keys:
+            if moment >= self._full_until:
+                self._due = {name: due for name, due in self._due.items() if due > moment}
+                self._full_until = moment + 1
+            if len(self._due) >= self._max_keys:
+                return _SHARED, self._due.get(_SHARED, moment)
+        return key, moment
+
+    def _refuse(self, key: str, ahead: float) -> None:
+        refusals.recorder().add("rate", key)
+        raise errors.TooManyRequests(
+            f"{self._noun} may make {self._per_second:g} requests a second, and {BURST_SECONDS:g} seconds of "
+            "that at once: ask again later",
+            retry_after=max(1, math.ceil(ahead - BURST_SECONDS)),
+        )
+
+
+_ROWS, _WIDTH = 4, 65_536
+_MAX_COUNT = 65_535
+
+
+class Spent(NamedTuple):
+    """Where an attempt was counted."""
+
+    window: int
+    cells: tuple[int, ...]
+
+
+class Attempts:
+    """At most `limit` attempts per key in each window of `seconds`; `clock` gives seconds that never go back.
+
+    A count-min sketch: a key counts in one cell of each row, and its count is the least of them. It is never
+    too low. It is too high where each of its cells is also another key's, for one key in 2,500 when 10,000
+    others have used up their attempts. Which cells those are is secret.
+    """
+
+    def __init__(self, limit: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._clock = clock
+        self._secret = secrets.token_bytes(32)
+        self._ends = -math.inf
+        self._window = 0
+        self._rows: list[array[int]] = []
+
+    def spend(self, key: str) -> Spent:
+        """Count one attempt and return where; raises `TooManyRequests` when there were too many."""
+        moment = self._clock()
+        if moment >= self._ends:
+            self._ends = moment + self._seconds
+            self._window += 1
+            self._rows = [array("H", bytes(2 * _WIDTH)) for _ in range(_ROWS)]
+        cells = self._cells(key)
+        if min(row[cell] for row, cell in zip(self._rows, cells, strict=True)) >= self._limit:
+            raise errors.TooManyRequests(
+                "Too many attempts: wait a little", retry_after=max(1, math.ceil(self._ends - moment))
+            )
+        for row, cell in zip(self._rows, cells, strict=True):
+            row[cell] = min(_MAX_COUNT, row[cell] + 1)
+        return Spent(self._window, cells)
+
+    def give_back(self, spent: Spent) -> None:
+        """Take off the count an attempt that was no failure."""
+        if spent.window == self._window:
+            for row, cell in zip(self._rows, spent.cells, strict=True):
+                row[cell] = max(0, row[cell] - 1)
+
+    def _cells(self, key: str) -> tuple[int, ...]:
+        name = key.encode("utf-8", "replace")
+        digest = hashlib.blake2b(name, key=self._secret, digest_size=2 * _ROWS).digest()
+        return tuple(int.from_bytes(digest[at : at + 2]) for at in range(0, 2 * _ROWS, 2))

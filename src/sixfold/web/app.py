@@ -17,7 +17,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
 from sixfold.core.accounts.connections import Connections, CredentialEnded, current, forget
-from sixfold.web import limits, refusals, slots
+from sixfold.web import admission, bodies, refusals
 from sixfold.web.admission import Admission
 from sixfold.web.metrics import Metrics
 from sixfold.web.overload import OVERLOADED, PROBES
@@ -102,7 +102,7 @@ class WebApp:
                 else:
                     await response(scope, receive, sending)
         finally:
-            slots.release(scope)
+            admission.release(scope)
             self._note(scope, match, status, time.perf_counter() - began)
 
     async def _converse(self, websocket: WebSocket) -> None:
@@ -123,7 +123,7 @@ class WebApp:
                 if await self._has_room(websocket):
                     await socket.converse(websocket)
         finally:
-            slots.release(scope)
+            admission.release(scope)
             _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - began)
 
     async def _has_room(self, websocket: WebSocket) -> bool:
@@ -233,10 +233,10 @@ async def _dispatch(
     if _HOP in headers:
         raise errors.Forbidden("This server was asked by itself")
     most = route.body_bytes or _UNREAD_BYTES
-    limits.check_length(scope, most)
+    bodies.check_length(scope, most)
     if isinstance(handler, RawHandler):
         return await handler.answer(RawRequest(scope, receive, headers, most))
-    response = await handler(Request(scope, limits.capped(receive, most)))
+    response = await handler(Request(scope, bodies.capped(receive, most)))
     if method == "HEAD" and isinstance(response, StreamingResponse):  # nobody would wait for its end
         return Response(None, response.status_code, dict(response.headers))
     return response

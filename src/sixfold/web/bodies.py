@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar, cast
+from urllib.parse import unquote_plus, unquote_to_bytes
 
 import msgspec
 from starlette.requests import Request
+from starlette.types import Message, Receive, Scope
 
 from sixfold import errors
-from sixfold.core import json_decoding, json_limits
+from sixfold.core import humanize, json_decoding, json_limits
 from sixfold.core.catalog.inputs import Descriptor
+from sixfold.core.input_budget import InputBudget, Limit
 from sixfold.core.json_limits import JsonLimits
 from sixfold.core.provenance.formats.media_types import UNKNOWN
-from sixfold.web import urlencoded
-from sixfold.web.multipart import MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
+from sixfold.web import refusals
+from sixfold.web.multipart import INVALID_FORM, MAX_FIELDS, MAX_FILES, Head, PartHandler, Splitter, text
 
 INVALID_JSON = "Invalid JSON body"
 MAX_PARTS = MAX_FIELDS + MAX_FILES
@@ -107,7 +112,7 @@ async def fields(request: Request) -> BodyFields:
             split = functools.partial(_multipart, content_type=request.headers["content-type"])
             return await parsed(split, raw)
         case "application/x-www-form-urlencoded":
-            decode = functools.partial(urlencoded.decode, max_fields=MAX_FIELDS)
+            decode = functools.partial(decode_urlencoded, max_fields=MAX_FIELDS)
             return BodyFields(await parsed(decode, raw), is_form=True)
         case _:
             return BodyFields(await parsed(parse_object, raw))
@@ -174,3 +179,188 @@ def _whole(text: str, otherwise: Any) -> Any:
     if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS:
         return int(text)
     return otherwise
+
+
+_MAX_LENGTH_DIGITS = 18
+_FREE_BYTES = 64 * 1024
+_TOO_MANY_BYTES = (
+    "Too many large bodies without a key in the header Authorization at once: retry, or send it there"
+)
+
+
+def check_length(scope: Scope, max_bytes: int) -> None:
+    """Refuse a body that says itself that it is too large."""
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            digits = len(value) if value.isdigit() else 0
+            if digits > _MAX_LENGTH_DIGITS or (digits and int(value) > max_bytes):
+                raise too_large(max_bytes)
+
+
+def capped(receive: Receive, max_bytes: int) -> Receive:
+    """`receive`, which raises `TooLarge` as soon as more than `max_bytes` of body have come in."""
+    seen = 0
+
+    async def counting() -> Message:
+        nonlocal seen
+        message = await receive()
+        if message["type"] == "http.request":
+            seen += len(message.get("body", b""))
+            if seen > max_bytes:
+                raise too_large(max_bytes)
+        return message
+
+    return counting
+
+
+def too_large(max_bytes: int) -> errors.TooLarge:
+    """The error that names the limit."""
+    return errors.TooLarge(f"The request body is larger than {humanize.limit(max_bytes)}")
+
+
+class BodyBudget:
+    """Bytes of bodies in memory, of requests whose key is not known yet: in all, and half of it per caller.
+
+    The first 64 KiB of each body are not counted.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._total = 0
+        self._callers: Counter[str] = Counter()
+
+    @contextmanager
+    def counting(self, caller: str, receive: Receive) -> Generator[Receive]:
+        """`receive`, which raises `TooManyRequests` over the budget; its bytes are given back at the end."""
+        seen = counted = 0
+
+        async def metered() -> Message:
+            nonlocal seen, counted
+            message = await receive()
+            seen += len(message.get("body", b""))
+            more = max(0, seen - _FREE_BYTES) - counted
+            counted += more
+            self._total += more
+            self._callers[caller] += more
+            if more and (self._total > self._max_bytes or 2 * self._callers[caller] > self._max_bytes):
+                refusals.recorder().add("unauthenticated_body", caller)
+                raise errors.TooManyRequests(_TOO_MANY_BYTES)
+            return message
+
+        try:
+            yield metered
+        finally:
+            self._total -= counted
+            self._callers[caller] -= counted
+            if self._callers[caller] <= 0:
+                del self._callers[caller]
+
+
+_SLICE_BYTES = 64 * 1024
+# 32 MiB of base64 have a million; each takes time to decode.
+_ESCAPES = Limit(2_400_000, "The form may have at most {:,} percent-encoded bytes")
+
+
+def decode_urlencoded(raw: bytes, *, max_fields: int, keep_blank: bool = False) -> dict[str, str]:
+    """The last value of each field; raises `BadRequest` and `InputTooLarge`."""
+    InputBudget(escapes=_ESCAPES).spend(escapes=raw.count(b"%"))
+    if raw.count(b"&") >= max_fields:
+        raise errors.BadRequest(f"{INVALID_FORM}: it has more than {max_fields} fields")
+    try:
+        return dict(_urlencoded_fields(raw, keep_blank=keep_blank))
+    except UnicodeDecodeError as error:
+        raise errors.BadRequest(INVALID_FORM) from error
+
+
+def _urlencoded_fields(raw: bytes, *, keep_blank: bool) -> Iterator[tuple[str, str]]:
+    for pair in raw.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if value or (keep_blank and pair):
+            yield _unquote(name), _unquote(value)
+
+
+def _unquote(raw: bytes) -> str:
+    raw = raw.replace(b"+", b" ")
+    return (b"".join(map(unquote_to_bytes, _slices(raw))) if b"%" in raw else raw).decode("utf-8")
+
+
+def _slices(raw: bytes) -> Iterator[bytes]:
+    """Cut a text where no escape sequence is."""
+    start = 0
+    while start < len(raw):
+        end = start + _SLICE_BYTES
+        cut = raw.find(b"%", end - 2, end)
+        end = cut if cut >= 0 else end
+        yield raw[start:end]
+        start = end
+
+
+_KEY_FIELD = "api_key"
+_MAX_KEY_BYTES = 4096  # of a value that is worth decoding; a key has 46
+_INVALID_KEY = ""  # no key
+
+
+class _Credential(msgspec.Struct):
+    api_key: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_read_key = msgspec.json.Decoder(_Credential).decode
+
+
+def key_in_json(raw: bytes) -> Any:
+    """The member of the outermost object, None where it is absent; raises `BadRequest` for malformed JSON.
+
+    The decoder skips all other values and allocates nothing for them. Of a repeated member the last one
+    counts, as when the whole document is decoded.
+    """
+    try:
+        value = _read_key(raw).api_key
+        return msgspec.json.decode(value) if len(bytes(value)) <= _MAX_KEY_BYTES else _INVALID_KEY
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise errors.BadRequest(INVALID_JSON) from error
+
+
+def key_in_urlencoded(raw: bytes) -> str | None:
+    """The last such field that is not empty; raises `BadRequest` for too many fields."""
+    if raw.count(b"&") >= MAX_PARTS:
+        raise errors.BadRequest(INVALID_FORM)
+    found = None
+    for pair in raw.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if (
+            len(name) <= _MAX_KEY_BYTES
+            and value
+            and unquote_plus(name.decode("utf-8", "replace")) == _KEY_FIELD
+        ):
+            found = (
+                unquote_plus(value.decode("utf-8", "replace"))
+                if len(value) <= _MAX_KEY_BYTES
+                else _INVALID_KEY
+            )
+    return found
+
+
+def key_in_multipart(raw: bytes, content_type: str) -> str | None:
+    """The last such part that is not empty and no file; raises `BadRequest` for a malformed form."""
+    reader = _KeyReader()
+    Splitter(content_type, reader).feed(raw)
+    return reader.key
+
+
+class _KeyReader(PartHandler):
+    key: str | None = None
+    _wanted = False
+    _data = b""
+
+    def begin(self, head: Head) -> None:
+        self._wanted, self._data = head.name == _KEY_FIELD and head.filename is None, b""
+
+    def take(self, data: memoryview) -> None:
+        if self._wanted:
+            self._data += data[: _MAX_KEY_BYTES + 1 - len(self._data)]
+
+    def end(self) -> None:
+        if self._wanted and self._data:
+            self.key = (
+                self._data.decode("utf-8", "replace") if len(self._data) <= _MAX_KEY_BYTES else _INVALID_KEY
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -11,7 +12,6 @@ from starlette.responses import Response, StreamingResponse
 from sixfold import errors
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance.formats import media_types
-from sixfold.web import ranges
 
 FOREVER = "public, max-age=31536000, immutable"
 REVALIDATE = "public, no-cache"
@@ -43,8 +43,8 @@ async def answer(request: Request, shown: FileResponseInfo) -> Response:
     if condition is not None and condition != headers["ETag"]:
         wanted = None
     try:
-        span = ranges.parse(wanted, shown.size)
-    except ranges.RangeNotSatisfiable:
+        span = parse_range(wanted, shown.size)
+    except RangeNotSatisfiable:
         return Response(None, 416, {"Content-Range": f"bytes */{shown.size}", "Accept-Ranges": "bytes"})
     start, length, status = 0, shown.size, 200
     if span is not None:
@@ -88,3 +88,44 @@ def _headers(shown: FileResponseInfo) -> dict[str, str]:
     if shown.content_type not in media_types.INLINE:
         headers["Content-Disposition"] = "attachment"
     return headers
+
+
+_RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ByteSpan:
+    """Bytes from `start`, `length` of them."""
+
+    start: int
+    length: int
+
+
+class RangeNotSatisfiable(Exception):
+    """The range lies outside of the file."""
+
+
+def parse_range(header: str | None, size: int) -> ByteSpan | None:
+    """The range that a header asks for; None for the whole file.
+
+    Several ranges, other units and what is no range give the whole, which every client takes.
+    Raises `RangeNotSatisfiable`.
+    """
+    found = _RANGE.fullmatch(header) if header else None
+    if found is None:
+        return None
+    first, last = found[1], found[2]
+    if not first and not last:
+        return None
+    if not first:
+        length = min(int(last), size)
+        if length == 0:
+            raise RangeNotSatisfiable
+        return ByteSpan(size - length, length)
+    start = int(first)
+    end = min(int(last), size - 1) if last else size - 1
+    if last and int(last) < start:
+        return None
+    if start >= size:
+        raise RangeNotSatisfiable
+    return ByteSpan(start, end - start + 1)

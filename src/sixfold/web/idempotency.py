@@ -18,7 +18,7 @@ from sixfold import errors
 from sixfold.core.accounts import idempotency
 from sixfold.core.accounts.idempotency import ClaimedRequest, RequestInProgress, StoredReply
 from sixfold.core.database import Database
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.routing import Dialect
 
 Work = Callable[[str | None], Awaitable[Response]]
@@ -104,7 +104,7 @@ class IdempotencyGuard:
         try:
             return await work(scope)
         except errors.SixfoldError as error:
-            return once.dialect(error, calls.request_id(request))
+            return once.dialect(error, requests.request_id(request))
         except Exception as error:
             await self._database.write(idempotency.forget(scope))
             raise error from None

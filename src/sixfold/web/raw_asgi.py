@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from sixfold.web import limits
+from sixfold.web import bodies
 
 JSON = (b"content-type", b"application/json")
 LINE = "sixfold.line"  # of a scope: its connection, where that has a short way out
@@ -50,7 +50,7 @@ class RawRequest:
             pieces.append(message.get("body", b""))
             size += len(pieces[-1])
             if size > self._max_bytes:
-                raise limits.too_large(self._max_bytes)
+                raise bodies.too_large(self._max_bytes)
             if not message.get("more_body"):
                 return b"".join(pieces)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import gzip
+import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, cast, get_args
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.catalog.custom_models import engine_name
+from sixfold.core.catalog.inputs import Descriptor
 from sixfold.core.predictions.models import Prediction
 from sixfold.errors import InvalidInput, SixfoldError, Unauthenticated
 
@@ -85,3 +90,76 @@ def coded(error: SixfoldError, request_id: str) -> Response:
 
 class LongResponse(Response):
     """A response that may take as long as its source does; it ends with the credential that asked for it."""
+
+
+WireType = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file"]
+_WIRE_TYPES = frozenset(get_args(WireType))
+
+
+class InputSchema(TypedDict):
+    """An input of a model."""
+
+    name: str
+    type: WireType
+    description: str
+    default: Any
+    required: bool
+    min: float | None
+    max: float | None
+    choices: list[str]
+    order: int
+
+
+def descriptor(given: Descriptor) -> InputSchema:
+    """One input; a type that the contract does not have is written as text."""
+    return {
+        "name": given.name,
+        "type": cast("WireType", given.type) if given.type in _WIRE_TYPES else "string",
+        "description": given.description,
+        "default": given.default,
+        "required": given.required,
+        "min": given.min,
+        "max": given.max,
+        "choices": list(given.choices),
+        "order": given.order,
+    }
+
+
+_SMALL = 1024  # bytes that are not worth the unpacking
+
+
+class StaticJson:
+    """One JSON document as bytes."""
+
+    def __init__(self, content: Any) -> None:
+        self._data = _encode(content)
+        self._tag = hashlib.sha256(self._data).hexdigest()[:32]
+
+    @functools.cached_property
+    def _packed(self) -> bytes:
+        return gzip.compress(self._data, mtime=0) if len(self._data) > _SMALL else b""
+
+    def answer(self, request: Request) -> Response:
+        """Return the document, compressed if the client accepts it, or 304 if its tag matches."""
+        packed = _takes_gzip(request.headers.get("accept-encoding", "")) and bool(self._packed)
+        tag = f'"{self._tag}-gzip"' if packed else f'"{self._tag}"'
+        headers = {"ETag": tag, "Cache-Control": "public, no-cache", "Vary": "Accept-Encoding"}
+        if self._is_known(request.headers.get("if-none-match")):
+            return Response(None, 304, headers)
+        if packed:
+            headers["Content-Encoding"] = "gzip"
+        return Response(self._packed if packed else self._data, 200, headers, "application/json")
+
+    def _is_known(self, given: str | None) -> bool:
+        if given is None:
+            return False
+        tags = {part.strip().removeprefix("W/") for part in given.split(",")}
+        return bool(tags & {"*", f'"{self._tag}"', f'"{self._tag}-gzip"'})
+
+
+def _takes_gzip(header: str) -> bool:
+    for part in header.lower().split(","):
+        name, _, weight = part.strip().partition(";")
+        if name.strip() in {"gzip", "*"}:
+            return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
+    return False

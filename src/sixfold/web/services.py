@@ -34,8 +34,7 @@ from sixfold.settings import Settings
 from sixfold.web.admission import Admission
 from sixfold.web.auth import Authenticator
 from sixfold.web.idempotency import IdempotencyGuard
-from sixfold.web.sessions import SessionCookies
-from sixfold.web.trusted_browsers import TrustedBrowsers
+from sixfold.web.sessions import SessionCookies, TrustedBrowsers
 from sixfold.web.trusted_hosts import TrustedHosts
 
 

@@ -7,18 +7,18 @@ connection that stays is written as one piece, and one look a second finds who h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import get_remote_addr
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from sixfold import errors
 from sixfold.web import overload, refusals
 from sixfold.web.peers import PeerLimits
 from sixfold.web.raw_asgi import LINE, RawResponse
-from sixfold.web.websocket_protocol import WebSocketLine
 
 _FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})  # in a header
 _PAUSE_SECONDS = 30  # that a body may stop coming
@@ -314,3 +314,18 @@ def _time_out(line: HttpProtocol) -> None:
         return
     line.transport.write(_TIMED_OUT)
     line.transport.close()
+
+
+class WebSocketLine(WebSocketsSansIOProtocol):
+    """One websocket. `unsent` and `stalled_since` are those of `protocol.Sweep`."""
+
+    on_lost: Callable[[], None] | None = None
+    unsent = 0
+    stalled_since = 0.0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Release what the connection held."""
+        if self.on_lost is not None:
+            self.on_lost()
+            self.on_lost = None
+        super().connection_lost(exc)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sixfold import errors
-from sixfold.web.attempts import Attempts
+from sixfold.web.admission import Attempts
 
 
 def _is_refused(attempts: Attempts, key: str) -> bool:

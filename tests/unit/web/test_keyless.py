@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from sixfold import errors
 from sixfold.settings import Settings
-from sixfold.web.keyless import KeylessAccess
+from sixfold.web.auth import KeylessAccess
 from sixfold.web.trusted_hosts import TrustedHosts
 
 

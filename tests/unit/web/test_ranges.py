@@ -7,15 +7,15 @@ import contextlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sixfold.web import ranges
-from sixfold.web.ranges import ByteSpan, RangeNotSatisfiable
+from sixfold.web import files
+from sixfold.web.files import ByteSpan, RangeNotSatisfiable
 
 
 @given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))
 def test_a_span_lies_within_the_file_and_where_it_was_asked_for(size: int, first: int, last: int) -> None:
     data = bytes(range(size))
     try:
-        span = ranges.parse(f"bytes={first}-{last}", size)
+        span = files.parse_range(f"bytes={first}-{last}", size)
     except RangeNotSatisfiable:
         assert first >= size
         return
@@ -29,7 +29,7 @@ def test_a_span_lies_within_the_file_and_where_it_was_asked_for(size: int, first
 @given(st.integers(0, 50), st.integers(0, 60))
 def test_a_suffix_is_the_files_end(size: int, count: int) -> None:
     try:
-        span = ranges.parse(f"bytes=-{count}", size)
+        span = files.parse_range(f"bytes=-{count}", size)
     except RangeNotSatisfiable:
         assert min(size, count) == 0
         return
@@ -40,5 +40,5 @@ def test_a_suffix_is_the_files_end(size: int, count: int) -> None:
 def test_no_header_breaks_it(header: str, size: int) -> None:
     span = None
     with contextlib.suppress(RangeNotSatisfiable):
-        span = ranges.parse(header, size)
+        span = files.parse_range(header, size)
     assert span is None or 0 <= span.start < span.start + span.length <= size

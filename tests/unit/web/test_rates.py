@@ -6,7 +6,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.web import refusals
-from sixfold.web.rates import RequestRates
+from sixfold.web.admission import RequestRates
 
 
 def _spent(rates: RequestRates, key: str, count: int) -> int:

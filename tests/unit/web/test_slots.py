@@ -8,9 +8,8 @@ import pytest
 
 from sixfold import errors
 from sixfold.settings import Settings
-from sixfold.web import slots
-from sixfold.web.admission import Admission
-from sixfold.web.slots import Slots
+from sixfold.web import admission
+from sixfold.web.admission import Admission, Slots
 from sixfold.web.trusted_hosts import TrustedHosts
 
 
@@ -28,7 +27,7 @@ def test_slots_of_an_account_and_of_the_server_come_back_with_their_requests() -
     with pytest.raises(errors.TooManyConnections, match="event streams"):
         made.enter(scopes[4], "cleo")
     for scope in (*scopes, scopes[0]):
-        slots.release(scope)
+        admission.release(scope)
     assert (made.open, made.holders) == (0, {})
 
 
@@ -47,5 +46,5 @@ def test_ten_thousand_streams_leave_nothing_counted() -> None:
         scope: dict[str, Any] = {}
         made.hold(scope, f"account {number % 7}")
         made.enter(scope, "x")
-        slots.release(scope)
+        admission.release(scope)
     assert (made.open, made.holders) == (0, {})

@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 
 from sixfold.core.accounts.rights import PUBLIC
 from sixfold.settings import Settings
-from sixfold.web import overload, refusals, responses, slots
+from sixfold.web import admission, overload, refusals, responses
 from sixfold.web.admission import Admission
 from sixfold.web.app import WebApp
 from sixfold.web.metrics import Metrics
@@ -29,8 +29,7 @@ from sixfold.web.overload import ConnectionCapacity
 from sixfold.web.peers import PeerLimits
 from sixfold.web.routing import ApiGroup, RouteEntry, SocketRoute
 from sixfold.web.trusted_hosts import TrustedHosts
-from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol
-from sixfold.web.websocket_protocol import WebSocketLine
+from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocketLine
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SWEEP = ConnectionSweep(idle_seconds=30, header_seconds=10, body_bytes_per_second=1024, send_seconds=60)
@@ -345,4 +344,4 @@ async def test_ten_thousand_connections_leave_nothing_counted() -> None:
 
 
 def test_release_of_a_request_that_held_nothing_does_nothing() -> None:
-    slots.release({})
+    admission.release({})

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold.core.accounts.accounts import Account
-from sixfold.web.trusted_browsers import COOKIE, TrustedBrowsers
+from sixfold.web.sessions import BROWSER_COOKIE, TrustedBrowsers
 
 ADA = Account("acct_ada", "person", "ada@example.com", 0, 0, "free", "hash one")
 DAY = 24 * 3600
@@ -19,11 +19,11 @@ def _cookie(browsers: TrustedBrowsers, account: Account) -> tuple[str, str]:
     response = Response()
     browsers.trust(response, account)
     header = response.headers["set-cookie"]
-    return SimpleCookie(header)[COOKIE].value, header
+    return SimpleCookie(header)[BROWSER_COOKIE].value, header
 
 
 def _request(value: str) -> Request:
-    return Request({"type": "http", "headers": [(b"cookie", f"{COOKIE}={value}".encode())]})
+    return Request({"type": "http", "headers": [(b"cookie", f"{BROWSER_COOKIE}={value}".encode())]})
 
 
 def test_cookie_is_good_for_its_account_until_the_password_changes() -> None:

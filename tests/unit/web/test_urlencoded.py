@@ -9,14 +9,14 @@ from urllib.parse import parse_qsl
 import pytest
 
 from sixfold import errors
-from sixfold.web import urlencoded
+from sixfold.web import bodies
 
 PIECES = [b"a", b"%41", b"%C3%A9", "é".encode(), b"+", b"=", b"&", b"%", b"%4", b"%zz", b"%25", b"&&", b"a=1"]
 
 
 @pytest.mark.parametrize("keep_blank", [False, True])
 def test_values_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch, *, keep_blank: bool) -> None:
-    monkeypatch.setattr(urlencoded, "_SLICE_BYTES", 7)
+    monkeypatch.setattr(bodies, "_SLICE_BYTES", 7)
     for seed in range(5000):
         rng = random.Random(seed)  # noqa: S311  # repeatable on purpose
         raw = b"".join(rng.choices(PIECES, k=rng.randrange(30)))
@@ -24,22 +24,22 @@ def test_values_are_those_of_the_library(monkeypatch: pytest.MonkeyPatch, *, kee
             expected = dict(parse_qsl(raw.decode(), keep_blank_values=keep_blank, errors="strict"))
         except UnicodeDecodeError:
             with pytest.raises(errors.BadRequest):
-                urlencoded.decode(raw, max_fields=1000, keep_blank=keep_blank)
+                bodies.decode_urlencoded(raw, max_fields=1000, keep_blank=keep_blank)
         else:
-            assert urlencoded.decode(raw, max_fields=1000, keep_blank=keep_blank) == expected, raw
+            assert bodies.decode_urlencoded(raw, max_fields=1000, keep_blank=keep_blank) == expected, raw
 
 
 @pytest.mark.parametrize("raw", [b"a=\xff", b"a=%ff", b"\xff=a", b"a=%C3", b"a=1&b=1&c=1&d=1"])
 def test_malformed_form_and_too_many_fields_are_refused(raw: bytes) -> None:
     with pytest.raises(errors.BadRequest, match="Invalid form body"):
-        urlencoded.decode(raw, max_fields=3)
+        bodies.decode_urlencoded(raw, max_fields=3)
 
 
 def test_many_escape_sequences_take_little_memory() -> None:
     raw = b"a=" + b"%C3%A9" * 500_000
     tracemalloc.start()
     try:
-        assert urlencoded.decode(raw, max_fields=3) == {"a": "é" * 500_000}
+        assert bodies.decode_urlencoded(raw, max_fields=3) == {"a": "é" * 500_000}
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -13,7 +13,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.database import Row
 from sixfold.core.gateway import request_log
 from sixfold.core.gateway.request_log import CallFilter
-from sixfold.web import queries, responses
+from sixfold.web import requests, responses
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
@@ -64,15 +64,15 @@ class RequestLogRoutes:
         """Some of them."""
         principal = await self._services.doors.bearer(request)
         wanted = CallFilter(
-            model=queries.text(request, "model", MAX_TEXT),
-            state=queries.word(request, "status", STATES, MAX_TEXT),
-            key_id=principal.credential_id or queries.text(request, "key", MAX_TEXT),
-            text=queries.text(request, "q", MAX_TEXT),
+            model=requests.query_text(request, "model", MAX_TEXT),
+            state=requests.query_choice(request, "status", STATES, MAX_TEXT),
+            key_id=principal.credential_id or requests.query_text(request, "key", MAX_TEXT),
+            text=requests.query_text(request, "q", MAX_TEXT),
         )
-        cursor = queries.text(request, "cursor", MAX_TEXT) or None
+        cursor = requests.query_text(request, "cursor", MAX_TEXT) or None
         rows, following = await self._services.database.read(
             request_log.page(
-                principal.account_id, wanted, queries.page_size(request, PAGE, MAX_PAGE, MAX_TEXT), cursor
+                principal.account_id, wanted, requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT), cursor
             )
         )
         document = {"calls": [_shown(row) for row in rows], "next_cursor": following}

@@ -28,7 +28,7 @@ from sixfold.core.clock import rfc3339
 from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.errors import EngineUnavailable, NotFound, UnknownModel
-from sixfold.web import bodies, calls
+from sixfold.web import bodies, requests
 from sixfold.web import responses as web_responses
 from sixfold.web.raw_asgi import RawHandler, RawRequest, RawResponse
 from sixfold.web.routing import ApiGroup, RouteEntry
@@ -62,7 +62,7 @@ class ModelRoutes:
     async def show(self, request: Request) -> Response:
         """One of them."""
         principal = await self._door.enter(request)
-        wanted = calls.path_value(request, "model")
+        wanted = requests.path_value(request, "model")
         for name, owner in self._all(principal):
             if name == wanted:
                 return web_responses.json(_row(name, owner))
@@ -162,7 +162,7 @@ class ChatRoutes:
         wanted = await bodies.parsed(functools.partial(messages.wanted, counting=True), raw)
         ask = GatewayRequest(
             account_id=principal.account_id,
-            request_id=calls.request_id(request),
+            request_id=requests.request_id(request),
             face="messages",
             wire="messages",
             model=wanted.model,

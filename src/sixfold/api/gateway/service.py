@@ -30,7 +30,7 @@ from sixfold.core.predictions import repository as work
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
-from sixfold.web import bodies, calls, predictions, responses
+from sixfold.web import bodies, predictions, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import OtherOutputs
 from sixfold.web.raw_asgi import call_of
@@ -126,7 +126,7 @@ class ServiceRoutes:
             model=name,
             inputs=given,
             face="service",
-            request_id=calls.request_id(request),
+            request_id=requests.request_id(request),
             idempotency_id=idempotency_id,
         )
 
@@ -203,7 +203,7 @@ class ServiceRoutes:
         self, request: Request, principal: Principal, name: str, given: dict[str, Any], key: str | None
     ) -> Response:
         asked = await self._conversation(principal, name, given)
-        request_id = calls.request_id(request)
+        request_id = requests.request_id(request)
         reply = await self._said(principal, request_id, name, asked, key)
         answer = reply.answer
         assert answer is not None  # noqa: S101 - what was asked in no dialect comes back in none

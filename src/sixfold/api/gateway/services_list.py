@@ -13,8 +13,8 @@ from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog.engines import Quality
 from sixfold.core.catalog.models import Model
 from sixfold.core.predictions import pricing
-from sixfold.web import auth, queries, responses
-from sixfold.web.descriptors import InputSchema, descriptor
+from sixfold.web import auth, requests, responses
+from sixfold.web.responses import InputSchema, descriptor
 from sixfold.web.services import WebServices
 
 DEFAULT = "ra2"
@@ -75,11 +75,11 @@ class ServiceList:
 
     async def page(self, request: Request) -> Response:
         """All of them; with a key, the account's own models too, a page at a time."""
-        document: dict[str, Any] = {"services": [] if queries.cursor(request) else [*self._built_in()]}
+        document: dict[str, Any] = {"services": [] if requests.cursor(request) else [*self._built_in()]}
         if auth.bearer_token(request) is not None:
             principal = await self._services.doors.bearer(request)
             if principal.has(Rights.RUN):
-                own, following = await queries.own_models(
+                own, following = await requests.own_models(
                     self._services.pipeline.own, request, principal.account_id
                 )
                 rows = (self._row(each.model, _service_name(each.kind, each.name)) for each in own)

@@ -10,7 +10,7 @@ from sixfold.api.gateway.service import begun
 from sixfold.core.accounts import rights
 from sixfold.core.catalog import trained_models
 from sixfold.core.predictions.requests import PredictionRequest
-from sixfold.web import bodies, calls, responses
+from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
@@ -34,7 +34,7 @@ class TrainingRoutes:
                 model=trained_models.MODEL,
                 inputs=given,
                 face="training",
-                request_id=calls.request_id(request),
+                request_id=requests.request_id(request),
                 idempotency_id=idempotency_id,
             )
             try:

@@ -18,11 +18,10 @@ from sixfold.core.catalog.hardware import Hardware
 from sixfold.core.catalog.models import Model
 from sixfold.core.catalog.templates import Template, Templates
 from sixfold.core.media import mounts
-from sixfold.web import auth, calls, predictions, queries, responses
-from sixfold.web.descriptors import InputSchema, descriptor
+from sixfold.web import auth, predictions, requests, responses
+from sixfold.web.responses import InputSchema, StaticJson, descriptor
 from sixfold.web.routing import Handler, RouteEntry
 from sixfold.web.services import WebServices
-from sixfold.web.static_json import StaticJson
 
 _DEFAULT_IDLE_SECONDS = 120
 _SPACE_PORT = 7860
@@ -254,15 +253,15 @@ class HostedModelList:
         account_id = await self._account(request)
         if account_id is None:
             return self._list.answer(request)
-        found, following = await queries.own_models(self._services.pipeline.own, request, account_id)
+        found, following = await requests.own_models(self._services.pipeline.own, request, account_id)
         own = await responses.encode_each(self._own(each) for each in found)
-        built_in = [] if queries.cursor(request) else self._templates
+        built_in = [] if requests.cursor(request) else self._templates
         headers = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
         return responses.json({"templates": [*built_in, *own], "next_cursor": following}, 200, headers)
 
     async def one(self, request: Request) -> Response:
         """One template by its name."""
-        name = calls.path_value(request, "name")
+        name = requests.path_value(request, "name")
         if name in self._each:
             return self._each[name].answer(request)
         account_id = await self._account(request)

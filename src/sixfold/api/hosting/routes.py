@@ -23,7 +23,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.states import PredictionState
-from sixfold.web import bodies, calls, queries, responses
+from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import PredictionSerializer
 from sixfold.web.routing import ApiGroup, RouteEntry
@@ -78,7 +78,7 @@ class PredictionRoutes:
         """What a run would cost and how long it would take; nothing is changed."""
         principal = await self._enter(request)
         body = await bodies.parsed(bodies.parse_object, await request.body() or b"{}")
-        wanted = schemas.run_request(body, calls.path_value(request, "model_id"))
+        wanted = schemas.run_request(body, requests.path_value(request, "model_id"))
         found = await run_requests.terms(self._services, principal, wanted)
         await self._services.pipeline.prepare(found.model, wanted.inputs, charged=True)
         quoted = run_requests.quote(self._services, found, wanted)
@@ -92,12 +92,12 @@ class PredictionRoutes:
         """The account's predictions, newest first."""
         principal = await self._enter(request)
         wanted = PredictionFilter(
-            model=queries.text(request, "model", _MAX_FILTER),
-            state=queries.word(request, "status", _STATES, _MAX_FILTER),
+            model=requests.query_text(request, "model", _MAX_FILTER),
+            state=requests.query_choice(request, "status", _STATES, _MAX_FILTER),
         )
-        cursor = queries.text(request, "cursor", _MAX_FILTER) or None
+        cursor = requests.query_text(request, "cursor", _MAX_FILTER) or None
         found, following = await self._services.pipeline.page(
-            principal.tenant, wanted, queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
+            principal.tenant, wanted, requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_FILTER), cursor
         )
         told = [await self._teller.told(prediction) for prediction in found]
         rows = await responses.encode_each(told)
@@ -110,7 +110,7 @@ class PredictionRoutes:
     async def cancel(self, request: Request) -> Response:
         """Cancel what has not ended."""
         principal = await self._enter(request)
-        prediction_id = calls.path_value(request, "prediction_id")
+        prediction_id = requests.path_value(request, "prediction_id")
         return await self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
 
     async def events(self, request: Request) -> Response:
@@ -130,7 +130,9 @@ class PredictionRoutes:
 
     async def _find(self, request: Request) -> Prediction:
         principal = await self._enter(request)
-        return await self._services.pipeline.get(calls.path_value(request, "prediction_id"), principal.tenant)
+        return await self._services.pipeline.get(
+            requests.path_value(request, "prediction_id"), principal.tenant
+        )
 
     async def _answer(self, prediction: Prediction, status: int = 200) -> Response:
         headers = responses.result_headers(prediction) | {"Cache-Control": "no-store"}

@@ -13,7 +13,7 @@ from sixfold.core.accounts.keys import Principal
 from sixfold.core.catalog.models import Model
 from sixfold.core.media import mounts
 from sixfold.core.predictions.requests import PredictionRequest, PriceQuote
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 
@@ -71,7 +71,7 @@ async def order(
         model=wanted.model,
         inputs=wanted.inputs,
         face=face,
-        request_id=calls.request_id(request),
+        request_id=requests.request_id(request),
         idempotency_id=idempotency_id,
         extras=extras,
         hardware=found.hardware,

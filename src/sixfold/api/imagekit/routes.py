@@ -26,7 +26,7 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.errors import Problem
-from sixfold.web import accept, calls, responses
+from sixfold.web import requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.responses import Url
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry
@@ -80,7 +80,7 @@ class ImageKitRoutes:
 
     async def root(self, request: Request) -> Response:
         """The start page for browsers; for others, what this is."""
-        if accept.best(request.headers.get("accept"), (_JSON, "text/html")) == "text/html":
+        if requests.preferred_type(request.headers.get("accept"), (_JSON, "text/html")) == "text/html":
             return await self._start_page(request)
         docs = f"{self._services.settings.base_url}/docs"
         return responses.json({"name": "Sixfold", "version": VERSION, "docs": docs}, headers=_VARY)
@@ -96,7 +96,7 @@ class ImageKitRoutes:
         principal = await self._services.doors.image_kit(request)
         inputs = schemas.picture(request, self._services.catalog[PICTURE])
         inputs["format"] = _format(request)
-        asked = _ImageKitRequest(principal, PICTURE, inputs, calls.request_id(request))
+        asked = _ImageKitRequest(principal, PICTURE, inputs, requests.request_id(request))
         return await self._bytes(await self._made("query", asked))
 
     def uploader(self, model: str) -> Handler:
@@ -107,7 +107,7 @@ class ImageKitRoutes:
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
             key = save_paths.key(place.path) or ""
             await self._require_free(key)
-            asked = _ImageKitRequest(principal, model, inputs, calls.request_id(request), upload_path=key)
+            asked = _ImageKitRequest(principal, model, inputs, requests.request_id(request), upload_path=key)
             prediction = await self._made("query", asked)
             return await self._put(prediction, place, key, request.query_params["save_path"])
 
@@ -117,7 +117,7 @@ class ImageKitRoutes:
         """A source picture repainted: JSON, or the bytes when an image is asked for."""
         principal = await self._services.doors.image_kit(request)
         inputs = await schemas.style(request, self._services.catalog[STYLE])
-        wants_bytes = accept.best(request.headers.get("accept"), (_JSON, *FORMATS)) in FORMATS
+        wants_bytes = requests.preferred_type(request.headers.get("accept"), (_JSON, *FORMATS)) in FORMATS
         inputs["format"] = _format(request) if wants_bytes else "webp"
         wants = b"image" if wants_bytes else b"json"
         owner = principal.replays
@@ -126,7 +126,7 @@ class ImageKitRoutes:
         once = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
 
         async def work(idempotency_id: str | None) -> Response:
-            asked = _ImageKitRequest(principal, STYLE, inputs, calls.request_id(request), idempotency_id)
+            asked = _ImageKitRequest(principal, STYLE, inputs, requests.request_id(request), idempotency_id)
             prediction = await self._made("body", asked)
             return await self._bytes(prediction) if wants_bytes else self._told(prediction)
 
@@ -237,7 +237,7 @@ async def _has_any(store: BlobStore, prefix: str) -> bool:
 
 
 def _format(request: Request) -> str:
-    kind = accept.best(request.headers.get("accept"), tuple(FORMATS))
+    kind = requests.preferred_type(request.headers.get("accept"), tuple(FORMATS))
     return FORMATS[kind or "image/webp"]
 
 

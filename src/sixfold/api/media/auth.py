@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from sixfold import errors
 from sixfold.core.accounts.keys import Principal
-from sixfold.web import auth, bodies, credentials
+from sixfold.web import auth, bodies
 from sixfold.web.auth import Authenticator
 from sixfold.web.bodies import BodyFields
 
@@ -64,9 +64,9 @@ async def _key(request: Request) -> Any:
     raw = await request.body()
     match bodies.form_type(request, raw):
         case "multipart/form-data":
-            find = functools.partial(credentials.in_multipart, content_type=request.headers["content-type"])
+            find = functools.partial(bodies.key_in_multipart, content_type=request.headers["content-type"])
             return await bodies.parsed(find, raw)
         case "application/x-www-form-urlencoded":
-            return await bodies.parsed(credentials.in_urlencoded, raw)
+            return await bodies.parsed(bodies.key_in_urlencoded, raw)
         case _:
-            return await bodies.parsed(credentials.in_json, raw)
+            return await bodies.parsed(bodies.key_in_json, raw)

@@ -11,7 +11,7 @@ from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
-from sixfold.web import calls, responses
+from sixfold.web import requests, responses
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
@@ -32,7 +32,7 @@ class JobRoutes:
         return self._job(await self._services.pipeline.cancel(job.id, Tenant.of(job)))
 
     async def _find(self, request: Request) -> Prediction:
-        return await self._services.pipeline.by_job(calls.path_value(request, "job_id"))
+        return await self._services.pipeline.by_job(requests.path_value(request, "job_id"))
 
     def _job(self, prediction: Prediction) -> Response:
         body = serializers.job(prediction, self._services.pipeline.bus.progress(prediction.id))

@@ -18,7 +18,7 @@ from sixfold.core.predictions import repository as predictions
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
-from sixfold.web import bodies, calls, responses
+from sixfold.web import bodies, requests, responses
 from sixfold.web.bodies import BodyFields
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry
@@ -64,7 +64,7 @@ class MediaRoutes:
             model=endpoint.model,
             inputs=inputs,
             face="media",
-            request_id=calls.request_id(request),
+            request_id=requests.request_id(request),
             idempotency_id=idempotency_id,
             job=True,
         )

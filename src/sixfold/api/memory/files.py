@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.api.memory.keys import caller_of
+from sixfold.api.memory.schemas import caller_of
 from sixfold.core.memory.models import Caller
 from sixfold.web import responses, uploads
 from sixfold.web.idempotency import IdempotentRequest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sixfold.api.memory import files, requests
+from sixfold.api.memory import files, schemas
 from sixfold.core.memory import serializers as memory_serializers
 from sixfold.core.memory.operation_schema import Operation
 from sixfold.web import openapi
@@ -17,7 +17,7 @@ _IF_MATCH: Node = {
 }
 _ETAG: Node = {"ETag": {"schema": {"type": "string"}, "description": "The version, for If-Match"}}
 _WRITING = (400, 402, 404, 409, 412)
-_AS_OF = requests.fields(requests.AS_OF)
+_AS_OF = schemas.fields(schemas.AS_OF)
 _ARCHIVES = ("application/zip", "application/x-tar", "application/gzip")
 _LINKS = openapi.page("Links", links=memory_serializers.LinkSchema)
 _TIMELINE = openapi.page("Timeline", timeline=memory_serializers.TimelineEntrySchema)
@@ -70,21 +70,21 @@ def _pages() -> dict[str, OperationSpec]:
             "Search",
             {200: openapi.answer("Best first", memory_serializers.FoundSchema)},
             (400, 503),
-            requests.SEARCH.schema(),
+            schemas.SEARCH.schema(),
         ),
-        "GET /api/pages": _get("List pages", listed, requests.LIST),
+        "GET /api/pages": _get("List pages", listed, schemas.LIST),
         "POST /api/pages": OperationSpec(
-            "Create a page", {201: new}, _WRITING, requests.NEW_PAGE.schema(), (key,)
+            "Create a page", {201: new}, _WRITING, schemas.NEW_PAGE.schema(), (key,)
         ),
         "GET /api/pages/{slug}": OperationSpec(
             "One page", {200: one, 308: moved}, (400, 404), parameters=_query(_AS_OF)
         ),
-        "PUT /api/pages/{slug}": _write("Create or replace a page", requests.PAGE, {200: one, 201: new}),
-        "PATCH /api/pages/{slug}": _write("Change a part of a page", requests.PATCH, {200: one}),
+        "PUT /api/pages/{slug}": _write("Create or replace a page", schemas.PAGE, {200: one, 201: new}),
+        "PATCH /api/pages/{slug}": _write("Change a part of a page", schemas.PATCH, {200: one}),
         "DELETE /api/pages/{slug}": OperationSpec(
             "Delete a page", {200: deleted}, (400, 404, 412), parameters=(_IF_MATCH,)
         ),
-        "POST /api/versions/{slug}": _write("Restore a version", requests.RESTORE, {200: one}, key),
+        "POST /api/versions/{slug}": _write("Restore a version", schemas.RESTORE, {200: one}, key),
     }
 
 
@@ -94,21 +94,19 @@ def _parts() -> dict[str, OperationSpec]:
     tags, key = openapi.answer("The tags", _TAGS), openapi.IDEMPOTENCY
     backlinks = openapi.page("Backlinks", backlinks=memory_serializers.BacklinkSchema)
     return {
-        "GET /api/versions/{slug}": _get("Versions of a page", _VERSIONS, requests.VERSIONS),
+        "GET /api/versions/{slug}": _get("Versions of a page", _VERSIONS, schemas.VERSIONS),
         "GET /api/links/{slug}": _get("Links of a page", _LINKS, _AS_OF),
-        "POST /api/links/{slug}": _write("Add a link", requests.LINK, {201: links}, key),
+        "POST /api/links/{slug}": _write("Add a link", schemas.LINK, {201: links}, key),
         "DELETE /api/links/{slug}": OperationSpec(
-            "Remove a link", {200: links}, _WRITING, None, (_IF_MATCH, *_query(requests.UNLINK))
+            "Remove a link", {200: links}, _WRITING, None, (_IF_MATCH, *_query(schemas.UNLINK))
         ),
-        "GET /api/backlinks/{slug}": _get("What leads to a page", backlinks, requests.PARTS),
-        "GET /api/traverse/{slug}": _get(
-            "Pages around one", memory_serializers.WalkSchema, requests.TRAVERSE
-        ),
-        "GET /api/timeline/{slug}": _get("What happened around a page", _TIMELINE, requests.PARTS),
-        "POST /api/timeline/{slug}": _write("Add an entry", requests.ENTRY, {201: added}, key),
+        "GET /api/backlinks/{slug}": _get("What leads to a page", backlinks, schemas.PARTS),
+        "GET /api/traverse/{slug}": _get("Pages around one", memory_serializers.WalkSchema, schemas.TRAVERSE),
+        "GET /api/timeline/{slug}": _get("What happened around a page", _TIMELINE, schemas.PARTS),
+        "POST /api/timeline/{slug}": _write("Add an entry", schemas.ENTRY, {201: added}, key),
         "GET /api/tags/{slug}": _get("Tags of a page", _TAGS, _AS_OF),
-        "POST /api/tags/{slug}": _write("Add tags", requests.TAGS, {200: tags}, key),
-        "DELETE /api/tags/{slug}": _write("Remove tags", requests.TAGS, {200: tags}),
+        "POST /api/tags/{slug}": _write("Add tags", schemas.TAGS, {200: tags}, key),
+        "DELETE /api/tags/{slug}": _write("Remove tags", schemas.TAGS, {200: tags}),
     }
 
 
@@ -119,7 +117,7 @@ def _lists() -> dict[str, OperationSpec]:
         f"GET /api/{noun}": _get(
             f"Count {noun}",
             openapi.page(noun.title(), **{noun: memory_serializers.CountSchema}),
-            requests.COUNTS,
+            schemas.COUNTS,
         )
         for noun in ("tags", "collections", "types")
     }

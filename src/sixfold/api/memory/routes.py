@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.api.memory import requests
+from sixfold.api.memory import schemas
 from sixfold.api.memory.files import MemoryFileRoutes
-from sixfold.api.memory.keys import caller_of
+from sixfold.api.memory.schemas import caller_of
 from sixfold.core.accounts import rights
 from sixfold.core.memory import limits, operations, slugs
 from sixfold.core.memory import serializers as memory_serializers
@@ -23,7 +23,7 @@ from sixfold.core.memory.links import LinkPath as Walking
 from sixfold.core.memory.models import Caller, Link, TimelineEntry
 from sixfold.core.memory.page_edits import PageWrite
 from sixfold.core.memory.queries import PageGraphView
-from sixfold.web import accept, bodies, calls, responses
+from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
@@ -63,13 +63,13 @@ class PageRoutes:
 
     async def search(self, request: Request, caller: Caller) -> Response:
         """Find pages."""
-        given = await requests.from_body(requests.SEARCH, request)
+        given = await schemas.from_body(schemas.SEARCH, request)
         found = await self._memory.search(caller, operations.wanted_search(given))
         return responses.json(memory_serializers.answer(found, self._base), headers=_NO_STORE)
 
     async def list(self, request: Request, caller: Caller) -> Response:
         """Pages by slug."""
-        given = requests.from_query(requests.LIST, request)
+        given = schemas.from_query(schemas.LIST, request)
         found = await self._memory.list(
             caller, operations.wanted_filter(given), given["limit"], given["cursor"] or ""
         )
@@ -78,15 +78,13 @@ class PageRoutes:
 
     async def create(self, request: Request, caller: Caller) -> Response:
         """A new page, or with `overwrite` another text for one: a new version is 201, too."""
-        given = await requests.from_body(requests.NEW_PAGE, request)
-        saved = await self._memory.write(
-            caller, operations.wanted_page(given), requests.terms(request, given)
-        )
+        given = await schemas.from_body(schemas.NEW_PAGE, request)
+        saved = await self._memory.write(caller, operations.wanted_page(given), schemas.terms(request, given))
         return await self._written(caller, replace(saved, created=True))
 
     async def show(self, request: Request, caller: Caller) -> Response:
         """One page, now or as of a moment; under an old slug, with the way to the new one."""
-        slug, moment = _slug(request), requests.moment(request)
+        slug, moment = _slug(request), schemas.moment(request)
         if _wants_file(request):
             view, text = await self._memory.file(caller, slug, moment)
             headers = _NO_STORE | {"ETag": f'"{view.page.version}"', "X-Sixfold-Path": quote(view.page.path)}
@@ -102,15 +100,15 @@ class PageRoutes:
             given: dict[str, Any] = {}
             wanted = PageWrite(slug, _text(await request.body()), whole=True, path=_origin(request, slug))
         else:
-            given = await requests.from_body(requests.PAGE, request)
+            given = await schemas.from_body(schemas.PAGE, request)
             wanted = operations.wanted_page({**given, "slug": slug})
-        terms = replace(requests.terms(request, given), overwrite=True)
+        terms = replace(schemas.terms(request, given), overwrite=True)
         return await self._written(caller, await self._memory.write(caller, wanted, terms))
 
     async def patch(self, request: Request, caller: Caller) -> Response:
         """A part of a page changed."""
-        given = await requests.from_body(requests.PATCH, request)
-        slug, terms = _slug(request), requests.terms(request, given)
+        given = await schemas.from_body(schemas.PATCH, request)
+        slug, terms = _slug(request), schemas.terms(request, given)
         if given["operation"] == "rename":
             if given["slug"] is None:
                 raise errors.InvalidInput([errors.Problem("slug", "rename needs slug", "missing")])
@@ -122,7 +120,7 @@ class PageRoutes:
 
     async def delete(self, request: Request, caller: Caller) -> Response:
         """A page out of sight."""
-        page = await self._memory.delete(caller, _slug(request), requests.terms(request))
+        page = await self._memory.delete(caller, _slug(request), schemas.terms(request))
         return responses.json({"slug": page.slug, "deleted": True, "version": page.version})
 
     async def _written(self, caller: Caller, saved: SavedPage) -> Response:
@@ -144,7 +142,7 @@ class PageRoutes:
 
     async def versions(self, request: Request, caller: Caller) -> Response:
         """The versions of a page, one of them, or what changed between two."""
-        given = requests.from_query(requests.VERSIONS, request)
+        given = schemas.from_query(schemas.VERSIONS, request)
         slug = _slug(request)
         if given["version"] is not None:
             if _wants_file(request):
@@ -164,46 +162,46 @@ class PageRoutes:
 
     async def restore(self, request: Request, caller: Caller) -> Response:
         """An older version as the newest."""
-        given = await requests.from_body(requests.RESTORE, request)
-        terms = requests.terms(request, given)
+        given = await schemas.from_body(schemas.RESTORE, request)
+        terms = schemas.terms(request, given)
         saved = await self._memory.restore(caller, _slug(request), given["version"], terms)
         return await self._written(caller, replace(saved, created=False))
 
     async def links(self, request: Request, caller: Caller) -> Response:
         """Where a page leads."""
-        found = await self._memory.links(caller, _slug(request), requests.moment(request))
+        found = await self._memory.links(caller, _slug(request), schemas.moment(request))
         return _part("links", [memory_serializers.link(link) for link in found])
 
     async def link(self, request: Request, caller: Caller) -> Response:
         """One more link, or a verdict on an inferred one."""
-        given = await requests.from_body(requests.LINK, request)
+        given = await schemas.from_body(schemas.LINK, request)
         wanted = Link("", given["to"], given["type"] or "", given["context"] or "")
         change = (given["action"], wanted)
-        page = await self._memory.relink(caller, _slug(request), change, requests.terms(request, given))
+        page = await self._memory.relink(caller, _slug(request), change, schemas.terms(request, given))
         found = await self._memory.links(caller, page.slug)
         return _part("links", [memory_serializers.link(link) for link in found], status=201)
 
     async def unlink(self, request: Request, caller: Caller) -> Response:
         """A link taken back."""
-        given = await requests.from_either(requests.UNLINK, request)
+        given = await schemas.from_either(schemas.UNLINK, request)
         wanted = ("remove", Link("", given["to"], given["type"] or ""))
-        page = await self._memory.relink(caller, _slug(request), wanted, requests.terms(request, given))
+        page = await self._memory.relink(caller, _slug(request), wanted, schemas.terms(request, given))
         return _part(
             "links", [memory_serializers.link(link) for link in await self._memory.links(caller, page.slug)]
         )
 
     async def backlinks(self, request: Request, caller: Caller) -> Response:
         """What leads to a page."""
-        given = requests.from_query(requests.PARTS, request)
+        given = schemas.from_query(schemas.PARTS, request)
         found, following = await self._memory.backlinks(
-            caller, _slug(request), given["limit"], given["cursor"] or "", requests.moment(request)
+            caller, _slug(request), given["limit"], given["cursor"] or "", schemas.moment(request)
         )
         return _part("backlinks", [memory_serializers.backlink(link) for link in found], following)
 
     async def traverse(self, request: Request, caller: Caller) -> Response:
         """The pages around one."""
-        given = requests.from_query(requests.TRAVERSE, request)
-        if requests.moment(request) is not None:  # the present is no answer about the past
+        given = schemas.from_query(schemas.TRAVERSE, request)
+        if schemas.moment(request) is not None:  # the present is no answer about the past
             raise errors.BadRequest("traverse walks the present; links and backlinks of a page take as_of")
         route = Walking(given["depth"], given["type"] or "", given["direction"])
         found = await self._memory.traverse(caller, _slug(request), route)
@@ -211,9 +209,9 @@ class PageRoutes:
 
     async def timeline(self, request: Request, caller: Caller) -> Response:
         """What happened around a page."""
-        given = requests.from_query(requests.PARTS, request)
+        given = schemas.from_query(schemas.PARTS, request)
         found = await self._memory.timeline(
-            caller, _slug(request), given["limit"], given["cursor"], requests.moment(request)
+            caller, _slug(request), given["limit"], given["cursor"], schemas.moment(request)
         )
         return _part(
             "timeline", [memory_serializers.entry(entry) for entry in found.entries], found.next_cursor
@@ -221,9 +219,9 @@ class PageRoutes:
 
     async def note(self, request: Request, caller: Caller) -> Response:
         """One more entry."""
-        given = await requests.from_body(requests.ENTRY, request)
+        given = await schemas.from_body(schemas.ENTRY, request)
         entry = TimelineEntry(given["date"], given["summary"], given["detail"] or "", given["source"] or "")
-        page = await self._memory.note(caller, _slug(request), entry, requests.terms(request, given))
+        page = await self._memory.note(caller, _slug(request), entry, schemas.terms(request, given))
         found = await self._memory.timeline(caller, page.slug, limits.PAGE_SIZE)
         return _part(
             "timeline", [memory_serializers.entry(entry) for entry in found.entries], found.next_cursor, 201
@@ -231,23 +229,23 @@ class PageRoutes:
 
     async def tags(self, request: Request, caller: Caller) -> Response:
         """The tags of a page, now or at a moment."""
-        view = await self._memory.read(caller, _slug(request), requests.moment(request))
+        view = await self._memory.read(caller, _slug(request), schemas.moment(request))
         return _part("tags", list(view.page.tags))
 
     async def tag(self, request: Request, caller: Caller) -> Response:
         """Tags added."""
-        given = await requests.from_body(requests.TAGS, request)
+        given = await schemas.from_body(schemas.TAGS, request)
         return await self._tagged(request, caller, given, TagChange(add=given["tags"]))
 
     async def untag(self, request: Request, caller: Caller) -> Response:
         """Tags taken off."""
-        given = await requests.from_either(requests.TAGS, request)
+        given = await schemas.from_either(schemas.TAGS, request)
         return await self._tagged(request, caller, given, TagChange(remove=given["tags"]))
 
     async def _tagged(
         self, request: Request, caller: Caller, given: dict[str, Any], change: TagChange
     ) -> Response:
-        terms = requests.terms(request, given)
+        terms = schemas.terms(request, given)
         saved = await self._memory.tag(caller, _slug(request), change, terms)
         headers = {"ETag": f'"{saved.page.version}"'}
         return _part("tags", list(saved.page.tags), headers=headers)
@@ -256,7 +254,7 @@ class PageRoutes:
         """The handler that counts `tags`, `collections` or `types`."""
 
         async def handle(request: Request, caller: Caller) -> Response:
-            given = requests.from_query(requests.COUNTS, request)
+            given = schemas.from_query(schemas.COUNTS, request)
             found = await self._memory.counted(caller, noun, given["limit"], given["cursor"] or "")
             return _part(noun, [memory_serializers.count(row) for row in found.rows], found.next_cursor)
 
@@ -276,7 +274,7 @@ def _part(
 
 def _wants_file(request: Request) -> bool:
     """Whether markdown is liked better than JSON."""
-    return accept.best(request.headers.get("accept"), ("application/json", MARKDOWN)) == MARKDOWN
+    return requests.preferred_type(request.headers.get("accept"), ("application/json", MARKDOWN)) == MARKDOWN
 
 
 def _origin(request: Request, slug: str) -> str:
@@ -287,7 +285,7 @@ def _origin(request: Request, slug: str) -> str:
 
 
 def _slug(request: Request) -> str:
-    return calls.path_value(request, "slug")
+    return requests.path_value(request, "slug")
 
 
 def _location(request: Request, view: PageGraphView) -> str:

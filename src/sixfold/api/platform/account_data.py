@@ -14,7 +14,7 @@ from sixfold.core.account_data import deletion, export
 from sixfold.core.accounts import accounts, rights
 from sixfold.core.clock import rfc3339
 from sixfold.web import bodies, responses
-from sixfold.web.attempts import Attempts
+from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 

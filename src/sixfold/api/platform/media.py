@@ -17,7 +17,7 @@ from sixfold.core.media import save_paths
 from sixfold.core.media.media import digest_of
 from sixfold.core.media.ports import BlobStore
 from sixfold.core.provenance.formats import media_types
-from sixfold.web import auth, calls, files
+from sixfold.web import auth, files, requests
 from sixfold.web.services import WebServices
 
 _MAX_NAME = 128
@@ -35,7 +35,7 @@ class MediaFileRoutes:
 
     async def named(self, request: Request) -> Response:
         """One immutable file by its unguessable name."""
-        name = calls.path_value(request, "name")
+        name = requests.path_value(request, "name")
         if len(name) > _MAX_NAME:
             raise errors.NotFound
         found = await self._services.media.find(name)
@@ -59,7 +59,7 @@ class MediaFileRoutes:
 
     async def uploaded(self, request: Request) -> Response:
         """One file at the path that a caller gave; it may be replaced."""
-        key, cache = await self._key(request, calls.path_value(request, "path"))
+        key, cache = await self._key(request, requests.path_value(request, "path"))
         store = self._services.uploads
         try:
             stored, head = await asyncio.gather(store.stat(key), _head(store, key))

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from sixfold import errors
 from sixfold.core.accounts import oauth, rights
 from sixfold.web import bodies, responses
-from sixfold.web.attempts import Attempts
+from sixfold.web.admission import Attempts
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 

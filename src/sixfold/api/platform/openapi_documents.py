@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sixfold import errors
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.openapi import OpenApiDocuments
 
 _SUFFIX = ".json"
@@ -27,7 +27,7 @@ class OpenApiRoutes:
 
     async def show(self, request: Request) -> Response:
         """One document."""
-        name, dot, suffix = calls.path_value(request, "area").rpartition(".")
+        name, dot, suffix = requests.path_value(request, "area").rpartition(".")
         if f"{dot}{suffix}" != _SUFFIX or name not in self._documents:
             raise errors.NotFound("There is no such description")
         if name not in self._encoded:

@@ -25,7 +25,7 @@ from sixfold.core.workflows.limits import GraphLimits
 from sixfold.core.workflows.nodes import Graph
 from sixfold.core.workflows.validate import ValidationResult
 from sixfold.core.workflows.workflows import PREFIX, Workflow
-from sixfold.web import bodies, calls, multipart, responses
+from sixfold.web import bodies, multipart, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
 
@@ -77,7 +77,7 @@ class WorkflowImportRoutes:
         """Forget one of the account's own spaces."""
         principal = await self._enter(request)
         principal.require_all_models()
-        slug = calls.path_value(request, "slug")
+        slug = requests.path_value(request, "slug")
         if slug in self._workshop.spaces:
             raise errors.Forbidden(f"{slug} comes with the program")
         await self._services.pipeline.own.remove(principal.account_id, PREFIX + slug)

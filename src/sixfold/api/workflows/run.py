@@ -20,7 +20,7 @@ from sixfold.core.workflows.input_inference import ApiInput
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.workflows import Workflow
 from sixfold.net import urls
-from sixfold.web import bodies, calls, responses
+from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.predictions import PredictionSerializer
 from sixfold.web.services import WebServices
@@ -54,7 +54,7 @@ class WorkflowRunRoutes:
         body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
         given, wait, webhook = _wanted(body)
         self._services.outbox.look(webhook)
-        space = await self._catalogue.find(calls.path_value(request, "slug"), principal.account_id)
+        space = await self._catalogue.find(requests.path_value(request, "slug"), principal.account_id)
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)
         await self._services.workshop.look(space.graph, principal.account_id)
@@ -65,7 +65,7 @@ class WorkflowRunRoutes:
             model=space.model,
             inputs=given,
             face="workflows",
-            request_id=calls.request_id(request),
+            request_id=requests.request_id(request),
             idempotency_id=idempotency_id,
             webhook=webhook,
             sources=await self._sources(principal.tenant, space, quote.values),

@@ -16,7 +16,7 @@ from sixfold.core.workflows import workflows
 from sixfold.core.workflows.documents import mapping
 from sixfold.core.workflows.svg import layout, thumbnail
 from sixfold.core.workflows.workflows import PREFIX, Workflow
-from sixfold.web import auth, calls, queries, responses
+from sixfold.web import auth, requests, responses
 from sixfold.web.services import WebServices
 
 KIND = "workflow"  # of the own models that imported graphs are
@@ -40,10 +40,10 @@ class WorkflowList:
 
     async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
         """The page that is asked for, without stored bytes: first the built-in spaces, then an account's."""
-        found = [] if queries.cursor(request) else list(self._built_in.values())
+        found = [] if requests.cursor(request) else list(self._built_in.values())
         if account_id is None:
             return found, None
-        own, following = await queries.own_models(self._services.pipeline.own, request, account_id, KIND)
+        own, following = await requests.own_models(self._services.pipeline.own, request, account_id, KIND)
         return [*found, *(_space(each) for each in own)], following
 
     async def show(self, request: Request) -> Response:
@@ -97,7 +97,7 @@ class WorkflowList:
 
     async def _asked(self, request: Request) -> Workflow:
         principal = await self._known(request)
-        slug = calls.path_value(request, "slug")
+        slug = requests.path_value(request, "slug")
         return await self.find(slug, principal.account_id if principal is not None else None)
 
     async def _known(self, request: Request) -> Principal | None:

@@ -14,7 +14,7 @@ from sixfold.ui.docs import renderer
 from sixfold.ui.docs import repository as docs_repository
 from sixfold.ui.docs.repository import DocsRepository
 from sixfold.ui.pages import PageTemplates
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.openapi import OpenApiDocument
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
@@ -47,7 +47,7 @@ class DocsPages:
     async def one(self, request: Request) -> Response:
         """One guide."""
         session, edition = await self._services.sessions.admitted(request), self._shelf.edition()
-        name = calls.path_value(request, "name")
+        name = requests.path_value(request, "name")
         if name not in edition.guides:
             raise errors.NotFound
         section = posixpath.dirname(name)
@@ -66,7 +66,7 @@ class DocsPages:
 
     async def picture(self, request: Request) -> Response:
         """A picture of the guides; its address has its content's hash."""
-        found = self._shelf.edition().bytes_of(calls.path_value(request, "name"))
+        found = self._shelf.edition().bytes_of(requests.path_value(request, "name"))
         if found is None:
             raise errors.NotFound
         return Response(found[0], 200, _KEPT, found[1])

@@ -22,7 +22,7 @@ from sixfold.core.memory.service import Change, part
 from sixfold.ui.memory.markdown import RenderContext, RenderedPage, page_path, render
 from sixfold.ui.memory.visitors import MemoryUser
 from sixfold.ui.pages import PageTemplates
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 _CACHED_CHARS = 8_000
@@ -87,7 +87,7 @@ def _kept(body: str, context: RenderContext, known: tuple[tuple[str, PageMention
 
 def slug_of(request: Request) -> str:
     """The slug in the path; raises `BadRequest` where it is not a slug."""
-    return slugs.normalize(calls.path_value(request, "slug"))
+    return slugs.normalize(requests.path_value(request, "slug"))
 
 
 class ReadPages:

@@ -25,7 +25,7 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.provenance.formats import media_types
 from sixfold.errors import UnknownModel
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.services import WebServices
 
@@ -228,7 +228,7 @@ def asked(
     request: Request, principal: Principal, model: str, inputs: Mapping[str, Any], **more: Any
 ) -> MediaJobRequest:
     """What one request has made."""
-    return MediaJobRequest(principal, calls.request_id(request), model, inputs, **more)
+    return MediaJobRequest(principal, requests.request_id(request), model, inputs, **more)
 
 
 def choice(values: Mapping[str, Any], name: str, choices: Sequence[str], default: str) -> str:

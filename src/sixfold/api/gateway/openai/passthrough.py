@@ -23,7 +23,7 @@ from sixfold.core.gateway.gateway import Gateway
 from sixfold.core.gateway.ports import GatewayRequest
 from sixfold.core.gateway.response_stream import ResponseStream
 from sixfold.core.gateway.usage import TokenUsage
-from sixfold.web import calls
+from sixfold.web import requests
 from sixfold.web.bodies import FormPart
 
 OWN = frozenset({*media_jobs.OURS, "default", "style-transfer", "inpaint-cleaner"})
@@ -93,7 +93,7 @@ class UpstreamPassthrough:
 def _ask(request: Request, principal: Principal, passed: ForwardedCall) -> GatewayRequest:
     return GatewayRequest(
         account_id=principal.account_id,
-        request_id=calls.request_id(request),
+        request_id=requests.request_id(request),
         face=passed.wire,
         wire=passed.wire,
         model=passed.model,

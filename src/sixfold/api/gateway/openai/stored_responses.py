@@ -31,7 +31,7 @@ from sixfold.core.gateway.stored_responses import (
     ResponseStore,
     StoredResponse,
 )
-from sixfold.web import calls, queries
+from sixfold.web import requests
 from sixfold.web import responses as web_responses
 
 _ENDS = ("response.completed", "response.incomplete")
@@ -228,29 +228,29 @@ class StoredResponseRoutes:
 
     async def show(self, request: HttpRequest) -> Response:
         """A response as it was told."""
-        if queries.word(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
+        if requests.query_choice(request, "stream", ("true", "false"), _MAX_TEXT) == "true":
             raise errors.BadRequest("A response that has ended is not streamed again: leave stream out")
-        body = await self._shelf.get(await self._tenant(request), calls.path_value(request, "response_id"))
+        body = await self._shelf.get(await self._tenant(request), requests.path_value(request, "response_id"))
         return Response(body, headers=_FRESH, media_type="application/json")
 
     async def forget(self, request: HttpRequest) -> Response:
         """Delete one."""
-        response_id = calls.path_value(request, "response_id")
+        response_id = requests.path_value(request, "response_id")
         await self._shelf.delete(await self._tenant(request), response_id)
         deleted: DeletedResponseSchema = {"id": response_id, "object": "response", "deleted": True}
         return web_responses.json(deleted)
 
     async def cancel(self, request: HttpRequest) -> Response:
         """Never: what is kept has ended."""
-        await self._shelf.get(await self._tenant(request), calls.path_value(request, "response_id"))
+        await self._shelf.get(await self._tenant(request), requests.path_value(request, "response_id"))
         raise errors.BadRequest("Cannot cancel a synchronous response.")
 
     async def inputs(self, request: HttpRequest) -> Response:
         """What the model was asked: all that was said before and is still kept, and its own input."""
-        size = queries.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
-        order = queries.word(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
-        after = queries.text(request, "after", _MAX_TEXT)
-        response_id = calls.path_value(request, "response_id")
+        size = requests.page_size(request, _PAGE, _MAX_PAGE, _MAX_TEXT)
+        order = requests.query_choice(request, "order", ("asc", "desc"), _MAX_TEXT) or "desc"
+        after = requests.query_text(request, "after", _MAX_TEXT)
+        response_id = requests.path_value(request, "response_id")
         found = await self._shelf.get_conversation(await self._tenant(request), response_id, self._most)
         if found is None:
             raise ResponseNotFound(response_id)

@@ -21,7 +21,7 @@ from sixfold.core.media.media import MEDIA_PATH
 from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.queries import PredictionFilter
 from sixfold.core.predictions.webhooks import Tell
-from sixfold.web import bodies, calls, queries, responses, uploads
+from sixfold.web import bodies, requests, responses, uploads
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
@@ -47,10 +47,10 @@ class ReplicateRoutes:
     async def models(self, request: Request) -> Response:
         """Every model, the account's own behind the built-in ones, a page at a time."""
         principal = await self._enter(request)
-        found, following = await queries.own_models(
+        found, following = await requests.own_models(
             self._services.pipeline.own, request, principal.account_id
         )
-        built_in = () if queries.cursor(request) else self._services.catalog.models()
+        built_in = () if requests.cursor(request) else self._services.catalog.models()
         models = (*built_in, *(own.model for own in found))
         rows = await responses.encode_each(self._model(model) for model in models)
         more = f"{self._base_url}{schemas.BASE}/models?{urlencode({'cursor': following})}"
@@ -70,12 +70,12 @@ class ReplicateRoutes:
         """One version of a model."""
         model = await self._named(request, await self._enter(request))
         found = schemas.version(model, self._since)
-        if calls.path_value(request, "version") != found["id"]:
+        if requests.path_value(request, "version") != found["id"]:
             raise errors.NotFound("There is no such version of this model")
         return responses.json(found)
 
     async def _named(self, request: Request, principal: Principal) -> Model:
-        owner, name = calls.path_value(request, "owner"), calls.path_value(request, "name")
+        owner, name = requests.path_value(request, "owner"), requests.path_value(request, "name")
         return await self._find(owner, name, principal)
 
     async def _find(self, owner: str, name: str, principal: Principal) -> Model:
@@ -144,13 +144,13 @@ class ReplicateRoutes:
     async def show(self, request: Request) -> Response:
         """One prediction."""
         principal = await self._enter(request)
-        prediction_id = calls.path_value(request, "prediction_id")
+        prediction_id = requests.path_value(request, "prediction_id")
         return self._answer(await self._services.pipeline.get(prediction_id, principal.tenant))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel what has not ended."""
         principal = await self._enter(request)
-        prediction_id = calls.path_value(request, "prediction_id")
+        prediction_id = requests.path_value(request, "prediction_id")
         return self._answer(await self._services.pipeline.cancel(prediction_id, principal.tenant))
 
     def tell(self, prediction: Prediction, _event: str, _moment: int) -> schemas.ReplicatePredictionSchema:

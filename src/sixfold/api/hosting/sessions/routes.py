@@ -30,7 +30,7 @@ from sixfold.core.sessions.repository import SessionRecord
 from sixfold.core.sessions.runner import SessionEnding, SessionRunner
 from sixfold.core.sessions.service import SessionRequest
 from sixfold.core.sessions.states import SessionEvent
-from sixfold.web import bodies, calls, responses
+from sixfold.web import bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import RouteEntry, SocketRoute
 from sixfold.web.services import WebServices
@@ -58,11 +58,11 @@ class SessionRoutes:
 
         async def work(_idempotency_id: str | None) -> Response:
             wanted = schemas.wanted(bodies.parse_object(raw) if raw.strip() else {})
-            model = calls.path_value(request, "model_id")
+            model = requests.path_value(request, "model_id")
             if model not in self._services.pipeline.catalog:
                 await self._services.pipeline.find(model, principal.account_id)
                 raise errors.BadRequest(f"{model} has no sessions: run it, or join its queue")
-            wish = SessionRequest(principal, calls.request_id(request), model, wanted.inputs, wanted.fps)
+            wish = SessionRequest(principal, requests.request_id(request), model, wanted.inputs, wanted.fps)
             opened = await self._live.create(wish)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
 
@@ -71,13 +71,13 @@ class SessionRoutes:
     async def show(self, request: Request) -> Response:
         """One session."""
         principal = await self._enter(request)
-        found = await self._live.find(calls.path_value(request, "session_id"), principal.tenant)
+        found = await self._live.find(requests.path_value(request, "session_id"), principal.tenant)
         return self._answer(schemas.session(found, self._base_url), found)
 
     async def close(self, request: Request) -> Response:
         """Close a session; one that has ended stays as it is."""
         principal = await self._enter(request)
-        ended = await self._live.close(calls.path_value(request, "session_id"), principal.tenant)
+        ended = await self._live.close(requests.path_value(request, "session_id"), principal.tenant)
         return self._answer(schemas.session(ended, self._base_url), ended)
 
     async def _enter(self, request: Request) -> Principal:

@@ -26,7 +26,7 @@ from sixfold.core.workflows.documents import listed
 from sixfold.core.workflows.models import KINDS
 from sixfold.core.workflows.nodes import Registry
 from sixfold.core.workflows.validation_errors import fault
-from sixfold.web import auth, bodies, calls, responses
+from sixfold.web import auth, bodies, requests, responses
 from sixfold.web.idempotency import IdempotentRequest
 from sixfold.web.routing import ApiGroup, Handler, RouteEntry, SocketRoute
 from sixfold.web.services import WebServices
@@ -74,7 +74,9 @@ class ComfyRoutes:
 
         async def work(idempotency_id: str | None) -> Response:
             body = await bodies.parsed(_parse_prompt, raw)
-            refused, told = await self._runs.take(principal, body, calls.request_id(request), idempotency_id)
+            refused, told = await self._runs.take(
+                principal, body, requests.request_id(request), idempotency_id
+            )
             return responses.json(refused if refused is not None else told, 200 if refused is None else 400)
 
         return await self._services.repeats.run(

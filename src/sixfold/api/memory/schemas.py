@@ -12,8 +12,10 @@ from starlette.requests import Request
 from sixfold import errors
 from sixfold.core.memory import limits, operations
 from sixfold.core.memory.commands import WriteTerms
+from sixfold.core.memory.models import Caller
 from sixfold.core.memory.operation_schema import Operation, OperationField
 from sixfold.web import bodies
+from sixfold.web.services import WebServices
 
 _TAG = re.compile(r'(?:W/)?"?(?P<version>\d{1,15})"?', re.ASCII)
 _ANY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"|\d{1,15}')
@@ -79,6 +81,11 @@ TAGS = fields(
     OperationField("tags", "strings", "Tags", required=True),
     *(field for field in operations.TAG if field.name == "if_version"),
 )
+
+
+async def caller_of(services: WebServices, request: Request) -> Caller:
+    """The caller that a request's bearer header names."""
+    return Caller.of(await services.doors.bearer(request))
 
 
 def from_query(operation: Operation, request: Request) -> dict[str, Any]:

@@ -1,0 +1,120 @@
+"""Requests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from sixfold import errors
+from sixfold.core.catalog.custom_models import PAGE, CustomModel, CustomModels
+
+
+def request_id(request: Request) -> str:
+    """The id that the answer carries in `X-Request-Id`."""
+    return str(request.scope["sixfold.request_id"])
+
+
+def path_value(request: Request, name: str) -> str:
+    """A value of the path's template."""
+    return str(request.scope["path_params"][name])
+
+
+_MAX_OWN_PAGE, _MAX_CURSOR = 200, 200
+
+
+def query_text(request: Request, name: str, most: int) -> str:
+    """A parameter, empty where it is not there; raises `BadRequest` beyond `most` characters."""
+    value = request.query_params.get(name, "")
+    if len(value) > most:
+        raise errors.BadRequest(f"{name} is too long")
+    return value
+
+
+def query_choice(request: Request, name: str, words: Collection[str], most: int) -> str:
+    """A parameter that is one of some words, or empty; raises `BadRequest`."""
+    value = query_text(request, name, most)
+    if value and value not in words:
+        raise errors.BadRequest(f"{name} must be one of {', '.join(words)}")
+    return value
+
+
+def page_size(request: Request, usual: int, largest: int, most: int) -> int:
+    """How many rows a page is to have; raises `BadRequest`."""
+    value = query_text(request, "limit", most) or str(usual)
+    if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= largest):
+        raise errors.BadRequest(f"limit must be from 1 to {largest}")
+    return int(value)
+
+
+async def own_models(
+    models: CustomModels, request: Request, account_id: str, kind: str = ""
+) -> tuple[tuple[CustomModel, ...], str | None]:
+    """An account's models behind `cursor`, at most `limit`, and the cursor of the next page.
+
+    Raises `BadRequest`.
+    """
+    limit = page_size(request, PAGE, _MAX_OWN_PAGE, _MAX_CURSOR)
+    return await models.page(account_id, kind, limit, cursor(request))
+
+
+def cursor(request: Request) -> str:
+    """Where a page begins; empty for the first."""
+    return query_text(request, "cursor", _MAX_CURSOR)
+
+
+_MAX_RANGES = 64
+_ALIASES = {"image/jpg": "image/jpeg", "image/pjpeg": "image/jpeg", "image/x-png": "image/png"}
+
+
+@dataclass(frozen=True, slots=True)
+class _MediaRange:
+    kind: str
+    quality: float
+    order: int
+
+    def fit(self, offered: str) -> int:
+        """2 for the very type, 1 for its family, 0 for anything, -1 when it does not match."""
+        if self.kind == offered:
+            return 2
+        if self.kind == offered.partition("/")[0] + "/*":
+            return 1
+        return 0 if self.kind == "*/*" else -1
+
+
+def preferred_type(header: str | None, offered: tuple[str, ...]) -> str | None:
+    """The offered type that a client likes best; the first where it does not care, None where none will do.
+
+    At equal quality a type that is named beats one that only a wildcard takes in.
+    """
+    ranges = _parse_accept(header or "*/*")
+    liked: list[tuple[float, int, int, int]] = []
+    for position, kind in enumerate(offered):
+        fits = [(found.fit(kind), -found.order, found.quality) for found in ranges if found.fit(kind) >= 0]
+        if not fits:
+            continue
+        fit, order, quality = max(fits)
+        if quality > 0:
+            liked.append((quality, fit, order if fit == 2 else -_MAX_RANGES, -position))
+    return offered[-max(liked)[3]] if liked else None
+
+
+def _parse_accept(header: str) -> list[_MediaRange]:
+    found: list[_MediaRange] = []
+    for order, item in enumerate(header.split(",")[:_MAX_RANGES]):
+        kind, *parameters = (part.strip().lower() for part in item.split(";"))
+        if "/" in kind:
+            found.append(_MediaRange(_ALIASES.get(kind, kind), _quality(parameters), order))
+    return found or [_MediaRange("*/*", 1.0, 0)]
+
+
+def _quality(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return min(1.0, max(0.0, float(value)))
+            except ValueError:
+                return 0.0
+    return 1.0
