@@ -1,1 +1,1 @@
-"""The command line: one file per group of commands, imported when one of them is asked for."""
+"""The command line: one module per command or group of commands, imported when it is used."""

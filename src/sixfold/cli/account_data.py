@@ -1,4 +1,4 @@
-"""`account export`, `delete` and `keep`: an account as one file, its deletion, and its return."""
+"""`account export`, `account delete` and `account keep`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sixfold.settings import Settings
 
 
 def take_out(arguments: argparse.Namespace) -> None:
-    """`account export`: the same zip as the page gives; it appears whole."""
+    """Run `account export`: write the zip that the account page offers; the file appears when complete."""
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))
     path = Path(arguments.file).absolute()
@@ -56,7 +56,7 @@ async def _write(configured: Settings, account: Account, part: Path) -> None:
 
 
 def delete(arguments: argparse.Namespace) -> None:
-    """`account delete`: close it; it is erased after SIXFOLD_DELETION_DAYS, or with --now."""
+    """Run `account delete`: close an account, to be erased after SIXFOLD_DELETION_DAYS or at once."""
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))
     if not arguments.yes:
@@ -89,14 +89,14 @@ def _close(account: Account, days: float) -> Transaction[int]:
 
 
 def _erase(configured: Settings) -> bool:
-    """Erase at once where no server runs; what some server had not ended waits for its next start."""
+    """Erase closed accounts; return False if a server has to end their work first."""
     with database_access.understood():
         return asyncio.run(_sweep(configured)) > 0
 
 
 async def _sweep(configured: Settings) -> int:
     async def later(_name: str, _tenant: Tenant) -> None:
-        """Only a server can end work."""
+        """Do nothing: only a server can end work."""
 
     async def unpaid(_subscription: str, _account_id: str) -> None:
         raise errors.NotConfigured("A server ends it when it runs next")
@@ -109,7 +109,7 @@ async def _sweep(configured: Settings) -> int:
 
 
 def keep(arguments: argparse.Namespace) -> None:
-    """`account keep`: it is not erased after all."""
+    """Run `account keep`: cancel the deletion of an account."""
     configured = database_access.settings_of(arguments)
     account = database_access.read(configured, accounts.by_email(arguments.email))
     database_access.write(configured, deletion.keep(account.id))

@@ -1,4 +1,4 @@
-"""`account` and `key`: administration that works while the server runs."""
+"""`account`, `key` and `open`: manage accounts and API keys, also while the server runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_PASSWORD = 1024
 
 
 def create(arguments: argparse.Namespace) -> None:
-    """`account create`: the account and its first key, in one transaction."""
+    """Run `account create`: create an account and its first key in one transaction."""
     credit_micros = _usd(arguments.credit, "--credit")
     if credit_micros < 0:
         raise CommandError("--credit must not be negative")
@@ -57,14 +57,14 @@ def _create(email: str, credit_micros: int, *, operator: bool) -> Transaction[tu
 
 
 def credit(arguments: argparse.Namespace) -> None:
-    """`account credit`: add to a balance, or take from what is available of it."""
+    """Run `account credit`: add to a balance, or subtract from its available part."""
     amount = _usd(arguments.usd, "USD")
     configured = database_access.settings_of(arguments)
     _show(arguments, database_access.write(configured, accounts.credit(arguments.email, amount)))
 
 
 def show(arguments: argparse.Namespace) -> None:
-    """`account show`: what an account has, and what of it is held."""
+    """Run `account show`: print the balance of an account and the amount held."""
     configured = database_access.settings_of(arguments)
     _show(arguments, database_access.read(configured, accounts.by_email(arguments.email)))
 
@@ -96,7 +96,7 @@ def _balance(account: Account) -> str:
 
 
 def password(arguments: argparse.Namespace) -> None:
-    """`account password`: asked for twice, or read from standard input."""
+    """Run `account password`: set a password that is prompted for twice or read from standard input."""
     from pwdlib import PasswordHash
 
     configured = database_access.settings_of(arguments)
@@ -120,7 +120,7 @@ def _ask_twice(email: str) -> str:
 
 
 def link(arguments: argparse.Namespace) -> None:
-    """`account link`: a one-time sign-in link of the server that runs, or would run, here."""
+    """Run `account link`: print a one-time sign-in link for the server of this data folder."""
     configured = database_access.settings_of(arguments)
     token = database_access.write(configured, _link(arguments.email))
     running = server_lock.running(configured.data_dir)
@@ -135,7 +135,7 @@ def link(arguments: argparse.Namespace) -> None:
 
 
 def open_pages(arguments: argparse.Namespace) -> None:
-    """`open`: sign the browser of this machine in as the operator."""
+    """Run `open`: sign in the browser of this machine as the operator."""
     import webbrowser
 
     configured = database_access.settings_of(arguments)
@@ -169,7 +169,7 @@ def _link(email: str) -> Transaction[str]:
 
 
 def create_key(arguments: argparse.Namespace) -> None:
-    """`key create`: a key with the limits given."""
+    """Run `key create`: create a key with the requested rights and limits."""
     scope = Scope(
         read_only=arguments.read_only,
         collections=_names(arguments.collections, "--collections"),
@@ -201,7 +201,7 @@ def _create_key(
 
 
 def list_keys(arguments: argparse.Namespace) -> None:
-    """`key list`: newest first; of each secret only the last four characters are known."""
+    """Run `key list`: print the keys, newest first; of each secret only the last four characters."""
     configured = database_access.settings_of(arguments)
     found = [_key_record(row) for row in database_access.read(configured, _keys_of(arguments.email))]
     if arguments.json:
@@ -269,7 +269,7 @@ def _limits(key: dict[str, Any]) -> str:
 
 
 def revoke_key(arguments: argparse.Namespace) -> None:
-    """`key revoke`: the next request with it is refused."""
+    """Run `key revoke`: revoke a key with immediate effect."""
     database_access.write(database_access.settings_of(arguments), keys.revoke(arguments.id))
     if arguments.json:
         put_json({"id": arguments.id, "revoked": True})
@@ -277,7 +277,7 @@ def revoke_key(arguments: argparse.Namespace) -> None:
         TerminalStyle().line(f"  {arguments.id} is revoked")
 
 
-# -- what people type ----------------------------------------------------------------------------
+# -- parsing of options --------------------------------------------------------------------------
 
 
 def _usd(text: str, option: str) -> int:
@@ -306,7 +306,7 @@ def _rate(number: int | None, option: str) -> int | None:
 
 
 def _names(text: str | None, option: str) -> tuple[str, ...]:
-    """The names in a list; none at all, as from an empty variable, would be no limit."""
+    """Parse a comma-separated list; an empty one, such as an unset variable, would remove the limit."""
     names = tuple(name.strip() for name in (text or "").split(",") if name.strip())
     if text is not None and not names:
         raise CommandError(f"{option} names none: leave it out for a key without that limit")
@@ -314,7 +314,7 @@ def _names(text: str | None, option: str) -> tuple[str, ...]:
 
 
 def _moment(text: str) -> int:
-    """Epoch µs of a moment, or of the end of a day; without a zone it is UTC."""
+    """Return the epoch in µs of a moment or of the end of a day; UTC where no zone is given."""
     try:
         if len(text) == len("2027-01-31"):
             moment = datetime.combine(date.fromisoformat(text) + timedelta(days=1), time(), UTC)

@@ -1,4 +1,4 @@
-"""What a start says: where, who, one line that makes a picture, and what is on this machine."""
+"""The start banner: address, account, a command to paste, and what was found on this machine."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PROMPT = "a lighthouse at sunset over a calm sea"
 def start(
     paint: TerminalStyle, configured: Settings, welcome: FirstRunInfo | None, *, price: str | None
 ) -> None:
-    """Say where the server is and, the first time, who its owner is.
+    """Print the address of the server and, on the first start, the account and its key.
 
-    `price` is that of an image, None where no engine makes any. Secrets are shown to a terminal only:
-    elsewhere what is printed is kept, in a journal for example.
+    `price` is the price of an image, or None if no engine can generate one. Secrets are printed to a
+    terminal only, because other output may be stored, for example in a journal.
     """
     shown = welcome if paint.is_terminal else None
     paint.line()
@@ -49,7 +49,8 @@ def start(
         what = "to see the account" if price is None else f"for a picture ({price})"
         paint.line(f"  {paint.dim(f'Paste this {what}:')}")
         paint.line()
-        paint.line(line)  # from the first column, so that it can be marked whole
+        # Not indented, so that a triple click selects the whole command.
+        paint.line(line)
     paint.line()
 
 
@@ -71,14 +72,14 @@ def _where_the_key_is(configured: Settings) -> str:
 
 
 def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) -> str:
-    """A command that works when it is pasted: for a picture, or where none can be made for the account.
+    """Return a curl command to paste: it generates an image, or shows the account if `pictures` is false.
 
-    It is empty where no key is at hand.
+    Returns an empty string if no key is available.
     """
     kept = configured.data_dir / local_key.FILE
     if welcome is None and not kept.exists():
         return ""
-    # Within `$( )` quoting begins anew, even between double quotes.
+    # Quoting starts afresh inside `$( )`, even between double quotes.
     key = welcome.api_key if welcome is not None else f"$(cat {shlex.quote(str(kept))})"
     bearer = f'-H "Authorization: Bearer {key}"'
     if not pictures:
@@ -91,9 +92,9 @@ def curl(configured: Settings, welcome: FirstRunInfo | None, *, pictures: bool) 
 
 
 def found(paint: TerminalStyle, resources: Sequence[Resource], *, container: bool = False) -> None:
-    """Say what was found and how to unlock the rest.
+    """Print the resources that were found and how to unlock the rest.
 
-    `container` adds how to reach programs on the host, unless one was found there.
+    `container` adds a note on how to reach programs on the host, unless one was found there.
     """
     rows = [
         (each.name, f"{each.found}  {paint.dim(benefit(each.unlocks, used=each.used))}")
@@ -122,7 +123,7 @@ def found(paint: TerminalStyle, resources: Sequence[Resource], *, container: boo
 
 
 def _ways(missing: Sequence[Resource]) -> Iterator[str]:
-    """Yield what can be done for what; several ways to the same thing share a line."""
+    """Yield one line for each benefit, with all the ways to unlock it."""
     for unlocks in dict.fromkeys(each.unlocks for each in missing):
         first, *others = [each.how for each in missing if each.unlocks == unlocks]
         word = first.partition(" ")[0]
@@ -130,10 +131,10 @@ def _ways(missing: Sequence[Resource]) -> Iterator[str]:
 
 
 def on_container_host(url: str) -> bool:
-    """Say whether a server is on the host of this container."""
+    """Return whether a URL is on the host of this container."""
     return urlsplit(url).hostname == CONTAINER_HOST
 
 
 def benefit(unlocks: str, *, used: bool) -> str:
-    """Say what a resource is good for, or that no engine of this version uses it yet."""
+    """Return what a resource unlocks, and a note if no engine of this version uses it yet."""
     return f"→ {unlocks}" if used else f"→ {unlocks}, once an engine here can use it"

@@ -1,4 +1,4 @@
-"""A client of a running server, from the standard library alone: a command must not wait for imports."""
+"""An HTTP client for a running server; uses only the standard library so that commands start fast."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from sixfold.cli.terminal import CommandError, CountedProgress, Spinner
 
 _TIMEOUT_SECONDS = 60
 _POLL_SECONDS = 0.25
-SOCKET = "sixfold.sock"  # as web/local_socket.py has it, which takes long to import
+# The same name as in web/local_socket.py, which is slow to import.
+SOCKET = "sixfold.sock"
 TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 Document = dict[str, Any]
 
 
 class KeyRefused(CommandError):
-    """The server answered 401."""
+    """Raised when the server responds with 401."""
 
 
 @dataclass(frozen=True, slots=True)
 class CliResponse:
-    """What a server said: its status, its headers by small names, its body."""
+    """An HTTP response: its status, its headers by lower-case name, its body."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,7 +42,7 @@ class CliResponse:
 
     @property
     def document(self) -> Any:
-        """The body as JSON; None where it is not JSON."""
+        """Return the body parsed as JSON, or None if it is not JSON."""
         try:
             return json.loads(self.data)
         except ValueError:
@@ -56,7 +57,7 @@ class _LocalConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect to the socket by its folder, whose path may be longer than a socket's address."""
+        """Connect through the folder's descriptor: its path may be longer than a socket address."""
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -67,7 +68,7 @@ class _LocalConnection(http.client.HTTPConnection):
 
 
 class ServerClient:
-    """One server and one key, or none on its local socket, where the operator needs none."""
+    """A client for one server with one key, or without a key through the operator's local socket."""
 
     def __init__(self, origin: str, api_key: str | None, local_socket: Path | None = None) -> None:
         parts = urlsplit(origin)
@@ -80,14 +81,13 @@ class ServerClient:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> ServerClient:
-        """The server that `--api-url` names, or the one that runs on this data folder, with a key."""
+        """Return a client for `--api-url`, or for the server of the data folder, with the key for it."""
         configured = settings.load(data_dir=arguments.data_dir)
         api_key = settings.api_key()
         if arguments.api_url:
             host = urlsplit(arguments.api_url).hostname
-            if (
-                api_key is None and host in settings.LOOPBACK_HOSTS
-            ):  # the local key is never sent to another machine
+            # The local key is never sent to another machine.
+            if api_key is None and host in settings.LOOPBACK_HOSTS:
                 api_key = local_key.kept(configured.data_dir)
             return cls(arguments.api_url, api_key)
         running = server_lock.running(configured.data_dir)
@@ -98,11 +98,11 @@ class ServerClient:
 
     @property
     def api_key(self) -> str | None:
-        """The key that requests carry."""
+        """Return the API key of the requests, if any."""
         return self._api_key
 
     def connection(self, timeout: float) -> http.client.HTTPConnection:
-        """A new connection to the server."""
+        """Return a new connection to the server."""
         if self._local_socket is not None:
             return _LocalConnection(self._local_socket, timeout)
         parts = urlsplit(self.origin)
@@ -112,11 +112,11 @@ class ServerClient:
     # -- requests --------------------------------------------------------------------------------
 
     def get(self, path: str) -> Document:
-        """GET a JSON document."""
+        """Send a GET request and return the JSON response."""
         return self._json("GET", path)
 
     def post(self, path: str, document: Mapping[str, Any] | None = None) -> Document:
-        """POST a JSON document and get one."""
+        """Send a POST request with a JSON body and return the JSON response."""
         body = json.dumps(document or {}).encode()
         return self._json("POST", path, body, {"Content-Type": "application/json"})
 
@@ -127,7 +127,7 @@ class ServerClient:
         body: bytes | IO[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> CliResponse:
-        """Any request; every status but 401 is the caller's to understand, which raises `KeyRefused`."""
+        """Send a request and return the response of any status but 401, which raises `KeyRefused`."""
         response = self._open(method, path, body, headers or {})
         try:
             data = response.read()
@@ -142,11 +142,11 @@ class ServerClient:
         return found
 
     def reason(self, answer: CliResponse, path: str) -> str:
-        """Why a request was refused, in one sentence."""
+        """Return the reason for an error response, as one sentence."""
         return self._reason(answer.status, path, answer.document)
 
     def upload(self, path: Path) -> str:
-        """Upload a file; gives its URL on the server."""
+        """Upload a file and return its URL on the server."""
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         try:
             total = path.stat().st_size
@@ -158,7 +158,7 @@ class ServerClient:
             raise CommandError(f"{path} is a folder; a file is meant") from None
 
     def download(self, url: str, target: Path) -> int:
-        """Save what a URL of the server gives; the file appears whole. Gives its size."""
+        """Download a URL of the server to a file, which appears when complete; return its size in bytes."""
         parts = urlsplit(urljoin(self.origin + "/", url))
         response = self._open("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, None, {})
         if response.status != http.client.OK:
@@ -228,11 +228,11 @@ class ServerClient:
     # -- predictions -----------------------------------------------------------------------------
 
     def prediction(self, prediction_id: str) -> Document:
-        """One prediction as it stands."""
+        """Return the current state of a prediction."""
         return self.get(f"/api/containers/predictions/{prediction_id}")
 
     def follow(self, prediction: Document, watch: Callable[[Document], None]) -> Document:
-        """The prediction once it has ended; `watch` is shown every step on the way."""
+        """Wait for the end of a prediction and return it; `watch` receives every change on the way."""
         current = dict(prediction)
         watch(current)
         while current.get("status") not in TERMINAL:
@@ -241,14 +241,15 @@ class ServerClient:
                 watch(current)
                 if current.get("status") in TERMINAL:
                     break
-            current |= self.prediction(str(current["id"]))  # the events may have been cut off: ask
+            # The event stream may have been cut off.
+            current |= self.prediction(str(current["id"]))
             watch(current)
             if current.get("status") not in TERMINAL:
                 time.sleep(_POLL_SECONDS)
         return current
 
     def events(self, prediction_id: str) -> Iterator[Document]:
-        """The server-sent events of a prediction, until they end for whatever reason."""
+        """Yield the server-sent events of a prediction until the stream ends or breaks."""
         path = f"/api/containers/predictions/{prediction_id}/events"
         response = self._open("GET", path, None, {"Accept": "text/event-stream"})
         try:

@@ -1,4 +1,4 @@
-"""`completion`: what a shell needs to end words of the command line, read off the parser itself."""
+"""`completion`: completion scripts for bash, zsh and fish, generated from the argument parser."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ _SPACES = frozenset({" workflow run", " workflow show", " workflow verify"})
 
 @dataclass(frozen=True, slots=True)
 class CompletionContext:
-    """Where one may be in a command: its words so far, each behind a space, and what may come next."""
+    """A position in the command line: `path` is its words, each after a space; `next` maps words to help."""
 
     path: str
-    next: Mapping[str, str]  # a word, and what it means
+    next: Mapping[str, str]
     options: Mapping[str, str]
 
 
 def completion(arguments: argparse.Namespace) -> None:
-    """Print the script of a shell."""
+    """Run `completion`: print the script for a shell."""
     sys.stdout.write(_SHELLS[arguments.shell](tuple(places(build_parser()))))
 
 
 def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[CompletionContext]:
-    """Every place of a parser, itself first."""
+    """Yield every position in a parser's command line, the parser's own first."""
     following: dict[str, str] = {}
     options: dict[str, str] = {}
     children: dict[str, argparse.ArgumentParser] = {}
-    for action in parser._actions:  # argparse has no public way to list them
+    # argparse has no public way to list actions.
+    for action in parser._actions:
         told = (action.help or "").partition(" (")[0]
-        if isinstance(action, argparse._SubParsersAction):  # nor to name this class
+        if isinstance(action, argparse._SubParsersAction):
             children = action.choices
             following |= {row.dest: row.help or "" for row in action._choices_actions}
         elif action.option_strings:
@@ -50,7 +51,7 @@ def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Completi
 
 
 def _names(path: str) -> Mapping[str, str]:
-    """Names that a command takes and that come with the program."""
+    """Return the built-in names that a command accepts."""
     if path in _SPACES:
         return {found.stem: "" for found in sorted((_DATA / "spaces").glob("*.json"))}
     if path not in _MODELS:
@@ -146,7 +147,7 @@ def _described(words: Mapping[str, str]) -> str:
 
 
 def _quoted(text: str, *, inner: bool = False) -> str:
-    """A text as one word of a shell; `inner` stands within single quotes already."""
+    """Quote a text for a shell; `inner` is for use inside single quotes."""
     return f'"{text}"' if inner else "'" + text.replace("'", "’") + "'"
 
 

@@ -1,4 +1,4 @@
-"""Commands on the server's data: each opens the database for one transaction and closes it."""
+"""Database access for commands: each opens the database for one transaction and closes it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from sixfold.store.admin import InvalidDatabase
 from sixfold.store.sql import SchemaMismatch
 
 T = TypeVar("T")
-PRIVATE = 0o077  # the umask under which the data folder is written
+# The umask for files in the data folder: only the owner may read them.
+PRIVATE = 0o077
 
 
 def settings_of(arguments: argparse.Namespace, **given: Any) -> Settings:
-    """The settings that a command runs under."""
+    """Return the settings for a command, with `--data-dir` applied."""
     return settings.load(data_dir=arguments.data_dir, **given)
 
 
 def require_data(configured: Settings) -> None:
-    """Refuse when no server has ever lived in the data folder."""
+    """Raise `CommandError` when there is no database in the data folder."""
     with understood():
         keeper = storage.open_keeper(configured)
         there = keeper.schema() is not None
@@ -45,14 +46,14 @@ def require_data(configured: Settings) -> None:
 
 
 def write(configured: Settings, transaction: Transaction[T], *, make: bool = False) -> T:
-    """Run one writing transaction; `make` makes the database where there is none."""
+    """Run a read-write transaction; `make` creates the database where there is none."""
     if not make:
         require_data(configured)
     return asyncio.run(_transact(configured, transaction, writing=True))
 
 
 def read(configured: Settings, transaction: Transaction[T]) -> T:
-    """Run one reading transaction."""
+    """Run a read-only transaction."""
     require_data(configured)
     return asyncio.run(_transact(configured, transaction, writing=False))
 
@@ -69,7 +70,7 @@ async def _transact(configured: Settings, transaction: Transaction[T], *, writin
 
 @contextlib.contextmanager
 def understood() -> Iterator[None]:
-    """Say in a sentence what a database file can be wrong with."""
+    """Turn database errors into `CommandError`."""
     try:
         yield
     except SchemaMismatch as mismatch:

@@ -1,4 +1,4 @@
-"""Runs the command that was asked for, and turns what may go wrong into one sentence and a status."""
+"""Run a command and turn its errors into one sentence on standard error and an exit status."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import sys
 from sixfold import errors, settings
 from sixfold.cli.terminal import CommandError
 
-# The modules of commands that start worker processes, which need prctl and /proc.
+# Commands that start worker processes, which need prctl and /proc.
 _LINUX_ONLY = frozenset({"serve", "worker", "replay"})
-_INTERRUPTED = 130  # what shells expect of a program that Control-C ended
+# The exit status that shells use for a program that ended by Control-C.
+_INTERRUPTED = 130
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command that `arguments.target` names; gives its exit status."""
+    """Run the command that `arguments.target` names and return its exit status."""
     module, _, function = str(arguments.target).partition(":")
     if module in _LINUX_ONLY and sys.platform != "linux":
         return _fail(
@@ -31,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _fail(str(refused))
     except errors.SixfoldError as error:
         return _fail(error.message)
-    except BrokenPipeError:  # whoever read us has enough; Python must not complain at its exit either
+    except BrokenPipeError:
+        # The reader closed the pipe; without this Python would report it again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`doctor` and `engines list`: what works here, and what would unlock more."""
+"""`doctor` and `engines list`: show what works on this machine and what is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOW_DISK_BYTES = 1_000_000_000
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """`doctor`: 1 when something is wrong that an operator has to see to."""
+    """Run `doctor`; return 1 when there is a problem for the operator to fix."""
     configured = database_access.settings_of(arguments)
     running = server_lock.running(configured.data_dir)
     current = report.read(configured, running)
@@ -62,7 +62,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def list_engines(arguments: argparse.Namespace) -> None:
-    """`engines list`: the engines that serve now, or all of them, and the weights that were added."""
+    """Run `engines list`: print the engines in use, or all of them, and the installed weights."""
     configured = database_access.settings_of(arguments)
     current = report.read(configured, server_lock.running(configured.data_dir))
     installed = engines.installed(configured)
@@ -84,7 +84,7 @@ def _print_note(current: CheckReport) -> None:
         sys.stderr.write(f"sixfold: {sentence}\n")
 
 
-# -- what can be wrong -----------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def _free_bytes(configured: Settings) -> int:
@@ -95,7 +95,7 @@ def _free_bytes(configured: Settings) -> int:
 
 
 def _database(configured: Settings) -> dict[str, Any] | None:
-    """Look at it as it is, without bringing it to this program's schema."""
+    """Return the state of the database, without migrating it."""
     keeper = storage.open_keeper(configured)
     newest = sql.latest(keeper.dialect)
     try:
@@ -115,7 +115,7 @@ def _database(configured: Settings) -> dict[str, Any] | None:
 
 
 def _prices() -> dict[str, Any]:
-    """How old the bundled prices of model servers are: the months in which they were read."""
+    """Return the number of bundled gateway prices, and the oldest and newest month of their sources."""
     months = [str(row["as_of"]) for row in app_catalog.read_toml("gateway_prices.toml")["models"].values()]
     return {"models": len(months), "oldest": min(months), "newest": max(months)}
 

@@ -1,4 +1,4 @@
-"""`doctor` and `engines list` as text: what works first, in at most forty lines unless all is wanted."""
+"""The text output of `doctor` and `engines list`: at most 40 lines unless `--all` is given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LEAST_WAYS, _LEAST_ROWS, _MOST_WEIGHTS = 3, 5, 8
 
 
 def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) -> None:
-    """Print what `doctor` found; `everything` adds every model and every way to unlock more."""
+    """Print the report of `doctor`; `everything` adds every model and every way to unlock more."""
     paint = TerminalStyle()
     width = paint.width()
     head = _head(paint, document, everything=everything)
@@ -44,7 +44,7 @@ def show(document: dict[str, Any], engines: Sequence[Row], *, everything: bool) 
 
 
 def engines(current: CheckReport, weights: Sequence[Row], *, everything: bool) -> None:
-    """Print the engines that serve now, or all of them, and the weights that were added."""
+    """Print the engines in use, or all of them, and the installed weights."""
     paint = TerminalStyle()
     if everything:
         _print_engines(paint, current)
@@ -167,7 +167,7 @@ def _database_in_words(database: dict[str, Any] | None) -> str:
 
 
 def _serves(current: CheckReport) -> dict[str, list[str]]:
-    """Map each engine that serves something to what: those that are not part of the program come first."""
+    """Map each engine in use to its tasks and models; external engines come first."""
     kinds = {row["engine"]: row["kind"] for row in current.engines}
     named: dict[str, list[str]] = {}
     for task, rows in summary.by_task(current.models).items():

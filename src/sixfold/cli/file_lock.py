@@ -1,18 +1,18 @@
-"""Locks on files that end with the process that holds them."""
+"""File locks that the system releases when their process ends."""
 
 from __future__ import annotations
 
 try:
     import fcntl
 except ImportError:
-    # Windows has no such locks. Only commands that call a server elsewhere run there.
+    # Windows has no such locks; only commands that call a remote server run there.
     fcntl = None
 
 AVAILABLE = fcntl is not None
 
 
 def take(descriptor: int, *, shared: bool = False) -> bool:
-    """Take a lock without waiting; True where the system has no locks."""
+    """Try to take a lock without waiting; return True if it is held, or if the system has no locks."""
     if fcntl is None:
         return True
     try:

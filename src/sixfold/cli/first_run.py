@@ -1,4 +1,4 @@
-"""The first start on one's own machine: an account with credit, its key in a file, a link to sign in."""
+"""The first start on localhost: create an account with credit, a key file and a sign-in link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CREDIT = 10 * MICROS_PER_USD
 
 @dataclass(frozen=True, slots=True)
 class FirstRunInfo:
-    """What the first start made, and shows once."""
+    """The account, key and sign-in token created by the first start, which are shown once."""
 
     email: str
     api_key: str
@@ -25,7 +25,7 @@ class FirstRunInfo:
 
 
 async def prepare(database: Database, data_dir: Path) -> FirstRunInfo | None:
-    """Make the owner's account unless there is an operator already; then None."""
+    """Create the operator's account; return None where there is one already."""
     if await database.read(accounts.operator()) is not None:
         return None
     path = data_dir / local_key.FILE
@@ -38,13 +38,13 @@ async def prepare(database: Database, data_dir: Path) -> FirstRunInfo | None:
 
 
 def operator() -> Transaction[None]:
-    """The operator's account where others reach this server: what nobody pays for is booked on it."""
+    """Create the operator's account on a public server: unpaid requests are booked on it."""
     if (yield from accounts.operator()) is None:
         yield from accounts.create(LOCAL_EMAIL, operator=True)
 
 
 def _make(path: Path) -> Transaction[FirstRunInfo | None]:
-    """The account, its key and a link; the key's file is written before the commit, or there is neither."""
+    """Create account, key and link; the key file is written before the commit, so both exist or neither."""
     if (yield from accounts.operator()) is not None:
         return None
     account = yield from accounts.create(LOCAL_EMAIL, credit=_CREDIT, operator=True)

@@ -1,4 +1,4 @@
-"""`inspect`: what a file says of its origin, and whether to believe it."""
+"""`inspect`: show the manifest of a file and verify its signature."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Verdict = Literal["ours", "foreign", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class FileProvenance:
-    """A file's bytes, the text in it, and what that says and is worth."""
+    """A file's bytes, the text of its manifest, the parsed manifest and the result of the signature check."""
 
     data: bytes
     text: str
@@ -37,7 +37,7 @@ class FileProvenance:
 
 
 def inspect(arguments: argparse.Namespace) -> None:
-    """`inspect`: the manifest, and whose signature it carries."""
+    """Run `inspect`: print the manifest of a file and who signed it."""
     found = read(Path(arguments.file), settings.load(data_dir=arguments.data_dir).data_dir)
     if arguments.json:
         put_json(
@@ -75,7 +75,7 @@ def _in_short(value: Any) -> str:
 
 
 def read(path: Path, data_dir: Path) -> FileProvenance:
-    """Read a file and its manifest; raises `CommandError` for a file that has none."""
+    """Read a file and its manifest; raises `CommandError` if it has none."""
     if path.is_dir():
         raise CommandError(f"{path} is a folder; a file is meant")
     if path.stat().st_size > _MAX_BYTES:
@@ -97,7 +97,7 @@ def read(path: Path, data_dir: Path) -> FileProvenance:
 
 
 def _own_keys(data_dir: Path) -> frozenset[str]:
-    """The public name of this data folder's key, where there is one."""
+    """Return the public key of this data folder, or an empty set."""
     try:
         seed = (data_dir / SERVER_KEY).read_bytes()
         return frozenset({signing.Signer(seed).key})

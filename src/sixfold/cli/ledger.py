@@ -1,4 +1,4 @@
-"""`ledger`: prove the sums, list an account's entries, and see what was earned and spent."""
+"""`ledger`: check the invariants, list the entries of an account, and list earnings and costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_ENTRIES = 1000
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """`ledger verify`: 1 when an invariant is broken, with every fault in a line."""
+    """Run `ledger verify`; return 1 when an invariant is broken, and print every fault."""
     faults = database_access.read(database_access.settings_of(arguments), ledger_queries.verify())
     if arguments.json:
         put_json({"ok": not faults, "faults": list(faults)})
@@ -34,7 +34,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 
 def entries(arguments: argparse.Namespace) -> None:
-    """`ledger entries`: an account's entries, newest first, each with the sum that its amount came from."""
+    """Run `ledger entries`: print the entries of an account, newest first, with their calculation."""
     if not 1 <= arguments.limit <= MAX_ENTRIES:
         raise CommandError(f"--limit must be a number from 1 to {MAX_ENTRIES}; got {arguments.limit}")
     page = database_access.read(database_access.settings_of(arguments), _entries(arguments))
@@ -67,7 +67,7 @@ def _entries(arguments: argparse.Namespace) -> Transaction[LedgerPage]:
 
 
 def costs(arguments: argparse.Namespace) -> None:
-    """`ledger costs`: what providers took is the operator's; accounts never see it."""
+    """Run `ledger costs`: print earnings and provider costs by engine; accounts never see the costs."""
     if not 1 <= arguments.days <= MAX_DAYS:
         raise CommandError(f"--days is a number from 1 to {MAX_DAYS}")
     found = database_access.read(

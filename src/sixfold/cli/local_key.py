@@ -1,4 +1,4 @@
-"""The operator's key in a file with mode 0600, which the other commands authenticate with."""
+"""The operator's key file, with mode 0600, which other commands use to authenticate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FILE = "local.key"
 
 
 def keep(path: Path, api_key: str) -> None:
-    """Write a key to a file that only its owner can read."""
+    """Write a key to a new file that only the owner can read."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -21,7 +21,7 @@ def keep(path: Path, api_key: str) -> None:
 
 
 def kept(data_dir: Path) -> str | None:
-    """The key that the first start kept, or None."""
+    """Return the key that the first start stored, or None."""
     try:
         return (data_dir / FILE).read_text("ascii").strip() or None
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""What can be said on the command line. Nothing here takes time to import, so that help is there at once.
+"""The argument parser of all commands; it imports little, so that help appears at once.
 
 Each command names its function as `module:function` of this package; `dispatch` imports and calls it.
 """
@@ -11,11 +11,12 @@ from typing import Any
 
 from sixfold.cli.memory import parser as memory_parser
 
-Group = Any  # argparse's own class for a set of commands is private
+# argparse's class for a set of commands is private.
+Group = Any
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="sixfold",
         description="One self-hosted server with six AI media interfaces on one account and one ledger.",
@@ -42,7 +43,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; gives the exit status: 0, 1 for a refusal or a failure, 2 for wrong usage."""
+    """Run one command; return 0 for success, 1 for a failure, 2 for wrong usage."""
     parser = build_parser()
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -137,7 +138,7 @@ def _mcp(commands: Group) -> None:
     _client(parser)
 
 
-# -- as a client of a running server -------------------------------------------------------------
+# -- clients of a running server -----------------------------------------------------------------
 
 
 def _client(parser: argparse.ArgumentParser) -> None:
@@ -212,7 +213,7 @@ def _memory(commands: Group) -> None:
     memory_parser.add(group, _asking, _client)
 
 
-# -- files that were made here -------------------------------------------------------------------
+# -- files made by Sixfold -----------------------------------------------------------------------
 
 
 def _inspect(commands: Group) -> None:

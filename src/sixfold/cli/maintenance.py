@@ -1,4 +1,4 @@
-"""`migrate`, `backup`, `restore`: what keeps the data for longer than this version or this disk."""
+"""`migrate`, `backup` and `restore`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 20
 
 
 def migrate(arguments: argparse.Namespace) -> None:
-    """`migrate`: forward to the newest schema, or to the one asked for; back only without a server."""
+    """Run `migrate`: change the schema to the newest or to `--to`; downgrade only without a server."""
     configured = database_access.settings_of(arguments)
     database_access.require_data(configured)
     keeper = storage.open_keeper(configured)
@@ -44,18 +44,20 @@ def migrate(arguments: argparse.Namespace) -> None:
 def _migrate(keeper: DatabaseAdmin, configured: Settings, goal: int, *, drop: bool) -> tuple[int, int]:
     present = keeper.schema() or 0
     if present <= goal or present > sql.latest(keeper.dialect):
-        return keeper.migrate(goal)  # a later version's schema is refused there
+        # `migrate` refuses the schema of a later version.
+        return keeper.migrate(goal)
     if not drop:
         raise CommandError(
             f"Going from schema {present} back to {goal} drops what only the newer schemas hold: stop every "
             "server, take a `sixfold backup`, and say --drop"
         )
-    with server_lock.hold(configured.data_dir):  # a server could not live with an older schema
+    # A running server cannot use an older schema.
+    with server_lock.hold(configured.data_dir):
         return keeper.migrate(goal)
 
 
 def backup(arguments: argparse.Namespace) -> int:
-    """`backup`: 1 when files were missing that should have been there; all else is in the backup."""
+    """Run `backup`; return 1 when files are missing from the store, after backing up the rest."""
     configured = database_access.settings_of(arguments)
     database_access.require_data(configured)
     path = Path(arguments.file).absolute()
@@ -100,7 +102,7 @@ def backup(arguments: argparse.Namespace) -> int:
 
 
 def restore(arguments: argparse.Namespace) -> int:
-    """`restore`: 1 when something of the backup was missing, damaged, or differs after `--verify`."""
+    """Run `restore`; return 1 when something is missing or damaged, or differs under `--verify`."""
     configured = database_access.settings_of(arguments)
     os.umask(database_access.PRIVATE)
     done = cli_restore.restore(Path(arguments.file), configured, verify=arguments.verify)

@@ -1,8 +1,8 @@
-"""A tool server on standard input and output that passes everything on to a server's POST /mcp.
+"""An MCP server on standard input and output that forwards messages to a server's POST /mcp.
 
-Lines in, lines out: standard output has the protocol and nothing else. Requests run side by side. A server
-that is being started anew is waited for: what it cannot have received is sent again; what it may have begun
-is answered with an error that says so.
+Each message is one line; standard output has nothing but messages. Requests run concurrently. While a server
+restarts, requests that it cannot have received are retried; for those that it may have started the response
+is an error that says so.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from sixfold.cli.client import ServerClient
 from sixfold.cli.terminal import CommandError
 
 _AT_ONCE = 16
-_TIMEOUT_SECONDS = 660  # longer than a tool may wait for a run
-_PATIENCE_SECONDS = 30.0  # for a server that is being started anew
+# Longer than a tool may wait for a run.
+_TIMEOUT_SECONDS = 660
+# Limit on the time to wait for a server that restarts.
+_PATIENCE_SECONDS = 30.0
 _KEPT_SECONDS = 4.0
 _MAX_LINE = 64 * 2**20
 _UNREACHABLE = -32000
@@ -35,7 +37,7 @@ Document = dict[str, Any]
 
 
 def proxy(arguments: argparse.Namespace) -> int:
-    """`sixfold mcp`: serve until standard input ends."""
+    """Run `mcp`: forward messages until standard input ends."""
     client = ServerClient.of(arguments)
     sys.stderr.write(f"sixfold mcp: passing tools on to {client.origin}/mcp\n")
     StdioProxy(client, sys.stdin.buffer, sys.stdout.buffer).serve()
@@ -43,7 +45,7 @@ def proxy(arguments: argparse.Namespace) -> int:
 
 
 class _ServerUnavailable(Exception):
-    """The server did not answer. `sent` says whether it may have read the request."""
+    """Raised when the server does not respond; `sent` is whether it may have read the request."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -51,7 +53,7 @@ class _ServerUnavailable(Exception):
 
 
 class StdioProxy:
-    """Passes messages between two streams and a server."""
+    """A proxy between a pair of streams and a server."""
 
     def __init__(self, client: ServerClient, source: IO[bytes], target: IO[bytes]) -> None:
         self._client = client
@@ -63,7 +65,7 @@ class StdioProxy:
         self._local = threading.local()
 
     def serve(self) -> None:
-        """Pass on every line until there are no more, then wait for what is under way."""
+        """Forward lines until the source ends, then wait for pending requests."""
         with ThreadPoolExecutor(_AT_ONCE, "mcp") as pool:
             for line in iter(lambda: self._source.readline(_MAX_LINE), b""):
                 if not line.strip():
@@ -72,7 +74,8 @@ class StdioProxy:
                 if message is None:
                     continue
                 if message.get("method") == "initialize":
-                    self._pass_on(message)  # what follows carries the version that it settles
+                    # Later requests send the protocol version that this one negotiates.
+                    self._pass_on(message)
                 else:
                     pool.submit(self._pass_on, message)
 
@@ -95,7 +98,7 @@ class StdioProxy:
     # -- to the server -------------------------------------------------------------------------------
 
     def _pass_on(self, message: Document) -> None:
-        """Send one message and write what comes back."""
+        """Send one message and write the responses."""
         asked = "id" in message and "method" in message
         try:
             for answer in self._answers(message):
@@ -111,7 +114,7 @@ class StdioProxy:
                 sys.stderr.write(f"sixfold mcp: {error}\n")
 
     def _note(self, message: Document, answer: Any) -> None:
-        """Remember the version that a handshake has settled."""
+        """Store the protocol version that a handshake has negotiated."""
         if message.get("method") == "initialize" and isinstance(answer, dict):
             result = answer.get("result")
             if isinstance(result, dict):
@@ -149,7 +152,7 @@ class StdioProxy:
         return headers
 
     def _exchange(self, body: bytes, headers: dict[str, str]) -> Iterator[Any]:
-        """One POST; its answer, or every message of its stream. Raises `_ServerUnavailable`."""
+        """Send one POST and yield its response, or every message of its event stream."""
         connection = self._connection()
         sent = False
         try:
@@ -167,11 +170,12 @@ class StdioProxy:
             raise _ServerUnavailable(reason, sent=sent) from error
 
     def _connection(self) -> http.client.HTTPConnection:
-        """This thread's connection; a new one where the server has closed it, or soon would."""
+        """Return this thread's connection; a new one if the server has closed it or soon will."""
         connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
         if connection is not None and connection.sock is not None:
             old = time.monotonic() - getattr(self._local, "used", 0.0) > _KEPT_SECONDS
-            if old or select.select([connection.sock], [], [], 0)[0]:  # it has an end to tell, and no answer
+            # A readable idle connection has been closed by the server.
+            if old or select.select([connection.sock], [], [], 0)[0]:
                 self._forget()
         if getattr(self._local, "connection", None) is None:
             self._local.connection = self._connect()
@@ -219,13 +223,13 @@ class StdioProxy:
 
 
 def _named(message_id: Any, answer: Any) -> Any:
-    """An answer with the id of its request, also where the server refused that unread."""
+    """Return a response with the ID of its request, which is null where the server did not parse it."""
     refused = isinstance(answer, dict) and "error" in answer and answer.get("id") is None
     return {**answer, "id": message_id} if refused else answer
 
 
 def _name_of(message: Document) -> dict[str, str]:
-    """The header with what a request names, as the revision without a handshake wants it."""
+    """Return the `Mcp-Name` header, which protocol revisions without a handshake require."""
     params = message.get("params")
     name = params.get(_NAMED.get(str(message.get("method")), "")) if isinstance(params, dict) else None
     if not isinstance(name, str):
@@ -236,7 +240,6 @@ def _name_of(message: Document) -> dict[str, str]:
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[Any]:
-    """The messages of a stream."""
     data: list[str] = []
     for raw in response:
         line = raw.decode("utf-8", "replace").rstrip("\r\n")

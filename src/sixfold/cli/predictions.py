@@ -1,4 +1,4 @@
-"""`predictions`: what ran, one prediction with its receipt, or the end of one that is not wanted."""
+"""`predictions`: list predictions, show one with its receipt, or cancel one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST = 200
 
 
 def predictions(arguments: argparse.Namespace) -> int:
-    """`predictions`, `predictions ID` (1 unless it succeeded), `predictions cancel ID`."""
+    """Run `predictions`, `predictions ID` or `predictions cancel ID`; return 1 for a failed prediction."""
     client = ServerClient.of(arguments)
     match arguments.words:
         case []:
@@ -67,7 +67,7 @@ def _took(ms: float | None) -> str:
 
 
 def _when(text: str) -> str:
-    """A moment in the reader's own time; today without its date."""
+    """Return a local time, without the date if it is today."""
     moment = datetime.fromisoformat(text).astimezone()
     today = moment.date() == datetime.now(UTC).astimezone().date()
     return moment.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M")

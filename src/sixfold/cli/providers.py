@@ -1,4 +1,4 @@
-"""`provider`: the operator's keys at fal, Replicate, OpenAI and Anthropic, sealed in the data folder."""
+"""`provider`: the operator's keys for fal, Replicate, OpenAI and Anthropic, stored encrypted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAST, _MOST = 8, 512
 
 
 def set_key(arguments: argparse.Namespace) -> None:
-    """`provider set`: asked for on a terminal, else read from standard input; never from the command line."""
+    """Run `provider set`: store a key read from a prompt or standard input, never from an argument."""
     configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
     title = door.provider.title
     text = getpass.getpass(f"Key for {title}: ") if sys.stdin.isatty() else sys.stdin.readline(_MOST + 2)
@@ -45,7 +45,7 @@ def set_key(arguments: argparse.Namespace) -> None:
 
 
 def list_keys(arguments: argparse.Namespace) -> None:
-    """`provider list`: where each key comes from, when it was last accepted, and its last four characters."""
+    """Run `provider list`: print the source, last four characters and last check of each key."""
     configured = database_access.settings_of(arguments)
     rows = [_row(configured, name, door) for name, door in key_checks.DOORS.items()]
     if arguments.json:
@@ -66,7 +66,7 @@ def list_keys(arguments: argparse.Namespace) -> None:
 
 
 def check_key(arguments: argparse.Namespace) -> None:
-    """`provider check`: ask the provider itself; nothing is made and nothing is charged."""
+    """Run `provider check`: ask the provider whether it accepts the key, without any charge."""
     configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
     key = secrets.provider_key(configured, door.setting)
     if not key:
@@ -87,7 +87,7 @@ def check_key(arguments: argparse.Namespace) -> None:
 
 
 def remove_key(arguments: argparse.Namespace) -> None:
-    """`provider remove`: forget a stored key; one that a variable holds stays."""
+    """Run `provider remove`: delete a stored key; environment variables are not affected."""
     configured, door = database_access.settings_of(arguments), key_checks.DOORS[arguments.provider]
     if not _secrets(configured).remove(door.setting):
         raise CommandError(f"No key for {door.provider.title} is stored")

@@ -1,4 +1,4 @@
-"""The receipt: six stations, each with its time and its money, drawn as on the pages."""
+"""The receipt of a prediction in the terminal: six steps, each with its duration and amount."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLUMN = 12
 
 
 def draw(paint: TerminalStyle, prediction: Mapping[str, Any]) -> None:
-    """Draw a prediction's receipt and the sum that it cost; a station that was not reached stays dark."""
+    """Print the receipt and the charge of a prediction; steps that were not reached are dimmed."""
     stations = {str(entry["name"]): entry for entry in prediction.get("receipt") or ()}
     if not stations:
         return
@@ -42,7 +42,7 @@ def _is_lit(entry: Mapping[str, Any] | None) -> bool:
 
 
 def _track(paint: TerminalStyle, lit: Sequence[bool], status: str, width: int) -> str:
-    """Six points on a line; where it ended badly, the last one that was reached is crossed."""
+    """Return six points on a line; after a failure, the last step that was reached is a cross."""
     reached = max((index for index, on in enumerate(lit) if on), default=-1)
     points: list[str] = []
     for index, on in enumerate(lit):
@@ -71,12 +71,11 @@ def _time(entry: Mapping[str, Any] | None) -> str:
 
 
 def _detail(entry: Mapping[str, Any] | None) -> str:
-    """Money where money moved or was named."""
     return f"{entry['usd']} USD" if entry is not None and entry.get("usd") else ""
 
 
 class ReceiptBar:
-    """Progress on one line that redraws itself; silent where nobody watches."""
+    """A progress line that redraws itself; writes nothing where there is no terminal."""
 
     _CELLS = 28
 
@@ -85,7 +84,7 @@ class ReceiptBar:
         self._drawn = False
 
     def show(self, prediction: Mapping[str, Any], seconds: float) -> None:
-        """Draw how far a prediction is."""
+        """Draw the progress of a prediction after `seconds`."""
         if not self._paint.is_terminal:
             return
         fraction = min(1.0, max(0.0, float(prediction.get("progress") or 0)))
@@ -100,7 +99,7 @@ class ReceiptBar:
         self._drawn = True
 
     def clear(self) -> None:
-        """Leave the line empty."""
+        """Clear the line."""
         if self._drawn:
             self._paint.stream.write("\r\x1b[2K")
             self._paint.stream.flush()

@@ -1,4 +1,4 @@
-"""`replay`: make a file again from what it says of its origin, on this machine and for nothing."""
+"""`replay`: recreate a file from its manifest, on this machine and without charge."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _EDITED = "it was edited after it was made here"
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What has to run: the model, its engine, and the engine's own inputs, media apart.
+    """The run to repeat: the model, its engine, the engine's inputs and the names of its media inputs.
 
-    `beside` has the graph, where that came with the order.
+    `beside` has the graph, where the request contained one.
     """
 
     model: Model
@@ -60,7 +60,7 @@ class ReplayPlan:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """`replay`: 1 when the bytes differ, or when it cannot be made again here."""
+    """Run `replay`; return 1 when the bytes differ."""
     configured = database_access.settings_of(arguments)
     source = Path(arguments.file)
     origin = origins.read(source, configured.data_dir)
@@ -104,7 +104,7 @@ def _tell(source: Path, target: Path | None, count: int, why: str) -> None:
 
 
 def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
-    """The run that made the file; raises `CommandError` with the reason why it cannot be made again."""
+    """Return the run that made the file; raise `CommandError` if it cannot be repeated here."""
     manifest = origin.manifest
     if origin.signature == "invalid":
         raise CommandError(
@@ -143,7 +143,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
 
 
 def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
-    """What made the file, where that would give the same bytes here."""
+    """Return the engine that made the file; raise `CommandError` if it would give other bytes here."""
     engine = catalog.engines().get(manifest.engine)
     if engine is None:
         raise CommandError(
@@ -162,15 +162,16 @@ def _engine(catalog: Catalog, manifest: Manifest) -> EngineSpec:
 
 
 def _carried(origin: FileProvenance, model: Model, engine: EngineSpec, configured: Settings) -> ReplayPlan:
-    """The run of a graph that is no space of this version: from its file, or the folder where it ran."""
+    """Return the run of a graph from the file itself, or from the data folder where it ran."""
     beside, wanted = replay_graph.carried(origin, configured)
-    if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:  # their order stands nowhere
+    # The order of several inputs is not recorded anywhere.
+    if len(wanted) != len(origin.manifest.parents) or len(wanted) > 1:
         raise CommandError("Its manifest does not say which content each of its inputs was")
     return ReplayPlan(model, engine, {}, wanted, beside)
 
 
 def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the files of a project's clips lie, by the names that a run knows them by."""
+    """Return the URLs of the clips in a timeline project, by their input names."""
     return {
         name: clip["url"]
         for project in model.projects & inputs.keys()
@@ -178,7 +179,7 @@ def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# -- what went in ----------------------------------------------------------------------------------
+# -- inputs ----------------------------------------------------------------------------------------
 
 
 async def _parents(
@@ -208,7 +209,7 @@ async def _stored(store: BlobStore, digest: str) -> Path | None:
 
 
 async def _fetched(url: Any, digest: str, configured: Settings, path: Path) -> Path | None:
-    """What an input's URL gives today, if that still is the same content."""
+    """Download an input; return None if its content is not the original one."""
     if not isinstance(url, str) or not url.startswith(("http://", "https://")):
         return None
     fetcher = app_media.open_fetcher(configured)
@@ -236,7 +237,7 @@ def _digest(data: bytes) -> str:
 async def _make(
     origin: FileProvenance, plan: ReplayPlan, configured: Settings, given: Mapping[str, Path], scratch: Path
 ) -> bytes:
-    """Run the engine as a server would, and put the original's own text into what comes out."""
+    """Run the engine as a server would and embed the original manifest in the output."""
     files = await _parents(origin, plan, configured, given, scratch)
     if plan.engine.kind == workflows.ENGINE:
         work = replay_graph.GraphReplay(plan.model.name, plan.values, plan.beside)
@@ -275,4 +276,4 @@ async def _make(
 
 
 def _ignore(_line: str) -> None:
-    """Nobody reads the log of a replay."""
+    """Discard a log line."""

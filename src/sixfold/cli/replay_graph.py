@@ -1,4 +1,4 @@
-"""A graph's output made again: a server of its own for one run, with embedded engines and nothing else."""
+"""Recreate the output of a graph in a temporary server that has embedded engines only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OTHERWISE: Final = "its nodes ran on other engines, another version of the graph
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GraphReplay:
-    """The model that a graph is, its checked inputs, and the graph itself where the file has it."""
+    """The model of a graph, its validated inputs, and the graph itself where the file contains it."""
 
     model: str
     values: Mapping[str, Any]
@@ -43,9 +43,9 @@ class GraphReplay:
 
 
 def carried(origin: FileProvenance, configured: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What runs the graph that made a file, and the inputs whose files it wants; raises `CommandError`.
+    """Return the graph that made a file and the names of its media inputs; raises `CommandError`.
 
-    A picture carries its graph; that of a sound, a film or a shape stands in the data folder where it ran.
+    An image contains its graph; for audio, video and 3D models it is in the data folder where it ran.
     """
     beside = _in_file(origin.data) or _in_store(configured, origin.manifest.prediction_id)
     if beside is None:
@@ -71,7 +71,7 @@ def _in_file(data: bytes) -> dict[str, Any] | None:
 
 
 def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None:
-    """The same of the run itself; None where there is no database, or none that knows it."""
+    """Return the graph from the database, or None if there is no database or no such prediction."""
     try:
         task = database_access.read(configured, predictions.fresh(prediction_id)).task
     except (CommandError, errors.NotFound):
@@ -83,7 +83,7 @@ def _in_store(configured: Settings, prediction_id: str) -> dict[str, Any] | None
 async def make(
     origin: FileProvenance, work: GraphReplay, files: Mapping[str, Path], configured: Settings, scratch: Path
 ) -> bytes:
-    """Run the graph to its end, and put the original's own text into the file that this was."""
+    """Run the graph and return the matching output with the original manifest embedded."""
     try:
         product = bootstrap.build(_alone(configured, scratch / "server"), _embedded())
         async with bootstrap.running(product):
@@ -96,7 +96,7 @@ async def make(
 
 
 def _alone(configured: Settings, folder: Path) -> Settings:
-    """The settings without the data, the servers and the keys that a replay has nothing to do with."""
+    """Return the settings without the data, servers and keys of the installation."""
     folder.mkdir()
     return dataclasses.replace(
         configured,
@@ -109,7 +109,7 @@ def _alone(configured: Settings, folder: Path) -> Settings:
 
 
 def _embedded() -> dict[str, Any]:
-    """The bundled catalogue with no engines but those that give the same bytes each time."""
+    """Return the bundled catalog with only the engines whose output is reproducible."""
     document = app_catalog.models_document()
     engines = {name: row for name, row in document["engines"].items() if row["kind"] in _KINDS}
     models = {
@@ -150,7 +150,7 @@ async def _run(product: Application, work: GraphReplay, files: Mapping[str, Path
 
 
 def _counterpart(origin: FileProvenance, ended: Prediction) -> OutputFile:
-    """The file of this run that the original was in its own."""
+    """Return the output file that corresponds to the original file."""
     if ended.state is not PredictionState.SUCCEEDED or ended.output is None:
         raise CommandError(f"Its graph failed: {ended.error or ended.state}")
     if ended.quality != origin.manifest.quality:

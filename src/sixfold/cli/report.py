@@ -1,4 +1,4 @@
-"""What serves here: reported by the server that runs on the data folder, or found out where none runs."""
+"""The availability report: from the server of the data folder, or probed where none runs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _FOUND_HERE = "; showing what this command found by itself"
 class CheckReport:
     """Resources, engines and models, as `GET /api/engines` returns them.
 
-    `source` is who found that out. `note` says why a running server did not, or is empty. `warnings` are what
-    the server noticed of its network.
+    `source` is who made the report. `note` is why a running server did not, or empty. `warnings` are the
+    server's warnings about its network.
     """
 
     found: list[dict[str, Any]]
@@ -45,11 +45,11 @@ class CheckReport:
 
 
 class _NoAnswer(Exception):
-    """The running server gave no report; the text says why."""
+    """Raised when the running server gives no report; the message is the reason."""
 
 
 def read(configured: Settings, running: RunningServer | None) -> CheckReport:
-    """Ask the running server; look around here where none runs or it gives no report."""
+    """Request the report from the running server; probe this machine if that fails or none runs."""
     note = ""
     if running is not None and running.url:
         try:
@@ -69,7 +69,7 @@ def _report(document: dict[str, Any], source: Literal["server", "probe"], note: 
 
 
 def _ask(configured: Settings, url: str) -> dict[str, Any]:
-    """Ask with the key in the environment, the one that the first start stored, then by the local socket."""
+    """Try the key in the environment, then the key of the first start, then the local socket."""
     keys = [settings.api_key(), local_key.kept(configured.data_dir)]
     path = configured.data_dir / SOCKET
     clients = [ServerClient(url, api_key) for api_key in dict.fromkeys(key for key in keys if key)]
@@ -104,7 +104,7 @@ def _is_report(document: Any) -> bool:
 
 
 async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
-    """Look once for everything that a server with these settings would use."""
+    """Probe once for everything that a server with these settings would use."""
     clients = HttpClients(app_media.open_fetcher(configured))
     known = app_catalog.standings(configured, catalog, clients, seconds=PROBE_SECONDS)
     try:

@@ -1,4 +1,4 @@
-"""Filling an empty data folder from a backup: all of it beside, then checked, then put in place."""
+"""Restore a backup into an empty data folder: load into a staging folder, check, then rename."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from sixfold.store.archive import Archive, ArchiveDamaged, ArchivedFile
 _STAGING = ".restoring"
 _CONTENT = ("store", "uploads")
 _BLOB = "blobs/"
-_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})  # not the backup's fault
+# Errors of the disk, not of the backup.
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 
 
 @dataclass(slots=True)
 class RestoreReport:
-    """What came of a restore. Everything from `drift` on is counted by `--verify` only.
+    """The result of a restore. The fields from `drift` on are set by `--verify` only.
 
-    `missing` were missing when the backup was made; `damaged` files had other bytes than their names say.
+    `missing` are files that the backup did not contain; `damaged` are files whose hash does not match.
     """
 
     schema: int = 0
@@ -49,9 +50,9 @@ class RestoreReport:
 
 
 def restore(file: Path, configured: Settings, *, verify: bool) -> RestoreReport:
-    """Fill the data folder; it shows nothing of the backup before all of it is there and whole.
+    """Restore a backup; the data folder stays empty until every part has been checked.
 
-    Raises `CommandError` for a folder that is not empty and for a file that is no whole backup, and leaves
+    Raises `CommandError` if the folder is not empty or the file is not a complete backup, and leaves
     the folder as it was.
     """
     target = configured.data_dir
@@ -62,7 +63,8 @@ def restore(file: Path, configured: Settings, *, verify: bool) -> RestoreReport:
         with database_access.understood(), server_lock.hold(target):
             _refuse_content(target)
             staged = configured.replace(data_dir=target / _STAGING)
-            shutil.rmtree(staged.data_dir, ignore_errors=True)  # of a restore that was killed
+            # A restore that was killed leaves its staging folder.
+            shutil.rmtree(staged.data_dir, ignore_errors=True)
             staged.data_dir.mkdir(mode=0o700)
             try:
                 done = asyncio.run(_stage(file, staged, target, verify=verify))
@@ -102,18 +104,18 @@ def _has_content(path: Path) -> bool:
 
 
 def _reveal(staging: Path, target: Path, names: Iterable[str]) -> None:
-    """Move something into place. The database comes last, and with it all of it is there."""
+    """Move folders or the database into place; the database comes last and makes the rest visible."""
     for name in names:
         if (staging / name).exists():
             (staging / name).rename(target / name)
     durable.sync_folder(target)
 
 
-# -- into the folder beside ------------------------------------------------------------------------
+# -- staging ---------------------------------------------------------------------------------------
 
 
 async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) -> RestoreReport:
-    """Fill a database that nobody sees, and the folder beside; its files are in place when it is seen."""
+    """Load a backup into the staging folder, then move its files into place, ahead of the database."""
     done = RestoreReport()
     stores = _stores(staged)
     with storage.open_loader(staged) as loader:
@@ -141,11 +143,12 @@ async def _stage(file: Path, staged: Settings, target: Path, *, verify: bool) ->
 
 
 def _stores(staged: Settings) -> dict[str, BlobStore]:
-    """Where files go: each into the folder beside, or at once into its bucket where it has one.
+    """Return the stores for files: in the staging folder, or the final bucket where one is configured.
 
-    What lies in a bucket before the rest is in place does no harm: nothing names it yet.
+    Files in a bucket are harmless before the database is in place: nothing refers to them.
     """
-    here = staged.replace(blob_cache_bytes=0)  # of what is written here, nothing is read here again
+    # Files are not read again here, so a cache would be useless.
+    here = staged.replace(blob_cache_bytes=0)
     return {"store": storage.open_blobs(here), "uploads": storage.open_uploads(here)}
 
 
@@ -162,7 +165,7 @@ def _load(backup: Archive, loader: archive.TableWriter, done: RestoreReport) -> 
 
 
 async def _keep(stored: ArchivedFile, store: BlobStore, folder: Path, done: RestoreReport) -> None:
-    """Store one file, by way of a temporary one."""
+    """Store one file of the backup and count it."""
     temporary = folder / "incoming"
     with temporary.open("wb") as out:
         for piece in stored.pieces():
@@ -183,11 +186,11 @@ def _digest_in(key: str) -> str:
     return key.removeprefix(_BLOB).replace("/", "") if key.startswith(_BLOB) else ""
 
 
-# -- once more, from the beginning -----------------------------------------------------------------
+# -- verification ----------------------------------------------------------------------------------
 
 
 async def _verify(file: Path, loader: LoadReport, stores: dict[str, BlobStore], done: RestoreReport) -> None:
-    """Read the backup again beside what was restored: every row, every file, every name."""
+    """Read the backup again and compare every row and file with the restored data."""
     with archive.opened(file) as backup, loader.snapshot() as snapshot:
         for table, rows in backup.tables():
             restored = snapshot.rows(table.name)

@@ -1,4 +1,4 @@
-"""`run`: a model's run on the server, with its progress, its files and its receipt."""
+"""`run`: run a model on the server, with progress, output files and receipt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """`run`: 1 when the run did not succeed."""
+    """Run `run`; return 1 when the prediction did not succeed."""
     catalog = _catalog(arguments)
     if arguments.list:
         _list(catalog, as_json=arguments.json)
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _terms(client: ServerClient, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Where it shall run, in which variant, and with which files beside its inputs."""
+    """Return the hardware, variant and mounted files of the request."""
     mounts: dict[str, str] = {}
     for text in arguments.mount:
         name, _, path = text.partition("=")
@@ -90,7 +90,7 @@ def _cost(told: Mapping[str, Any]) -> str:
 
 
 def follow(client: ServerClient, prediction: Document, began: float) -> Document:
-    """The prediction once it has ended, with a bar on the way where somebody watches."""
+    """Wait for the end of a prediction and return it, with a progress bar on a terminal."""
     bar = receipt.ReceiptBar(TerminalStyle(sys.stderr))
     try:
         return client.follow(prediction, lambda current: bar.show(current, time.monotonic() - began))
@@ -98,7 +98,7 @@ def follow(client: ServerClient, prediction: Document, began: float) -> Document
         bar.clear()
 
 
-# -- what goes in ----------------------------------------------------------------------------------
+# -- inputs ----------------------------------------------------------------------------------------
 
 
 def _catalog(arguments: argparse.Namespace) -> Catalog:
@@ -146,7 +146,8 @@ def _input_in_words(item: Any) -> str:
     facts = [item.public_type if item.type not in MEDIA_TYPES else f"{item.public_type}: @FILE or a URL"]
     if item.required:
         facts.append("required")
-    elif item.default not in (None, ""):  # a default may be a list, which no set holds
+    # A tuple, because a default may be a list, which is not hashable.
+    elif item.default not in (None, ""):
         facts.append(f"default {_plain(item.default)}")
     if item.choices:
         facts.append("one of " + ", ".join(item.choices))
@@ -156,7 +157,7 @@ def _input_in_words(item: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A default as one would type it."""
+    """Return a default in the form in which it is typed on the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, cast("list[Any]", value))) if isinstance(value, list) else str(value)
@@ -209,7 +210,7 @@ def _article(kind: str | None) -> str:
 
 
 def _guess(text: str) -> Any:
-    """A model that only the server knows: what looks like a number is one."""
+    """Guess the type of a value for a model that this program does not know."""
     if re.fullmatch(r"-?\d{1,18}", text):
         return int(text)
     if re.fullmatch(r"-?\d+\.\d+", text):
@@ -217,11 +218,11 @@ def _guess(text: str) -> Any:
     return {"true": True, "false": False}.get(text, text)
 
 
-# -- what comes out --------------------------------------------------------------------------------
+# -- outputs ---------------------------------------------------------------------------------------
 
 
 def _prepare_folder(wanted: str | None) -> None:
-    """See to a place for the outputs before anything is charged for them."""
+    """Create or check the output folder before the run is charged."""
     if wanted and wanted.endswith("/"):
         Path(wanted).mkdir(parents=True, exist_ok=True)
     elif wanted and not Path(wanted).parent.is_dir():
@@ -229,7 +230,7 @@ def _prepare_folder(wanted: str | None) -> None:
 
 
 def save(client: ServerClient, prediction: Document, wanted: str | None) -> list[tuple[Path, int]]:
-    """Keep the files of an output; text and JSON only where `-o` names a place. Gives paths and bytes."""
+    """Save the output files, and text or JSON only with `-o`; return the paths and sizes in bytes."""
     output = prediction.get("output")
     files = list(outputs([output, prediction.get("outputs")]))
     if output is not None and wanted and not files:
@@ -249,13 +250,13 @@ def _written(prediction: Document, wanted: str) -> tuple[Path, int]:
 
 
 def _suffix(file: Mapping[str, Any]) -> str:
-    """How a file's name ends, by its address or else by its type."""
+    """Return the suffix for a file, from its URL or else its content type."""
     ending = Path(urlsplit(str(file["url"])).path).suffix
     return ending or mimetypes.guess_extension(file["content_type"]) or ""
 
 
 def outputs(output: Any) -> Iterator[Mapping[str, Any]]:
-    """Every file in the output, or the outputs, of a prediction."""
+    """Yield every file in the output or outputs of a prediction."""
     if isinstance(output, dict):
         if isinstance(output.get("url"), str) and "content_type" in output:
             yield output
@@ -267,7 +268,7 @@ def outputs(output: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _target(prediction: Document, suffix: str, wanted: str | None, place: tuple[int, int]) -> Path:
-    """Where a file goes: what `-o` names (numbered when there are several), else named after its run."""
+    """Return the path for a file: that of `-o`, numbered if there are several, or one named after its run."""
     index, count = place
     number = f"-{index + 1}" if count > 1 else ""
     if wanted and not Path(wanted).is_dir() and not wanted.endswith("/"):
@@ -288,7 +289,7 @@ def tell(prediction: Document, paths: list[Path], *, as_json: bool) -> None:
 
 
 def show(paint: TerminalStyle, prediction: Document, *, output: bool = True) -> None:
-    """Print a prediction: its receipt, why it failed, and, if asked for, an output that is no file."""
+    """Print a prediction: its receipt, its error and, if `output` is set, output that is text or JSON."""
     paint.line()
     engine = f"{prediction.get('engine')}, {prediction.get('quality')}"
     head = f"{paint.bold(str(prediction['model']))} {prediction['status']}"

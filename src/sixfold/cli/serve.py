@@ -1,4 +1,4 @@
-"""`serve`: one port, one server per data folder, a banner, and an end that drops nothing."""
+"""`serve`: run the server, with one process per data folder and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -40,14 +40,17 @@ from sixfold.web.uvicorn_protocol import ConnectionSweep, HttpProtocol, WebSocke
 
 _LOG = logging.getLogger("sixfold.server")
 _BACKLOG = 2048
-_CLOSE_SECONDS = 5  # for connections that are still open once every run has ended
+# Time for open connections to close after all runs have ended.
+_CLOSE_SECONDS = 5
 _KEEP_ALIVE_SECONDS = 30
-_TICKS = 10  # uvicorn's, in a second
-_GARBAGE_EVERY = 20_000  # objects: a request leaves no cycles, and what is there at the start stays
+# Ticks of uvicorn per second.
+_TICKS = 10
+# Objects between collections. Requests leave no cycles, and the objects of the start are frozen.
+_GARBAGE_EVERY = 20_000
 
 
 def serve(arguments: argparse.Namespace) -> int:
-    """Run the server until a signal ends it."""
+    """Run `serve`: serve until a signal ends the server."""
     areas = tuple(name.strip() for name in arguments.areas.split(",")) if arguments.areas else None
     load = functools.partial(
         settings.load,
@@ -83,16 +86,18 @@ def _configure_logs(configured: Settings) -> None:
         raise CommandError(
             f"SIXFOLD_LOG_LEVEL is {configured.log_level!r}: debug, info, warning or error is meant"
         ) from None
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # its news are in the banner
-    if sys.stderr.isatty() and configured.log_level.lower() != "debug":  # a person reads: no line per request
+    # The banner has the same information.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # On a terminal, a line per request would hide the rest.
+    if sys.stderr.isatty() and configured.log_level.lower() != "debug":
         logging.getLogger("sixfold.access").setLevel(logging.WARNING)
 
 
-# -- before anything is made -----------------------------------------------------------------------
+# -- checks before the start -----------------------------------------------------------------------
 
 
 def _refuse_idleness(configured: Settings) -> None:
-    """A server without workers needs others that have some."""
+    """Refuse to start without workers, unless `sixfold worker` processes can share the database."""
     if not configured.workers and not configured.on_postgres:
         raise CommandError(
             "Nobody would run what is asked for: a server without workers needs a PostgreSQL that "
@@ -101,7 +106,7 @@ def _refuse_idleness(configured: Settings) -> None:
 
 
 def _refuse_exposure(configured: Settings) -> None:
-    """A server that others can reach needs an origin that they know, and somebody to be."""
+    """Refuse to listen on a public address without a public URL and an account."""
     if configured.on_loopback:
         return
     where = f"{configured.host} can be reached from other machines"
@@ -117,7 +122,7 @@ def _refuse_exposure(configured: Settings) -> None:
 
 
 def _local_listener(configured: Settings, stack: contextlib.ExitStack) -> socket.socket | None:
-    """The local socket; None where the data folder's file system has no sockets."""
+    """Return the local socket, or None if the data folder's file system does not support sockets."""
     path = configured.data_dir / local_socket.FILE
     try:
         return stack.enter_context(local_socket.listening(path))
@@ -133,7 +138,7 @@ def _bind_all(configured: Settings) -> Iterator[socket.socket]:
 
 
 def _bind(host: str, port: int, option: str) -> socket.socket:
-    """A socket that listens already: whoever connects before the server is ready just waits."""
+    """Return a listening socket; connections made before the server is ready wait."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -168,9 +173,9 @@ def _why_not(error: OSError, host: str, port: int, option: str) -> str:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers; `up` is set once requests are answered.
+    """A uvicorn server without signal handlers; `up` is set when it accepts requests.
 
-    `local` is the local socket, with how its connections are served.
+    `local` is the local socket and the configuration for its connections.
     """
 
     def __init__(
@@ -185,7 +190,7 @@ class _Server(uvicorn.Server):
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to answer."""
+        """Start to accept requests."""
         await super().startup(sockets)
         if self._local is not None:
             listener, config = self._local
@@ -199,14 +204,14 @@ class _Server(uvicorn.Server):
         self.up.set()
 
     async def on_tick(self, counter: int) -> bool:
-        """Close idle and slow connections, once a second; gives whether to end."""
+        """Close idle and slow connections once a second; return whether to exit."""
         if counter % _TICKS == 0:
             self._sweep.run(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `_Ending`."""
+        """Do nothing: `_Ending` handles the signals."""
         yield
 
 
@@ -257,7 +262,8 @@ def _config(app: ASGIApp, protocol: type[HttpProtocol]) -> uvicorn.Config:
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # a client that sets its own address could pretend to be this machine
+        # A client could set its own address and pretend to be this machine.
+        proxy_headers=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_CLOSE_SECONDS,
@@ -279,7 +285,7 @@ async def _show(
 
 
 def _image_price(product: Application) -> str | None:
-    """What the line to paste costs; None where it would get no image here."""
+    """Return the price of the banner's command, or None if no engine can generate an image."""
     if "media" not in product.settings.areas:
         return None
     try:
@@ -290,7 +296,7 @@ def _image_price(product: Application) -> str | None:
 
 
 def _has_terminal() -> bool:
-    """Whether this process has a terminal that is still there."""
+    """Return whether this process has a terminal that is still open."""
     try:
         os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
     except OSError:
@@ -299,7 +305,7 @@ def _has_terminal() -> bool:
 
 
 class _Ending:
-    """From the first signal to the last byte: nothing new, what runs finishes, then the doors close."""
+    """Graceful shutdown: stop accepting runs, wait for the active ones, then close the server."""
 
     def __init__(self, server: _Server, product: Application, paint: TerminalStyle) -> None:
         self._server = server
@@ -309,13 +315,13 @@ class _Ending:
         self._had_terminal = _has_terminal()
 
     def listen(self) -> None:
-        """Hear SIGTERM and Control-C, and SIGHUP, which reads the configuration again."""
+        """Handle SIGTERM and SIGINT, which stop the server, and SIGHUP, which reloads the configuration."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hear_hangup)
 
     def _hear_hangup(self) -> None:
-        """Read the configuration again, unless the signal says that the terminal was closed."""
+        """Reload the configuration, or stop if the signal was sent because the terminal was closed."""
         if self._had_terminal and not _has_terminal():
             self._hear(signal.SIGTERM)
         else:
@@ -323,7 +329,8 @@ class _Ending:
 
     def _hear(self, number: int) -> None:
         if self._drain is not None:
-            os._exit(128 + number)  # asked twice: the store survives any end, and the next start goes on
+            # A second signal exits at once; the next start resumes from the database.
+            os._exit(128 + number)
         self._product.pipeline.drain()
         self._drain = asyncio.create_task(self._finish(), name="drain")
 
@@ -341,6 +348,6 @@ class _Ending:
             self._server.should_exit = True
 
     async def finished(self) -> None:
-        """Wait until the drain that was begun, if any, is over."""
+        """Wait for the shutdown to finish, if one has started."""
         if self._drain is not None:
             await self._drain

@@ -1,4 +1,4 @@
-"""One server per data folder: a lock that ends with its holder, and says where that listens."""
+"""One server per data folder: a lock file that also stores the server's process ID and URL."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _TRIES, _PAUSE_SECONDS = 5, 0.02
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """The server that holds a data folder: its process, and its origin once it listens."""
+    """The server of a data folder: its process ID, and its URL once it listens."""
 
     pid: int
     url: str
 
 
 class ServerLock:
-    """Held by the one server of a data folder, however that ends."""
+    """The lock of a data folder, held until the server's process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def tell(self, url: str) -> None:
-        """Write down where this server listens, for the other commands."""
+        """Write the URL of this server to the lock file, for other commands."""
         text = json.dumps({"pid": os.getpid(), "url": url}).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, text, 0)
 
 
 def _clear(folder: Path) -> None:
-    """Throw away what the last server was receiving when it was killed: nobody else would."""
+    """Delete incomplete uploads left by a server that was killed."""
     for path in folder.glob("*") if folder.is_dir() else ():
         if path.is_file():
             path.unlink(missing_ok=True)
@@ -48,7 +48,7 @@ def _clear(folder: Path) -> None:
 
 @contextlib.contextmanager
 def hold(data_dir: Path) -> Iterator[ServerLock]:
-    """Be the folder's server from here on; raises `CommandError` when there is one."""
+    """Hold the lock of a data folder; raises `CommandError` if another server holds it."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(data_dir / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -70,7 +70,7 @@ def hold(data_dir: Path) -> Iterator[ServerLock]:
 
 
 def running(data_dir: Path) -> RunningServer | None:
-    """The server that holds a folder now, or None."""
+    """Return the server that runs on a data folder, or None."""
     if not file_lock.AVAILABLE:
         return None
     try:
@@ -86,7 +86,7 @@ def running(data_dir: Path) -> RunningServer | None:
 
 
 def _take_soon(descriptor: int) -> bool:
-    """Take the lock; a command that only looks whether somebody has it holds it for an instant."""
+    """Take the lock, with retries: a command that checks for a server holds it for an instant."""
     for _ in range(_TRIES):
         if file_lock.take(descriptor):
             return True

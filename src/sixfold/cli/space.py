@@ -1,4 +1,4 @@
-"""`sixfold space`: applications of others as models: served spaces, and folders that run here, shut in."""
+"""`space`: import Gradio applications as models, from Hugging Face, a URL or a local folder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from sixfold.clients.gradio import folders
 from sixfold.engines.python_models.files import NAME
 
 _IMPORT = "/api/containers/spaces/import"
-_SECONDS = 3900  # an image may have to be fetched or built, and packages to be installed
+# The server may have to pull or build an image and install packages.
+_SECONDS = 3900
 
 
 def import_(arguments: argparse.Namespace) -> None:
-    """`space import SPACE`: by its id or URL; a folder is kept in the data folder first."""
+    """Run `space import`: import an application by ID or URL, or copy a folder and import the copy."""
     source = Path(arguments.space).expanduser()
     if arguments.space.startswith((".", "/", "~")) and not source.is_dir():
         raise CommandError(f"There is no folder {source}")
@@ -34,7 +35,7 @@ def import_(arguments: argparse.Namespace) -> None:
 
 
 def keep(arguments: argparse.Namespace, source: Path) -> str:
-    """Copy a folder to where the server takes spaces from; gives its name and content as one word."""
+    """Copy a folder into the data folder, where the server finds it; return its name with a content hash."""
     folders.read(source.absolute())
     name = arguments.name or re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     if not NAME.fullmatch(name):
@@ -55,7 +56,7 @@ def keep(arguments: argparse.Namespace, source: Path) -> str:
 
 
 def _digest(source: Path, paths: Iterable[Path]) -> str:
-    """The content of a folder, by its files and their names."""
+    """Return a hash of the names and content of files."""
     found = hashlib.sha256()
     for path in paths:
         found.update(f"{path.relative_to(source)}\0{path.stat().st_size}\0".encode())

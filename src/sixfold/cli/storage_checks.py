@@ -1,4 +1,4 @@
-"""Where the bytes lie, and whether anything can be written there: asked by `doctor`."""
+"""Checks for `doctor`: where files are stored and whether the stores are writable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sixfold.app import storage
 from sixfold.core.media.ports import BlobStore
 from sixfold.settings import InvalidSetting, Settings
 
-_SECONDS = 5  # a person waits for it
+# Short, because a person waits for the result.
+_SECONDS = 5
 _WORD = b"sixfold doctor"
 _FILE = "file://"
 Opener = Callable[[Settings], BlobStore]
@@ -23,23 +24,23 @@ Opener = Callable[[Settings], BlobStore]
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """One store: what it holds, where it is, and what is wrong with it ("" for nothing)."""
+    """The status of one store: its name, its location and its error, or "" where it works."""
 
     name: str
     where: str
     fault: str
 
     def record(self) -> dict[str, Any]:
-        """As `doctor --json` prints it."""
+        """Return the status as `doctor --json` prints it."""
         return {"name": self.name, "where": self.where, "writable": not self.fault, "fault": self.fault}
 
     def problem(self) -> str | None:
-        """A sentence for the operator; None when nothing is wrong."""
+        """Return a sentence for the operator, or None if the store works."""
         return f"The {self.name} in {self.where} cannot be stored: {self.fault}" if self.fault else None
 
 
 async def look(configured: Settings) -> tuple[StoreStatus, ...]:
-    """Write, read and remove a few bytes in every bucket; of a folder, only ask whether that can be done."""
+    """Write, read and delete an object in each bucket; for a folder, only check its permissions."""
     hasty = configured.replace(blob_seconds=min(_SECONDS, configured.blob_seconds), blob_cache_bytes=0)
     blobs = configured.blob_url or _folder(configured, "store")
     uploads = configured.upload_url or _folder(configured, "uploads")
@@ -59,7 +60,8 @@ async def _place(name: str, url: str, configured: Settings, open_store: Opener) 
         return StoreStatus(
             name, str(folder), "" if _may_write(folder) else "this user may not write to that folder"
         )
-    shown = re.split(r"[?#]", url)[0]  # no signature that somebody may have put there
+    # The query of a URL may hold a signature, which must not be printed.
+    shown = re.split(r"[?#]", url)[0]
     try:
         await _try(open_store(configured))
     except (InvalidSetting, errors.StoreFailed, KeyError) as error:
@@ -74,7 +76,7 @@ def _may_write(folder: Path) -> bool:
 
 
 async def _try(store: BlobStore) -> None:
-    """Leave nothing behind, whatever comes."""
+    """Write, read and delete a test object; it is deleted also after an error."""
     key = f"doctor/{secrets.token_hex(8)}"
     await store.put(key, _WORD)
     try:

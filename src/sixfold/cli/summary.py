@@ -1,4 +1,4 @@
-"""What works here and what would unlock more, in a few lines that fit a terminal."""
+"""A summary of the models that work and of the commands that would unlock more, fitted to a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from sixfold.app import catalog as app_catalog
 
-LINES = 40  # that `doctor` and `engines list` print at most, unless --all is given
+# Maximum number of lines of `doctor` and `engines list` without --all.
+LINES = 40
 OTHERS = "other models"
 _GAP = "  "
 _MOST_ENGINE_COLUMNS, _COMMAND_COLUMNS = 28, 44
@@ -45,7 +46,7 @@ def cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[: max(1, room - 1)]}…"
 
 
-# -- models by what they do ------------------------------------------------------------------------
+# -- models by task --------------------------------------------------------------------------------
 
 
 @cache
@@ -55,7 +56,7 @@ def _tasks() -> Mapping[str, list[str]]:
 
 @cache
 def task_of(model: str) -> str:
-    """Return what a model does: "text to image"."""
+    """Return the task of a model, such as "text to image"."""
     for task, names in _tasks().items():
         if any(fnmatchcase(model, name) for name in names):
             return task
@@ -63,7 +64,7 @@ def task_of(model: str) -> str:
 
 
 def by_task(models: Iterable[Row]) -> dict[str, list[Row]]:
-    """Group models by what they do, in the order of `data/tasks.toml`; others of one's own come last."""
+    """Group models by task, in the order of `data/tasks.toml`; other models come last."""
     groups: dict[str, list[Row]] = {task: [] for task in (*_tasks(), OTHERS)}
     for model in models:
         groups[task_of(model["model"])].append(model)
@@ -77,7 +78,7 @@ def _place(model: str, names: Sequence[str]) -> int:
 
 
 def served(models: Iterable[Row], width: int) -> list[str]:
-    """One line for each task and quality that is served: the task, the models, and by which engines."""
+    """Return one line for each task and quality: the task, its models and their engines."""
     cells: list[tuple[str, list[str], str]] = []
     for task, rows in by_task(models).items():
         for quality in ("full", "preview"):
@@ -99,14 +100,14 @@ def served(models: Iterable[Row], width: int) -> list[str]:
     return lines
 
 
-# -- what would unlock more ------------------------------------------------------------------------
+# -- ways to unlock more ---------------------------------------------------------------------------
 
 
 def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[Row]) -> dict[str, list[str]]:
-    """Map what can be done here to the tasks that it would unlock or improve, the easiest first.
+    """Map commands to the tasks that they would unlock or improve, the easiest first.
 
-    What unlocks a task that nothing serves comes before what improves another. Then model servers come before
-    ComfyUI, then what the machine lacks, and providers, who cost money, last.
+    Commands that unlock a task come before those that improve one. Among them, model servers come before
+    ComfyUI, then other local installations; providers come last because they cost money.
     """
     unserved = {task for task, rows in by_task(models).items() if not any(row["quality"] for row in rows)}
     lacking = {row["model"] for row in models if row["quality"] != "full"}
@@ -131,7 +132,7 @@ def ways(report_engines: Iterable[Row], models: Sequence[Row], found: Sequence[R
 
 
 def _of_engine(engine: Row, found: Sequence[Row]) -> Iterator[tuple[str, bool]]:
-    """Yield what would make an engine ready, and whether that is the name of a provider."""
+    """Yield the commands that would make an engine ready, and whether each is the name of a provider."""
     unlock = str(engine["unlock"])
     if engine["kind"] == "relay":
         yield from ((command, False) for command in _of_relay(unlock, found))
@@ -171,7 +172,7 @@ def _rank(command: str) -> int:
     for rank, beginning in enumerate(("start Ollama", "ollama pull", _ADD_CHAT, "start ComfyUI")):
         if command.startswith(beginning):
             return rank
-    # What has to be set up by hand comes after what one command does.
+    # Long instructions, which need manual setup, come after single commands.
     return 3 if len(command) <= _LONG_COMMAND else 4
 
 
@@ -181,7 +182,7 @@ def _task_names(models: set[str], first: Collection[str]) -> list[str]:
 
 
 def unlocking(all_ways: Mapping[str, list[str]], width: int, lines: int) -> list[str]:
-    """Return at most `lines` lines: a command and the tasks that it unlocks; the last way is always kept."""
+    """Return at most `lines` lines of a command and its tasks; the last command is always included."""
     pairs = list(all_ways.items())
     short = pairs if len(pairs) <= lines else [*pairs[: lines - 1], *pairs[-1:]]
     room = min(max((len(command) for command, _ in short), default=0), _COMMAND_COLUMNS)

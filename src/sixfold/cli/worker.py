@@ -1,4 +1,4 @@
-"""`worker`: claims and runs what servers accepted, and serves nothing itself."""
+"""`worker`: runs predictions that servers accepted, without serving HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sixfold.web import logs
 
 
 def work(arguments: argparse.Namespace) -> int:
-    """Run what waits until a signal ends it."""
+    """Run `worker`: run queued predictions until a signal ends it."""
     configured = settings.load(data_dir=arguments.data_dir, workers=arguments.workers)
     logs.configure(configured.log_level)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
@@ -36,7 +36,7 @@ def work(arguments: argparse.Namespace) -> int:
 
 
 def _refuse_solitude(configured: Settings) -> None:
-    """A worker is one of several: it needs what the servers keep where all of them reach it."""
+    """Refuse to start without the database and file store that the servers share."""
     if not configured.on_postgres:
         raise CommandError(
             "A worker shares the database of its servers: set SIXFOLD_DATABASE_URL=postgresql://…; "
@@ -62,5 +62,6 @@ async def _work(configured: Settings) -> None:
 
 def _hear(number: int, ending: asyncio.Event) -> None:
     if ending.is_set():
-        os._exit(128 + number)  # asked twice: what it held goes back into the queue
+        # A second signal exits at once; other workers claim the runs when their leases expire.
+        os._exit(128 + number)
     ending.set()

@@ -1,4 +1,4 @@
-"""`workflow`: the spaces of a server: list, show, run, import, validate, verify."""
+"""`workflow`: list, show, run, import, validate and verify workflows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILES = frozenset({"image", "video"})
 
 
 def list_spaces(arguments: argparse.Namespace) -> int:
-    """`workflow list`."""
+    """Run `workflow list`: print the workflows and their inputs."""
     client = ServerClient.of(arguments)
     document = client.get(_PATH)
     while cursor := document.pop("next_cursor", None):
@@ -35,7 +35,7 @@ def list_spaces(arguments: argparse.Namespace) -> int:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """`workflow show SLUG`."""
+    """Run `workflow show`: print a workflow and its inputs."""
     space = _space(ServerClient.of(arguments), arguments.slug)
     if arguments.json:
         put_json(space)
@@ -49,7 +49,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """`workflow run SLUG name=value …`: 1 when the run did not succeed."""
+    """Run `workflow run`; return 1 when the run did not succeed."""
     client = ServerClient.of(arguments)
     slug, temporary = _slug(client, arguments.slug)
     space = _space(client, slug)
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def import_file(arguments: argparse.Namespace) -> int:
-    """`workflow import FILE`."""
+    """Run `workflow import`: create a workflow from a file."""
     space = _imported(ServerClient.of(arguments), Path(arguments.file), arguments.name)
     if arguments.json:
         put_json(space)
@@ -81,7 +81,7 @@ def import_file(arguments: argparse.Namespace) -> int:
 
 
 def validate(arguments: argparse.Namespace) -> int:
-    """`workflow validate FILE`: 1 when it cannot run."""
+    """Run `workflow validate`: print the errors of a workflow file; return 1 when it cannot run."""
     from sixfold.core.workflows import image_metadata
     from sixfold.errors import BadRequest
 
@@ -101,7 +101,7 @@ def validate(arguments: argparse.Namespace) -> int:
 
 
 def _faults(errors: list[Document]) -> list[str]:
-    """What is wrong, each fault once for all nodes that have it."""
+    """Return the errors, each once for all nodes that have it."""
     alike: dict[tuple[str, str], list[str]] = {}
     for fault in errors:
         text = f"{fault['message']} {fault['details']}"
@@ -116,7 +116,7 @@ def _where(kind: str, nodes: list[str]) -> str:
 
 
 def _orders(told: Document) -> list[str]:
-    """What its nodes would order, where that is more than one thing."""
+    """Return the model runs of the workflow with their prices; none if it is a single run."""
     orders = (told["estimate"] or {}).get("orders", [])
     if len(orders) == 1 and orders[0]["count"] == 1:
         return []
@@ -134,7 +134,7 @@ def _verdict(told: Document) -> str:
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """`workflow verify [SLUG …]`: each graph checked against its classes; 1 when one is wrong."""
+    """Run `workflow verify`: check built-in workflows against their node classes; return 1 on a failure."""
     from sixfold.app import graphs as app_graphs
     from sixfold.core.workflows import workflows
 
@@ -160,7 +160,7 @@ def _space(client: ServerClient, slug: str) -> Document:
 
 
 def _slug(client: ServerClient, text: str) -> tuple[str, bool]:
-    """The slug that is named; a file is imported for the length of its run."""
+    """Return the slug and whether it is temporary: a file is imported for the duration of its run."""
     path = Path(text)
     if path.suffix.lower() in (".json", ".png", ".webp") and path.is_file():
         return str(_imported(client, path, "")["slug"]), True

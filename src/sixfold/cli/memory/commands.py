@@ -1,4 +1,4 @@
-"""`memory`: pages from the shell, against a server by its URL and a key."""
+"""`memory`: search, read, write, import, export and sync pages on a server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from sixfold.cli.terminal import CommandError, CountedProgress, Spinner, Termina
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "text/markdown"}
 _PAGE = 500
-_REST = 5  # a watch of many pages rests five times as long as it works
+# With --watch, the pause is at least this many times the duration of a sync.
+_REST = 5
 _VERBS = {
     "sent": "↑",
     "received": "↓",
@@ -40,7 +41,7 @@ _VERBS = {
 
 
 def search(arguments: argparse.Namespace) -> int:
-    """`memory search WORD…`."""
+    """Run `memory search`: print the pages that match a query."""
     client = ServerClient.of(arguments)
     wanted = {
         "query": " ".join(arguments.query),
@@ -68,7 +69,7 @@ def search(arguments: argparse.Namespace) -> int:
 
 
 def read(arguments: argparse.Namespace) -> int:
-    """`memory read SLUG`."""
+    """Run `memory read`: print a page."""
     client = ServerClient.of(arguments)
     query = f"?{urlencode({'as_of': arguments.as_of})}" if arguments.as_of else ""
     path = f"/api/pages/{quote(arguments.slug)}{query}"
@@ -85,7 +86,7 @@ def read(arguments: argparse.Namespace) -> int:
 
 
 def write(arguments: argparse.Namespace) -> int:
-    """`memory write SLUG [FILE]`."""
+    """Run `memory write`: create or replace a page."""
     client = ServerClient.of(arguments)
     document = {
         "slug": arguments.slug,
@@ -101,14 +102,14 @@ def write(arguments: argparse.Namespace) -> int:
 
 
 def edit(arguments: argparse.Namespace) -> int:
-    """`memory edit SLUG --append TEXT` and its like."""
+    """Run `memory edit`: apply one change to a page."""
     client = ServerClient.of(arguments)
     change = {**_edit(arguments), "if_version": arguments.if_version}
     return _show(_sent(client, "PATCH", f"/api/pages/{quote(arguments.slug)}", change), arguments)
 
 
 def _edit(arguments: argparse.Namespace) -> Document:
-    """The body of a PATCH that the options ask for."""
+    """Return the PATCH body for the options."""
     asked: list[Document] = []
     for name in ("append", "prepend"):
         text = getattr(arguments, name)
@@ -132,14 +133,15 @@ def _edit(arguments: argparse.Namespace) -> Document:
 
 
 def tag(arguments: argparse.Namespace) -> int:
-    """`memory tag SLUG TAG… --remove TAG`."""
+    """Run `memory tag`: add, remove or print the tags of a page."""
     client = ServerClient.of(arguments)
     path = f"/api/tags/{quote(arguments.slug)}"
     found = client.get(path) if not arguments.tags and not arguments.remove else {}
     seen = arguments.if_version
     if arguments.tags:
         found = client.post(path, {"tags": arguments.tags, "if_version": seen})
-        seen = None  # it was checked, and is another now
+        # The version was checked, and has changed by this request.
+        seen = None
     if arguments.remove:
         found = _sent(client, "DELETE", path, {"tags": arguments.remove, "if_version": seen})
     if arguments.json:
@@ -150,7 +152,7 @@ def tag(arguments: argparse.Namespace) -> int:
 
 
 def link(arguments: argparse.Namespace) -> int:
-    """`memory link SLUG [TO]`."""
+    """Run `memory link`: add, remove or print the links of a page."""
     client = ServerClient.of(arguments)
     path = f"/api/links/{quote(arguments.slug)}"
     end = {"to": arguments.to, "type": arguments.type, "if_version": arguments.if_version}
@@ -186,7 +188,7 @@ def _state(row: Document) -> str:
 
 
 def list_pages(arguments: argparse.Namespace) -> int:
-    """`memory list [PREFIX]`."""
+    """Run `memory list`: print pages by slug."""
     client = ServerClient.of(arguments)
     if arguments.limit < 1:
         raise CommandError("--limit must be at least 1")
@@ -218,7 +220,7 @@ def _pages(client: ServerClient, wanted: Document) -> Iterator[Document]:
 
 
 def import_files(arguments: argparse.Namespace) -> int:
-    """`memory import FILE|DIR`; 1 when a file could not be taken."""
+    """Run `memory import`; return 1 when a file was rejected."""
     client = ServerClient.of(arguments)
     source = Path(arguments.source)
     with _archive(source) as (file, size), Spinner("import", size) as waiting:
@@ -237,7 +239,7 @@ def import_files(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _archive(source: Path) -> Iterator[tuple[IO[bytes], int]]:
-    """A file, or a folder as the zip of its markdown."""
+    """Open an archive file, or a zip of the markdown files in a folder."""
     if not source.is_dir():
         with source.open("rb") as file:
             yield file, source.stat().st_size
@@ -254,14 +256,14 @@ def _archive(source: Path) -> Iterator[tuple[IO[bytes], int]]:
 
 
 def _link(name: str) -> zipfile.ZipInfo:
-    """A link as an archive has it, without where it leads: the server says that it does not follow it."""
+    """Return a zip entry for a symbolic link without its target; the server reports that it skips links."""
     info = zipfile.ZipInfo(name)
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
     return info
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """`memory export FILE`."""
+    """Run `memory export`: download all pages as a zip."""
     size = ServerClient.of(arguments).download("/api/export", Path(arguments.file))
     if arguments.json:
         put_json({"file": arguments.file, "bytes": size})
@@ -274,7 +276,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def sync(arguments: argparse.Namespace) -> int:
-    """`memory sync DIR [--watch]`; 1 when a file was not taken."""
+    """Run `memory sync`; return 1 when a file was rejected."""
     client = ServerClient.of(arguments)
     folder = Path(arguments.folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -296,7 +298,8 @@ def sync(arguments: argparse.Namespace) -> int:
             began = time.monotonic()
             try:
                 done = work.run()
-            except CommandError as refused:  # the server is away for a while, which is said once
+            except CommandError as refused:
+                # The server may be unavailable for a while; report it once.
                 if refusal != str(refused):
                     refusal = str(refused)
                     paint.line(f"  {refusal}")
@@ -309,7 +312,7 @@ def sync(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder: two syncs of one folder would meet each other's half-done work."""
+    """Lock the folder: two concurrent syncs would see each other's unfinished steps."""
     own = folder / sync_engine.FOLDER
     own.mkdir(mode=0o700, exist_ok=True)
     with (own / "lock").open("w") as file:
@@ -319,41 +322,42 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 class MemoryCommands:
-    """A server's memory, as a sync sees it."""
+    """The memory of a server as the remote side of a sync."""
 
     def __init__(self, client: ServerClient) -> None:
         self._client = client
 
     def listed(self) -> dict[str, RemoteListing]:
-        """Every page by its slug."""
+        """Return all pages by slug."""
         return {page["slug"]: RemoteListing(page["version"], page["id"]) for page in _pages(self._client, {})}
 
     def fetch(self, slug: str) -> RemoteFile | None:
-        """A page as a file."""
+        """Return a page as a file, or None if it does not exist."""
         answer = self._ask("GET", slug, None, {"Accept": "text/markdown"})
-        if answer.status != 200:  # gone, or under another slug now
+        # The page was deleted or renamed.
+        if answer.status != 200:
             return None
         return RemoteFile(_version(answer), answer.data, unquote(answer.headers.get("x-sixfold-path", "")))
 
     def version(self, slug: str, number: int) -> bytes | None:
-        """What a page said as a file at one of its versions."""
+        """Return a page as a file at an earlier version, or None if that is not available."""
         path = f"/api/versions/{quote(slug)}?version={number}"
         answer = self._client.ask("GET", path, None, {"Accept": "text/markdown"})
         return answer.data if answer.status == 200 else None
 
     def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
-        """Write a page."""
+        """Write a page and return its new version."""
         guard = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
         return _version(self._ask("PUT", slug, data, {**_FILE, **guard, **_origin(path)}))
 
     def remove(self, slug: str, version: int) -> None:
-        """Delete a page."""
+        """Delete a page that is at `version`."""
         answer = self._ask("DELETE", slug, None, {"If-Match": f'"{version}"'})
         if answer.status == 404:
             raise SyncConflict
 
     def rename(self, slug: str, to: str, version: int, path: str) -> int:
-        """Give a page another slug."""
+        """Rename a page and return its new version."""
         change = json.dumps({"operation": "rename", "slug": to}).encode()
         guard = {"If-Match": f'"{version}"'}
         answer = self._ask("PATCH", slug, change, {**_JSON, **guard, **_origin(path)})
@@ -374,7 +378,7 @@ class MemoryCommands:
 
 
 def _origin(path: str) -> dict[str, str]:
-    """Where a page comes from, for the memory to keep."""
+    """Return the header with the path of a page's file, which the memory stores."""
     return {"X-Sixfold-Path": quote(path)}
 
 
@@ -382,11 +386,11 @@ def _version(answer: CliResponse) -> int:
     return int(answer.headers["etag"].strip('W/"'))
 
 
-# -- what all of them need -----------------------------------------------------------------------
+# -- shared by the commands ----------------------------------------------------------------------
 
 
 def _text(file: str) -> str:
-    """The text of a file, or of standard input."""
+    """Return the text of a file, or of standard input for `-`."""
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     try:
         return data.decode()
@@ -404,7 +408,7 @@ def _sent(client: ServerClient, method: str, path: str, document: Document) -> D
 
 
 def _taken(client: ServerClient, answer: CliResponse, path: str) -> Document:
-    """The document of an answer; raises `CommandError` for one that is an error."""
+    """Return the JSON document of a response; raises `CommandError` for an error response."""
     document: Any = answer.document
     if answer.status >= 400 or not isinstance(document, dict):
         raise CommandError(client.reason(answer, path))

@@ -1,4 +1,4 @@
-"""The options of `memory`, apart from what they do, so that help is there at once."""
+"""The argument parser of `memory`, separate from the commands so that help needs no imports."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 Asking = Callable[..., argparse.ArgumentParser]
-Group = Any  # argparse's own class for a set of commands is private
+# argparse's class for a set of commands is private.
+Group = Any
 
 
 def add(group: Group, asking: Asking, client: Callable[[argparse.ArgumentParser], None]) -> None:
-    """Add every command of the group `memory`."""
+    """Add the commands of the `memory` group."""
     for add_one in (_search, _read, _write, _edit, _tag, _link, _list, _import, _export, _sync):
         client(add_one(group, asking))
 

@@ -1,4 +1,4 @@
-"""`sixfold model`: the operator's own models: typed Python functions in files, and container images."""
+"""`model`: add, list and remove custom models from Python files and container images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from sixfold.engines.python_models.visibility import VisibilityRules
 from sixfold.engines.python_models.watcher import DescribedModel
 from sixfold.settings import Settings
 
-_IMAGE_SECONDS = 3900  # an image may have to be fetched, and its model to be loaded
+# The server may have to pull the image and load its model.
+_IMAGE_SECONDS = 3900
 _KINDS = frozenset({"model", "space"})
 _ELSEWHERE = {
     ".gguf": "a chat model is added by `sixfold engines add chat --from FILE.gguf`",
@@ -31,7 +32,7 @@ _ELSEWHERE = {
 
 
 def add(arguments: argparse.Namespace) -> None:
-    """`model add`: a file goes where the server finds it; an image is started by the server and asked."""
+    """Run `model add`: copy a file into the models folder, or let the server inspect an image."""
     source = Path(arguments.source)
     if source.suffix == ".py":
         _add_file(arguments, source)
@@ -76,7 +77,7 @@ def _add_image(arguments: argparse.Namespace) -> None:
 
 
 def list_(arguments: argparse.Namespace) -> None:
-    """`model list`: every file in the folder with what is wrong with it, and what came as an image."""
+    """Run `model list`: print the model files with their errors, and the models from images."""
     configured = database_access.settings_of(arguments)
     folder = configured.data_dir / "models"
     known = watcher.added(folder)
@@ -100,7 +101,7 @@ def list_(arguments: argparse.Namespace) -> None:
 
 
 def remove(arguments: argparse.Namespace) -> None:
-    """`model remove`: take a model away; a running server forgets it."""
+    """Run `model remove`: remove a custom model; a running server unloads it."""
     configured = database_access.settings_of(arguments)
     folder = configured.data_dir / "models"
     target = folder / f"{arguments.name}.py"
@@ -118,11 +119,11 @@ def remove(arguments: argparse.Namespace) -> None:
         put_json({"removed": arguments.name})
 
 
-# -- what the database keeps -------------------------------------------------------------------------
+# -- models in the database --------------------------------------------------------------------------
 
 
 def _kept(configured: Settings) -> tuple[Row, ...]:
-    """The operator's models that came from no file: images and spaces."""
+    """Return the rows of the operator's models that were imported from images and spaces."""
     with database_access.understood():
         if storage.open_keeper(configured).schema() is None:
             return ()
@@ -161,7 +162,7 @@ def _of_row(row: Row) -> dict[str, Any]:
 
 
 def of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
-    """A template as the server shows it, in the words of `model add`."""
+    """Return the record that `model add` prints for a template returned by the server."""
     schema = shown["schema"]
     return {
         "name": shown["name"],
@@ -173,7 +174,7 @@ def of_template(shown: Mapping[str, Any], image: str) -> dict[str, Any]:
     }
 
 
-# -- in words ----------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------
 
 
 def _name(wanted: str | None, found: DescribedModel) -> str:
@@ -197,7 +198,7 @@ def _told(found: DescribedModel, name: str) -> dict[str, Any]:
 
 
 def tell(told: Mapping[str, Any], *, as_json: bool) -> None:
-    """Say what a model became."""
+    """Print a model that was added."""
     if as_json:
         put_json(told)
         return

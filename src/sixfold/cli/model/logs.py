@@ -1,4 +1,4 @@
-"""`sixfold model logs`: what an own model printed, how its runs ended, and what is wrong with its file."""
+"""`model logs`: print the output of a custom model, the results of its runs and errors in its file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILE = "file:"
 
 
 def logs(arguments: argparse.Namespace) -> None:
-    """`model logs`: the last runs, oldest first; with `--follow` then each line as it is printed."""
+    """Run `model logs`: print the last runs, oldest first; `--follow` goes on with new lines."""
     if not 1 <= arguments.limit <= _MOST:
         raise CommandError(f"--limit must be from 1 to {_MOST}")
     log = _LogFile(
@@ -57,7 +57,7 @@ def _show(log: _LogFile, arguments: argparse.Namespace) -> None:
 
 
 class _LogFile:
-    """What the server and the folder of models know of one model."""
+    """The runs of one model, from the server, and the error of its file, from the models folder."""
 
     def __init__(self, client: ServerClient, name: str, data_dir: Path) -> None:
         self.name = name
@@ -66,11 +66,11 @@ class _LogFile:
         self._file = ""
 
     def must_be(self) -> None:
-        """Raises `CommandError` where there is no such model."""
+        """Raise `CommandError` if the server has no such model."""
         self.client.get(f"/api/containers/templates/{quote(self.name, safe='')}")
 
     def fault(self) -> str:
-        """What is wrong with its file, as the server said beside it; nothing where it lives elsewhere."""
+        """Return the error that the server wrote beside the model's file, or an empty string."""
         said = self._folder / f"{self._named()}.error"
         try:
             return said.read_text("utf-8").strip()
@@ -78,7 +78,7 @@ class _LogFile:
             return ""
 
     def _named(self) -> str:
-        """The model's file, which may be called otherwise than what it makes."""
+        """Return the name of the model's file, which may differ from the name of the model."""
         if not self._file:
             answer = self.client.ask("GET", f"/api/containers/templates/{quote(self.name, safe='')}")
             image = answer.document.get("image") if isinstance(answer.document, dict) else None
@@ -87,12 +87,12 @@ class _LogFile:
         return Path(self._file).name
 
     def runs(self, limit: int) -> list[Document]:
-        """The last runs, oldest first."""
+        """Return the last `limit` runs, oldest first."""
         path = f"/api/containers/predictions?model={quote(self.name, safe='')}&limit={limit}"
         return list(reversed(self.client.get(path)["predictions"]))
 
     def follow(self, limit: int, teller: _LogLines | _LogText) -> Iterator[Document]:
-        """Each run once it has ended, its lines told on the way; one after the other, for ever."""
+        """Yield each run after its end, forever; its lines are printed while it runs."""
         told: set[str] = set()
         while True:
             for run in self.runs(limit):
@@ -118,7 +118,7 @@ class _LogFile:
 
 
 class _LogText:
-    """For people: a line for each run, then what it printed, then its error."""
+    """Text output: a line for each run, its printed lines, then its error."""
 
     def __init__(self, log: _LogFile) -> None:
         self.paint = TerminalStyle()
@@ -126,16 +126,16 @@ class _LogText:
         self._fault = ""
 
     def began(self, run: Document) -> None:
-        """Name the run."""
+        """Print the time and ID of a run."""
         moment = datetime.fromisoformat(str(run["created_at"])).astimezone()
         self.paint.line(f"{moment:%Y-%m-%d %H:%M:%S}  {self.paint.bold(str(run['id']))}")
 
     def line(self, text: str) -> None:
-        """One line that it printed."""
+        """Print one line of the run's output."""
         self.paint.line(f"  {text}")
 
     def ended(self, run: Document) -> None:
-        """How it ended."""
+        """Print the status of the run, its duration and its error."""
         took = (run.get("metrics") or {}).get("predict_ms")
         after = f" after {duration(float(took))}" if took else ""
         self.paint.line(f"  {self.paint.dim(str(run['status']) + after)}")
@@ -143,31 +143,31 @@ class _LogText:
             self.paint.line(f"  {run['error']}")
 
     def fault(self, fault: str) -> None:
-        """What is wrong with its file, once."""
+        """Print the error of the model's file if it has changed."""
         if fault != self._fault:
             self._fault = fault
             self.paint.line(f"{self._name}: {fault or 'the file is right again'}")
 
 
 class _LogLines:
-    """For programs: a JSON object a line, of a run that has ended or of what is wrong with the file."""
+    """JSON output: one object per line for each finished run and each change of the file's error."""
 
     def __init__(self, log: _LogFile) -> None:
         self._name = log.name
         self._fault = ""
 
     def began(self, run: Document) -> None:
-        """It is told when it ends."""
+        """Do nothing: a run is printed when it has ended."""
 
     def line(self, text: str) -> None:
-        """The same."""
+        """Do nothing: the lines are part of the run."""
 
     def ended(self, run: Document) -> None:
-        """The whole run."""
+        """Print the run with its lines."""
         _put(_run(run))
 
     def fault(self, fault: str) -> None:
-        """What is wrong with its file, once; null when it is right again."""
+        """Print the error of the model's file if it has changed; null when it is fixed."""
         if fault != self._fault:
             self._fault = fault
             _put({"model": self._name, "fault": fault or None})

@@ -1,11 +1,11 @@
-"""A folder and the memory, kept alike both ways: what changed on one side goes to the other, nothing is lost.
+"""Two-way synchronization of a folder and the memory.
 
-A state file remembers, for each page, the version and the content of the last time when both sides agreed.
-With it each side tells whether *it* has changed. Where both have, changes that do not touch are merged; else
-the memory's text takes the file, and the folder's stays beside it as `name.conflict-<hash>.md`, which is
-never sent. A page that was renamed on one side takes what was written on the other with it: its id, or the
-content of its file, tells that it is the same. A step that is cut off is found half done and finished, or
-done again to the same end.
+A state file stores, for each page, the version and the content hash of the last time when both sides were
+equal. Comparing with it shows which side has changed. If both have, changes to different lines are merged;
+otherwise the memory's text replaces the file, and the folder's text is saved as `name.conflict-<hash>.md`,
+which is never sent. A page that was renamed on one side is recognized by its ID or the content of its file,
+and is renamed on the other side too. An interrupted step is completed, or repeated with the same result, by
+the next sync.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SAVE_EVERY = 50
 
 
 class FolderSync:
-    """One folder and one memory. `server` tells which: a state of another server's is not used."""
+    """The synchronization of one folder with one memory. A state file of another `server` is ignored."""
 
     def __init__(
         self, folder: Path, remote: RemoteSide, server: str, watch: Callable[[str, str], None] | None = None
@@ -57,7 +57,7 @@ class FolderSync:
         self.done = SyncResult()
 
     def run(self) -> SyncResult:
-        """Bring both sides together once; gives what that took."""
+        """Synchronize once and return what was done."""
         self._told, self.done = self.done.problems, SyncResult()
         self._load()
         here = self._scan()
@@ -76,11 +76,11 @@ class FolderSync:
         return self.done
 
     def news(self) -> SyncResult:
-        """What the last run has done, without the problems that the one before it has told."""
+        """Return the result of the last run without the problems that the run before it reported."""
         return replace(self.done, problems=[said for said in self.done.problems if said not in self._told])
 
     def _learn(self, there: dict[str, RemoteListing]) -> None:
-        """Note the ids of pages that are as they were known."""
+        """Store the IDs of pages that have not changed."""
         for slug, known in self._known.items():
             page = there.get(slug)
             if page is not None and page.version == known.version and not known.id:
@@ -104,14 +104,15 @@ class FolderSync:
             elif changed_there:
                 self._receive(slug, file)
         except SyncConflict:
-            return  # it changed again in this moment: the next sync meets it
+            # The page changed again meanwhile; the next sync handles it.
+            return
         except SyncRefusal as refusal:
             self._problem(f"{file.path if file is not None else slug}: {refusal}")
         except OSError as error:
             self._problem(f"{file.path if file is not None else slug}: {error.strerror or error}")
 
     def _send(self, slug: str, file: LocalSide | None, known: SyncedFile | None) -> None:
-        """Only the folder has changed."""
+        """Send a change of the folder to the memory."""
         if file is None:
             if known is not None:
                 self._remote.remove(slug, known.version)
@@ -123,7 +124,7 @@ class FolderSync:
         self._note("sent", slug)
 
     def _receive(self, slug: str, file: LocalSide | None) -> None:
-        """Only the memory has changed."""
+        """Apply a change of the memory to the folder."""
         found = self._remote.fetch(slug)
         if found is None:
             if file is not None and not self._take_away(file):
@@ -131,14 +132,15 @@ class FolderSync:
             self._forget(slug)
             self._note("removed_here", slug)
             return
-        if file is not None and file.digest == _digest(found.data):  # another version, the same file
+        # The version is new but the text is the same.
+        if file is not None and file.digest == _digest(found.data):
             self._agree(slug, file, found.version)
             return
         self._put(slug, file, found)
         self._note("received", slug)
 
     def _both(self, slug: str, file: LocalSide | None) -> None:
-        """Both have changed, or one did while the other was being written."""
+        """Handle a page that changed on both sides, or on one while the other was being written."""
         found = self._remote.fetch(slug)
         if found is None and file is None:
             self._forget(slug)
@@ -149,7 +151,8 @@ class FolderSync:
             try:
                 version = self._remote.store(slug, file.data, None, file.path)
             except SyncConflict:
-                return  # it came back in this moment: the next sync meets it
+                # The page was created again meanwhile; the next sync handles it.
+                return
             self._agree(slug, file, version)
             self._note("sent", slug)
         elif file is not None and found is not None:
@@ -159,7 +162,7 @@ class FolderSync:
             self._reconcile(slug, file, found)
 
     def _reconcile(self, slug: str, file: LocalSide, found: RemoteFile) -> None:
-        """Two texts of one page: merged where the changes do not touch, else both kept."""
+        """Merge two texts of one page; if the changes overlap, keep both."""
         text = self._merged(slug, file.data, found.data)
         if text is not None:
             same = text == found.data
@@ -185,7 +188,7 @@ class FolderSync:
     # -- renames ---------------------------------------------------------------------------------
 
     def _follow_pages(self, here: dict[str, LocalSide], there: dict[str, RemoteListing]) -> None:
-        """A page that has another slug now takes its file along, with whatever was written into it since."""
+        """Move the files of pages that were renamed in the memory, including their local changes."""
         now = {page.id: slug for slug, page in there.items() if page.id}
         for old, known in sorted(self._known.items()):
             slug = now.get(known.id, old)
@@ -206,12 +209,12 @@ class FolderSync:
     def _stray(
         self, known: SyncedFile, here: dict[str, LocalSide], there: dict[str, RemoteListing]
     ) -> str | None:
-        """Where a file went that was moved, too, and is otherwise the same."""
+        """Return the slug to which an unchanged file was moved, if any."""
         new = (slug for slug in sorted(here) if slug not in self._known and slug not in there)
         return next((slug for slug in new if here[slug].digest == known.digest), None)
 
     def _follow_files(self, here: dict[str, LocalSide], there: dict[str, RemoteListing]) -> None:
-        """A file that was moved, and is otherwise the same, is a page with another slug, whatever it says."""
+        """Rename the pages whose files were moved without a change of content."""
         gone = {
             known.digest: slug
             for slug, known in self._known.items()
@@ -234,7 +237,7 @@ class FolderSync:
             self._note("renamed", f"{old} → {slug}")
 
     def _move(self, file: LocalSide, slug: str, origin: str) -> LocalSide | None:
-        """Give a file the path of another slug; None where it has gone, or something lies there already."""
+        """Move a file to the path of another slug; return None if it is gone or the path is in use."""
         path = self._path_for(slug, origin)
         target, aside = self._target(slug, path), self._own(f"old-{file.digest[:16]}")
         try:
@@ -252,7 +255,7 @@ class FolderSync:
     # -- the folder ------------------------------------------------------------------------------
 
     def _scan(self) -> dict[str, LocalSide]:
-        """Every page of the folder by its slug."""
+        """Return the files of the folder by slug."""
         found: dict[str, LocalSide] = {}
         settings = itertools.chain(
             self._folder.glob(paths.SETTINGS), sorted(self._folder.glob(f"*/{paths.SETTINGS}"))
@@ -273,7 +276,7 @@ class FolderSync:
         return found
 
     def _look(self, path: str, known: SyncedFile | None) -> LocalSide | None:
-        """A file, read unless it surely says what it said."""
+        """Return a file; its data is read only if its time or size may hide a change."""
         try:
             stat = (self._folder / path).stat()
         except FileNotFoundError:
@@ -287,7 +290,7 @@ class FolderSync:
         return file
 
     def _read(self, path: str) -> LocalSide | None:
-        """A file as it is now; None when it has just gone."""
+        """Read a file; return None if it is gone."""
         try:
             data = (self._folder / path).read_bytes()
             stat = (self._folder / path).stat()
@@ -296,14 +299,15 @@ class FolderSync:
         return LocalSide(path, _digest(data), data, stat.st_mtime_ns, stat.st_size)
 
     def _put(self, slug: str, file: LocalSide | None, found: RemoteFile) -> None:
-        """Make the file say what the page says, unless somebody has changed it in this moment."""
+        """Write a page to its file, unless the file has changed meanwhile."""
         path = file.path if file is not None else self._path_for(slug, found.path)
         target = self._target(slug, path)
         fresh = self._write_aside(found.data)
         try:
             if file is not None and not self._take_away(file):
                 return
-            os.link(fresh, target)  # never over a file that has come in between
+            # A link never overwrites a file that was created meanwhile.
+            os.link(fresh, target)
         except FileExistsError:
             return
         finally:
@@ -313,7 +317,7 @@ class FolderSync:
             self._agree(slug, written, found.version)
 
     def _target(self, slug: str, path: str) -> Path:
-        """The place of a page's file, with its folder; raises `SyncRefusal` where none can be."""
+        """Return a file's path and create its folder; raises `SyncRefusal` for an invalid path."""
         target = self._folder / path
         if not self._fits(path, slug):
             raise SyncRefusal("a file of this name would not be taken for the page")
@@ -323,17 +327,17 @@ class FolderSync:
         return target
 
     def _path_for(self, slug: str, origin: str) -> str:
-        """Where a page of the memory lies in the folder: where it came from, if that is in here and free."""
+        """Return the file path for a page: its original path if that is free, or one made from its slug."""
         taken = {known.path for known in self._known.values()}
         free = self._fits(origin, slug) and origin not in taken
         return origin if free else paths.file(slug, self._outliner)
 
     def _fits(self, path: str, slug: str) -> bool:
-        """Whether a file there would be taken for the page."""
+        """Return whether a file at `path` maps to the page `slug`."""
         return _is_pages(path) and paths.slug(path, self._outliner) == slug
 
     def _take_away(self, file: LocalSide) -> bool:
-        """Remove a file that still says what was read; one that was changed meanwhile stays. Says whether."""
+        """Remove a file unless it has changed since it was read; return whether it is removed."""
         source = self._folder / file.path
         aside = self._own(f"old-{file.digest[:16]}")
         try:
@@ -347,7 +351,7 @@ class FolderSync:
         return False
 
     def _put_back(self, aside: Path, path: str) -> None:
-        """A file that was taken aside goes where it lay; where something else lies there now, beside it."""
+        """Restore a file that was set aside; if its path is in use again, save it as a conflict copy."""
         try:
             os.link(aside, self._folder / path)
         except FileExistsError:
@@ -356,14 +360,14 @@ class FolderSync:
         aside.unlink()
 
     def _keep_aside(self, file: LocalSide) -> str:
-        """A copy of a file beside it, named by its content; gives its path."""
+        """Save a conflict copy beside a file, named by its hash, and return its path."""
         path = f"{_stem(file.path)}{CONFLICT}{file.digest[:8]}.md"
         fresh = self._write_aside(file.data)
         fresh.replace(self._folder / path)
         return path
 
     def _write_aside(self, data: bytes) -> Path:
-        """A new file with this content, on the same disk and safe on it."""
+        """Write a temporary file on the same disk, with fsync, and return its path."""
         path = self._own(f"new-{os.getpid()}-{_digest(data)[:16]}")
         with path.open("wb") as file:
             file.write(data)
@@ -386,11 +390,12 @@ class FolderSync:
             self._known = {slug: SyncedFile(**row) for slug, row in rows.items()}
         except FileNotFoundError:
             self._known = {}
-        except (ValueError, TypeError, KeyError):  # a state that cannot be read: everything is compared anew
+        # Without a readable state every page is compared again.
+        except (ValueError, TypeError, KeyError):
             self._known = {}
 
     def _recover(self) -> None:
-        """Files that a sync was moving when it was cut off: those that the memory does not know come back."""
+        """Restore files that an interrupted sync had set aside and that the memory does not have."""
         for old in self._own("").glob("old-*"):
             digest = _digest(old.read_bytes())
             kept = self._folder / f"recovered{CONFLICT}{digest[:8]}.md"
@@ -440,12 +445,13 @@ class FolderSync:
 
     def _problem(self, sentence: str) -> None:
         self.done.problems.append(sentence)
-        if sentence not in self._told:  # a watch says it once, not every time it looks
+        # With --watch, a problem is reported once, not in every round.
+        if sentence not in self._told:
             self._tell("problems", sentence)
 
 
 def _pages(folder: Path) -> Iterator[str]:
-    """The paths of a folder's markdown files; hidden ones, links and conflict copies are none."""
+    """Yield the paths of markdown files in a folder, except hidden files, links and conflict copies."""
     for base, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -456,14 +462,14 @@ def _pages(folder: Path) -> Iterator[str]:
 
 
 def _is_pages(path: str) -> bool:
-    """Whether a path within the folder is a page's: markdown, in the folder, not hidden, no conflict copy."""
+    """Return whether a relative path is that of a page: markdown, not hidden, not a conflict copy."""
     parts = path.split("/")
     plain = is_page(path) and CONFLICT not in path and "\\" not in path and "\0" not in path
     return plain and not any(part.startswith(".") or not part for part in parts)
 
 
 def _stem(path: str) -> str:
-    """A page's path without its ending."""
+    """Return a path without its suffix."""
     return path[: path.rindex(".")]
 
 

@@ -1,4 +1,4 @@
-"""What a sync has of its two sides: files and pages, what was the same of them, and what was done."""
+"""Records of a sync: files, pages, the last common state, and the result."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import os
 from dataclasses import dataclass, field, fields
 from typing import Protocol
 
-SETTLED_NS = 2_000_000_000  # a file changed so shortly before it was read may change unseen
+# A file read this soon after its modification time may change again without a new time.
+SETTLED_NS = 2_000_000_000
 
 
 class SyncConflict(Exception):
-    """The page is no longer at the version that was named, or is there when it should be new."""
+    """Raised when a page is not at the expected version, or exists when it should be new."""
 
 
 class SyncRefusal(Exception):
-    """The memory does not take this file; the text says why."""
+    """Raised when the memory rejects a file; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteListing:
-    """A page of the memory's list: its version, and the id that it keeps under whatever slug."""
+    """An entry of the memory's page list: the version, and the ID that stays the same after a rename."""
 
     version: int
     id: str = ""
@@ -27,7 +28,7 @@ class RemoteListing:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """A page as a file: its version, its bytes, the path that it came from ("" if it did not)."""
+    """A page as a file: its version, its bytes and the path it was imported from, or ""."""
 
     version: int
     data: bytes
@@ -35,22 +36,22 @@ class RemoteFile:
 
 
 class RemoteSide(Protocol):
-    """The memory, as a sync sees it."""
+    """The operations on the memory that a sync needs."""
 
     def listed(self) -> dict[str, RemoteListing]:
-        """Every page by its slug."""
+        """Return all pages by slug."""
         ...
 
     def fetch(self, slug: str) -> RemoteFile | None:
-        """A page as a file; None once the page is gone."""
+        """Return a page as a file, or None if it does not exist."""
         ...
 
     def version(self, slug: str, number: int) -> bytes | None:
-        """What a page said as a file at one of its versions; None where that is not known."""
+        """Return a page as a file at an earlier version, or None if that is not available."""
         ...
 
     def store(self, slug: str, data: bytes, version: int | None, path: str) -> int:
-        """Write the page of the file `path` at `version` (None: not there yet); gives the new one.
+        """Write a page that is at `version`, or None if it is new; return the new version.
 
         Raises `SyncConflict`, `SyncRefusal`.
         """
@@ -61,7 +62,7 @@ class RemoteSide(Protocol):
         ...
 
     def rename(self, slug: str, to: str, version: int, path: str) -> int:
-        """Give a page that is at `version` the slug of a file; gives the new version.
+        """Rename a page that is at `version` and return the new version.
 
         Raises `SyncConflict`.
         """
@@ -70,7 +71,7 @@ class RemoteSide(Protocol):
 
 @dataclass(slots=True)
 class SyncedFile:
-    """What was the same on both sides: the file's path and content, the page's version."""
+    """The last common state of a page and its file: path, content hash and version."""
 
     path: str
     version: int
@@ -78,21 +79,22 @@ class SyncedFile:
     mtime_ns: int = 0
     size: int = -1
     seen_ns: int = 0
-    id: str = ""  # of the page; "" until a list has told it
+    # The page's ID; "" until the page list has been read.
+    id: str = ""
 
     def is_page(self, page: RemoteListing) -> bool:
-        """Whether a page of the memory is the one that was known."""
+        """Return whether a listed page is the one of this record."""
         return page.id == self.id if self.id else page.version == self.version
 
     def stands(self, stat: os.stat_result) -> bool:
-        """Whether a file surely still has this content, as far as its times and size tell."""
+        """Return whether time and size prove that the file still has this content."""
         same = (stat.st_mtime_ns, stat.st_size) == (self.mtime_ns, self.size)
         return same and self.mtime_ns + SETTLED_NS < self.seen_ns
 
 
 @dataclass(slots=True)
 class SyncResult:
-    """What a sync has done, as slugs and paths."""
+    """The result of a sync, as lists of slugs and paths."""
 
     sent: list[str] = field(default_factory=list[str])
     received: list[str] = field(default_factory=list[str])
@@ -107,13 +109,13 @@ class SyncResult:
         return any(self.plain().values())
 
     def plain(self) -> dict[str, list[str]]:
-        """The same for a program."""
+        """Return the result as a JSON document."""
         return {spec.name: getattr(self, spec.name) for spec in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class LocalSide:
-    """A file of the folder as it was just found; `data` is not read where it surely is as it was."""
+    """A file of the folder; `data` is empty where time and size prove that it has not changed."""
 
     path: str
     digest: str
