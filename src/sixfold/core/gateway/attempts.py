@@ -1,4 +1,4 @@
-"""Asking one server after another, until an answer begins well or none is left."""
+"""Try one server after another until one begins a usable response."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates, TokenUsage
 
 _LOG = logging.getLogger("sixfold.relay")
-LOOP_BYTES = 256 * 1024  # a larger request is read and written in a thread
+# Larger requests are parsed and serialized in a thread.
+LOOP_BYTES = 256 * 1024
 REFUSED = frozenset({400, 404, 409, 413, 415, 422})
-_OURS = frozenset({401, 402, 403})  # the operator's key or account is at fault, not the caller
+# The operator's key or account is at fault, not the caller.
+_OURS = frozenset({401, 402, 403})
 _REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 _LONGEST_PAUSE, _DAY = 2.0, 86400.0
-_SHOWN = frozenset({"chat", "messages", "responses"})  # protocols of conversations
+_SHOWN = frozenset({"chat", "messages", "responses"})
 
-UsageAndLength = tuple[TokenUsage | None, int]  # what a whole answer says that it used, and its characters
+# The usage that a complete response reports, and its length in characters.
+UsageAndLength = tuple[TokenUsage | None, int]
 Take = Callable[[UpstreamStream, WireProtocol], Awaitable[tuple[bytes, UsageAndLength]]]
 
 
 class RoutePlan(msgspec.Struct, frozen=True):
-    """What a request may be asked of, at which price, and what is held for it."""
+    """Targets of a request with their rates, in order, and the amount held for it (micro-dollars)."""
 
     targets: tuple[tuple[RouteTarget, TokenRates], ...]
     input_tokens: int
@@ -44,7 +47,7 @@ class RoutePlan(msgspec.Struct, frozen=True):
 
 
 class ActiveCall(msgspec.Struct):
-    """A request under way."""
+    """A request in progress."""
 
     ask: GatewayRequest
     plan: RoutePlan
@@ -53,14 +56,13 @@ class ActiveCall(msgspec.Struct):
     chat: ChatRequest | None = None
 
     def conversation(self) -> ChatRequest:
-        """The request in no dialect, read once."""
+        """Return the parsed conversation; it is parsed only once."""
         if self.chat is None:
             self.chat = self.ask.parse()
         return self.chat
 
 
 def _written(asked: ActiveCall, target: RouteTarget, wire: WireProtocol) -> bytes:
-    """What a server is sent."""
     ask = asked.ask
     if wire.name == ask.wire:
         return wire.pass_on(ask.body, target.model)
@@ -68,7 +70,7 @@ def _written(asked: ActiveCall, target: RouteTarget, wire: WireProtocol) -> byte
 
 
 class UpstreamResponse(msgspec.Struct, frozen=True):
-    """An answer that has begun well."""
+    """A successful response that has begun."""
 
     target: RouteTarget
     rates: TokenRates
@@ -80,7 +82,7 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """An attempt that led to nothing: what to tell if it was the last, whether to ask again."""
+    """A failed attempt. `error` is raised if no further attempt is made; `terminal` forbids other servers."""
 
     error: errors.SixfoldError
     retryable: bool = False
@@ -89,7 +91,7 @@ class CallFailure:
 
 
 class FailoverClient:
-    """Opens answers by the policy: retries, fallbacks, circuits."""
+    """Opens responses according to the policy: retries, other targets, circuit breakers."""
 
     def __init__(self, policy: GatewayPolicy, health: HealthTracker, showing: MediaInliner) -> None:
         self._policy = policy
@@ -98,11 +100,11 @@ class FailoverClient:
         self._deadlines = Deadlines(policy.timeout_seconds)
 
     def reconfigure(self, policy: GatewayPolicy) -> None:
-        """Retry by another policy from now on; its deadlines stay as they were at the start."""
+        """Apply another policy; timeouts stay as they were at the start."""
         self._policy = policy
 
     async def open(self, asked: ActiveCall, take: Take) -> UpstreamResponse:
-        """The first answer that begins well, of the servers in turn."""
+        """Return the first successful response; raises the error of the last attempt."""
         failure: CallFailure | None = None
         for target, rates in asked.plan.targets:
             for attempt in range(1 + self._policy.retries):
@@ -126,7 +128,7 @@ class FailoverClient:
         raise failure.error
 
     def _alone(self, names: Sequence[str]) -> errors.SixfoldError:
-        """What is told where every server is left alone for a while."""
+        """Return the error for a request whose targets all have an open circuit."""
         seconds = self.health.again_in(names)
         if self.health.busy(names):
             return errors.TooManyRequests("Every model server of this name is busy", retry_after=seconds)
@@ -137,7 +139,9 @@ class FailoverClient:
     async def inline_media(
         self, ask: GatewayRequest, target: RouteTarget, wire: WireProtocol, body: bytes
     ) -> bytes:
-        """What a server is sent: one that stands near gets the bytes of what lies at addresses."""
+        """Return the request body; for servers in the local network, media URLs are replaced with their
+        bytes.
+        """
         if target.upstream.near and wire.name in _SHOWN:
             return await self._showing.inline(ask.tenant, body)
         return body
@@ -186,7 +190,6 @@ class FailoverClient:
     async def _classify_error_response(
         self, stream: UpstreamStream, wire: WireProtocol, name: str
     ) -> CallFailure:
-        """What an answer of failure means."""
         status, after = stream.status, parse_retry_after(stream.retry_after)
         try:
             objection = wire.refusal(await stream.whole())
@@ -208,7 +211,7 @@ class FailoverClient:
 
 
 async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, UsageAndLength]:
-    """For a stream: what came first; raises `UpstreamFailure` where nothing did, or but an error."""
+    """Return the first bytes of a stream; raises `UpstreamFailure` if it is empty or begins with an error."""
     block = await stream.read()
     if not block:
         raise UpstreamFailure("gave an empty answer")
@@ -223,7 +226,7 @@ async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[
 
 
 async def read_full_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, UsageAndLength]:
-    """For a whole answer; raises `UpstreamFailure` for what is none."""
+    """Return the body of a response with its usage; raises `UpstreamFailure` if it cannot be parsed."""
     try:
         body = await stream.whole()
         return body, wire.usage(body)
@@ -234,7 +237,7 @@ async def read_full_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[by
 
 
 def parse_retry_after(text: str) -> float | None:
-    """When to ask again, in seconds or as a date; None for what is neither, or further off than a day."""
+    """Return the seconds of a `Retry-After` value, a number or a date; None if invalid or over a day."""
     try:
         seconds = float(text)
     except ValueError:

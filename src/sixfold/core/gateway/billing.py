@@ -1,11 +1,11 @@
-"""The relay's till: calls that begin or end at the same moment are booked in one transaction.
+"""Write holds and charges of concurrent calls in one transaction.
 
-One statement then moves an account's money for all of them, and one commit pays for all. Where they do not
-fit together (too little money for one, a budget used up), each is booked by itself and gets its own verdict.
-What was handed in is booked even when whoever handed it in goes away.
+One statement then updates an account's balance for all of its calls, and one commit covers the whole batch.
+If the batch fails (not enough credit for one call, a budget used up), each entry is written by itself and
+gets its own result. An entry is written even if the task that added it is canceled.
 
-A call whose account has plenty (`trust`) waits for no beginning: that is booked a moment later, or with its
-end, and `stand` waits for it.
+For an account with plenty of credit (`CreditCache`), the hold does not delay the call: it is written shortly
+afterwards or together with the charge, and `ensure_held` waits for it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.errors import StoreFailed
 
 _MAX_TOGETHER = 256
-_LATER_SECONDS = 0.01  # a beginning that was trusted waits one to two of these for its end
+# A deferred hold is written after one to two of these intervals, unless its call ends before.
+_LATER_SECONDS = 0.01
 
 
 class _BillingEntry(NamedTuple):
-    """One booking that waits: a beginning, unless there is an `ending`; both where it is `whole`."""
+    """A queued hold if there is no `ending`, else a charge; both in one if `whole`."""
 
     call: CallRecord
     payer: Payer | None
@@ -36,12 +37,14 @@ class _BillingEntry(NamedTuple):
 
     @property
     def durable(self) -> bool:
-        """Only what is acknowledged is: with the machine's power a call is lost, and its hold."""
+        """Whether the entry needs an fsync. Holds do not: if the machine loses power, the call is lost
+        too.
+        """
         return self.ending is not None and self.call.held > 0
 
 
 class BillingBatcher:
-    """Books calls; `holder` is the server whose they are. A `trusting` one lets some beginnings wait."""
+    """Books calls in batches for the server process `holder`; with `trusting`, some holds are deferred."""
 
     def __init__(self, database: Database, *, trusting: bool = False) -> None:
         self.holder = ""
@@ -49,17 +52,17 @@ class BillingBatcher:
         self._credit = CreditCache(database, self._unwritten) if trusting else None
         self._waiting: list[_BillingEntry] = []
         self._working: asyncio.Task[None] | None = None
-        self._later: dict[
-            str, tuple[CallRecord, Payer | None]
-        ] = {}  # that were trusted and are not handed in yet
-        self._aged: frozenset[str] = frozenset()  # those of them that were there at the last look
-        self._begun: dict[str, asyncio.Future[None]] = {}  # by call: those that were handed in before the end
+        # Calls whose hold is deferred, by call id; `_aged` are the ids that the last timer has seen.
+        self._later: dict[str, tuple[CallRecord, Payer | None]] = {}
+        self._aged: frozenset[str] = frozenset()
+        # Holds that were queued after having been deferred, by call id.
+        self._begun: dict[str, asyncio.Future[None]] = {}
         self._looking: asyncio.TimerHandle | None = None
 
     async def hold(self, call: CallRecord, payer: Payer | None) -> None:
-        """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded` and then has written nothing.
+        """Hold the amount of a call; on `InsufficientCredits` or `BudgetExceeded` nothing is written.
 
-        A caller cancelled while waiting has begun nothing.
+        If the caller is canceled while waiting, the call has not begun.
         """
         call.counted = payer is not None
         if self._credit is not None:
@@ -69,7 +72,8 @@ class BillingBatcher:
             if covered:
                 self._begin_later(call, payer)
                 return
-            self._begin_now(self._trusted(call.account_id))  # who came first is served first
+            # Write the account's deferred holds first, to keep the order of its calls.
+            self._begin_now(self._trusted(call.account_id))
         slip = _entry(call, payer)
         self._enqueue(slip)
         try:
@@ -79,7 +83,7 @@ class BillingBatcher:
             raise
 
     async def ensure_held(self, call: CallRecord) -> None:
-        """Wait until the money of a call that has begun is held; raises what `begin` raises."""
+        """Wait until the hold of a call is written; raises what `hold` raises."""
         if call.id in self._later:
             self._begin_now([call])
         begun = self._begun.get(call.id)
@@ -87,9 +91,9 @@ class BillingBatcher:
             await asyncio.shield(begun)
 
     def settle(self, call: CallRecord, ending: CallOutcome) -> asyncio.Future[None]:
-        """Book how a call ended, and charge what it cost; done once that is on the disk.
+        """Queue the outcome and charge of a call; the future is done once they are on disk.
 
-        One that was trusted and is refused now raises what `begin` raises, and nothing of it is written.
+        If a deferred hold is refused now, the future raises what `hold` raises and nothing is written.
         """
         later = self._later.pop(call.id, None)
         if later is not None:
@@ -104,13 +108,13 @@ class BillingBatcher:
         return slip.booked
 
     async def flush(self) -> None:
-        """Wait until everything that was handed in is booked."""
+        """Wait until all entries are written."""
         self._begin_now([call for call, _ in self._later.values()])
         while self._working is not None:
             await asyncio.wait({self._working})
 
     def _trusted(self, account_id: str) -> list[CallRecord]:
-        """An account's calls whose beginning is not handed in yet."""
+        """Return an account's calls whose hold is deferred."""
         return [call for call, _ in self._later.values() if call.account_id == account_id]
 
     def _unwritten(self, account_id: str) -> int:
@@ -125,7 +129,7 @@ class BillingBatcher:
         self._looking = asyncio.get_running_loop().call_later(_LATER_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Hand in the beginnings that were there at the last look."""
+        """Queue the deferred holds that the previous timer has already seen."""
         self._begin_now([call for name, (call, _) in self._later.items() if name in self._aged])
         self._aged, self._looking = frozenset(self._later), None
         if self._later:
@@ -136,7 +140,7 @@ class BillingBatcher:
             self._begun[call.id] = self._enqueue(_entry(*self._later.pop(call.id)))
 
     def _follow(self, begun: asyncio.Future[None], slip: _BillingEntry) -> None:
-        """Hand in the ending of a call, unless its beginning was refused."""
+        """Queue the outcome of a call unless its hold was refused."""
         refused = begun.exception()
         if refused is None:
             self._enqueue(slip)
@@ -150,7 +154,7 @@ class BillingBatcher:
         return slip.booked
 
     def _cancel(self, slip: _BillingEntry) -> None:
-        """Forget a beginning that still waits; end one that is being booked."""
+        """Remove a hold from the queue, or end the call if its hold is being written."""
         for index, waiting in enumerate(self._waiting):
             if waiting.booked is slip.booked:
                 del self._waiting[index]
@@ -167,7 +171,7 @@ class BillingBatcher:
             self._working = None
 
     async def _write_batch(self, slips: Sequence[_BillingEntry]) -> bool:
-        """Whether all of them were booked at once, or refused by a store that is out of order."""
+        """Return whether the entries were written at once, or refused because the database failed."""
         if len(slips) == 1 and not slips[0].whole:
             return False
         verdict = await self._write(self._book(slips), any(slip.durable for slip in slips))
@@ -204,7 +208,7 @@ class BillingBatcher:
         return request_log.insert(call, ending, self.holder)
 
     async def _write(self, transaction: Transaction[None], durable: bool) -> Exception | None:
-        """None where it was written, else why not."""
+        """Return None if the transaction was written, else its error."""
         try:
             await self._database.write(transaction, durable=durable)
         except Exception as error:  # noqa: BLE001 - whatever a transaction raises is its caller's answer

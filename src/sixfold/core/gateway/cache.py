@@ -1,4 +1,4 @@
-"""Answers that are given again to exactly the same request of one account, where the operator wants it."""
+"""Optional in-memory cache that repeats a response to an identical request of the same account."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _CacheEntry(Generic[T]):
 
 
 class ResponseCache(Generic[T]):
-    """In memory, at most `max_bytes`, each for `seconds`; the longest unused goes first."""
+    """An LRU cache of at most `max_bytes` whose entries expire after `seconds`."""
 
     def __init__(self, max_bytes: int, seconds: float, clock: Callable[[], float]) -> None:
         self._max_bytes = max_bytes
@@ -31,7 +31,7 @@ class ResponseCache(Generic[T]):
         self._bytes = 0
 
     def get(self, ask: GatewayRequest) -> T | None:
-        """The answer to a request, if it was given within the time."""
+        """Return the cached response to a request, or None."""
         key = _key(ask)
         found = self._kept.get(key)
         if found is None:
@@ -43,7 +43,7 @@ class ResponseCache(Generic[T]):
         return found.value
 
     def put(self, ask: GatewayRequest, value: T, size: int) -> None:
-        """Keep the answer to a request."""
+        """Store the response to a request."""
         key = _key(ask)
         if key in self._kept:
             self._drop(key)
@@ -60,5 +60,6 @@ class ResponseCache(Generic[T]):
 
 def _key(ask: GatewayRequest) -> bytes:
     told = "\0".join((ask.account_id, ask.wire, ask.model)).encode()
-    said = ask.body or repr(ask.parse()).encode()  # what came over no face is a conversation without bytes
+    # Requests of internal callers have no body.
+    said = ask.body or repr(ask.parse()).encode()
     return hashlib.sha256(told + b"\0" + said).digest()

@@ -1,4 +1,4 @@
-"""What a model can do: as its server states it, or else as its name suggests."""
+"""Capabilities of models: as their server states them, or guessed by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 CHAT, EMBEDDINGS, VISION, TOOLS, THINKING = "chat", "embeddings", "vision", "tools", "thinking"
 
-# A word of a model's name stands between separators: `bge` in `BAAI/bge-m3:567m`, not in `subgenius`.
+# Words of a model's name are delimited by separators: `bge` matches `BAAI/bge-m3:567m`, but not `subgenius`.
 _WORD = r"(?:^|[/_.:\s-])(?:{})(?=[/_.:\s-]|$)"
 _EMBEDDING_WORDS = r"bge|e5|gte|(?:all-)?minilm|mxbai|paraphrase|labse|colbert|uae|sfr-embedding|sentence-t5"
 _EMBEDDING = re.compile(rf"embed|sentence-transformers|{_WORD.format(_EMBEDDING_WORDS)}")
@@ -30,10 +30,10 @@ _VISION = re.compile(
 
 
 class ServedModel(msgspec.Struct, frozen=True):
-    """One model that a server lists.
+    """A model that a server lists.
 
-    `stated` says that `capabilities` come from the server; otherwise they are a guess by the name, which may
-    be incomplete. `loaded` says that the server reports the model as loaded, so that it answers at once.
+    `stated` means that `capabilities` come from the server; otherwise they are guessed by the name and may be
+    incomplete. `loaded` means that the server reports the model as loaded, so that it responds at once.
     """
 
     name: str
@@ -43,12 +43,12 @@ class ServedModel(msgspec.Struct, frozen=True):
 
     @property
     def chat(self) -> bool:
-        """Whether it takes conversations."""
+        """Whether the model accepts chats."""
         return CHAT in self.capabilities
 
     @property
     def vision(self) -> bool | None:
-        """Whether it takes conversations with images; None where nothing says so."""
+        """Whether the model accepts images in chats, or None if unknown."""
         if not self.chat:
             return False
         if VISION in self.capabilities:
@@ -58,7 +58,7 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 @functools.lru_cache(4096)
 def guessed(name: str) -> frozenset[str]:
-    """Return what a model of this name probably can do; every name that suggests nothing else can chat."""
+    """Guess the capabilities of a model by its name; an unknown name can chat."""
     low = name.lower()
     if _OTHER.search(low):
         return frozenset()
@@ -68,5 +68,5 @@ def guessed(name: str) -> frozenset[str]:
 
 
 def by_name(name: str, *, loaded: bool = False) -> ServedModel:
-    """Return a model whose server states nothing about it."""
+    """Return a model with guessed capabilities."""
     return ServedModel(name, guessed(name), loaded)

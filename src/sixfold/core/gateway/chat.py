@@ -1,6 +1,6 @@
-"""A conversation in no dialect: what every face reads its requests into, and what every server is asked from.
+"""A chat in no particular protocol: API handlers parse requests into it, clients build requests from it.
 
-Only calls between two dialects pass through here; within one, bytes are passed on as they came.
+Only calls between two protocols use it; within one protocol, bytes are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -12,22 +12,24 @@ from typing import Any, Literal
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 Stop = Literal["end", "length", "tool", "filter", "sequence"]
-_IMAGE_TOKENS = 1500  # what a large picture takes at most of today's servers
+# The most that a current server counts for a large image.
+_IMAGE_TOKENS = 1500
 _CHARS_PER_TOKEN = 3.5
 _MESSAGE_TOKENS = 4
-THOUGHTS = ("reasoning_content", "reasoning")  # fields of chat completions; the name is the seal
+# Fields of chat completions; `ReasoningPart.seal` is the name of the field.
+THOUGHTS = ("reasoning_content", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """Some text."""
+    """A piece of text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
-    """A picture: base64 of a type, or an address that the server fetches itself."""
+    """An image, as base64 with its media type or as a URL that the server fetches."""
 
     url: str = ""
     media_type: str = ""
@@ -36,7 +38,7 @@ class ImagePart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """The model asks for a tool; `arguments` is JSON."""
+    """A tool call requested by the model; `arguments` is JSON text."""
 
     id: str
     name: str
@@ -45,7 +47,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave."""
+    """The result of a tool call."""
 
     call_id: str
     parts: tuple[TextPart | ImagePart, ...]
@@ -54,14 +56,14 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPart:
-    """What the model thought aloud; `seal` lets its own server check it later, or know it for its own."""
+    """A piece of reasoning; its server uses `seal` to verify it or to recognize it as its own."""
 
     text: str
     seal: str = ""
 
     @property
     def field(self) -> str:
-        """Where a chat completion had it, whose server takes it back there; empty for other seals."""
+        """Name of the chat completion field that held the text, empty for other signatures."""
         return self.seal if self.seal in THOUGHTS else ""
 
 
@@ -70,7 +72,7 @@ Part = TextPart | ImagePart | ToolCall | ToolResult | ReasoningPart
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One turn."""
+    """A message of one role."""
 
     role: Literal["user", "assistant"]
     parts: tuple[Part, ...]
@@ -78,7 +80,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A function that the model may ask for; `schema` is JSON Schema of its arguments."""
+    """A function that the model may call; `schema` is the JSON Schema of its arguments."""
 
     name: str
     description: str
@@ -87,7 +89,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """The answer shall be JSON: any object, or what `schema` says."""
+    """Requires a JSON response: any object, or one that matches `schema`."""
 
     name: str = "answer"
     schema: Mapping[str, Any] | None = None
@@ -96,7 +98,7 @@ class ResponseFormat:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One request. `choice` is auto, none, required, or `=name` for one tool."""
+    """A chat request. `choice` is auto, none, required, or `=name` for one tool."""
 
     messages: tuple[ChatMessage, ...]
     system: str = ""
@@ -114,7 +116,7 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class ChatResponse:
-    """One whole answer."""
+    """A complete response."""
 
     id: str
     model: str
@@ -124,25 +126,25 @@ class ChatResponse:
 
     @property
     def text(self) -> str:
-        """All that was said."""
+        """The text parts, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tools that were asked for."""
+        """The tool calls."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More text."""
+    """The next piece of text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of a thought; `seal` comes at its end."""
+    """The next piece of reasoning; the last one has the `seal`."""
 
     text: str
     seal: str = ""
@@ -150,7 +152,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallStart:
-    """The call with this number begins."""
+    """The beginning of a tool call."""
 
     number: int
     id: str
@@ -159,7 +161,7 @@ class ToolCallStart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """More of a call's arguments."""
+    """The next piece of a tool call's arguments."""
 
     number: int
     text: str
@@ -167,7 +169,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class MessageEnd:
-    """The answer is whole."""
+    """The end of the response."""
 
     stop: Stop
     usage: TokenUsage
@@ -177,7 +179,7 @@ Event = TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta | MessageEnd
 
 
 def estimate(chat: ChatRequest) -> int:
-    """About how many tokens a request has; rather more than fewer."""
+    """Estimate the input tokens of a request, rather too many than too few."""
     chars, pictures = len(chat.system), 0
     for message in chat.messages:
         for part in message.parts:
@@ -204,5 +206,5 @@ def _size(part: Part) -> tuple[int, int]:
 
 
 def tokens_of(text_chars: int) -> int:
-    """About how many tokens so many characters are, where no server counted."""
+    """Estimate the tokens of a text from its number of characters."""
     return -(-text_chars * 2 // 7) if text_chars else 0

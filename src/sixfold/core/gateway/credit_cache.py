@@ -1,9 +1,9 @@
-"""Accounts whose calls are sent before their money is held: those with plenty of credit a moment ago.
+"""Cache of recent balances, used to defer the hold of calls that the account can clearly afford.
 
-A hold that is written before a server is asked costs a transaction of its own, and the wait for it. Where an
-account and its key's budgets have four times what is asked for, it is written while the server works, or
-with the end of the call. What is trusted is only whether to ask: nothing is passed on to the caller before
-the hold, or the charge in its place, is written, and there the ledger refuses what does not fit.
+A hold that is written before the server is called costs a transaction and a wait. If the account and the
+key's budgets have four times the amount, the hold is written while the server works, or with the end of the
+call. Only the call to the server relies on the cache: nothing is passed on to the caller before the hold or
+the charge is written, and the ledger refuses what does not fit.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction, one
 
-_PART = 4  # of what is left, one part may be asked for at once
-_SECONDS = 0.1  # that what is left is believed
+# One part of the remaining credit may be reserved from the cache.
+_PART = 4
+_SECONDS = 0.1
 _MAX_KNOWN = 1024
-_UNLIMITED = 2**62  # of an account that is never refused for lack of credit
+# The balance of accounts that need no credit.
+_UNLIMITED = 2**62
 
 
 class _CachedCredit(msgspec.Struct):
-    """What may still be asked for, in micro-dollars, until a moment of the clock."""
+    """The micro-dollars that may still be reserved, and the clock time at which the entry expires."""
 
     left: int
     until: float
 
 
 class CreditCache:
-    """Shares of accounts and of keys' budgets.
+    """Cached shares of accounts' credit and keys' budgets.
 
-    `unwritten` tells what an account was trusted with and is not written yet, `clock` gives seconds that
-    never go back.
+    `unwritten` returns the total of an account's deferred holds, `clock` monotonic seconds.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class CreditCache:
         self._shares: dict[Hashable, _CachedCredit] = {}
 
     def try_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool | None:
-        """Whether `amount` (micro-dollars) may be asked for now; it is taken off the shares then.
+        """Reserve `amount` (micro-dollars) and return whether it fits; None if the cache has expired.
 
-        None where it is not known any more: `look` tells.
+        After None, call `refresh_and_reserve`.
         """
         account = self._known(account_id)
         if account is None:
@@ -66,7 +67,7 @@ class CreditCache:
         return True
 
     async def refresh_and_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool:
-        """What `covers` tells, once both shares are known."""
+        """Read the balances that have expired, then return what `try_reserve` returns."""
         await self._share(account_id, account_id, _available(account_id))
         if payer is not None:
             await self._share(payer, account_id, limits.unspent(payer))
@@ -80,7 +81,8 @@ class CreditCache:
         if self._known(name) is not None:
             return
         found = await self._database.read(left) - self._unwritten(account_id)
-        if self._known(name) is not None:  # another looked at the same time
+        # A concurrent call has refreshed it.
+        if self._known(name) is not None:
             return
         if len(self._shares) >= _MAX_KNOWN:
             self._shares.clear()

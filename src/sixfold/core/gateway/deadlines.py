@@ -1,7 +1,7 @@
-"""One limit of time for many calls, with one timer for all of them.
+"""A time limit shared by many calls with a single event-loop timer.
 
-A timer of the event loop costs as much as several steps of a call, and hardly any ever rings. As every call
-has the same time, those that began first are due first: it is enough to watch the oldest.
+A timer per call would cost as much as several steps of the call, and hardly any timer fires. As all calls
+have the same limit, the oldest is always due first, and watching it is enough.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from typing import Any
 
 
 class Deadlines:
-    """Gives every `with` block so many seconds; raises `TimeoutError` in one that takes longer."""
+    """Limits each `with` block to a number of seconds; raises `TimeoutError` in a block that takes longer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._running: dict[Deadline, None] = {}  # the oldest first
+        # Ordered by due time.
+        self._running: dict[Deadline, None] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> Deadline:
-        """For one block."""
+        """Return a context manager for one block."""
         return Deadline(self)
 
     def enter(self, deadline: Deadline) -> float:
-        """Watch one; gives when it is due."""
+        """Start watching a deadline and return its due time (event-loop seconds)."""
         loop = asyncio.get_running_loop()
         due = loop.time() + self._seconds
         self._running[deadline] = None
@@ -33,7 +34,7 @@ class Deadlines:
         return due
 
     def leave(self, deadline: Deadline) -> None:
-        """Watch it no more."""
+        """Stop watching a deadline."""
         self._running.pop(deadline, None)
 
     def _ring(self) -> None:
@@ -49,7 +50,7 @@ class Deadlines:
 
 
 class Deadline:
-    """The time of one block, which runs in one task."""
+    """The deadline of one block, which runs in one task."""
 
     __slots__ = ("_canceling", "_expired", "_of", "_task", "due")
 
@@ -61,7 +62,7 @@ class Deadline:
         self.due = 0.0
 
     def expire(self) -> None:
-        """Its time is over."""
+        """Cancel the task of the block."""
         self._expired = True
         if self._task is not None:
             self._task.cancel()

@@ -1,8 +1,8 @@
-"""The relay: a request is priced and held, asked of one server after another, passed on and captured.
+"""Chat gateway: price and hold a request, try servers in order, return the response, charge for it.
 
-Whatever ends it ends its money, too: a whole answer is charged by what the server says it used; of an answer
-whose caller left, what was delivered; a server that fails is free. Nothing of a stream is kept back longer
-than the event that it is a part of.
+A complete response is charged by the usage that the server reports. If the caller disconnects, only what was
+delivered is charged. A call whose servers all fail costs nothing. A stream is passed on without buffering
+beyond the current event.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ from sixfold.core.gateway.usage import FREE, PriceBook, TokenRates, TokenUsage, 
 _COUNTED = re.compile(rb'"input_tokens":\s*(\d{1,12})')
 _SLICE_BYTES = 256 * 1024
 _BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1024,}={0,2}")
-_MOST_TOKENS = 1_000_000_000  # of output that a call may ask for, and be reckoned with
-_KEPT_CHARS = 100_000  # of a body that the log keeps
-_KNOWN_SECONDS = 0.25  # that whom a name leads to is believed: a server's news take no longer
+_MOST_TOKENS = 1_000_000_000
+_KEPT_CHARS = 100_000
+# Health and discovery changes take effect within this time.
+_KNOWN_SECONDS = 0.25
 _MAX_KNOWN = 1024
 
 
 class GatewayReply(msgspec.Struct, frozen=True):
-    """A whole answer: `raw` as the server gave it where it speaks the caller's dialect, else `answer`.
+    """A complete response: `raw` if the server speaks the caller's protocol, else `answer`.
 
-    `charge` has the lines that add up to `cost`.
+    The lines of `charge` add up to `cost` (micro-dollars).
     """
 
     target: str
@@ -74,7 +75,9 @@ class GatewayReply(msgspec.Struct, frozen=True):
 
 @dataclass
 class TokenCounts:
-    """What Prometheus is told: calls by server and ending, tokens by server and kind, micro-dollars."""
+    """Counters for Prometheus: calls by server and state, tokens by server and kind, micro-dollars by
+    server.
+    """
 
     calls: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     tokens: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
@@ -82,7 +85,7 @@ class TokenCounts:
 
 
 class Gateway:
-    """Calls model servers for accounts; one for each running server."""
+    """Calls model servers for accounts. Each server process has one."""
 
     def __init__(
         self,
@@ -96,9 +99,8 @@ class Gateway:
         self.policy = policy
         self.router = router
         self.counts = TokenCounts()
-        self.watch: Callable[[CallRecord, CallOutcome], None] | None = (
-            None  # is told of every call that has ended
-        )
+        # Called once for every call that has ended.
+        self.watch: Callable[[CallRecord, CallOutcome], None] | None = None
         self._billing = BillingBatcher(database, trusting=True)
         self._database = database
         self.health = attempts.health
@@ -108,14 +110,15 @@ class Gateway:
         self._known: dict[
             tuple[str, str | None], tuple[float, tuple[tuple[RouteTarget, TokenRates], ...]]
         ] = {}
-        self._suspects: frozenset[str] | None = None  # servers that were gone at the last look
+        # Server processes that were missing at the last sweep; None before the first one.
+        self._suspects: frozenset[str] | None = None
         self._cache: ResponseCache[GatewayReply] | None = None
         if policy.cache:
             self._cache = ResponseCache(policy.cache_bytes, policy.cache_seconds, time.monotonic)
 
     @property
     def boot(self) -> str:
-        """The name of the running server, by which its calls are known."""
+        """Id of this server process, stored with its calls."""
         return self._billing.holder
 
     @boot.setter
@@ -123,19 +126,17 @@ class Gateway:
         self._billing.holder = name
 
     def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
-        """Call by another policy and other prices from now on; calls in flight keep what they were quoted."""
+        """Apply another policy and other prices; calls in flight keep their prices."""
         self.policy, self._prices = policy, prices
         self._attempts.reconfigure(policy)
         self._known.clear()
 
-    # -- what is asked -----------------------------------------------------------------------------
-
     async def complete(self, ask: GatewayRequest, payer: Payer | None = None) -> GatewayReply:
-        """One answer, once it is whole and paid.
+        """Return the complete response after it has been charged.
 
         Raises `Forbidden`, `UnknownModel`, `UnpricedModel`, `TooManyRequests`, `InsufficientCredits`,
-        `UpstreamRefused` for what the server finds wrong with the request, `EngineFailed` when every server
-        failed; nothing is charged then.
+        `UpstreamRefused` if the server rejects the request, and `EngineFailed` if every server failed. After
+        an error nothing is charged.
         """
         _permit(ask)
         kept = self._cache.get(ask) if self._cache is not None else None
@@ -155,12 +156,14 @@ class Gateway:
         return reply
 
     async def paid_before(self, scope: str, call_id: str) -> int | None:
-        """What a request with this Idempotency-Key has cost already, where nobody heard its answer."""
+        """Return the cost that an earlier request with this Idempotency-Key has paid, or None if it has
+        not.
+        """
         asked = gateway_idempotency.paid_before(scope, call_id)
         return await self._database.write(asked, durable=False)
 
     async def stream(self, ask: GatewayRequest, payer: Payer | None = None) -> ResponseStream:
-        """An answer that has begun: its first bytes are there. Raises what `whole` raises."""
+        """Return a response whose first bytes have arrived; raises what `complete` raises."""
         _permit(ask)
         asked = await self._begin(ask, payer)
         try:
@@ -180,17 +183,16 @@ class Gateway:
         face: str = "service",
         services: tuple[str, ...] = (),
     ) -> GatewayReply:
-        """Ask a model and wait for its whole answer: the way in for what is no `/v1` face.
+        """Run a chat completion for internal callers (all but the `/v1` endpoints) and return the full reply.
 
-        `chat` is the conversation: `ChatRequest((Message("user", (Text("…"), Picture(url="…"))),),
-        system="…")`, or
-        `ImagePart(media_type="image/png", data=base64)` where a picture has no address. `model` is a name as
-        in
-        `/v1/models`, or empty for the default. The caller is charged as on `/v1` and sees the call in its
-        log under `request_id`, which must be new. Of the reply, `answer.text` is what was said,
-        `answer.calls` the tools that were asked for, `cost` the micro-dollars charged, `usage` the tokens,
-        `target` who served (`NAME/model`). Raises what `whole` raises, and `EngineUnavailable` with the way
-        out where no model server is known.
+        `chat` is for example `ChatRequest((ChatMessage("user", (TextPart("…"), ImagePart(url="…"))),),
+        system="…")`; `ImagePart(media_type="image/png", data=base64)` is an image without a URL. `model` is a
+        name from `/v1/models`, or empty for the default. The caller is charged as on `/v1` and sees the call
+        in the log under `request_id`, which must be new.
+
+        In the reply, `answer.text` is the text, `answer.calls` are the tool calls, `cost` is in micro-dollars
+        and `target` is the `NAME/model` that served the request. Raises what `complete` raises, and
+        `EngineUnavailable` with instructions if no model server is known.
         """
         ask = replace(self._plain(principal, request_id, chat, model, face), services=services)
         return await self.complete(ask, limits.payer_of(principal))
@@ -198,20 +200,22 @@ class Gateway:
     async def complete_prepaid(
         self, account_id: str, request_id: str, chat: ChatRequest, model: str, held: int = 0
     ) -> GatewayReply:
-        """The same for a run: nothing is charged here, and the call is logged.
+        """Run a chat completion that its prediction pays for: the call is logged, but not charged here.
 
-        Its `cost` is what the run owes for it: no more than the run has `held` for it.
+        The prediction owes the `cost` of the reply, which is at most what it has `held`.
         """
         ask = self._plain(Principal(account_id, "", ""), request_id, chat, model, "hosting")
         return await self.complete(replace(ask, held=held))
 
     def max_cost(self, chat: ChatRequest, model: str) -> int:
-        """What an answer can cost at most, in micro-dollars; raises what `complete` does of its model."""
+        """Return the maximum cost of a response in micro-dollars; raises what `complete` raises for the
+        model.
+        """
         ask = self._plain(Principal("", "", ""), "", chat, model, "")
         return self._plan(ask, _estimate(ask)).held
 
     async def check_rate_limit(self, principal: Principal, chat: ChatRequest) -> None:
-        """Count what will be asked later against a key's tokens a minute; raises `TooManyRequests`."""
+        """Count a later request against the key's tokens per minute; raises `TooManyRequests`."""
         tpm = principal.scope.tpm
         if tpm is not None and principal.key_id is not None:
             tokens = chats.estimate(chat) + (chat.max_tokens or 0)
@@ -220,8 +224,9 @@ class Gateway:
     async def stream_chat(
         self, principal: Principal, request_id: str, chat: ChatRequest, model: str = "", face: str = "service"
     ) -> ResponseStream:
-        """The same as it comes: `flow.events()` gives `TextDelta`, `ToolCallStart`, … as they come, and then
-        `MessageEnd`.
+        """Stream a chat completion for internal callers; see `complete_chat`.
+
+        The stream's `events()` yields `TextDelta`, `ToolCallStart` and so on, and finally `MessageEnd`.
         """
         ask = self._plain(principal, request_id, chat, model, face)
         return await self.stream(replace(ask, stream=True), limits.payer_of(principal))
@@ -246,7 +251,7 @@ class Gateway:
         )
 
     async def count_tokens(self, ask: GatewayRequest) -> int:
-        """How many tokens of input a request has, by its server's count or else an estimate; free."""
+        """Return the input tokens of a request, counted by its server or estimated; free of charge."""
         _permit(ask)
         for target in self.router.resolve(ask.model):
             wire = target.upstream.wire(ask.wire)
@@ -270,7 +275,7 @@ class Gateway:
         return chats.estimate(ask.parse())
 
     async def sweep(self) -> None:
-        """Free what calls of servers that are gone still hold, and forget old calls."""
+        """Release the holds of calls whose server process is gone, and delete old log rows."""
         moment = await self._database.read(now())
         before = moment - int(self.policy.call_seconds * 1_000_000) - request_log.CALL_US
         sweeping = request_log.sweep(self.boot, before, self._suspects)
@@ -281,10 +286,8 @@ class Gateway:
             await self._database.write(request_log.forget(old), durable=False)
 
     async def drain(self) -> None:
-        """Wait until the money of every call that has ended is booked."""
+        """Wait until every call that has ended is booked."""
         await self._billing.flush()
-
-    # -- before a server is asked ------------------------------------------------------------------
 
     async def _begin(self, ask: GatewayRequest, payer: Payer | None) -> ActiveCall:
         if not 0 <= (ask.max_tokens or 0) <= _MOST_TOKENS:
@@ -317,7 +320,9 @@ class Gateway:
         return RoutePlan(allowed, expected, held)
 
     def _allowed(self, ask: GatewayRequest) -> tuple[tuple[RouteTarget, TokenRates], ...]:
-        """Whom a name leads to, each at its price; what was found is true for a moment while all are well."""
+        """Return the targets of a model name with their rates, cached briefly while all targets are
+        healthy.
+        """
         name = ask.model, None if ask.most is None else ask.wire
         moment = time.monotonic()
         known = self._known.get(name)
@@ -335,19 +340,20 @@ class Gateway:
                 f'[gateway.prices."{targets[0].name}"], or allow_unpriced'
             )
         if not self.router.draws(ask.model):
-            if len(self._known) >= _MAX_KNOWN:  # whoever asks may make up names
+            # Callers may send any number of different names.
+            if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
             self._known[name] = moment + _KNOWN_SECONDS, allowed
         return allowed
 
     def _rates(self, target: RouteTarget) -> TokenRates | None:
-        """A target's price: the operator's, nothing for what runs here, the bundled one; else None."""
+        """Return the operator's rates, zero for local servers, else the bundled rates; None if there are
+        none.
+        """
         upstream, model = target.upstream, target.model
         if upstream.local:
             return self._prices.local(upstream.name, model)
         return self._prices.find(upstream.name, model) or (FREE if self.policy.allow_unpriced else None)
-
-    # -- asking ------------------------------------------------------------------------------------
 
     async def _complete(self, asked: ActiveCall) -> GatewayReply:
         opened = await self._attempts.open(asked, read_full_body)
@@ -371,10 +377,8 @@ class Gateway:
         target, cost = opened.target, charge.amount
         return GatewayReply(target.name, target.model, usage, cost, charge, raw, answer, list_price=listed)
 
-    # -- money -------------------------------------------------------------------------------------
-
     async def _stand(self, asked: ActiveCall, opened: UpstreamResponse) -> None:
-        """Nothing of an answer is passed on before its money is held."""
+        """Wait for the hold: no part of a response may be passed on before it is written."""
         try:
             await self._billing.ensure_held(asked.call)
         except BaseException:
@@ -382,7 +386,7 @@ class Gateway:
             raise
 
     async def _settle(self, asked: ActiveCall, ending: CallOutcome) -> None:
-        """Book how a call ended, whoever still waits; what a broken store keeps from that the sweep does."""
+        """Book the outcome of a call. If the database fails, `sweep` releases the hold later."""
         call, ask = asked.call, asked.ask
         call.total_us = int((time.perf_counter() - asked.began) * 1_000_000)
         booked = self._billing.settle(call, ending)
@@ -390,7 +394,8 @@ class Gateway:
             if ask.tpm is not None and ask.key_id is not None:
                 await self._limiter.add(ask.key_id, ask.tpm, ending.usage.output)
             await booked
-        except (errors.InsufficientCredits, errors.BudgetExceeded) as error:  # of a call that was trusted
+        except (errors.InsufficientCredits, errors.BudgetExceeded) as error:
+            # The hold of this call was deferred, and the ledger has refused it now.
             ending = CallOutcome("failed", error=error.message)
             raise
         finally:
@@ -399,10 +404,8 @@ class Gateway:
                 self.watch(call, ending)
 
     def _count(self, call: CallRecord, ending: CallOutcome) -> None:
-        counts, server = (
-            self.counts,
-            call.target.partition("/")[0],
-        )  # a model's name is the caller's to choose
+        # Callers choose the model's name, so only the server's becomes a label.
+        counts, server = self.counts, call.target.partition("/")[0]
         key = (server, ending.state)
         counts.calls[key] = counts.calls.get(key, 0) + 1
         for kind, tokens in (("input", ending.usage.input), ("output", ending.usage.output)):
@@ -419,7 +422,7 @@ class Gateway:
     async def _end(
         self, asked: ActiveCall, opened: UpstreamResponse, usage: TokenUsage | None, state: str, error: str
     ) -> None:
-        """End a flow; without usage it failed."""
+        """Book the end of a stream; a stream without usage failed."""
         if usage is None:
             self.health.failed(opened.target.name)
             ending = CallOutcome(state, error=error)
@@ -429,9 +432,9 @@ class Gateway:
 
 
 def _permit(ask: GatewayRequest) -> None:
-    """Raise `Forbidden` where a limit on services covers neither the model nor what it is asked for as.
+    """Raise `Forbidden` if the key's limit on services covers neither the model nor `services`.
 
-    Raises `InsufficientCredits` for an account below zero, to which free models are closed as well.
+    Raises `InsufficientCredits` for an account with a negative balance, even if the model is free.
     """
     if ask.below_zero:
         raise errors.InsufficientCredits
@@ -446,13 +449,15 @@ def _ending(state: str, usage: TokenUsage, charge: CostBreakdown) -> CallOutcome
 
 
 def _estimate(ask: GatewayRequest) -> int:
-    """About how many tokens of input; what is base64 counts as a picture."""
+    """Estimate the input tokens; a base64 run counts as one image."""
     body = ask.body
     if not body:
         return chats.estimate(ask.parse())
     size, pictures = len(body), 0
-    goes_on = False  # a picture, beyond the end of a slice
-    for start in range(0, len(body), _SLICE_BYTES):  # other threads run between two slices
+    # Whether an image continues in the next slice.
+    goes_on = False
+    # The regular expression holds the interpreter's lock, so other threads run between two slices.
+    for start in range(0, len(body), _SLICE_BYTES):
         piece = body[start : start + _SLICE_BYTES]
         went_on, goes_on = goes_on, False
         for found in _BASE64.finditer(piece):
@@ -463,7 +468,7 @@ def _estimate(ask: GatewayRequest) -> int:
 
 
 def _size(ask: GatewayRequest, reply: GatewayReply) -> int:
-    """About how many bytes of memory a kept answer takes."""
+    """Estimate the bytes of memory that a cached reply takes."""
     said = reply.raw or b"" if reply.answer is None else repr(reply.answer.parts)
     return len(said) + len(ask.body) + 1024
 

@@ -1,4 +1,4 @@
-"""How well each target does: its latency, and whether to leave it alone for a while."""
+"""Latency and circuit breaker of each target."""
 
 from __future__ import annotations
 
@@ -6,41 +6,45 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-_FAILURES = 5  # in a row, and the circuit opens
+# Consecutive failures that open the circuit.
+_FAILURES = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 120.0
-_WEIGHT = 0.2  # of the newest latency in the average
-_RETRY_COST, _RETRY_STORE = 5, 100  # in successes
+# Weight of the newest latency in the moving average.
+_WEIGHT = 0.2
+# One retry costs this many successes; the budget saves up at most this many.
+_RETRY_COST, _RETRY_STORE = 5, 100
 
 
 @dataclass(slots=True)
 class TargetHealth:
-    """What is known of one target; `open_until` in the clock's seconds."""
+    """State of one target. `open_until` is in seconds of the clock; `busy` if the last error was a 429."""
 
     failures: int = 0
     open_until: float = 0.0
     trying: bool = False
-    busy: bool = False  # the last failure was for being asked too often
+    busy: bool = False
     first_seconds: float = 0.0
 
 
 class HealthTracker:
-    """Standings by target. A circuit that was open lets one call through before it closes."""
+    """State of all targets. An open circuit lets one trial call through before it closes."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._known: dict[str, TargetHealth] = {}
-        self.out: set[str] = set()  # whose circuit has opened, and who have not answered since
+        # Targets whose circuit has opened and that have not responded since.
+        self.out: set[str] = set()
         self._retries = _RETRY_STORE
 
     def standing(self, target: str) -> TargetHealth:
-        """How a target stands."""
+        """Return the state of a target."""
         found = self._known.get(target)
         if found is None:
             found = self._known[target] = TargetHealth()
         return found
 
     def allows(self, target: str) -> bool:
-        """Whether a target may be asked now; an open circuit's first call is its trial."""
+        """Return whether to call a target now; for an open circuit, True starts the trial call."""
         if target not in self.out:
             return True
         found = self.standing(target)
@@ -50,22 +54,22 @@ class HealthTracker:
         return True
 
     def is_open(self, target: str) -> bool:
-        """Whether a target is left alone now."""
+        """Return whether a target must not be called now."""
         if target not in self.out:
             return False
         found = self.standing(target)
         return found.trying or self._clock() < found.open_until
 
     def again_in(self, targets: Iterable[str]) -> int:
-        """After how many seconds the first of these, which are all left alone, may be asked."""
+        """Return the seconds until the first of these targets, all with open circuits, may be called."""
         return max(1, math.ceil(min(self.standing(target).open_until for target in targets) - self._clock()))
 
     def busy(self, targets: Iterable[str]) -> bool:
-        """Whether all of these were too busy when they were last asked, none broken."""
+        """Return whether the last error of all these targets was a 429."""
         return all(self.standing(target).busy for target in targets)
 
     def succeeded(self, target: str, first_seconds: float) -> None:
-        """It answered; `first_seconds` until its first byte."""
+        """Record a response whose first byte took `first_seconds`."""
         found = self.standing(target)
         old = found.first_seconds or first_seconds
         found.first_seconds = old + _WEIGHT * (first_seconds - old)
@@ -75,7 +79,7 @@ class HealthTracker:
         self._retries = min(_RETRY_STORE, self._retries + 1)
 
     def failed(self, target: str, *, busy: bool = False) -> None:
-        """It did not, or was too `busy` to."""
+        """Record a failure; `busy` for a 429."""
         found = self.standing(target)
         found.failures += 1
         found.trying, found.busy = False, busy
@@ -85,17 +89,17 @@ class HealthTracker:
             found.open_until = self._clock() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(over, 8))
 
     def forget(self, upstream: str) -> None:
-        """Know nothing of the targets of a server any more, as after its address has changed."""
+        """Drop the state of a server's targets, for example after its URL has changed."""
         for target in [name for name in self._known if name.startswith(f"{upstream}/")]:
             del self._known[target]
             self.out.discard(target)
 
     def untried(self, target: str) -> None:
-        """It was not asked after all, or its answer says nothing about it."""
+        """Release the trial of a call that was not made or whose result says nothing about the target."""
         self.standing(target).trying = False
 
     def may_retry(self) -> bool:
-        """Whether one more attempt is in the budget: a fifth of what succeeds, so that no storm grows."""
+        """Take one retry from the budget: a fifth of the successes, so that retries cannot flood a server."""
         if self._retries < _RETRY_COST:
             return False
         self._retries -= _RETRY_COST

@@ -1,7 +1,7 @@
-"""Calls that are asked again under their Idempotency-Key, because nobody heard the first answer: paid once.
+"""Charge once for a call that is repeated under its Idempotency-Key because its response was lost.
 
-A server may die, or lose its database, between a call's money and the answer that is kept for its key. Then
-the model is asked again, and the second answer is free.
+A server may die, or lose its database, after a call was charged and before its response is stored for the
+key. The model is then called again, and the second response is free.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ _ASKED_AGAIN = "Nobody heard how this ended; it was asked again"
 
 
 def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
-    """What the same request has cost already; None when it is still to be paid, as the call `call_id`.
+    """Return what the same request has cost already, or None if the call `call_id` has to pay for it.
 
-    An earlier call that never came to its end ends here, and costs nothing.
+    An earlier call that is still running ends here and costs nothing.
     """
     before = yield from one("gateway_call_once_get", id=scope, life=idempotency.LIFE_US)
     if before is not None and before["state"] in _PAID:
@@ -34,5 +34,5 @@ def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
 
 
 def sweep() -> Transaction[None]:
-    """Forget the keys of yesterday."""
+    """Delete expired keys."""
     yield Query("gateway_call_once_sweep", {"life": idempotency.LIFE_US})

@@ -1,8 +1,8 @@
-"""What a conversation shows by its address, fetched here for servers that stand near.
+"""Fetch the media URLs of a chat for model servers in the local network.
 
-A provider far away fetches an address from its own network. A server on this machine or in its network would
-fetch it from ours, and a caller could send it to whatever answers there: so what it is to see goes by the
-guarded fetcher, as every input does, and the server gets the bytes.
+A remote provider fetches URLs from its own network. A server in ours would fetch them from inside, and a
+caller could point it at internal services. So the guarded fetcher gets the files, as for all inputs, and the
+server receives the bytes.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from sixfold import errors
 from sixfold.core import json_decoding
 from sixfold.core.accounts.tenants import Tenant
 
-MOST = 32  # addresses in one request
-_BYTES = 64 * 2**20  # of all that they show
-_MAYBE = re.compile(rb'_url"|"source"|\\u')  # a name may be escaped
-_ADDRESS = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)  # some servers open their own files, too
+# URLs in one request, and the bytes of all their files.
+MOST = 32
+_BYTES = 64 * 2**20
+# JSON may escape the characters of a name.
+_MAYBE = re.compile(rb'_url"|"source"|\\u')
+# This includes local paths, as some servers open their own files.
+_ADDRESS = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
-# By tenant, an input's name and type, and an address: the content type and the bytes that lie there, as the
-# guard lets them in; raises `InvalidInput`.
+# Takes a tenant, an input's name and type, and a URL; returns the content type and the bytes. Raises
+# `InvalidInput`.
 Fetch = Callable[[Tenant, str, str, str], Awaitable[tuple[str, bytes]]]
 _decode = json_decoding.decode_whole
 _encode = msgspec.json.encode
 
 
 class MediaInliner:
-    """Puts what lies at addresses into requests."""
+    """Replaces media URLs in requests with the files' bytes."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
 
     async def inline(self, tenant: Tenant, body: bytes) -> bytes:
-        """A request with the bytes in place of addresses; raises `InvalidInput`."""
+        """Return the request with its media inlined; raises `InvalidInput`."""
         if _MAYBE.search(body) is None:
             return body
         try:
@@ -66,7 +69,7 @@ class MediaInliner:
 
 
 def _addresses(document: Any) -> list[tuple[dict[str, Any], str]]:
-    """Where parts of turns show something by its address: in what, and under which name."""
+    """Return the message parts with a URL, each with the name of the field that has it."""
     found: list[tuple[dict[str, Any], str]] = []
     whole = cast("dict[str, Any]", document if isinstance(document, dict) else {})
     left: list[Any] = [whole.get("messages"), whole.get("input")]
@@ -87,6 +90,6 @@ def _addresses(document: Any) -> list[tuple[dict[str, Any], str]]:
 
 
 def _address(value: Any) -> str:
-    """The address that a part has, as it is or in an object."""
+    """Return the URL of a field that is a string or an object with `url`."""
     inner = cast("dict[str, Any]", value).get("url") if isinstance(value, dict) else value
     return inner if isinstance(inner, str) else ""

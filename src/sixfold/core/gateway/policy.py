@@ -1,4 +1,4 @@
-"""The `[gateway]` table of the configuration: which servers, under which names, by which rules."""
+"""The `[gateway]` table of the configuration: servers, aliases and limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FIELDS = frozenset({"kind", "base_url", "api_key", "models", "local", "response
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRow:
-    """One server as configured; `models` empty means whatever it lists."""
+    """A configured model server; with empty `models`, those that it lists."""
 
     name: str
     kind: str
@@ -39,12 +39,13 @@ class UpstreamRow:
     models: tuple[str, ...] = ()
     local: bool = False
     responses: bool | None = None
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of a model that runs on this machine
+    # Options of a model that llama.cpp runs on this machine.
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAlias:
-    """One target of an alias; of weighted ones the first is drawn by weight, the others follow."""
+    """A target of an alias. If targets have weights, the first is drawn at random and the others follow."""
 
     target: str
     weight: float | None = None
@@ -52,7 +53,7 @@ class ModelAlias:
 
 @dataclass(frozen=True, slots=True)
 class GatewayPolicy:
-    """How calls are made. `max_tokens` is what is held for where a request names no limit."""
+    """Settings of the gateway. `max_tokens` is held for requests that set no limit."""
 
     retries: int = 2
     timeout_seconds: float = 600.0
@@ -74,7 +75,7 @@ class GatewayPolicy:
 
 
 def parse(table: Mapping[str, Any]) -> GatewayPolicy:
-    """The policy of a table; raises `ValueError` with one sentence that names what is wrong."""
+    """Parse the table; raises `ValueError` with a one-line message that names the setting."""
     values: dict[str, Any] = {}
     for name, value in table.items():
         if name in _NUMBERS:
@@ -108,7 +109,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _upstream(name: str, given: Any) -> UpstreamRow | None:
-    """A chat server, or None for a provider of pictures, which the engines know."""
+    """Return a chat server, or None for a provider of media, which the engines read."""
     if not isinstance(given, dict) or "/" in name:
         raise ValueError(f"[gateway.upstreams.{name}] must be a table, with no / in its name")
     row = cast("dict[str, Any]", given)

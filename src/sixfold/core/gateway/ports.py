@@ -1,4 +1,4 @@
-"""What the relay needs of those who speak a model server's protocol, and of those who speak to callers."""
+"""Ports of the gateway: model servers, their protocols, and requests from the API."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from sixfold.core.gateway.usage import TokenUsage
 
 
 class UpstreamFailure(Exception):
-    """A server could not be reached, broke off, or said nothing in time; the text says which."""
+    """A server could not be reached, disconnected or timed out; the text continues "The model server …"."""
 
 
 class UpstreamRejection(NamedTuple):
-    """What a server says is wrong with a request."""
+    """A model server's reason for rejecting a request."""
 
     message: str
     param: str = ""
     too_long: bool = False
 
     def error(self, status: int) -> errors.UpstreamRefused:
-        """The error of it, by which agents know that they must shorten what they remember."""
+        """Return the exception; `TooLong` tells agents to shorten their history."""
         kind = errors.TooLong if self.too_long else errors.UpstreamRefused
         return kind(self.message, status=status, param=self.param)
 
 
 class UsageScanner(Protocol):
-    """Reads a stream as it passes: what it used, how much it said, whether it came to its end."""
+    """Reads a response stream while it is passed on, to count usage and to detect its end and errors."""
 
     @property
     def usage(self) -> TokenUsage | None:
-        """What the server said so far."""
+        """The usage that the server has reported so far."""
         ...
 
     chars: int
@@ -44,107 +44,108 @@ class UsageScanner(Protocol):
     error: str
 
     def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
-        """The bytes to pass on now, of which a part of an event may be kept back until it is whole."""
+        """Return the bytes to send now; an incomplete event may be held back."""
         ...
 
 
 class StreamParser(UsageScanner, Protocol):
-    """Reads a stream into events of no dialect."""
+    """Parses a response stream into protocol-independent events."""
 
     def events(self, block: bytes) -> Sequence[Event]:
-        """What a block of the stream says."""
+        """Return the events that a block completes."""
         ...
 
     def end(self) -> Event:
-        """How it ended; only where `complete`."""
+        """Return the final event; call it only if `complete`."""
         ...
 
 
 class WireProtocol(Protocol):
-    """One protocol: how it is asked, what it answers."""
+    """A model server's protocol: how to build requests and parse responses."""
 
     name: str
     path: str
 
     def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
-        """A conversation as a request."""
+        """Serialize a chat request."""
         ...
 
     def pass_on(self, body: bytes, model: str) -> bytes:
-        """A request in this very protocol, for the server's own name of the model, asking for usage."""
+        """Return a request of this protocol with the server's model name, asking for usage."""
         ...
 
     def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
-        """An answer; raises `ValueError` for what is none."""
+        """Parse a response; raises `ValueError` if it is invalid."""
         ...
 
     def usage(self, body: bytes) -> tuple[TokenUsage | None, int]:
-        """What an answer used, and how many characters it has; raises `ValueError` for what is none."""
+        """Return a response's usage and length in characters; raises `ValueError` if it is invalid."""
         ...
 
     def refusal(self, body: bytes) -> UpstreamRejection:
-        """What an answer of failure says."""
+        """Parse an error response."""
         ...
 
     def scan(self) -> UsageScanner:
-        """For a stream that is passed on."""
+        """Return a scanner for a stream that is passed on."""
         ...
 
     def listen(self, chat: ChatRequest) -> StreamParser:
-        """For a stream that is translated."""
+        """Return a parser for a stream that is translated."""
         ...
 
 
 class UpstreamStream(Protocol):
-    """An answer that has begun."""
+    """A response that has begun."""
 
     status: int
     retry_after: str
 
     async def read(self) -> bytes:
-        """The next bytes; none at the end. Raises `UpstreamFailure`."""
+        """Return the next bytes, empty at the end; raises `UpstreamFailure`."""
         ...
 
     async def whole(self) -> bytes:
-        """All that is left. Raises `UpstreamFailure`."""
+        """Return all remaining bytes; raises `UpstreamFailure`."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of the connection. Idempotent."""
+        """Release the connection. Idempotent."""
         ...
 
 
 class Upstream(Protocol):
-    """One model server."""
+    """A model server."""
 
     name: str
     local: bool
-    near: bool  # it stands on this machine or in its network
-    discovered: bool  # it was found on a known port, rather than configured
+    # `near`: on this machine or in its network. `discovered`: found on a known port, not configured.
+    near: bool
+    discovered: bool
 
     @property
     def ready(self) -> bool:
-        """Whether it can be asked: its key is there."""
+        """Whether the server can be called: its API key is set."""
         ...
 
     def wire(self, asked: str) -> WireProtocol:
-        """The protocol that it speaks for a request in the protocol `asked`."""
+        """Return the protocol that the server speaks for a request in the protocol `asked`."""
         ...
 
     def serves(self, model: str) -> bool:
-        """Whether it has a model, as far as is known."""
+        """Return whether the server has a model, as far as is known."""
         ...
 
     def models(self) -> tuple[str, ...]:
-        """What it has, as far as is known."""
+        """Return the names of the server's models, as far as is known."""
         ...
 
     def listing(self) -> tuple[ServedModel, ...]:
-        """Return the same models with their capabilities, in the server's order."""
+        """Return the server's models with their capabilities, in its order."""
         ...
 
     async def refresh(self) -> None:
-        """Ask it what it has."""
+        """Fetch the list of models."""
         ...
 
     def open(
@@ -155,9 +156,9 @@ class Upstream(Protocol):
 
 
 class GatewayRequest(msgspec.Struct, frozen=True):
-    """What a caller wants: `body` in the protocol `wire`, and how to read it where it must be translated.
+    """A request: `body` in the protocol `wire`, and `parse` for a server that speaks another protocol.
 
-    `limited_to` are the services of a limited key, one of which has to be the model or among `services`.
+    `limited_to` are the services of a limited key, which must contain the model or one of `services`.
     """
 
     account_id: str
@@ -169,13 +170,16 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     parse: Callable[[], ChatRequest]
     stream: bool = False
     max_tokens: int | None = None
-    most: TokenUsage | None = None  # what it is expected to use, where that is no conversation's
+    # The expected usage of a request that is not a chat.
+    most: TokenUsage | None = None
     keep_usage: bool = True
     services: tuple[str, ...] = ()
     limited_to: tuple[str, ...] = ()
     below_zero: bool = False
-    recalled: int = 0  # tokens that `body` leaves out, as the server remembers them
-    held: int | None = None  # what a run that pays for it holds: nothing is held or charged here
+    # Input tokens that `body` omits because the server stores them.
+    recalled: int = 0
+    # The hold of the prediction that pays for this call; nothing is held or charged here.
+    held: int | None = None
     tpm: int | None = None
     key_id: str | None = None
     credential_id: str = ""
@@ -183,5 +187,5 @@ class GatewayRequest(msgspec.Struct, frozen=True):
 
     @property
     def tenant(self) -> Tenant:
-        """Whose files it may show."""
+        """The tenant whose files the request may use."""
         return Tenant(self.account_id, credential_id=self.credential_id)

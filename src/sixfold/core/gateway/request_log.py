@@ -1,7 +1,7 @@
-"""Calls in the store: begun with their hold, ended with their money, read again by whoever made them.
+"""The log of calls: insert them with their hold, finish them with their charge, list them.
 
-A call is written once, when it has ended. One that costs something is known by its hold before it is made,
-which tells whose it is and of what, should nobody be there to end it. Its id is its request's.
+A call is written once, when it has ended. Until then a call that costs something is known by its hold, which
+contains what is needed to end it if its server dies. The id of a call is that of its request.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Query, Row, Transaction, Value, now
 from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
-CALL_US = 60 * 1_000_000  # what a call may outlast its own limit by before its hold is given back
+# A hold is released when its call exceeds its time limit by this many microseconds.
+CALL_US = 60 * 1_000_000
 _MAX_WORDS, _MAX_ERROR = 20_000, 300
 _ABANDONED = "The server stopped while this ran"
 _LAST_ID = "~"
 _encode = msgspec.json.Encoder().encode
-_MADE = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})  # faces that do not talk
+# Endpoints whose ledger entries are charges instead of chats.
+_MADE = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})
 
 
 class CallRecord(msgspec.Struct):
-    """One call; `held` in micro-dollars, since `held_at` (epoch µs), `counted` in a key's budgets."""
+    """A call. `held` is in micro-dollars, `held_at` in epoch µs; `counted` if it counts in a key's
+    budgets.
+    """
 
     id: str
     account_id: str
@@ -47,9 +51,9 @@ class CallRecord(msgspec.Struct):
 
 
 class CallOutcome(msgspec.Struct, frozen=True):
-    """How a call ended: succeeded, left (by its caller, in the middle) or failed; `cost` in micro-dollars.
+    """How a call ended: succeeded, left (the caller disconnected) or failed; `cost` in micro-dollars.
 
-    `charge` has the lines that add up to it, as JSON.
+    `charge` has the lines that add up to the cost, as JSON.
     """
 
     state: str
@@ -61,19 +65,19 @@ class CallOutcome(msgspec.Struct, frozen=True):
 
 
 def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[None]:
-    """Hold a call's money; raises `InsufficientCredits` or `BudgetExceeded`, and then nothing was written."""
+    """Hold the amount of a call; on `InsufficientCredits` or `BudgetExceeded` nothing is written."""
     yield from ledger.hold(call.account_id, call.id, call.held, payer, _about(call, holder))
     call.held_at = yield from now()
 
 
 def finish(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[None]:
-    """End a call that was begun, and charge what it cost; nothing when a sweep ended it before."""
+    """End a call with a hold and charge its cost; does nothing if a sweep has ended it before."""
     if (yield Query("gateway_call_finish", _row(call, ending, holder))):
         yield from ledger.capture(call.id, ending.cost, _entry(call, ending))
 
 
 def insert(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[None]:
-    """Write a call that was free."""
+    """Insert a call without a hold."""
     yield Query("gateway_call_insert", _row(call, ending, holder))
 
 
@@ -83,10 +87,10 @@ def write_batch(
     holder: str,
     whole: Sequence[tuple[CallRecord, Payer | None, CallOutcome]] = (),
 ) -> Transaction[None]:
-    """What `begin`, `finish` and `insert` do, for many calls at once: all of it or nothing.
+    """Apply `begin`, `finish` and `insert` to many calls: all of them or none.
 
-    `whole` are those that ended before they were held. Raises what `begin` and `finish` raise; where the
-    calls do not fit together, each may still fit by itself.
+    `whole` are calls that ended before they were held. Raises what `begin` and `finish` raise; if the calls
+    do not fit together, each may still fit by itself.
     """
     if begun:
         moment = yield from ledger_batches.hold_all(
@@ -110,10 +114,11 @@ def write_batch(
 
 
 def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transaction[frozenset[str]]:
-    """Free the holds of calls that were begun before `before`, and of those whose server is gone.
+    """Release the holds of calls that began before `before` (epoch µs) and of those whose server is gone.
 
-    Gives the servers that are gone now. One that is not among `suspects`, those of the last look, gets
-    another look, as it may have lost its database for a moment; without a last look it gets none.
+    Return the servers that are gone now. A server that was not among `suspects`, the result of the last
+    sweep, is only noted, as it may have lost its database for a moment. With `suspects` None, all are
+    released at once.
     """
     rows = yield Query("find_orphaned_holds", {"holder": holder, "before": before})
     for row in rows:
@@ -127,13 +132,13 @@ def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transact
 
 
 def forget(before: int) -> Transaction[int]:
-    """Forget calls that were begun before `before` (epoch µs); gives how many."""
+    """Delete calls that began before `before` (epoch µs); return their number."""
     return len((yield Query("gateway_call_forget", {"id": ids.earliest("req", before), "before": before})))
 
 
 @dataclass(frozen=True, slots=True)
 class CallFilter:
-    """Which calls are asked for; an empty text takes all. `text` is looked for anywhere."""
+    """Filter for `page`; an empty value matches all calls. `text` is searched in all texts."""
 
     model: str = ""
     state: str = ""
@@ -144,7 +149,7 @@ class CallFilter:
 def page(
     account_id: str, wanted: CallFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
-    """An account's calls, newest first, and the next page's cursor; raises `BadRequest` for a bad one."""
+    """Return an account's calls, newest first, and the cursor of the next page; raises `BadRequest`."""
     if cursor is not None and not cursor.startswith("req_"):
         raise errors.BadRequest("Invalid cursor")
     escaped = wanted.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
@@ -183,7 +188,7 @@ def _entry(call: CallRecord, ending: CallOutcome) -> ledger.LedgerEntry:
 
 
 def _about(call: CallRecord, holder: str) -> str:
-    """What a hold tells of its call, should nobody end it."""
+    """Return the JSON of a hold, from which a sweep can end the call."""
     told = _encode(
         {
             "holder": holder,
@@ -194,11 +199,12 @@ def _about(call: CallRecord, holder: str) -> str:
             "streamed": int(call.streamed),
         }
     )
-    return told.decode().replace("\\u0000", "\\ufffd")  # which no database takes within JSON
+    # PostgreSQL rejects NUL characters within JSON.
+    return told.decode().replace("\\u0000", "\\ufffd")
 
 
 def _row(call: CallRecord, ending: CallOutcome, holder: str) -> dict[str, Value]:
-    """A call that has ended, as the log has it."""
+    """Return the log row of a call that has ended."""
     error, usage = ending.error[:_MAX_ERROR], ending.usage
     words = " ".join(filter(None, (call.id, call.model, call.target, error, call.request, call.response)))
     return {

@@ -1,4 +1,4 @@
-"""An answer on its way to whoever asked for it."""
+"""A response that is streamed to the caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ End = Callable[[ActiveCall, UpstreamResponse, TokenUsage | None, str, str], Awai
 
 
 class ResponseStream:
-    """An answer as it comes. Read it to its end, or close the iterator: that is when its money is booked."""
+    """A streamed response. Read it to its end or close the iterator: that books the charge."""
 
     def __init__(self, asked: ActiveCall, opened: UpstreamResponse, call_seconds: float, end: End) -> None:
         self.target = opened.target.name
@@ -30,7 +30,7 @@ class ResponseStream:
         self._opened = opened
 
     async def blocks(self) -> AsyncGenerator[bytes]:
-        """The server's own bytes, for a flow that is `raw`; raises `EngineFailed` when it fails midway."""
+        """Yield the server's bytes, for a `raw` stream; raises `EngineFailed` if the server fails."""
         scan = self._opened.wire.scan()
         keep_usage = self._asked.ask.keep_usage
         ending = ("left", "")
@@ -40,7 +40,8 @@ class ResponseStream:
                 if passed:
                     yield passed
             rest, verdict = scan.pass_on(b"", keep_usage=keep_usage), _verdict(scan)
-            if rest and verdict[0] == "succeeded":  # half an event would swallow the error that follows it
+            # After an incomplete event, clients would not recognize the error that follows.
+            if rest and verdict[0] == "succeeded":
                 yield rest
             ending = verdict
         except UpstreamFailure as error:
@@ -51,7 +52,7 @@ class ResponseStream:
             raise errors.EngineFailed(ending[1])
 
     async def events(self) -> AsyncGenerator[Event]:
-        """What is said, in no dialect; for a flow that is not `raw`."""
+        """Yield protocol-independent events, for a stream that is not `raw`; raises `EngineFailed`."""
         listener = self._opened.wire.listen(self._asked.conversation())
         ending = ("left", "")
         try:
@@ -73,7 +74,7 @@ class ResponseStream:
             raise errors.EngineFailed(ending[1])
 
     async def abandon(self) -> None:
-        """For a flow that nobody will read: its caller left before it began."""
+        """Close a stream whose caller disconnected before it was read."""
         await self._close(self._opened.wire.scan(), "failed", "Nobody waited")
 
     async def _close(self, scan: UsageScanner, state: str, error: str) -> None:
@@ -98,10 +99,11 @@ def _verdict(scan: UsageScanner) -> tuple[str, str]:
 
 
 def _used(asked: ActiveCall, scan: UsageScanner, *, whole: bool) -> TokenUsage:
-    """What a flow used, as its server says, else as much as was delivered, by estimate."""
+    """Return the usage reported by the server, else an estimate of what was delivered."""
     told = scan.usage
     most = asked.ask.most
-    if most is not None:  # of what was not delivered at all, only the request is paid
+    if most is not None:
+        # If nothing was delivered, only the input is charged.
         return merge_usage(told, most) if whole or scan.chars else TokenUsage(most.input, reported=False)
     if whole and told is not None:
         return told

@@ -1,4 +1,4 @@
-"""From the name that a caller gives to the servers that are asked, one after another."""
+"""Resolve the model name of a request to the targets to try, in order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ NO_VISION = (
     "No chat model here accepts images: pull one that does (`ollama pull qwen3-vl`), set OPENAI_API_KEY or "
     "ANTHROPIC_API_KEY, or name a model in [gateway.aliases] vision of sixfold.toml."
 )
-_LATEST = ":latest"  # the tag that Ollama adds to a name without one
+# Ollama adds this tag to names without one.
+_LATEST = ":latest"
 
 
 class RouteTarget:
@@ -39,14 +40,14 @@ class RouteTarget:
         self.name = f"{upstream.name}/{model}"
 
     def described(self) -> ServedModel:
-        """Return what is known of the model, by its name alone where its server does not list it."""
+        """Return the model's listing entry, or a guess by its name if the server does not list it."""
         for each in self.upstream.listing():
             if each.name in (self.model, self.model + _LATEST):
                 return each
         return by_name(self.model)
 
     def speaks(self, wire: str) -> bool:
-        """Whether its server takes requests in a protocol as they are."""
+        """Return whether the server accepts requests in a protocol without translation."""
         return self.upstream.wire(wire).name == wire
 
 
@@ -68,18 +69,18 @@ class ModelRouter:
     def reconfigure(
         self, upstreams: Callable[[], Iterable[Upstream]], aliases: Mapping[str, tuple[ModelAlias, ...]]
     ) -> None:
-        """Resolve by other servers and aliases from now on."""
+        """Replace the servers and aliases."""
         self._upstreams, self._aliases = upstreams, aliases
 
     def upstreams(self) -> tuple[Upstream, ...]:
-        """Every server that can be asked."""
+        """Return every server that can be called."""
         return tuple([upstream for upstream in self._upstreams() if upstream.ready])
 
     def resolve(self, name: str) -> tuple[RouteTarget, ...]:
-        """The targets of a name in the order in which they are tried; raises `UnknownModel`.
+        """Return the targets of a name in the order to try them; raises `UnknownModel`.
 
-        Those whose circuit is open come last. Of several servers that have a model local ones
-        are first, and among those the fastest.
+        Targets with an open circuit come last. If several servers have the model, local ones come first, then
+        the fastest.
         """
         found = self._targets(name)
         if not found and name in DEFAULT:
@@ -91,7 +92,7 @@ class ModelRouter:
         return found
 
     def for_chat(self, name: str) -> tuple[RouteTarget, ...]:
-        """The targets of a name that take conversations; raises `InvalidInput` where none does."""
+        """Return the targets that accept conversations; raises `InvalidInput` if there are none."""
         found = self.resolve(name)
         able = tuple([target for target in found if _may_chat(target)])
         if able:
@@ -104,7 +105,7 @@ class ModelRouter:
         )
 
     def available(self, name: str) -> bool:
-        """Whether one of the `DEFAULT` names leads to a model, or a configured server has listed none yet."""
+        """Return whether a `DEFAULT` name resolves to a model, or a server has not been listed yet."""
         if self._targets(name) or self._default(name):
             return True
         return any(not upstream.discovered and not upstream.listing() for upstream in self.upstreams())
@@ -117,16 +118,16 @@ class ModelRouter:
         return ""
 
     def draws(self, name: str) -> bool:
-        """Whether whom a name leads to is drawn for each call."""
+        """Return whether a name is an alias whose targets are chosen at random by weight."""
         choices = self._aliases.get(name)
         return choices is not None and choices[0].weight is not None
 
     def passes(self, name: str, wire: str) -> bool:
-        """Whether a server that is known by this name takes requests in a protocol as they are."""
+        """Return whether a server of this name accepts requests in a protocol without translation."""
         return any(target.speaks(wire) for target in self._targets(name))
 
     def models(self) -> tuple[tuple[str, str], ...]:
-        """Every name that can be asked for, and whose it is."""
+        """Return every name that a request may use with its owner, sorted."""
         found = {alias: "sixfold" for alias in self._aliases if self._targets(alias)}
         several: dict[str, str] = {}
         for upstream in self.upstreams():
@@ -152,7 +153,7 @@ class ModelRouter:
         found = [RouteTarget(upstream, name) for upstream in self.upstreams() if _lists(upstream, name)]
         if len(found) < 2:
             return tuple(found)
-        # A server of the operator's own costs nothing: a provider is asked where none of those answers.
+        # Local servers are free, so providers are used only if no local server responds.
         return tuple(
             sorted(
                 found,
@@ -164,7 +165,9 @@ class ModelRouter:
         )
 
     def _named(self, prefix: str, model: str) -> Upstream | None:
-        """The server of this name, else one of the kind on another host (`ollama@gpu-box`)."""
+        """Return the server of this name, else a discovered one of that kind on another host
+        (`ollama@gpu-box`).
+        """
         able = [each for each in self._upstreams() if each.ready and each.serves(model)]
         elsewhere = f"{prefix}@"
         return next(
@@ -173,7 +176,7 @@ class ModelRouter:
         )
 
     def _default(self, name: str) -> tuple[RouteTarget, ...]:
-        """The targets of the first alias that can serve the name, else the first such model."""
+        """Return the targets of the first alias that has the capability, else of the first such model."""
         if name != VISION:
             return self._first(_chats)
         return self._first(_sees) or self._first(_may_see)
@@ -189,7 +192,7 @@ class ModelRouter:
         return ()
 
     def _ranked(self) -> list[tuple[Upstream, ServedModel]]:
-        """Every listed model, of configured servers first; within a server the loaded ones come first."""
+        """Return all listed models: configured servers first, loaded models first within a server."""
         servers = self.upstreams()
         rows = [
             (len(servers) if upstream.discovered else place, not model.loaded, upstream, model)
@@ -199,7 +202,6 @@ class ModelRouter:
         return [(upstream, model) for *_, upstream, model in sorted(rows, key=lambda row: row[:2])]
 
     def _missing(self, name: str) -> errors.SixfoldError:
-        """The error for a name that leads to no model."""
         if not self.upstreams():
             return errors.EngineUnavailable(UNLOCK)
         if name in DEFAULT:
@@ -227,18 +229,18 @@ def _sees(_upstream: Upstream, model: ServedModel) -> bool:
 
 
 def _may_see(upstream: Upstream, model: ServedModel) -> bool:
-    """Whether a configured server may have this model read images; one that was found has to say so."""
+    """Return whether a configured server's model may accept images; a discovered server has to list that."""
     return model.vision is None and not upstream.discovered
 
 
 def _may_chat(target: RouteTarget) -> bool:
-    """Whether nothing rules it out: a name alone is no reason to refuse a request."""
+    """Return whether the model may accept conversations; a guess by name alone does not exclude it."""
     model = target.described()
     return model.chat or not model.stated
 
 
 def _weighted(choices: tuple[ModelAlias, ...], draw: Callable[[], float]) -> tuple[ModelAlias, ...]:
-    """One drawn by weight, then the others by weight."""
+    """Return the choices with one drawn by weight first and the others by descending weight."""
     weights = [1.0 if choice.weight is None else choice.weight for choice in choices]
     point, first = draw() * sum(weights), 0
     for index, weight in enumerate(weights):

@@ -1,8 +1,8 @@
-"""Responses that an account keeps, so that it can read them again and go on from them.
+"""Responses that an account stores, to read them again and to continue from them.
 
-Each has what was new in its request and a link to the one that it goes on from: a conversation takes as much
-room as was said in it, however many turns it has. It lasts as long as its last turn; the account's oldest go
-first when it keeps too much. Who made a response is told with it, where that server keeps it, too.
+Each row has the new part of its request and a link to the previous response, so that a conversation needs no
+more space than its text. A conversation lasts as long as its last response; if an account stores too much,
+its oldest responses are deleted first. A row names the model server if that stores the response too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, Query, Row, Transaction, Value, many, one
 from sixfold.core.gateway.policy import GatewayPolicy
 
-_LINKS = 1000  # of one conversation
-_LOOKS = 64  # at what an account keeps, while it grows by as much as it may keep
+# Responses in one conversation.
+_LINKS = 1000
+# An account is checked each time it has grown by this fraction (1/n) of its limit.
+_LOOKS = 64
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
-    """One response. `input` is a JSON array, `response` a JSON object, as they were said and told.
+    """A stored response. `input` is a JSON array, `response` a JSON object, as sent to and by the API.
 
-    `server` is the target that keeps it as well and knows it by the same id, or empty.
+    `server` is the target that stores the response under the same id, or empty.
     """
 
     id: str
@@ -35,12 +37,12 @@ class StoredResponse(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes of what was said in it."""
+        """Size of the input and the response in bytes."""
         return len(self.input.encode()) + len(self.response.encode())
 
 
 class ResponseNotFound(errors.NotFound):
-    """This response is not kept here."""
+    """The response is not stored here."""
 
     def __init__(self, response_id: str) -> None:
         self.response_id = response_id
@@ -48,9 +50,9 @@ class ResponseNotFound(errors.NotFound):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """A response and those before it, the first at the front; `fault` says why it does not begin with that.
+    """A response and those before it, oldest first; `fault` is the error if the beginning is missing.
 
-    It is `ResponseNotFound`, of one that is gone, or `TooLong`.
+    It is `ResponseNotFound` for a deleted response, or `TooLong`.
     """
 
     turns: tuple[StoredResponse, ...]
@@ -58,17 +60,16 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 def keep(tenant: Tenant, kept: StoredResponse) -> Transaction[None]:
-    """Write one down."""
+    """Insert a response."""
     row: dict[str, Value] = msgspec.structs.asdict(kept)
     yield Query("response_keep", {**row, **tenant.row, "size": kept.size})
 
 
 def get_conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Conversation | None]:
-    """Where a response stands.
+    """Return a response with those before it, or None if no tenant stores it.
 
-    None for one that nobody keeps, `ResponseNotFound` is raised for another tenant's.
-
-    It is too long with more than `most` bytes, or a thousand responses.
+    Raises `ResponseNotFound` for another tenant's. `fault` is `TooLong` for more than `most` bytes or a
+    thousand responses.
     """
     params: dict[str, Value] = {"id": response_id, **tenant.row, "links": _LINKS, "most": most}
     rows = yield Query("response_conversation", params)
@@ -84,10 +85,10 @@ def get_conversation(tenant: Tenant, response_id: str, most: int) -> Transaction
 
 
 def get_many(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
-    """Those of some responses that a tenant keeps; raises `TooLong` for more than `most` bytes of them.
+    """Return the responses that the tenant stores; raises `TooLong` for more than `most` bytes.
 
-    Raises `ResponseNotFound` for another tenant's: a server that knows its items as well must not be asked
-    for them.
+    Raises `ResponseNotFound` for another tenant's response, which must not be requested from a model server
+    that shares its ids.
     """
     found: list[str] = []
     for response_id in response_ids:
@@ -103,7 +104,7 @@ def get_many(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transact
 
 
 def _refuse_known(response_id: str) -> Transaction[None]:
-    """Raise `ResponseNotFound` where anyone keeps a response of this id."""
+    """Raise `ResponseNotFound` if any tenant stores a response with this id."""
     if (yield from one("response_known", id=response_id)) is not None:
         raise ResponseNotFound(response_id)
 
@@ -117,51 +118,53 @@ def _from_row(row: Row) -> StoredResponse:
 
 
 class ResponseStore:
-    """Where they are; one for each running server."""
+    """Stored responses of all accounts. Each server process has one."""
 
     def __init__(self, database: Database, policy: GatewayPolicy) -> None:
         self._database = database
         self._policy = policy
-        self._grown: dict[str, int] = {}  # by how many bytes accounts have since they were last looked at
+        # Bytes that were added since the last check, by account.
+        self._grown: dict[str, int] = {}
 
     def reconfigure(self, policy: GatewayPolicy) -> None:
-        """Keep by another policy from now on."""
+        """Apply another policy."""
         self._policy = policy
 
     def keeps(self, asked: bool | None) -> bool:
-        """Whether a response is kept: as its request says, else as the operator does."""
+        """Return whether to store a response: the request's own setting, else the operator's."""
         return self._policy.responses_bytes > 0 and (self._policy.store_responses if asked is None else asked)
 
     async def keep(self, tenant: Tenant, kept: StoredResponse) -> None:
-        """It is on the disk when this returns."""
+        """Store a response durably."""
         account_id = tenant.account_id
         await self._database.write(keep(tenant, kept))
-        unseen = self._policy.responses_bytes  # one that was never looked at is, once
+        # An account that was never checked counts as full, so that it is checked once.
+        unseen = self._policy.responses_bytes
         self._grown[account_id] = self._grown.get(account_id, unseen) + kept.size
 
     async def get_conversation(self, tenant: Tenant, response_id: str, most: int) -> Conversation | None:
-        """What `get_conversation` gives and raises."""
+        """See `get_conversation`."""
         return await self._database.read(get_conversation(tenant, response_id, most))
 
     async def get_many(self, tenant: Tenant, response_ids: Iterable[str], most: int) -> Sequence[str]:
-        """What `get_many` gives and raises."""
+        """See `get_many`."""
         return await self._database.read(get_many(tenant, response_ids, most))
 
     async def get(self, tenant: Tenant, response_id: str) -> str:
-        """A response as it was told; raises `ResponseNotFound`."""
+        """Return a response as it was sent; raises `ResponseNotFound`."""
         row = await self._database.read(one("response_shown", **tenant.row, id=response_id))
         if row is None:
             raise ResponseNotFound(response_id)
         return str(row["response"])
 
     async def delete(self, tenant: Tenant, response_id: str) -> None:
-        """Forget one; raises `ResponseNotFound`."""
+        """Delete a response; raises `ResponseNotFound`."""
         forgetting = many("response_forget", **tenant.row, id=response_id)
         if not await self._database.write(forgetting):
             raise ResponseNotFound(response_id)
 
     async def sweep(self) -> None:
-        """Forget what is too old, and what is too much of accounts that have grown."""
+        """Delete expired responses, and the oldest ones of accounts above their limit."""
         days, most = self._policy.responses_days, self._policy.responses_bytes
         if days:
             await self._database.write(many("response_sweep", life=days * DAY_US), durable=False)

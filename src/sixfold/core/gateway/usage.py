@@ -1,4 +1,4 @@
-"""What a call took, in tokens, and what tokens cost."""
+"""Token usage of calls, and token prices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sixfold.core.accounts import charges
 from sixfold.core.accounts.charges import LineItem
 
 _MILLION = 1_000_000
-_MOST = 1_000_000_000  # tokens that any call has taken
+# A server that reports more tokens than this is not believed.
+_MOST = 1_000_000_000
 
 
 class Units(msgspec.Struct, frozen=True):
-    """What pictures and sound are sold by beside tokens; `image_out` are tokens, counted in `output`."""
+    """Billing units of image and audio models; `image_out` are tokens that `output` includes."""
 
     images: int = 0
     milliseconds: int = 0
@@ -27,9 +28,9 @@ class Units(msgspec.Struct, frozen=True):
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
-    """Tokens. `input` and `output` count all; the others say how many of them were cached, pictures, sound.
+    """Token counts. `input` and `output` are totals; the other counts are included in them.
 
-    `reported` is False where no server counted and the numbers are an estimate.
+    `reported` is False if the numbers are an estimate instead of the server's count.
     """
 
     input: int = 0
@@ -49,13 +50,15 @@ NOTHING = TokenUsage(reported=False)
 
 
 def parse_token_count(told: Any) -> int | None:
-    """A number of tokens as a server tells it; None for what is none, or more than any call can take."""
+    """Return a token count reported by a server, or None if it is invalid or implausibly large."""
     number = isinstance(told, int | float) and not isinstance(told, bool)
     return int(told) if number and abs(told) <= _MOST else None
 
 
 def merge_usage(told: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
-    """What a call for pictures, sound or vectors used: as its server says, else as was expected of it."""
+    """Return the usage of an image, audio or embedding call: what the server reports, else what was
+    expected.
+    """
     if told is None:
         return msgspec.structs.replace(expected, reported=False)
     units = _filled(told.units, expected.units)
@@ -63,7 +66,7 @@ def merge_usage(told: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
 
 
 def _filled(told: Units | None, expected: Units | None) -> Units | None:
-    """What a server told, and where it told nothing what was expected."""
+    """Return the reported units with zeros replaced by the expected ones."""
     if told is None or expected is None:
         return told or expected
     pairs = zip(msgspec.structs.astuple(told), msgspec.structs.astuple(expected), strict=True)
@@ -72,10 +75,11 @@ def _filled(told: Units | None, expected: Units | None) -> Units | None:
 
 @dataclass(frozen=True, slots=True)
 class TokenRates:
-    """Micro-dollars per million tokens or characters, per picture, per minute of sound.
+    """Rates in micro-dollars: per million tokens or characters, per image, per minute of audio.
 
-    What is absent costs what its kind costs. `long_…` holds for all tokens of a request that has more than
-    `long_tokens` of input. `listed` are the listed rates where lower ones are applied.
+    A missing special rate falls back to the input or output rate. The `long_…` rates apply to all tokens of a
+    request with more than `long_tokens` input tokens. `listed` has the list rates where lower ones are
+    applied.
     """
 
     input: int
@@ -96,15 +100,17 @@ class TokenRates:
     listed: TokenRates | None = None
 
     def list_price(self, used: TokenUsage) -> int | None:
-        """What the usage would cost by the list in micro-dollars, where less is asked."""
+        """Return the list price of the usage in micro-dollars, or None if it is what is charged."""
         return None if self.listed is None else self.listed.cost(used)
 
     def cost(self, used: TokenUsage) -> int:
-        """Micro-dollars, rounded up."""
+        """Return the cost of the usage in micro-dollars, rounded up."""
         return charges.total(self.lines(used))
 
     def lines(self, used: TokenUsage) -> tuple[LineItem, ...]:
-        """What was used, each kind at its rate; cached, reasoning and other special tokens by themselves."""
+        """Return the line items of the usage; cached, reasoning and other special tokens have their own
+        lines.
+        """
         if self.listed is not None:
             return charges.waived(self.listed.lines(used))
         is_long = bool(self.long_tokens) and used.input > self.long_tokens
@@ -166,7 +172,9 @@ _MAX_FOUND = 1024
 
 
 def rates(row: Mapping[str, Any]) -> TokenRates:
-    """A row of the price table (`input_per_million_usd`, …); raises `ValueError` with one sentence."""
+    """Parse a row of the price table (`input_per_million_usd`, …); raises `ValueError` with a one-line
+    message.
+    """
     found: dict[str, int] = {}
     for key, value in row.items():
         if key in _REMARKS:
@@ -198,9 +206,10 @@ def _micros(key: str, value: Any) -> int:
 
 
 class PriceBook:
-    """What each target costs: the operator's rows, then the bundled ones, by model.
+    """Prices of targets: the operator's rows first, then the bundled rows, by model.
 
-    With `own_hardware_free`, a model server of this installation costs nothing whatever its row says.
+    With `own_hardware_free`, local model servers cost nothing, and the operator's rows are shown as list
+    prices.
     """
 
     def __init__(
@@ -217,24 +226,27 @@ class PriceBook:
         self._found: dict[tuple[str, str], TokenRates | None] = {}
 
     def find(self, upstream: str, model: str) -> TokenRates | None:
-        """The operator's row for `upstream/model` or for the model, else the bundled one of its family."""
+        """Return the operator's rates for `upstream/model` or the model, else the bundled rates of its
+        family.
+        """
         try:
             return self._found[upstream, model]
         except KeyError:
             own = self.own(upstream, model)
             found = own if own is not None else self._bundled.get(_family(model, self._bundled))
-        if len(self._found) >= _MAX_FOUND:  # whoever asks may make up names
+        # Callers may send any number of different names.
+        if len(self._found) >= _MAX_FOUND:
             self._found.clear()
         self._found[upstream, model] = found
         return found
 
     def local(self, upstream: str, model: str) -> TokenRates:
-        """The rates of a model server of this installation: free but for the operator's own row."""
+        """Return the rates of a local model server: free unless the operator has set a price."""
         rows = self._waived if self._free else self._own
         return rows.get(f"{upstream}/{model}") or rows.get(model) or FREE
 
     def own(self, upstream: str, model: str) -> TokenRates | None:
-        """The operator's own row alone."""
+        """Return the operator's rates only."""
         return self._own.get(f"{upstream}/{model}") or self._own.get(model)
 
 
@@ -248,7 +260,9 @@ def _own_rates(name: str, row: Any) -> TokenRates:
 
 
 def _family(model: str, known: Mapping[str, TokenRates]) -> str:
-    """The row of a model: its own, or the one that it continues with a date (`…-2025-08-07`, `…-latest`)."""
+    """Return the row of a model: its own name, or that name without a date suffix (`…-2025-08-07`,
+    `…-latest`).
+    """
     bare = model.rpartition("/")[2]
     if bare in known:
         return bare
