@@ -1,1 +1,1 @@
-"""HTTP for every face: dispatch, keys, limits, origins, logs, metrics. It knows no area."""
+"""HTTP plumbing shared by all APIs: routing, authentication, limits, logs and metrics. It knows no API."""

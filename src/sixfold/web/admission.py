@@ -1,4 +1,4 @@
-"""The limits of one server on what callers may have open and how often they may ask."""
+"""Limits on callers: open streams, request rates and attempts, each counted in the memory of this server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sixfold.web.trusted_hosts import TrustedHosts
 
 
 class Admission:
-    """Built once from the settings, and shared by the dispatcher and all that opens a stream."""
+    """The limits of one server, shared by the dispatcher and all streaming routes."""
 
     def __init__(self, settings: Settings, origins: TrustedHosts) -> None:
         self._origins = origins
@@ -36,24 +36,28 @@ class Admission:
         self.chat_streams = Slots("chat_streams", "streamed chats", settings.chat_streams_per_account)
 
     def event_stream(self, request: HTTPConnection, account_id: str) -> None:
-        """Take a slot for an event stream until its request ends; raises what `Slots` raises."""
+        """Take a slot for an event stream until its request ends.
+
+        Raises `TooManyStreams` or `TooManyConnections`.
+        """
         self.event_streams.hold(request.scope, account_id)
         self.event_streams.enter(request.scope, account_id)
 
     def keyless(self, connection: HTTPConnection) -> None:
-        """Count a request without a valid key against its address; raises `TooManyRequests`."""
+        """Count a request without a valid key against its address; raise `TooManyRequests` over the rate."""
         peer = self._origins.limited(connection)
         if peer is not None:
             self._keyless.spend(peer)
 
 
-_HELD = "sixfold.held"  # of a scope: what is released when its request or websocket ends
+# The scope key of the callbacks that release its slots when the request or websocket ends.
+_HELD = "sixfold.held"
 
 
 class Slots:
-    """At most `per_holder` of one kind for each account, and `total` for the server; 0 is no limit.
+    """A limit on open streams: `per_holder` for each account, `total` for the server; 0 means no limit.
 
-    `reason` is the label in the metrics.
+    `reason` is the label in the metrics, `noun` the name in error messages.
     """
 
     def __init__(self, reason: str, noun: str, per_holder: int, total: int = 0) -> None:
@@ -65,7 +69,7 @@ class Slots:
         self.holders = Counter[str]()
 
     def hold(self, scope: MutableMapping[str, Any], holder: str) -> None:
-        """Take one of an account's slots until the request of `scope` ends; raises `TooManyStreams`."""
+        """Take a slot of an account until the request of `scope` ends; raise `TooManyStreams`."""
         if not self._per_holder:
             return
         if self.holders[holder] >= self._per_holder:
@@ -78,7 +82,7 @@ class Slots:
         _held(scope).append(functools.partial(self._leave_holder, holder))
 
     def enter(self, scope: MutableMapping[str, Any], caller: str) -> None:
-        """Take one of the server's slots until the request of `scope` ends; raises `TooManyConnections`."""
+        """Take a slot of the server until the request of `scope` ends; raise `TooManyConnections`."""
         if self._total and self.open >= self._total:
             refusals.recorder().add(self._reason, caller)
             raise errors.TooManyConnections(
@@ -101,21 +105,23 @@ def _held(scope: MutableMapping[str, Any]) -> list[Callable[[], None]]:
 
 
 def release(scope: MutableMapping[str, Any]) -> None:
-    """Release what a request or websocket held."""
+    """Release the slots that a request or websocket took."""
     for leave in scope.pop(_HELD, ()):
         leave()
 
 
-BURST_SECONDS = 10.0  # of the rate, which may come at once
+# A burst may use up the rate of this many seconds at once.
+BURST_SECONDS = 10.0
 _MAX_KEYS = 100_000
-_SHARED = ""  # the key of all that do not fit
+# The key that all callers beyond `max_keys` share.
+_SHARED = ""
 
 
 class RequestRates:
-    """At most `per_second` requests for each key, by the generic cell rate algorithm; 0 is no limit.
+    """A limit of `per_second` requests for each key, by the generic cell rate algorithm; 0 means no limit.
 
-    A key that owes nothing is forgotten. Where too many do, new ones share one limit: none that counts is
-    forgotten for others.
+    Keys whose requests have all been earned back are dropped. When `max_keys` are still active, all further
+    keys share one limit, so that no active key loses its count.
     """
 
     def __init__(
@@ -130,11 +136,12 @@ class RequestRates:
         self._noun = noun
         self._clock = clock
         self._max_keys = max_keys
-        self._due: dict[str, float] = {}  # when all that was asked would be earned
+        # For each key, the time at which its requests so far are earned back.
+        self._due: dict[str, float] = {}
         self._full_until = -math.inf
 
     def spend(self, key: str) -> None:
-        """Count a request; raises `TooManyRequests`."""
+        """Count a request; raise `TooManyRequests` over the rate."""
         if not self._step:
             return
         moment = self._clock()
@@ -169,18 +176,18 @@ _MAX_COUNT = 65_535
 
 
 class Spent(NamedTuple):
-    """Where an attempt was counted."""
+    """The cells in which an attempt was counted."""
 
     window: int
     cells: tuple[int, ...]
 
 
 class Attempts:
-    """At most `limit` attempts per key in each window of `seconds`; `clock` gives seconds that never go back.
+    """A limit of `limit` attempts per key in each window of `seconds`, in fixed memory (a count-min sketch).
 
-    A count-min sketch: a key counts in one cell of each row, and its count is the least of them. It is never
-    too low. It is too high where each of its cells is also another key's, for one key in 2,500 when 10,000
-    others have used up their attempts. Which cells those are is secret.
+    `clock` returns monotonic seconds. A key counts in one cell of each row, and its count is the smallest of
+    them, which is never too low. It is too high if each of its cells is shared with another key: this affects
+    one key in 2,500 when 10,000 others have used up their attempts. A secret determines the cells.
     """
 
     def __init__(self, limit: int, seconds: float, clock: Callable[[], float]) -> None:
@@ -193,7 +200,7 @@ class Attempts:
         self._rows: list[array[int]] = []
 
     def spend(self, key: str) -> Spent:
-        """Count one attempt and return where; raises `TooManyRequests` when there were too many."""
+        """Count one attempt and return its cells; raise `TooManyRequests` over the limit."""
         moment = self._clock()
         if moment >= self._ends:
             self._ends = moment + self._seconds
@@ -209,7 +216,7 @@ class Attempts:
         return Spent(self._window, cells)
 
     def give_back(self, spent: Spent) -> None:
-        """Take off the count an attempt that was no failure."""
+        """Undo the count of an attempt that succeeded."""
         if spent.window == self._window:
             for row, cell in zip(self._rows, spent.cells, strict=True):
                 row[cell] = max(0, row[cell] - 1)

@@ -1,4 +1,4 @@
-"""The server as one ASGI application: a request id, a cap on the body, a face, one line in the log."""
+"""The server as one ASGI application: request ids, body limits, dispatch, and the access log."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ _LOG = logging.getLogger("sixfold.web")
 _ACCESS = logging.getLogger("sixfold.access")
 _HEADERS = ((b"x-content-type-options", b"nosniff"),)
 _HTTPS_HEADERS = (*_HEADERS, (b"strict-transport-security", b"max-age=31536000"))
-_LEFT = 499  # the client went away before there was an answer
+# The status in logs of a request whose client disconnected before the response (as in nginx).
+_LEFT = 499
 _REVOKED = b'event: error\ndata: {"error": {"message": "This credential was revoked", "code": "revoked"}}\n\n'
 _LONG = (StreamingResponse, LongResponse)
 _HOP = b"x-sixfold-hop"
-_UNREAD_BYTES = 64 * 1024  # many clients send {} with every method
+# Many clients send {} with every method, so a route that reads no body accepts a small one.
+_UNREAD_BYTES = 64 * 1024
 _UNLOGGED = (errors.EngineFailed, errors.EngineUnavailable, errors.TooManyConnections)
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
-TRY_AGAIN_LATER = 1013  # the code with which a websocket is closed
+# The close code of a websocket that the server cannot take now.
+TRY_AGAIN_LATER = 1013
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 FALLBACK = ApiGroup("none", coded, ())
 
 
 class WebApp:
-    """Dispatches requests to faces; every answer leaves through here."""
+    """Dispatches requests to the APIs; every response passes through here."""
 
     def __init__(
         self,
@@ -54,10 +57,11 @@ class WebApp:
         *,
         is_https: bool = False,
     ) -> None:
-        """`lost` tells a browser that nothing is at a path which belongs to no face.
+        """Build the route table.
 
-        `connections` ends streams whose credential is revoked. Where others reach this server by an https URL
-        (`is_https`), browsers shall use no other.
+        `lost` answers browsers for paths that belong to no API. `connections` ends streams whose credential
+        is revoked. `is_https` states that clients reach this server by an https URL, so that responses carry
+        `Strict-Transport-Security`.
         """
         self._admission = admission
         self._table = Router(faces, FALLBACK)
@@ -68,11 +72,10 @@ class WebApp:
 
     @property
     def table(self) -> Router:
-        """Every route, and what a caller of each needs."""
+        """The routes, with the access that each requires."""
         return self._table
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection of the ASGI server."""
         match scope["type"]:
             case "http":
                 await self._serve(scope, receive, send)
@@ -106,7 +109,7 @@ class WebApp:
             self._note(scope, match, status, time.perf_counter() - began)
 
     async def _converse(self, websocket: WebSocket) -> None:
-        """Speak on a websocket; one on an unknown path, or from a foreign page, is refused with a 403."""
+        """Run a websocket; refuse an unknown path with 4404 and an untrusted Origin with 4403."""
         forget()
         scope = websocket.scope
         scope["sixfold.request_id"] = ids.new("req")
@@ -119,7 +122,8 @@ class WebApp:
         rights.declared.set(socket.access or rights.UNDECLARED)
         began = time.perf_counter()
         try:
-            with contextlib.suppress(WebSocketDisconnect):  # the server logs all else, and closes
+            # The ASGI server logs any other exception and closes the websocket.
+            with contextlib.suppress(WebSocketDisconnect):
                 if await self._has_room(websocket):
                     await socket.converse(websocket)
         finally:
@@ -127,7 +131,7 @@ class WebApp:
             _ACCESS.info("WS %s %.1f s", socket.path, time.perf_counter() - began)
 
     async def _has_room(self, websocket: WebSocket) -> bool:
-        """Whether the server takes one more websocket; else it is refused before it is accepted."""
+        """Return whether the server takes another websocket; otherwise refuse it before it is accepted."""
         if self._admission is None:
             return True
         try:
@@ -168,7 +172,7 @@ class WebApp:
         return await _dispatch(scope, receive, match, headers)
 
     def _seen(self, error: errors.SixfoldError, scope: Scope) -> errors.SixfoldError:
-        """Log what the operator should know of an error; gives the error to answer with."""
+        """Log an error if operators need to know of it, and return the error to respond with."""
         if isinstance(error, errors.Unauthenticated) and self._admission is not None and _has_key(scope):
             try:
                 self._admission.keyless(HTTPConnection(scope))
@@ -237,7 +241,8 @@ async def _dispatch(
     if isinstance(handler, RawHandler):
         return await handler.answer(RawRequest(scope, receive, headers, most))
     response = await handler(Request(scope, bodies.capped(receive, most)))
-    if method == "HEAD" and isinstance(response, StreamingResponse):  # nobody would wait for its end
+    # A HEAD must not run the stream to its end.
+    if method == "HEAD" and isinstance(response, StreamingResponse):
         return Response(None, response.status_code, dict(response.headers))
     return response
 
@@ -265,7 +270,7 @@ def _bodiless(send: Send) -> Send:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """Nothing begins or ends with the application: the product is run by whoever built it."""
+    """Complete the lifespan protocol; whoever built the product starts and stops it."""
     while True:
         message: Message = await receive()
         await send({"type": f"{message['type']}.complete"})

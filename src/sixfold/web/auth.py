@@ -1,4 +1,4 @@
-"""Who a request comes from: the holder of a key, or a program on the server's own machine without one."""
+"""Authentication of requests: by API key, or without one for programs on the server's own machine."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _MAX_KEY_CHARS = 512
 
 
 def bearer_token(request: Request) -> str | None:
-    """The text behind `Authorization: Bearer`, or None; an empty one where the header says nothing else."""
+    """Return the token in `Authorization: Bearer`, None without the header, or "" for another scheme."""
     return token_of(request.headers.get("authorization"))
 
 
 def token_of(header: str | None) -> str | None:
-    """The same of the header's text."""
+    """Return the token in the value of an `Authorization` header, as `bearer_token` does."""
     if header is None:
         return None
     scheme, _, token = header.strip().partition(" ")
@@ -39,7 +39,7 @@ def token_of(header: str | None) -> str | None:
 
 
 class Authenticator:
-    """Turns what a request carries into a `Principal`; raises `Unauthenticated`."""
+    """Turns the credential of a request into a `Principal`; raises `Unauthenticated`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Authenticator:
         per_account: RequestRates,
         local_token: str | None = None,
     ) -> None:
-        """`local_token` stands for the operator on the local socket; no client knows it."""
+        """Set up the checks; `local_token` identifies the operator and never leaves this process."""
         self._database = database
         self._per_account = per_account
         self._local_token = None if local_token is None else keys.hash_of(local_token)
@@ -60,7 +60,7 @@ class Authenticator:
         self._rates = limits.rates(database, "requests", shared=settings.on_postgres)
 
     async def key(self, api_key: Any) -> Principal:
-        """Whom a key speaks for; a missing one, or what is no text, is as invalid as an unknown one."""
+        """Return the principal of a key; raise `Unauthenticated` unless it is a known text."""
         if not isinstance(api_key, str) or not 0 < len(api_key) <= _MAX_KEY_CHARS:
             raise errors.Unauthenticated
         if self._local_token is not None and hmac.compare_digest(keys.hash_of(api_key), self._local_token):
@@ -69,9 +69,9 @@ class Authenticator:
         return await self.admit(principal)
 
     async def admit(self, principal: Principal) -> Principal:
-        """Check a credential against what the route declares; raises `Forbidden` and `TooManyRequests`.
+        """Check a credential against the access that the route declares.
 
-        Every request that shows a credential passes here.
+        Every request with a credential passes through here. Raises `Forbidden` or `TooManyRequests`.
         """
         principal.require(rights.declared.get())
         await self.count_request(principal)
@@ -79,29 +79,32 @@ class Authenticator:
         return principal
 
     async def count_request(self, principal: Principal) -> None:
-        """Count a request against the limits of its account and its key; raises `TooManyRequests`."""
+        """Count a request against the rates of its account and its key; raise `TooManyRequests`."""
         if principal.kind != "operator":
             self._per_account.spend(principal.account_id)
         if principal.scope.rpm is not None and principal.key_id is not None:
             await self._rates.spend(principal.key_id, principal.scope.rpm)
 
     def unauthenticated(self, request: Request) -> AbstractContextManager[Receive]:
-        """A way to read the body before its key is known, within the budget for such bodies."""
+        """Return a `receive` that reads a body before its key is known, within the budget for such bodies."""
         return self._bodies.counting(self._origins.network(request), request.receive)
 
     async def bearer(self, request: Request) -> Principal:
-        """For routes that need the bearer header."""
+        """Authenticate a request by its bearer header."""
         return await self.key(bearer_token(request))
 
     async def image_kit(self, request: Request) -> Principal:
-        """For Area C: a key, or none on this machine, and anywhere where the service is open."""
+        """Authenticate a request to the Image utility API.
+
+        No key is needed on this machine, or anywhere if that API is open.
+        """
         token = bearer_token(request)
         if token is not None:
             return await self.key(token)
         return await self.without_key(request, is_open=self._open_image_service)
 
     async def without_key(self, connection: HTTPConnection, *, is_open: bool = False) -> Principal:
-        """For routes that need no key on this machine: booked on the operator's account, never charged.
+        """Return the operator's principal, without charges, for a request that needs no key on this machine.
 
         Raises `Unauthenticated` for a request from elsewhere, unless the route `is_open` to all.
         """
@@ -119,7 +122,8 @@ class Authenticator:
 
 
 _LOG = logging.getLogger("sixfold.server")
-_LOG_SECONDS = 60.0  # between two lines in the log
+# The interval between two log lines.
+_LOG_SECONDS = 60.0
 _OLD_HTTP = frozenset({"0.9", "1.0"})
 _KEY_NEEDED = "This needs the header Authorization: Bearer <API_KEY>"
 _OLD_HTTP_REFUSED = (
@@ -128,9 +132,9 @@ _OLD_HTTP_REFUSED = (
 
 
 class KeylessAccess:
-    """Admits requests without a key that come from this machine, and counts those that look forwarded.
+    """Admits requests without a key from this machine, and counts those that seem forwarded by a proxy.
 
-    A program that forwards bytes leaves no sign, so what such requests may do must be harmless.
+    A program that forwards plain bytes cannot be detected, so these requests may only do harmless things.
     """
 
     def __init__(self, origins: TrustedHosts, clock: Callable[[], float] = time.monotonic) -> None:
@@ -145,7 +149,7 @@ class KeylessAccess:
         self._quiet_until = 0.0
 
     def require(self, connection: HTTPConnection) -> None:
-        """Raise `Unauthenticated` unless a program or an own page on this machine asks, without a proxy."""
+        """Raise `Unauthenticated` unless the request comes directly from a client on this machine."""
         peer, host = connection.client, host_of(connection)
         if peer is None or not is_loopback(peer.host):
             raise errors.Unauthenticated(_KEY_NEEDED)
@@ -158,7 +162,7 @@ class KeylessAccess:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """A sentence where requests without a key looked forwarded since the start."""
+        """A warning if requests without a key have looked forwarded since the start."""
         if not self._seen:
             return ()
         counts = ", ".join(f"{name}: {count}" for name, count in sorted(self._seen.items()))

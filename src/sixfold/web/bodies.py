@@ -1,4 +1,4 @@
-"""Request bodies from strangers: JSON, or a form in its place."""
+"""Request bodies from untrusted clients: JSON, forms, their limits, and the API key in them."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ from sixfold.web.multipart import INVALID_FORM, MAX_FIELDS, MAX_FILES, Head, Par
 INVALID_JSON = "Invalid JSON body"
 MAX_PARTS = MAX_FIELDS + MAX_FILES
 _MAX_DIGITS = 20
-_SMALL_BYTES = 64 * 1024  # too short to exceed the limits on values
-_LOOP_BYTES = 256 * 1024  # take at most 10 ms to parse
+# A shorter body cannot exceed the limits on values.
+_SMALL_BYTES = 64 * 1024
+# The size of a body that takes at most 10 ms to parse, so that the event loop can do it.
+_LOOP_BYTES = 256 * 1024
 _T = TypeVar("_T")
 _FORM_TYPES = frozenset({"multipart/form-data", "application/x-www-form-urlencoded"})
 _SWITCHES = {"true": True, "1": True, "on": True, "false": False, "0": False, "off": False}
 
 
 class FormPart(NamedTuple):
-    """One part of a form as it came; only a file has a name and a kind."""
+    """One part of a form; `filename` and `kind` are set for files only."""
 
     name: str
     data: bytes
@@ -45,9 +47,9 @@ class FormPart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BodyFields:
-    """The named values of a body; in a form every value is text, and `files` are the bytes of its files.
+    """The named values of a body. In a form every value is text, and `files` has the bytes of its files.
 
-    `parts` are all of a form's, where a name may come twice.
+    `parts` has all parts of a form, where a name may occur twice.
     """
 
     values: dict[str, Any]
@@ -57,9 +59,9 @@ class BodyFields:
 
 
 def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
-    """Any JSON value; raises `BadRequest`: for NaN, deep nesting, bad Unicode and trailing text, too.
+    """Parse any JSON value; raise `BadRequest` also for NaN, deep nesting, bad Unicode and trailing text.
 
-    A document with too many values is refused with `InputTooLarge` before it is decoded.
+    A document with too many values raises `InputTooLarge` before it is decoded.
     """
     check_size(raw, limits)
     try:
@@ -69,18 +71,18 @@ def parse_json(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> Any:
 
 
 async def parsed(parse: Callable[[bytes], _T], raw: bytes) -> _T:
-    """Return what `parse` makes of a body, in a thread where a large one takes long."""
+    """Run `parse` on a body, in a thread if the body is large."""
     return parse(raw) if len(raw) <= _LOOP_BYTES else await asyncio.to_thread(parse, raw)
 
 
 def check_size(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> None:
-    """Raise `InputTooLarge` for a JSON document with too many values; a small one is not scanned."""
+    """Raise `InputTooLarge` for a JSON document with too many values; a small document is not scanned."""
     if len(raw) > _SMALL_BYTES:
         limits.check(raw)
 
 
 def parse_object(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> dict[str, Any]:
-    """A JSON object; raises `BadRequest` for anything else, and `InputTooLarge`."""
+    """Parse a JSON object; raise `BadRequest` for any other value, or `InputTooLarge`."""
     value = parse_json(raw, limits)
     if not isinstance(value, dict):
         raise errors.BadRequest(INVALID_JSON)
@@ -88,12 +90,12 @@ def parse_object(raw: bytes, limits: JsonLimits = json_limits.DEFAULT) -> dict[s
 
 
 def media_type(request: Request) -> str:
-    """The body's content type, without its parameters, in lower case."""
+    """Return the content type of the body in lower case, without parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def form_type(request: Request, raw: bytes) -> str:
-    """Which of the two types of forms a body has; empty for JSON."""
+    """Return the media type of a form, or "" for a body to be read as JSON."""
     kind = media_type(request)
     if kind == "application/x-www-form-urlencoded" and raw[:_SMALL_BYTES].lstrip().startswith(b"{"):
         return ""
@@ -101,10 +103,10 @@ def form_type(request: Request, raw: bytes) -> str:
 
 
 async def fields(request: Request) -> BodyFields:
-    """The body's named values, from JSON or a form; raises `BadRequest`.
+    """Read the named values of a JSON or form body; raise `BadRequest`.
 
-    What looks like an object is read as one, as `curl -d '{…}'` calls it a form. A form's empty
-    fields were left empty: they are not given.
+    A body that looks like a JSON object is read as JSON even if it claims to be urlencoded, as with `curl -d
+    '{…}'`. Empty fields of a form are omitted.
     """
     raw = await request.body()
     match form_type(request, raw):
@@ -119,7 +121,7 @@ async def fields(request: Request) -> BodyFields:
 
 
 class _PartReader(PartHandler):
-    """Reads the parts that are not empty; a browser sends an empty file where none was chosen."""
+    """Collects non-empty parts; a browser sends an empty file for an input without a selection."""
 
     def __init__(self) -> None:
         self.parts: list[FormPart] = []
@@ -153,7 +155,7 @@ def _multipart(raw: bytes, content_type: str) -> BodyFields:
 
 
 def from_text(descriptors: tuple[Descriptor, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """A form's or a query's texts as the values that descriptors ask for; what does not fit stays text."""
+    """Convert the texts of a form or query to the types of their descriptors, where possible."""
     kinds = {descriptor.name: descriptor.type for descriptor in descriptors}
     return {name: _typed(kinds.get(name, "string"), value) for name, value in given.items()}
 
@@ -189,7 +191,7 @@ _TOO_MANY_BYTES = (
 
 
 def check_length(scope: Scope, max_bytes: int) -> None:
-    """Refuse a body that says itself that it is too large."""
+    """Raise `TooLarge` if the `Content-Length` of a request exceeds `max_bytes`."""
     for name, value in scope["headers"]:
         if name == b"content-length":
             digits = len(value) if value.isdigit() else 0
@@ -198,7 +200,7 @@ def check_length(scope: Scope, max_bytes: int) -> None:
 
 
 def capped(receive: Receive, max_bytes: int) -> Receive:
-    """`receive`, which raises `TooLarge` as soon as more than `max_bytes` of body have come in."""
+    """Return a `receive` that raises `TooLarge` once the body exceeds `max_bytes`."""
     seen = 0
 
     async def counting() -> Message:
@@ -214,12 +216,12 @@ def capped(receive: Receive, max_bytes: int) -> Receive:
 
 
 def too_large(max_bytes: int) -> errors.TooLarge:
-    """The error that names the limit."""
+    """Return the error that names the limit."""
     return errors.TooLarge(f"The request body is larger than {humanize.limit(max_bytes)}")
 
 
 class BodyBudget:
-    """Bytes of bodies in memory, of requests whose key is not known yet: in all, and half of it per caller.
+    """A limit on memory for bodies that are not authenticated yet: in total, and half of it per caller.
 
     The first 64 KiB of each body are not counted.
     """
@@ -231,7 +233,7 @@ class BodyBudget:
 
     @contextmanager
     def counting(self, caller: str, receive: Receive) -> Generator[Receive]:
-        """`receive`, which raises `TooManyRequests` over the budget; its bytes are given back at the end."""
+        """Yield a `receive` that raises `TooManyRequests` over the budget; release the bytes on exit."""
         seen = counted = 0
 
         async def metered() -> Message:
@@ -257,12 +259,15 @@ class BodyBudget:
 
 
 _SLICE_BYTES = 64 * 1024
-# 32 MiB of base64 have a million; each takes time to decode.
+# Each escape takes time to decode; 32 MiB of base64 have a million.
 _ESCAPES = Limit(2_400_000, "The form may have at most {:,} percent-encoded bytes")
 
 
 def decode_urlencoded(raw: bytes, *, max_fields: int, keep_blank: bool = False) -> dict[str, str]:
-    """The last value of each field; raises `BadRequest` and `InputTooLarge`."""
+    """Return the last value of each field of an urlencoded form; raise `BadRequest` or `InputTooLarge`.
+
+    It decodes in slices, because the functions of the standard library hold a list of all escape sequences.
+    """
     InputBudget(escapes=_ESCAPES).spend(escapes=raw.count(b"%"))
     if raw.count(b"&") >= max_fields:
         raise errors.BadRequest(f"{INVALID_FORM}: it has more than {max_fields} fields")
@@ -285,7 +290,7 @@ def _unquote(raw: bytes) -> str:
 
 
 def _slices(raw: bytes) -> Iterator[bytes]:
-    """Cut a text where no escape sequence is."""
+    """Split a text without cutting an escape sequence."""
     start = 0
     while start < len(raw):
         end = start + _SLICE_BYTES
@@ -296,8 +301,10 @@ def _slices(raw: bytes) -> Iterator[bytes]:
 
 
 _KEY_FIELD = "api_key"
-_MAX_KEY_BYTES = 4096  # of a value that is worth decoding; a key has 46
-_INVALID_KEY = ""  # no key
+# A longer value is not decoded, since a key has 46 bytes.
+_MAX_KEY_BYTES = 4096
+# Stands for a value that is too long to be a key.
+_INVALID_KEY = ""
 
 
 class _Credential(msgspec.Struct):
@@ -308,10 +315,10 @@ _read_key = msgspec.json.Decoder(_Credential).decode
 
 
 def key_in_json(raw: bytes) -> Any:
-    """The member of the outermost object, None where it is absent; raises `BadRequest` for malformed JSON.
+    """Return the member `api_key` of a JSON object, or None; raise `BadRequest` for malformed JSON.
 
-    The decoder skips all other values and allocates nothing for them. Of a repeated member the last one
-    counts, as when the whole document is decoded.
+    The decoder skips all other values without allocating memory. The last of repeated members counts, as when
+    the whole document is decoded.
     """
     try:
         value = _read_key(raw).api_key
@@ -321,7 +328,7 @@ def key_in_json(raw: bytes) -> Any:
 
 
 def key_in_urlencoded(raw: bytes) -> str | None:
-    """The last such field that is not empty; raises `BadRequest` for too many fields."""
+    """Return the last `api_key` field that is not empty; raise `BadRequest` for too many fields."""
     if raw.count(b"&") >= MAX_PARTS:
         raise errors.BadRequest(INVALID_FORM)
     found = None
@@ -341,7 +348,10 @@ def key_in_urlencoded(raw: bytes) -> str | None:
 
 
 def key_in_multipart(raw: bytes, content_type: str) -> str | None:
-    """The last such part that is not empty and no file; raises `BadRequest` for a malformed form."""
+    """Return the last `api_key` part that is neither empty nor a file.
+
+    Raises `BadRequest` for a malformed form.
+    """
     reader = _KeyReader()
     Splitter(content_type, reader).feed(raw)
     return reader.key

@@ -1,4 +1,4 @@
-"""Stored files on the wire: ranges, validators, and headers that let nothing in them run."""
+"""Responses with stored files: byte ranges, validators, and headers that disable scripts in files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src 'self' data:; 
 
 @dataclass(frozen=True, slots=True)
 class FileResponseInfo:
-    """One stored file as it is to be served; `tag` changes whenever its bytes do."""
+    """A file to be served; `tag` changes with its bytes, and `caching` is the `Cache-Control` value."""
 
     store: BlobStore
     key: str
@@ -31,9 +31,10 @@ class FileResponseInfo:
 
 
 async def answer(request: Request, shown: FileResponseInfo) -> Response:
-    """The file, a part of it, or that it has not changed; raises `NotFound` when its bytes are gone.
+    """Return the file, a part of it, or 304; raise `NotFound` if its bytes are missing.
 
-    Nothing is answered before the first bytes are there: a store that fails is an error, and no half file.
+    The first bytes are read before the response starts, so that a failing store yields an error instead of
+    half a file.
     """
     headers = _headers(shown)
     if is_known(request, shown.tag):
@@ -68,7 +69,7 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
 
 
 def is_known(request: Request, tag: str) -> bool:
-    """Whether the client already has the version with this tag."""
+    """Return whether `If-None-Match` names the version with this tag."""
     given = request.headers.get("if-none-match")
     if given is None:
         return False
@@ -95,21 +96,21 @@ _RANGE = re.compile(r"\s*bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})\s*", re.IGNOREC
 
 @dataclass(frozen=True, slots=True)
 class ByteSpan:
-    """Bytes from `start`, `length` of them."""
+    """A range of `length` bytes from offset `start`."""
 
     start: int
     length: int
 
 
 class RangeNotSatisfiable(Exception):
-    """The range lies outside of the file."""
+    """The requested range is outside of the file."""
 
 
 def parse_range(header: str | None, size: int) -> ByteSpan | None:
-    """The range that a header asks for; None for the whole file.
+    """Parse a `Range` header (RFC 9110); return None to send the whole file.
 
-    Several ranges, other units and what is no range give the whole, which every client takes.
-    Raises `RangeNotSatisfiable`.
+    Several ranges, other units and malformed ranges return None, which every client accepts. Raises
+    `RangeNotSatisfiable`.
     """
     found = _RANGE.fullmatch(header) if header else None
     if found is None:

@@ -1,4 +1,4 @@
-"""`Idempotency-Key` on HTTP: the first request runs, the others get its answer."""
+"""`Idempotency-Key`: the first request with a key runs, and repeated ones get its response."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from sixfold.web.routing import Dialect
 
 Work = Callable[[str | None], Awaitable[Response]]
 _KEPT_HEADERS = ("content-type", "location", "x-sixfold-engine", "x-sixfold-quality", "retry-after")
-_LOOP_BYTES = 2**20  # of a body take 1 ms to hash
-_LOOK_AGAIN_SECONDS = 1.0  # for a first request that another server runs
+# Hashing a body of this size takes 1 ms.
+_LOOP_BYTES = 2**20
+# The interval of polling for a first request that another server runs.
+_LOOK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class IdempotentRequest:
-    """One request that may be repeated: whose it is, what it said (any bytes that differ when it does)."""
+    """A request that may be repeated; `said` are bytes that differ whenever its content does."""
 
     account_id: str
     said: bytes
@@ -37,11 +39,11 @@ class IdempotentRequest:
 
 
 class UncachedResponse(Response):
-    """An answer that is not kept, whatever its status says: another time there may be another."""
+    """A response that is not stored for repeated requests, since a later attempt may have another result."""
 
 
 class _Waiters:
-    """The requests with one key that are here now, and whether one of them has ended."""
+    """The number of current requests with one key, and an event that is set when one of them ends."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -49,7 +51,7 @@ class _Waiters:
 
 
 class IdempotencyGuard:
-    """Answers each request once for its key; every request of one server goes through one of these."""
+    """Runs each request once per idempotency key; all requests of a server share one guard."""
 
     def __init__(self, database: Database, boot: str, wait_seconds: float) -> None:
         self._database = database
@@ -58,9 +60,10 @@ class IdempotencyGuard:
         self._crowds: weakref.WeakValueDictionary[str, _Waiters] = weakref.WeakValueDictionary()
 
     async def run(self, request: Request, once: IdempotentRequest, work: Work) -> Response:
-        """What `work` answers, or what it answered before. Without a key `work(None)` simply runs.
+        """Return the response of `work`, or the stored response of an earlier request with the same key.
 
-        Raises `BadRequest` for a bad key, `IdempotencyMismatch` and `InProgress`.
+        Without a key, `work(None)` runs. Raises `BadRequest` for an invalid key, `IdempotencyMismatch`, and
+        `InProgress`.
         """
         key = _key(request)
         if key is None:
@@ -82,7 +85,8 @@ class IdempotencyGuard:
                     case StoredReply():
                         return _replayed(verdict)
                     case RequestInProgress() if verdict.boot == self._boot and crowd.size == 1:
-                        # Nobody here runs it: its answer could not be kept. The work is found by its id.
+                        # No request here runs it, so its response could not be stored. The work finds its
+                        # earlier result by its id.
                         return await self._first(request, once, scope, work)
                     case RequestInProgress():
                         await _wait(crowd.ended, deadline)
@@ -133,7 +137,7 @@ def _hash(query: bytes, content_type: str | None, said: bytes) -> bytes:
 
 
 def _unbounded(content_type: str | None, said: bytes) -> bytes:
-    """What a request said, without its form's boundary: clients draw another when they send a form again."""
+    """Remove the form boundary from a body, because clients choose another one when they repeat a request."""
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     return said.replace(b"--" + boundary, b"--") if boundary else said

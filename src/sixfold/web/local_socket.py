@@ -1,7 +1,7 @@
-"""The local socket: a Unix socket in the data folder, whose clients are the operator.
+"""A Unix socket in the data folder, whose clients act as the operator.
 
-The kernel says which user a client runs as, and a proxy cannot forward that. Only the server's own user and
-root are admitted. Requests that carry no credential get one that is known to this process alone.
+The kernel reports the user of a client, which a proxy cannot forward. Only the server's own user and root are
+admitted. Requests without a credential get one that only this process knows.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from sixfold.web.uvicorn_protocol import HttpProtocol
 
 FILE = "sixfold.sock"
 _BACKLOG = 128
-_CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
+# The fields of SO_PEERCRED: process, user and group id.
+_CREDENTIALS = struct.Struct("3i")
 _MODE_MASK = 0o177
 _CREDENTIAL_HEADERS = frozenset({b"authorization", b"x-api-key"})
 
 
 @contextlib.contextmanager
 def address(path: Path) -> Generator[str]:
-    """The address of a socket in a folder; the system allows 107 bytes, whatever the folder's path is."""
+    """Yield an address of a socket in a folder, shorter than the system's limit of 107 bytes."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"
@@ -37,9 +38,9 @@ def address(path: Path) -> Generator[str]:
 
 @contextlib.contextmanager
 def listening(path: Path) -> Generator[socket.socket]:
-    """A socket that listens at `path`, readable and writable by its user only; raises `OSError`.
+    """Yield a socket that listens at `path`, accessible to its user only; raise `OSError`.
 
-    The caller holds the lock of the folder, so that a file from before belongs to no server.
+    The caller holds the lock of the folder, so an existing file belongs to no running server.
     """
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -57,18 +58,17 @@ def listening(path: Path) -> Generator[socket.socket]:
 
 
 def user_of(peer: socket.socket) -> int:
-    """The user that the process at the other end runs as."""
+    """Return the user id of the process at the other end."""
     options = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(options)[1])
 
 
 class LocalLine(HttpProtocol):
-    """A connection to the local socket; one of another user is closed."""
+    """A connection to the local socket; those of other users are closed."""
 
     is_foreign = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Admit the server's own user and root."""
         with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as peer:
             self.is_foreign = user_of(peer) not in {0, os.geteuid()}
         if self.is_foreign:
@@ -77,28 +77,25 @@ class LocalLine(HttpProtocol):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Read a request."""
         if not self.is_foreign:
             super().data_received(data)
 
     def eof_received(self) -> None:
-        """Leave it to the client's process to end."""
+        """Do nothing, because the client's process closes the connection."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the connection held."""
         if not self.is_foreign:
             super().connection_lost(exc)
 
 
 class LocalOperator:
-    """An application whose requests without a credential carry the operator's `token`."""
+    """An ASGI application that adds the operator's `token` to requests without a credential."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._header = (b"authorization", f"Bearer {token}".encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection of the ASGI server."""
         names = {name for name, _ in scope["headers"]}
         if not names & _CREDENTIAL_HEADERS and b"token=" not in scope["query_string"]:
             scope["headers"] = [*scope["headers"], self._header]

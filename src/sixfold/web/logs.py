@@ -1,4 +1,4 @@
-"""Log lines as JSON objects, with everything secret taken out."""
+"""Log lines as JSON objects, with all secrets removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECRETS = re.compile(
 
 
 def redact(text: str) -> str:
-    """`text` without keys, tokens, passwords and job ids."""
+    """Return `text` with keys, tokens, passwords and job ids replaced by `***`."""
     return _SECRETS.sub(_starred, text)
 
 
@@ -31,10 +31,9 @@ def _starred(found: re.Match[str]) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One line of JSON for each record: time, level, logger, message, and whatever `extra` adds."""
+    """Formats a record as one line of JSON: time, level, logger, message, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
             "time": moment.replace("+00:00", "Z"),
@@ -49,15 +48,17 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str, stream: TextIO | None = None) -> None:
-    """Send every logger's lines to `stream` (default: standard error), and only there."""
+    """Send the log lines of all loggers to `stream` (default: standard error), and nowhere else."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in ("httpx", "httpcore"):  # a line for every look at a model server is no news
+    # httpx logs every health check of a model server.
+    for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
-        logger.propagate = name != "uvicorn.access"  # the dispatcher writes that line itself
+        # `WebApp` writes the access log itself.
+        logger.propagate = name != "uvicorn.access"

@@ -1,4 +1,4 @@
-"""What Prometheus reads: requests by face and route, the queue, the workers, the money held."""
+"""Prometheus metrics: requests by API and route, the queue, the workers, and the money on hold."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIVING = ("queued", "starting", "running", "canceling")
 
 
 class Metrics:
-    """One registry of this server; nothing global, so that two servers in one process do not mix."""
+    """The metrics of one server, in a registry of its own so that two servers in a process stay separate."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -55,15 +55,15 @@ class Metrics:
         self._held = Gauge("sixfold_held_usd", "Money on hold", registry=self._registry)
 
     def watch(self, counts: TokenCounts) -> None:
-        """Tell of the relay's calls as well."""
+        """Add the counts of gateway calls."""
         self._registry.register(_GatewayCounter(counts))
 
     def answered(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
-        """Count one answer. `route` is a template, never a path that somebody chose."""
+        """Count a response; `route` is the path template, never the requested path."""
         self._answers.add(face, route, method, status, seconds)
 
     async def text(self, database: Database, supervisor: Scheduler) -> bytes:
-        """Everything, in Prometheus' text format."""
+        """Return all metrics in the text format of Prometheus."""
         states, held = await database.read(_standing())
         for state in _LIVING:
             self._predictions.labels(state).set(states.get(state, 0))
@@ -79,14 +79,14 @@ class Metrics:
 
 
 class _ResponseCounter(Collector):
-    """Answered requests and how long they took: plain numbers, as every request counts here."""
+    """Counts and durations of responses, in plain numbers because every request updates them."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, int], int] = {}
-        self._times: dict[tuple[str, str], tuple[list[int], list[float]]] = {}  # by bucket, and the sum
+        # By API and route: the counts of the histogram's buckets, and the sum in seconds.
+        self._times: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
 
     def add(self, face: str, route: str, method: str, status: int, seconds: float) -> None:
-        """Count one."""
         key = (face, route, method, status)
         self._counts[key] = self._counts.get(key, 0) + 1
         found = self._times.get((face, route))
@@ -96,7 +96,6 @@ class _ResponseCounter(Collector):
         found[1][0] += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """Both, as Prometheus reads them."""
         requests = CounterMetricFamily(
             "sixfold_requests", "Answered requests", labels=("face", "route", "method", "status")
         )
@@ -115,10 +114,8 @@ class _ResponseCounter(Collector):
 
 
 class _RefusedCounter(Collector):
-    """What this process refused, and the connections among that."""
-
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """The counts by reason, all present from the start."""
+        """Yield the counts, with every reason present from the start."""
         totals = refusals.recorder().totals
         for name, text, reasons in (
             ("sixfold_refused", "Requests, connections and streams refused, by reason", refusals.REASONS),
@@ -135,13 +132,10 @@ class _RefusedCounter(Collector):
 
 
 class _GatewayCounter(Collector):
-    """The relay's own counts, read when somebody asks."""
-
     def __init__(self, counts: TokenCounts) -> None:
         self._counts = counts
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """Calls, tokens and money by model server."""
         calls = CounterMetricFamily(
             "sixfold_relay_calls", "Calls of model servers", labels=("server", "status")
         )

@@ -1,7 +1,7 @@
-"""Multipart bodies, split by a search for their boundary.
+"""A parser of multipart bodies.
 
-The search takes the same time whatever a part contains. Parts, headers and fields are counted before they
-are kept.
+It searches for the boundary, which takes the same time for any content. Parts, headers and fields are counted
+before they are stored.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ TYPE = "multipart/form-data"
 MAX_FIELDS, MAX_FILES = 1000, 16
 _MAX_BOUNDARY_BYTES = 200
 _MAX_PADDING_BYTES = 100
-_MAX_HEADER_BYTES = 8192  # of one part, all its headers together
-_MAX_FIELD_BYTES = 2**20  # of a part that is no file
+# The limit on all headers of one part.
+_MAX_HEADER_BYTES = 8192
+# The limit on a part that is not a file.
+_MAX_FIELD_BYTES = 2**20
 _SPOOL_BYTES = _SLICE_BYTES = 2**20
 _LINE, _HEADERS_END = b"\r\n", b"\r\n\r\n"
 _Place = tuple[int, bool]
 
 
 class Head(NamedTuple):
-    """The headers of one part as they came; `filename` is None for a field."""
+    """The headers of a part; `filename` is None for a field."""
 
     name: str
     filename: str | None
@@ -40,25 +42,25 @@ class Head(NamedTuple):
 
     @property
     def content_type(self) -> str:
-        """The type that the part claims."""
+        """The content type that the part claims."""
         return Headers(raw=self.headers).get("content-type", "")
 
 
 class PartHandler:
-    """Is called for each part of a body; this one passes all parts over."""
+    """Callbacks for each part of a body; this class ignores all parts."""
 
     def begin(self, head: Head) -> None:
-        """A part begins."""
+        """Handle the begin of a part."""
 
     def take(self, data: memoryview) -> None:
-        """Some data of the part."""
+        """Handle some data of the part."""
 
     def end(self) -> None:
-        """The part ends."""
+        """Handle the end of the part."""
 
 
 class Splitter:
-    """Splits a body while its bytes come in; raises `BadRequest`."""
+    """An incremental parser of multipart bodies; raises `BadRequest`."""
 
     def __init__(
         self, content_type: str, handler: PartHandler, *, files: int = MAX_FILES, fields: int = MAX_FIELDS
@@ -77,18 +79,19 @@ class Splitter:
         self._rest = b""
         self._is_file = False
         self._part_bytes = 0
-        self._skip = 0  # bytes of the headers' end, with which the next boundary may begin
+        # The CRLF that ends the headers may also begin the next boundary.
+        self._skip = 0
         self.ended = False
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the body; what follows its last boundary is ignored."""
+        """Parse the next bytes of the body; bytes after the last boundary are ignored."""
         data = self._rest + data if self._rest else data
         at, more = 0, True
         while more and not self.ended:
             at, more = self._read(data, at)
         self._rest = data[at:]
 
-    # Each reader returns the place at which the next one goes on, and whether it can with these bytes.
+    # Each state returns the position at which the next one continues, and whether there are enough bytes.
 
     def _start(self, data: bytes, at: int) -> _Place:
         first = self._delimiter[len(_LINE) :]
@@ -169,7 +172,7 @@ def _invalid(why: str) -> errors.BadRequest:
 
 
 class _Collector(PartHandler):
-    """Collects fields, and files with the data that has yet to be written."""
+    """Collects fields, and files with the data that is still to be written."""
 
     def __init__(self) -> None:
         self.items: list[tuple[str, str | UploadFile]] = []
@@ -198,7 +201,7 @@ class _Collector(PartHandler):
             self._field = None
 
     def write(self) -> None:
-        """Write the data that came since the last call."""
+        """Write the data that arrived since the last call."""
         for file, data in self.pending:
             file.file.write(data)
         self.pending.clear()
@@ -206,14 +209,15 @@ class _Collector(PartHandler):
 
 @contextlib.asynccontextmanager
 async def form(request: Request, *, max_files: int, max_fields: int) -> AsyncGenerator[FormData]:
-    """Read a form, with larger files on disk until the end of the context; empty for another type of body."""
+    """Yield a form, with large files on disk until the context ends; it is empty for other content types."""
     content_type = request.headers.get("content-type", "")
     collector = _Collector()
     try:
         if content_type.partition(";")[0].strip().lower() == TYPE:
             splitter = Splitter(content_type, collector, files=max_files, fields=max_fields)
             async for chunk in request.stream():
-                for start in range(0, len(chunk), _SLICE_BYTES):  # a body that was read before is one chunk
+                # A body that was read before arrives as one large chunk.
+                for start in range(0, len(chunk), _SLICE_BYTES):
                     splitter.feed(chunk[start : start + _SLICE_BYTES])
                     if collector.pending:
                         await asyncio.to_thread(collector.write)

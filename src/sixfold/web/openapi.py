@@ -1,8 +1,7 @@
-"""OpenAPI 3.1 documents, generated from the route table, the inputs of models and the types of answers.
+"""OpenAPI 3.1 documents, generated from the route table, model inputs and response types.
 
-Wherever a schema is expected, a type may stand: `OpenApiDocument.plain` replaces it by its schema. A class
-named
-`PageSchema` becomes the component `Page`.
+A type may stand for any schema: `OpenApiDocument.plain` replaces it. The class `PageSchema` becomes the
+component `Page`.
 """
 
 from __future__ import annotations
@@ -69,12 +68,11 @@ _NAMES = frozenset({"$ref", "title"})
 
 @dataclass(frozen=True, slots=True)
 class OperationSpec:
-    """What a document says of one method of a route; path parameters and security come from the route.
+    """The description of one method of a route; its path parameters and security come from the route.
 
-    `responses` are those of its own, `statuses` its errors beside those of every route, in the schema of the
-    document or of `error`. `body` is the schema of a JSON body; `bodies` are the schemas by media type where
-    there are others.
-    Where `keyless` is set, the credential may also be in the body, or is not needed on the same machine.
+    `responses` are its own responses, and `statuses` its errors beside those of every route, in the schema of
+    `error` or else of the document. `body` is the schema of a JSON body; `bodies` has schemas by media type
+    instead. With `keyless`, the credential may also be in the body, or is not needed on the same machine.
     """
 
     summary: str
@@ -90,7 +88,7 @@ class OperationSpec:
 
 @dataclass(frozen=True, slots=True)
 class OpenApiDocument:
-    """The description of one API: its operations by method and path, as in `GET /api/pages/{slug}`."""
+    """The description of one API; `operations` are named by method and path, as `GET /api/pages/{slug}`."""
 
     title: str
     version: str
@@ -99,13 +97,13 @@ class OpenApiDocument:
     error: Shape = ErrorSchema
 
     def summaries(self) -> Iterator[tuple[str, str, str]]:
-        """Method, path and summary of every operation."""
+        """Yield the method, path and summary of every operation."""
         for name, spec in self.operations.items():
             method, _, path = name.partition(" ")
             yield method, path, spec.summary
 
     def plain(self, server_url: str, routes: Iterable[Entry]) -> Node:
-        """The document as JSON; raises `KeyError` for an operation that has no route."""
+        """Return the document as JSON; raise `KeyError` for an operation without a route."""
         entries = {f"{entry.method} {documented(entry.path)}": entry for entry in routes}
         paths: dict[str, Node] = {}
         for name, spec in self.operations.items():
@@ -148,22 +146,22 @@ class OpenApiDocument:
 
 
 def documented(path: str) -> str:
-    """Return the path of a route as documents write it."""
+    """Return the path of a route as OpenAPI documents write it."""
     return path.replace(":path}", "}")
 
 
 def shape(name: str, **fields: Shape) -> type[msgspec.Struct]:
-    """Make the type of an object that has all of `fields`; it becomes the component `name`."""
+    """Return a type for an object with all of `fields`, which becomes the component `name`."""
     return msgspec.defstruct(name + _SUFFIX, fields.items())
 
 
 def page(name: str, **rows: Shape) -> type[msgspec.Struct]:
-    """Make the type of a part of a list, with the cursor of the next one."""
+    """Return a type for a page of a list, with the cursor of the next page."""
     return shape(name, **{noun: list[row] for noun, row in rows.items()}, next_cursor=str | None)
 
 
 def generate(tree: Node) -> tuple[Node, dict[str, Node]]:
-    """Replace the types in a tree by references to their schemas; return the schemas, too."""
+    """Replace the types in a tree by references; return the tree and the schemas of its components."""
     types: list[Any] = []
     _collect(tree, types)
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
@@ -183,7 +181,7 @@ def _collect(node: Any, types: list[Any]) -> None:
 
 
 def _named(node: Any, schemas: Iterator[Node]) -> Any:
-    """Replace each type by the next of `schemas`, in the order of `_collect`, and shorten the names."""
+    """Replace each type by the next of `schemas`, in the order of `_collect`, and shorten component names."""
     if isinstance(node, dict):
         return {
             name: value.removesuffix(_SUFFIX)
@@ -197,7 +195,7 @@ def _named(node: Any, schemas: Iterator[Node]) -> Any:
 
 
 class OpenApiDocuments(Mapping[str, OpenApiDocument]):
-    """OpenAPI documents by name, each built when it is first read."""
+    """OpenAPI documents by name, each built on first access."""
 
     def __init__(
         self, builders: Mapping[str, Callable[[], OpenApiDocument]], routes: Callable[[], Iterable[Entry]]
@@ -212,7 +210,6 @@ class OpenApiDocuments(Mapping[str, OpenApiDocument]):
         return self._built[name]
 
     def plain(self, name: str, server_url: str) -> Node:
-        """One document as JSON."""
         return self[name].plain(server_url, self._routes())
 
     def __iter__(self) -> Iterator[str]:
@@ -223,7 +220,7 @@ class OpenApiDocuments(Mapping[str, OpenApiDocument]):
 
 
 def schema_of(descriptor: Descriptor) -> Node:
-    """An input as JSON Schema."""
+    """Return the JSON Schema of an input."""
     found: Node = {"type": _TYPES.get(descriptor.type, "string"), "description": descriptor.description}
     limits = {"minimum": descriptor.min, "maximum": descriptor.max, "maxLength": descriptor.max_chars}
     found |= {name: limit for name, limit in limits.items() if limit is not None}
@@ -248,7 +245,6 @@ def schema_of(descriptor: Descriptor) -> Node:
 
 
 def _list(descriptor: Descriptor) -> Node:
-    """A list, or the same as text."""
     item = dict(LIST_ITEMS[descriptor.type])
     if descriptor.type == "texts" and descriptor.max_chars:
         item["maxLength"] = descriptor.max_chars
@@ -262,7 +258,6 @@ def _list(descriptor: Descriptor) -> Node:
 
 
 def _sizes(descriptor: Descriptor) -> Node:
-    """One to many sizes, each as text or as an object."""
     side: Node = {"type": "integer", "minimum": descriptor.min, "maximum": descriptor.max}
     size: Node = {
         "type": "object",
@@ -276,7 +271,6 @@ def _sizes(descriptor: Descriptor) -> Node:
 
 
 def _project(descriptor: Descriptor) -> Node:
-    """A timeline: its own facts, and tracks of clips."""
     style, change = (object_of(rows) for rows in (timeline.STYLE, timeline.TRANSITION))
     own: Node = {"url": schema_of(timeline.URL), "text": schema_of(timeline.TEXT)}
     clip = object_of(timeline.CLIP, {**own, "style": style, "transition": change})
@@ -294,7 +288,7 @@ def _project(descriptor: Descriptor) -> Node:
 
 
 def object_of(descriptors: Iterable[Descriptor], extra: Mapping[str, Node] | None = None) -> Node:
-    """Inputs as the schema of a JSON object; `extra` properties come first and are optional."""
+    """Return the JSON Schema of an object with the given inputs, preceded by optional `extra` properties."""
     wanted = tuple(descriptors)
     return {
         "type": "object",
@@ -304,23 +298,23 @@ def object_of(descriptors: Iterable[Descriptor], extra: Mapping[str, Node] | Non
 
 
 def query(name: str, schema: Shape, *, required: bool = False) -> Node:
-    """A parameter of the query string."""
+    """Return a parameter of the query string."""
     return {"name": name, "in": "query", "required": required, "schema": schema}
 
 
 def limit(most: int, default: int | None = None, least: int = 1) -> Node:
-    """The parameter `limit` of a list."""
+    """Return the query parameter `limit` of a list."""
     schema: Node = {"type": "integer", "minimum": least, "maximum": most}
     return query("limit", schema if default is None else {**schema, "default": default})
 
 
 def text(name: str, most: int) -> Node:
-    """A parameter of the query string that is a text."""
+    """Return a query parameter of type string."""
     return query(name, {"type": "string", "maxLength": most})
 
 
 def in_path(name: str) -> Node:
-    """A parameter of the path."""
+    """Return a path parameter."""
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
@@ -334,7 +328,7 @@ IDEMPOTENCY: Node = {
 
 
 def answer(description: str, schema: Shape, *kinds: str, headers: Node | None = None) -> Node:
-    """One response, in JSON or in other media types."""
+    """Return the description of a response, in JSON or in the media types `kinds`."""
     return {
         "description": description,
         "headers": {**_HEADERS, **(headers or {})},
@@ -343,5 +337,5 @@ def answer(description: str, schema: Shape, *kinds: str, headers: Node | None = 
 
 
 def result(description: str, schema: Shape, *kinds: str) -> Node:
-    """A response that was made by an engine, and names it."""
+    """Return the description of a response with a generated result, whose headers name the engine."""
     return answer(description, schema, *kinds, headers=ENGINE_HEADERS)

@@ -1,10 +1,10 @@
-"""Refuses connections while there are still descriptors left to say so.
+"""Limits on connections, enforced while descriptors are left to respond with an error.
 
-Each request may open a second connection, to a model server or another service, so a server takes half as
-many connections as it may have descriptors. A connection beyond that takes the place of the oldest one that
-has not sent the headers of a request. Where there is none, its request is answered 503 by the application,
-in the dialect of its path, except that the probes are answered as usual. Beyond the number of refusals that
-can wait for a request, one fixed response is written at once.
+A request may open a second connection, such as to a model server, so a server accepts half as many
+connections as it has descriptors. A connection beyond that replaces the oldest one that has not sent the
+headers of a request. Without such a connection, the application answers 503 in the error format of the path,
+except that health probes work as usual. If too many refused connections are waiting for their request
+already, a fixed response is written at once.
 """
 
 from __future__ import annotations
@@ -23,21 +23,27 @@ from sixfold.core import ids
 from sixfold.errors import TooManyConnections, TooManyRequests
 from sixfold.web import refusals
 
-OVERLOADED = "sixfold.overloaded"  # in the scope of a request whose connection is refused
+# The scope key of the error with which a request is refused.
+OVERLOADED = "sixfold.overloaded"
 Refusal = TooManyConnections | TooManyRequests
 PROBES = frozenset({"/livez", "/readyz"})
 
-_RESERVED = 0.1  # of the limit: for the database, files, workers and connections that are being refused
+# The share of descriptors for the database, files, workers and connections that are being refused.
+_RESERVED = 0.1
 _UNLIMITED = 1 << 20
-_MIN_SILENT_SECONDS = 1.0  # before a connection without a request may be dropped for another
-_MIN_WAIT_SECONDS = 0.25  # before a refused one may
-_PATIENCE_SECONDS = 2.0  # for the request of a connection that is being refused, and for reading its rest
-_ANSWER_SECONDS = 10.0  # for the response to it
+# A connection without a request is kept for this time before another may replace it.
+_MIN_SILENT_SECONDS = 1.0
+# The same for a connection that is being refused.
+_MIN_WAIT_SECONDS = 0.25
+# The timeout for the request of a refused connection, and for reading the rest of it.
+_PATIENCE_SECONDS = 2.0
+# The timeout for the response to it.
+_ANSWER_SECONDS = 10.0
 _UNREAD_BYTES = 64 * 1024
 
 
 def fixed_response(error: Refusal) -> bytes:
-    """A whole response without a dialect, for a request whose path is not known."""
+    """Return a complete HTTP response with an error, for a request whose path is not known."""
     request_id = ids.new("req")
     body = json.dumps(
         {"error": error.message, "code": error.code, "status": error.status, "request_id": request_id}
@@ -50,34 +56,38 @@ def fixed_response(error: Refusal) -> bytes:
 
 
 class ConnectionCapacity:
-    """How many connections a process with `limit` descriptors takes."""
+    """The number of connections that a process with `limit` descriptors accepts."""
 
     def __init__(self, limit: int) -> None:
         reserved = max(16, int(limit * _RESERVED))
         self.descriptors = limit - reserved
         self.connections = max(1, self.descriptors // 2)
-        self._starting: dict[Any, float] = {}  # since when a connection has had no headers, oldest first
-        self._most_waiting = reserved // 2  # refused connections whose request is awaited
+        # The times at which connections without headers were made, oldest first.
+        self._starting: dict[Any, float] = {}
+        # The limit on refused connections that have not sent their request.
+        self._most_waiting = reserved // 2
         self._waiting = 0
-        self._silent: dict[RefusedTransport, float] = {}  # of those, the ones without a request, oldest first
+        # Refused connections that have sent no request, with their times, oldest first.
+        self._silent: dict[RefusedTransport, float] = {}
 
     def is_full(self, connections: Collection[object], descriptor: int) -> bool:
-        """Whether one more connection is too many.
+        """Return whether another connection is too many.
 
-        The kernel hands out the lowest free number, so a high `descriptor` means that all below are in use.
+        The kernel assigns the lowest free number, so a high `descriptor` means that all lower ones are in
+        use.
         """
         return len(connections) >= self.connections or descriptor >= self.descriptors
 
     def start(self, connection: Any, moment: float) -> None:
-        """Note that a connection was made at `moment`, in the event loop's seconds."""
+        """Record a new connection; `moment` is the event loop's time in seconds."""
         self._starting[connection] = moment
 
     def started(self, connection: Any) -> None:
-        """Note that a connection sent the headers of a request, or was closed."""
+        """Record that a connection has sent the headers of a request, or was closed."""
         self._starting.pop(connection, None)
 
     def silent(self, connections: Collection[object], moment: float) -> Any | None:
-        """Remove and return the oldest connection that has sent no headers; None where all are busy."""
+        """Remove and return the oldest connection that has sent no headers, or None if there is none."""
         oldest = next(iter(self._starting), None)
         if oldest is None or self._starting[oldest] > moment - _MIN_SILENT_SECONDS:
             return None
@@ -90,7 +100,7 @@ class ConnectionCapacity:
     def refuse(
         self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
     ) -> RefusedTransport | None:
-        """Return the transport on which a request is refused; None where a response was sent already."""
+        """Return the transport that refuses a request, or None if a fixed response was written already."""
         moment = loop.time()
         if self._waiting >= self._most_waiting and not self._drop_waiting(moment):
             transport.set_protocol(asyncio.Protocol())
@@ -104,11 +114,11 @@ class ConnectionCapacity:
         return refused
 
     def answering(self, refused: RefusedTransport) -> None:
-        """Note that a refused connection sent its request."""
+        """Record that a refused connection has sent its request."""
         self._silent.pop(refused, None)
 
     def closed(self, refused: RefusedTransport) -> None:
-        """Note that a refused connection is closed."""
+        """Record that a refused connection is closed."""
         self._silent.pop(refused, None)
         self._waiting -= 1
 
@@ -122,8 +132,9 @@ class ConnectionCapacity:
 
 
 def _discard_input(transport: asyncio.Transport) -> None:
-    """Read what has arrived, since closing a socket with unread input resets it and loses the response."""
-    with contextlib.suppress(OSError):  # nothing more, or the client is gone
+    """Read pending input, since closing a socket with unread input resets it and loses the response."""
+    # There is no more input, or the client has disconnected.
+    with contextlib.suppress(OSError):
         descriptor = transport.get_extra_info("socket").fileno()
         while len(os.read(descriptor, _UNREAD_BYTES)) == _UNREAD_BYTES:
             pass
@@ -131,16 +142,16 @@ def _discard_input(transport: asyncio.Transport) -> None:
 
 @functools.cache
 def capacity() -> ConnectionCapacity:
-    """The capacity of this process, by the limit that it has when its first connection comes."""
+    """Return the capacity of this process, by its limit on descriptors at the first connection."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return ConnectionCapacity(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)
 
 
 class RefusedTransport:
-    """The transport of a refused connection, which reads the rest of a request after its response.
+    """The transport of a refused connection, which reads the rest of a request after the response.
 
-    `close` ends the sending direction alone, so that unread input does not reset the connection. The client
-    has two seconds for its request, and two to close after the response.
+    `close` only shuts down sending, so that unread input does not reset the connection. The client has two
+    seconds to send its request, and two to close after the response.
     """
 
     def __init__(
@@ -157,16 +168,16 @@ class RefusedTransport:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """Whether the response was sent."""
+        """Return whether the response was sent."""
         return self._is_closing or self._transport.is_closing()
 
     def answering(self) -> None:
-        """Give the application its time to answer."""
+        """Extend the timeout, so that the application can respond."""
         self._capacity.answering(self)
         self._wait(_ANSWER_SECONDS)
 
     def close(self) -> None:
-        """End the sending direction and drop what still comes."""
+        """Shut down sending and discard further input."""
         if self.is_closing():
             return
         self._is_closing = True
@@ -176,7 +187,7 @@ class RefusedTransport:
         self._wait(_PATIENCE_SECONDS)
 
     def lost(self) -> None:
-        """Release what the refusal held; the connection is closed."""
+        """Release the place of the refused connection, which is closed."""
         if not self._is_lost:
             self._is_lost = True
             self._ending.cancel()

@@ -1,4 +1,4 @@
-"""The addresses that connections come from, and how much each may have open."""
+"""Client addresses, and limits on the connections of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.web.overload import Refusal
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine, and can be nothing else."""
+    """Return whether a host name or address is certainly this machine."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True
@@ -26,7 +26,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_near(address: str) -> bool:
-    """Whether an address is of this machine or of a private network, where a trusted proxy may be."""
+    """Return whether an address is on this machine or a private network, where a trusted proxy may be."""
     try:
         return ipaddress.ip_address(address).is_private
     except ValueError:
@@ -35,7 +35,7 @@ def is_near(address: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def network(address: str) -> str:
-    """The address whose limits count: of IPv6 its /64, since one subscriber has all addresses of that."""
+    """Return the address whose limits apply: for IPv6 its /64, since a subscriber has all addresses in it."""
     try:
         parsed = ipaddress.IPv6Address(address)
     except ValueError:
@@ -47,9 +47,9 @@ def network(address: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def limited(address: str, *, behind_proxy: bool) -> str | None:
-    """The network of an address, or None where it has no limits of its own.
+    """Return the network of an address, or None if it has no limits of its own.
 
-    Those are this machine and, where `behind_proxy`, all private networks: one connection of a proxy serves
+    This machine has none and, if `behind_proxy`, no private network, since one connection of a proxy serves
     many clients.
     """
     if not address or is_loopback(address) or (behind_proxy and is_near(address)):
@@ -58,10 +58,10 @@ def limited(address: str, *, behind_proxy: bool) -> str | None:
 
 
 class PeerLimits:
-    """Counts the open connections and the unfinished requests of each address; 0 switches a limit off.
+    """Counts of the open connections and unfinished requests of each address; a limit of 0 is off.
 
-    A request is unfinished until its headers and its body have been received. No limit of one address is
-    above half of what the process takes.
+    A request is unfinished until its headers and body have been received. The limits of one address are at
+    most half of the capacity of the process.
     """
 
     def __init__(
@@ -82,7 +82,6 @@ class PeerLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> PeerLimits:
-        """The limits that the settings name."""
         return cls(
             settings.connections_per_peer,
             settings.unfinished_requests_per_peer,
@@ -91,11 +90,11 @@ class PeerLimits:
         )
 
     def peer(self, address: str) -> str | None:
-        """What an address is counted as; None where it has no limits."""
+        """Return the key under which an address is counted, or None if it has no limits."""
         return limited(address, behind_proxy=self.behind_proxy)
 
     def connect(self, peer: str | None) -> Refusal | None:
-        """Count a connection; where there are too many, the error, and nothing is counted."""
+        """Count a connection and return None, or return the error if there are too many."""
         if peer is None:
             return None
         most = _bounded(self._most_connections)
@@ -107,16 +106,16 @@ class PeerLimits:
         return None
 
     def disconnect(self, peer: str | None) -> None:
-        """Take a connection off the count."""
+        """Uncount a connection."""
         _take(self.connections, peer)
 
     def is_crowded(self) -> bool:
-        """Whether the process has as many unfinished requests as it may."""
+        """Return whether the process has reached its limit of unfinished requests."""
         most = _bounded(self._all_unfinished)
         return bool(most) and self.unfinished_total >= most
 
     def begin(self, peer: str | None) -> Refusal | None:
-        """Count an unfinished request; where there are too many, the error, and nothing is counted."""
+        """Count an unfinished request and return None, or return the error if there are too many."""
         most = _bounded(self._most_unfinished)
         if peer is not None and most and self.unfinished[peer] >= most:
             return errors.TooManyUnfinishedRequests(
@@ -133,7 +132,7 @@ class PeerLimits:
         return None
 
     def finish(self, peer: str | None) -> None:
-        """Take an unfinished request off the count."""
+        """Uncount an unfinished request."""
         self.unfinished_total -= 1
         _take(self.unfinished, peer)
 

@@ -1,4 +1,4 @@
-"""The prediction as callers see it; every area that answers with one answers with this."""
+"""The JSON of a prediction, shared by all APIs that return one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OtherOutputs = Annotated[
 
 
 class MetricsSchema(TypedDict):
-    """How long a prediction waited and ran, in milliseconds."""
+    """The waiting and running times of a prediction, in milliseconds."""
 
     queue_ms: float | None
     cold_start_ms: float
@@ -41,7 +41,7 @@ class MetricsSchema(TypedDict):
 
 
 class PredictionUrlsSchema(TypedDict):
-    """Where a prediction is read, canceled and followed."""
+    """The URLs to read, cancel and follow a prediction."""
 
     get: str
     cancel: str
@@ -49,7 +49,7 @@ class PredictionUrlsSchema(TypedDict):
 
 
 class PredictionSchema(ListPriceSchema):
-    """One request to run a model, with its receipt."""
+    """A request to run a model, with its receipt."""
 
     id: str
     prediction_id: str
@@ -81,7 +81,7 @@ class PredictionSchema(ListPriceSchema):
 
 @dataclass(frozen=True, slots=True)
 class PredictionStatus:
-    """What is known beside the record: how far it is, how many wait before it, the seconds until its end."""
+    """The live state of a prediction: its progress, queue position, and estimated seconds to its end."""
 
     progress: float = 0.0
     position: int | None = None
@@ -89,12 +89,12 @@ class PredictionStatus:
 
 
 def status(record: Prediction) -> Status:
-    """The state as callers see it: canceling is still running."""
+    """Return the state for callers, to whom a prediction that is being canceled is still running."""
     return "running" if record.state is PredictionState.CANCELING else cast("Status", str(record.state))
 
 
 def prediction(record: Prediction, media_url: Url, standing: PredictionStatus) -> PredictionSchema:
-    """The whole record, with its receipt."""
+    """Return a prediction with its receipt."""
     took = record.stations
     own = f"{PATH}/{record.id}"
     others = outputs(record, media_url)
@@ -136,7 +136,7 @@ def prediction(record: Prediction, media_url: Url, standing: PredictionStatus) -
 
 
 def output(record: Prediction, media_url: Url) -> Any:
-    """The one file or value that came of it; a list of files; or an object, where they have names."""
+    """Return the first output: a file or value, a list of files, or an object of named files."""
     if record.output is None:
         return None
     first = several.first(record.output)
@@ -151,7 +151,7 @@ def output(record: Prediction, media_url: Url) -> Any:
 
 
 def outputs(record: Prediction, media_url: Url) -> dict[str, Any]:
-    """The outputs after the first by their names, where a model gives several."""
+    """Return the other outputs by name, for a model with several."""
     shown: dict[str, Any] = {}
     for name, value in ({} if record.output is None else several.others(record.output)).items():
         files = [_file(file, media_url) for file in _files(value)]
@@ -170,35 +170,35 @@ def _file(file: OutputFile, media_url: Url) -> dict[str, Any]:
 
 
 class PredictionSerializer:
-    """Tells of predictions as they stand now."""
+    """Serializes predictions with their live state."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def told(self, record: Prediction) -> PredictionSchema:
-        """The whole record, with its place in the queue."""
+        """Return a prediction with its queue position, which is read from the database."""
         return self.shown(record, await self.position(record))
 
     async def position(self, record: Prediction) -> int | None:
-        """How many stand before it; None once it does not wait."""
+        """Return the number of predictions ahead in the queue, or None if it does not wait."""
         if record.state is not PredictionState.QUEUED:
             return None
         return await self._services.pipeline.position(record)
 
     def shown(self, record: Prediction, position: int | None = None) -> PredictionSchema:
-        """The whole record, without asking the store again."""
+        """Return a prediction without reading the database."""
         progress = self._services.pipeline.bus.progress(record.id)
         standing = PredictionStatus(progress, position, self._eta(record, progress, position or 0))
         return prediction(record, self._services.media_url, standing)
 
     def until_end(self, model: str, engine: str, ahead: int) -> float:
-        """Seconds until a run of `model` ends that has so many before it in its engine's queue."""
+        """Estimate the seconds until a run of `model` ends that has `ahead` predictions before it."""
         workers = self._workers(engine)
         rounds = (ahead + workers.get("busy", 0)) // self._width(engine)
         return self._services.times.until_end(model, engine, rounds, cold=self.is_cold(engine))
 
     def is_cold(self, engine: str) -> bool:
-        """Whether a worker would have to start first."""
+        """Return whether a worker has to start first."""
         return not any(self._workers(engine).values())
 
     def _eta(self, record: Prediction, progress: float, ahead: int) -> float | None:
@@ -212,8 +212,9 @@ class PredictionSerializer:
         return self._services.supervisor.snapshot().get(engine, {})
 
     def _width(self, name: str) -> int:
-        """How many runs of an engine go at once; of an account's own engine, as many as there are workers."""
-        slots = max(1, self._services.settings.workers)  # without any, others run it: one is the least
+        """Return the number of concurrent runs of an engine, or of workers for an account's own engine."""
+        # Without workers of its own, this server relies on other ones.
+        slots = max(1, self._services.settings.workers)
         engine = self._services.catalog.engines().get(name)
         if engine is None:
             return slots

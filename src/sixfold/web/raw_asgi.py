@@ -1,4 +1,4 @@
-"""Requests and answers without a framework's objects, for the few routes that are asked all the time."""
+"""Requests and responses without the objects of a framework, for the most frequent routes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from starlette.types import Receive, Scope, Send
 from sixfold.web import bodies
 
 JSON = (b"content-type", b"application/json")
-LINE = "sixfold.line"  # of a scope: its connection, where that has a short way out
+# The scope key of a connection that can send a whole response in one write.
+LINE = "sixfold.line"
 Header = tuple[bytes, bytes]
 
 
 class RawRequest:
-    """One request as it came in; of a header that came twice, `headers` has the first."""
+    """A request; `headers` has the first value of a repeated header."""
 
     __slots__ = ("_max_bytes", "_receive", "headers", "scope")
 
@@ -31,16 +32,16 @@ class RawRequest:
 
     @property
     def request_id(self) -> str:
-        """The id that the answer carries in `X-Request-Id`."""
+        """The id that the response carries in `X-Request-Id`."""
         return self.scope["sixfold.request_id"]
 
     def header(self, name: bytes) -> str | None:
-        """A header's text, or None."""
+        """Return the text of a header, or None."""
         value = self.headers.get(name)
         return value.decode("latin-1") if value is not None else None
 
     async def body(self) -> bytes:
-        """All of it; raises `TooLarge` and `ClientDisconnect`."""
+        """Return the whole body; raise `TooLarge` or `ClientDisconnect`."""
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -55,20 +56,20 @@ class RawRequest:
                 return b"".join(pieces)
 
     def request(self) -> Request:
-        """The same for those who want Starlette's; its body may have been read."""
+        """Return Starlette's object of this request; its body may have been read."""
         return Request(self.scope, self._receive)
 
 
 class RawRoute(Protocol):
-    """A connection that may send a whole answer in one piece."""
+    """A connection that may send a whole response in one write."""
 
     def at_once(self, scope: Scope, answer: RawResponse) -> bool:
-        """Send it; False, and nothing is sent, where it has to go the long way."""
+        """Send a response and return True, or return False if it must be sent by ASGI messages."""
         ...
 
 
 class RawResponse:
-    """A whole answer."""
+    """A complete JSON response."""
 
     __slots__ = ("body", "raw_headers", "status_code")
 
@@ -78,7 +79,6 @@ class RawResponse:
         self.status_code = status_code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         line: RawRoute | None = scope.get(LINE)
         if line is not None and scope["method"] != "HEAD" and line.at_once(scope, self):
             return
@@ -86,15 +86,13 @@ class RawResponse:
         await send({"type": "http.response.body", "body": self.body})
 
     def response(self) -> Response:
-        """The same for those who want Starlette's."""
+        """Return Starlette's object of this response."""
         response = Response(self.body, self.status_code)
         response.raw_headers = self.raw_headers
         return response
 
 
 class RawHandler:
-    """A handler that takes a `RawRequest`."""
-
     __slots__ = ("answer",)
 
     def __init__(self, answer: Callable[[RawRequest], Awaitable[RawResponse | Response]]) -> None:
@@ -102,5 +100,5 @@ class RawHandler:
 
 
 def call_of(request: Request) -> RawRequest:
-    """A request whose body was read already, as a plain one."""
+    """Return the raw request of one whose body has been read already."""
     return RawRequest(request.scope, request.receive, dict(reversed(request.scope["headers"])), 0)

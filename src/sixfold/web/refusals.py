@@ -1,7 +1,7 @@
-"""Counts what this process refuses, by reason, and writes one log line a minute for each reason.
+"""Counts of refused requests and connections by reason, and one log line a minute for each reason.
 
-A refusal costs a caller nothing, so it must not cost the server a log line. `Sweep` calls `log` once a
-second.
+A refusal costs its caller nothing, so it must not cost the server a log line. `ConnectionSweep` calls `log`
+once a second.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import logging
 import math
 from collections import Counter
 
-CONNECTION_REASONS = {  # the label in the metrics, and what the log says was refused
+# The label in the metrics, and the noun in the log line.
+CONNECTION_REASONS = {
     "too_many": "connections beyond the capacity of this process",
     "silent": "connections without a request, dropped for others",
     "slow_headers": "clients too slow with the headers of a request",
@@ -30,30 +31,30 @@ REASONS = {
     "sign_in": "attempts to sign in beyond the limit",
     "not_configured": "requests for what is not configured on this server",
 }
-_LOG_SECONDS = 60.0  # between two lines of one reason
+# The interval between two log lines of one reason.
+_LOG_SECONDS = 60.0
 _MAX_CALLERS = 64
 _MAX_DETAIL = 200
 _LOG = logging.getLogger("sixfold.server")
 
 
 class Callers:
-    """Finds the most frequent of any number of callers in bounded memory (Misra and Gries).
+    """The most frequent callers, found in bounded memory (Misra and Gries).
 
-    Each count is at most a sixty-fourth of the sum too low.
+    Each count is too low by at most a sixty-fourth of the sum.
     """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def add(self, caller: str) -> None:
-        """Count one more of a caller."""
         if caller in self._counts or len(self._counts) < _MAX_CALLERS:
             self._counts[caller] = self._counts.get(caller, 0) + 1
         else:
             self._counts = {name: count - 1 for name, count in self._counts.items() if count > 1}
 
     def busiest(self) -> tuple[str, int]:
-        """The caller with the most, and at least how many; ("", 0) where none is known."""
+        """Return the most frequent caller and a lower bound of its count, or ("", 0) if none is known."""
         return max(self._counts.items(), key=lambda pair: pair[1], default=("", 0))
 
 
@@ -67,7 +68,7 @@ class _Pending:
 
 
 class Refusals:
-    """All refusals of one process."""
+    """The refusals of one process."""
 
     def __init__(self) -> None:
         self.totals = Counter[str]()
@@ -75,7 +76,7 @@ class Refusals:
         self._quiet_until: dict[str, float] = {}
 
     def add(self, reason: str, caller: str = "", detail: str = "") -> None:
-        """Count one refusal of `caller`, which is an address or an account."""
+        """Count one refusal of `caller`, an address or account id."""
         self.totals[reason] += 1
         pending = self._pending.get(reason)
         if pending is None:
@@ -86,7 +87,7 @@ class Refusals:
             pending.callers.add(caller)
 
     def log(self, moment: float) -> None:
-        """Write the lines that are due; `moment` is now, in the event loop's seconds."""
+        """Write the log lines that are due; `moment` is the event loop's time in seconds."""
         for reason in tuple(self._pending):
             if moment >= self._quiet_until.get(reason, -math.inf):
                 self._quiet_until[reason] = moment + _LOG_SECONDS
@@ -105,5 +106,5 @@ class Refusals:
 
 @functools.cache
 def recorder() -> Refusals:
-    """The refusals of this process."""
+    """Return the refusals of this process."""
     return Refusals()

@@ -1,4 +1,4 @@
-"""Requests."""
+"""Values of an HTTP request: its id, its path and query parameters, and the preferred response type."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from sixfold.core.catalog.custom_models import PAGE, CustomModel, CustomModels
 
 
 def request_id(request: Request) -> str:
-    """The id that the answer carries in `X-Request-Id`."""
+    """Return the id that the response carries in `X-Request-Id`."""
     return str(request.scope["sixfold.request_id"])
 
 
 def path_value(request: Request, name: str) -> str:
-    """A value of the path's template."""
     return str(request.scope["path_params"][name])
 
 
@@ -25,7 +24,7 @@ _MAX_OWN_PAGE, _MAX_CURSOR = 200, 200
 
 
 def query_text(request: Request, name: str, most: int) -> str:
-    """A parameter, empty where it is not there; raises `BadRequest` beyond `most` characters."""
+    """Return a query parameter, or "" without it; raise `BadRequest` if it has too many characters."""
     value = request.query_params.get(name, "")
     if len(value) > most:
         raise errors.BadRequest(f"{name} is too long")
@@ -33,7 +32,7 @@ def query_text(request: Request, name: str, most: int) -> str:
 
 
 def query_choice(request: Request, name: str, words: Collection[str], most: int) -> str:
-    """A parameter that is one of some words, or empty; raises `BadRequest`."""
+    """Return a query parameter that must be one of `words`, or ""; raise `BadRequest` for any other value."""
     value = query_text(request, name, most)
     if value and value not in words:
         raise errors.BadRequest(f"{name} must be one of {', '.join(words)}")
@@ -41,7 +40,7 @@ def query_choice(request: Request, name: str, words: Collection[str], most: int)
 
 
 def page_size(request: Request, usual: int, largest: int, most: int) -> int:
-    """How many rows a page is to have; raises `BadRequest`."""
+    """Return the parameter `limit`, the rows of a page; raise `BadRequest` unless it is 1 to `largest`."""
     value = query_text(request, "limit", most) or str(usual)
     if not (value.isascii() and value.isdigit() and len(value) < 9 and 1 <= int(value) <= largest):
         raise errors.BadRequest(f"limit must be from 1 to {largest}")
@@ -51,16 +50,13 @@ def page_size(request: Request, usual: int, largest: int, most: int) -> int:
 async def own_models(
     models: CustomModels, request: Request, account_id: str, kind: str = ""
 ) -> tuple[tuple[CustomModel, ...], str | None]:
-    """An account's models behind `cursor`, at most `limit`, and the cursor of the next page.
-
-    Raises `BadRequest`.
-    """
+    """Return a page of an account's custom models, and the cursor of the next page; raise `BadRequest`."""
     limit = page_size(request, PAGE, _MAX_OWN_PAGE, _MAX_CURSOR)
     return await models.page(account_id, kind, limit, cursor(request))
 
 
 def cursor(request: Request) -> str:
-    """Where a page begins; empty for the first."""
+    """Return the parameter `cursor`, which is "" for the first page."""
     return query_text(request, "cursor", _MAX_CURSOR)
 
 
@@ -75,7 +71,7 @@ class _MediaRange:
     order: int
 
     def fit(self, offered: str) -> int:
-        """2 for the very type, 1 for its family, 0 for anything, -1 when it does not match."""
+        """Return 2 for an exact match, 1 for its family (`image/*`), 0 for `*/*`, and -1 for no match."""
         if self.kind == offered:
             return 2
         if self.kind == offered.partition("/")[0] + "/*":
@@ -84,9 +80,9 @@ class _MediaRange:
 
 
 def preferred_type(header: str | None, offered: tuple[str, ...]) -> str | None:
-    """The offered type that a client likes best; the first where it does not care, None where none will do.
+    """Return the type in `offered` that an `Accept` header prefers, or None if it accepts none of them.
 
-    At equal quality a type that is named beats one that only a wildcard takes in.
+    Without a preference that is the first. At equal quality, an exact type wins over a wildcard.
     """
     ranges = _parse_accept(header or "*/*")
     liked: list[tuple[float, int, int, int]] = []

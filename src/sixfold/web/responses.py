@@ -1,4 +1,4 @@
-"""Answers in JSON, and the coded error that most faces speak."""
+"""JSON responses, the error format that most APIs share, and the schema of model inputs."""
 
 from __future__ import annotations
 
@@ -23,17 +23,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode(content: Any) -> bytes:
-    """`content` as JSON."""
     return _encode(content)
 
 
 def json(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """`content` as a JSON answer."""
     return Response(_encode(content), status, headers, "application/json")
 
 
 async def encode_each(rows: Iterable[Any]) -> list[msgspec.Raw]:
-    """Rows of a list as JSON, one by one, so that a long list does not hold up the event loop."""
+    """Encode rows one by one, so that a long list does not block the event loop."""
     encoded: list[msgspec.Raw] = []
     for row in rows:
         encoded.append(msgspec.Raw(_encode(row)))
@@ -42,16 +40,17 @@ async def encode_each(rows: Iterable[Any]) -> list[msgspec.Raw]:
 
 
 def result_headers(prediction: Prediction) -> dict[str, str]:
-    """Headers that name the engine of a result, and its quality."""
+    """Return the headers with the engine and quality of a result."""
     engine = engine_name(prediction.engine)
     return {"X-Sixfold-Engine": engine, "X-Sixfold-Quality": prediction.quality}
 
 
 def error_headers(error: SixfoldError) -> dict[str, str]:
-    """What goes with an error in every dialect: when to ask again, how to identify oneself."""
+    """Return the headers of an error in every format, such as `Retry-After` and `WWW-Authenticate`."""
     if error.retry_after:
         return {"Retry-After": str(error.retry_after)}
-    if error.permanent:  # the official clients of OpenAI and Anthropic repeat any other 503
+    # The official clients of OpenAI and Anthropic retry any other 503.
+    if error.permanent:
         return {"x-should-retry": "false"}
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
@@ -59,14 +58,14 @@ def error_headers(error: SixfoldError) -> dict[str, str]:
 
 
 class InputProblemSchema(TypedDict):
-    """What is wrong with one input."""
+    """The problem of one input."""
 
     input: str
     message: str
 
 
 class ErrorSchema(TypedDict):
-    """An error with its code; `errors` has every input that was refused."""
+    """An error with its code; `errors` has all invalid inputs."""
 
     error: str
     code: str
@@ -76,7 +75,7 @@ class ErrorSchema(TypedDict):
 
 
 def coded(error: SixfoldError, request_id: str) -> Response:
-    """`{"error","code","status","request_id"}`, with `errors` for every input that was refused."""
+    """Return an error as `{"error","code","status","request_id"}`, with `errors` for invalid inputs."""
     body: ErrorSchema = {
         "error": error.message,
         "code": error.code,
@@ -89,7 +88,7 @@ def coded(error: SixfoldError, request_id: str) -> Response:
 
 
 class LongResponse(Response):
-    """A response that may take as long as its source does; it ends with the credential that asked for it."""
+    """A response that streams for an unknown time and ends when its credential is revoked."""
 
 
 WireType = Literal["string", "integer", "number", "boolean", "image", "audio", "video", "file"]
@@ -111,7 +110,7 @@ class InputSchema(TypedDict):
 
 
 def descriptor(given: Descriptor) -> InputSchema:
-    """One input; a type that the contract does not have is written as text."""
+    """Serialize an input; a type that the API does not define is written as `string`."""
     return {
         "name": given.name,
         "type": cast("WireType", given.type) if given.type in _WIRE_TYPES else "string",
@@ -125,11 +124,12 @@ def descriptor(given: Descriptor) -> InputSchema:
     }
 
 
-_SMALL = 1024  # bytes that are not worth the unpacking
+# Documents up to this size in bytes are sent uncompressed.
+_SMALL = 1024
 
 
 class StaticJson:
-    """One JSON document as bytes."""
+    """A JSON document that never changes while the server runs, so that it is encoded and compressed once."""
 
     def __init__(self, content: Any) -> None:
         self._data = _encode(content)

@@ -1,4 +1,4 @@
-"""Paths to handlers: which face a path belongs to, and which of its handlers answers a method."""
+"""The route table: it finds the API and the handler of a path."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _PARAMETER = re.compile(r"\{(\w+)(:path)?\}")
 
 @dataclass(frozen=True, slots=True)
 class RouteEntry:
-    """One path (`{name}` is one segment, `{name:path}` the rest) and a handler for each method.
+    """A path (`{name}` matches one segment, `{name:path}` the rest) with a handler for each method.
 
-    `body_bytes` is the largest body that is read; 0 where none is expected, and a small one goes unread.
-    Where a GET is not `safe`, as it makes something, a HEAD is not answered by it. `access` is what a caller
-    needs, the same for every method or by method; a route without it is refused when the table is built.
+    `body_bytes` is the largest accepted body; with 0 none is expected, and a small one is ignored. A GET that
+    has side effects is not `safe`, and does not serve HEAD. `access` is required of the caller, for all
+    methods or by method; a route without it is rejected when the table is built.
     """
 
     path: str
@@ -37,23 +37,23 @@ class RouteEntry:
     access: Access | Mapping[str, Access] | None = None
 
     def needs(self, method: str) -> Access | None:
-        """What a caller of a method needs; a HEAD needs what a GET does."""
+        """Return the access that a method requires; HEAD requires that of GET."""
         access = self.access
         if access is None or isinstance(access, Access):
             return access
         return access.get("GET" if method == "HEAD" else method)
 
     def handler(self, method: str) -> Handler | RawHandler | None:
-        """What answers a method; a HEAD is a GET of which nobody reads the body."""
+        """Return the handler of a method; GET also serves HEAD."""
         known = self.handlers.get(method)
         return self.handlers.get("GET") if known is None and method == "HEAD" and self.safe else known
 
 
 @dataclass(frozen=True, slots=True)
 class SocketRoute:
-    """One path on which a websocket is spoken; `trusts` decides by Host and Origin, before it is accepted.
+    """A websocket path; `trusts` checks Host and Origin before the websocket is accepted.
 
-    `access` is what its caller needs, as of a route.
+    `access` is required of the caller, as with `RouteEntry`.
     """
 
     path: str
@@ -64,9 +64,9 @@ class SocketRoute:
 
 @dataclass(frozen=True, slots=True)
 class ApiGroup:
-    """Some routes that speak one dialect of errors.
+    """Routes that share an error format.
 
-    The dialect also answers for unknown paths: those below `prefixes`, and the exact ones in `reserved`.
+    It also applies to unknown paths below `prefixes`, and to the exact paths in `reserved`.
     """
 
     name: str
@@ -79,7 +79,7 @@ class ApiGroup:
 
 @dataclass(frozen=True, slots=True)
 class RouteMatch:
-    """Where a path leads: its face, its route when there is one, and the values in its path."""
+    """The API and the route of a path, None for an unknown path, and the values in the path."""
 
     face: ApiGroup
     route: RouteEntry | None
@@ -88,7 +88,7 @@ class RouteMatch:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the table: a method of a route, or a websocket (`WS`), and what a caller needs."""
+    """A row of the route table: a method of a route, or a websocket (`WS`), and its required access."""
 
     face: str
     method: str
@@ -97,7 +97,7 @@ class Entry:
 
 
 class Router:
-    """Every route of every face; exact paths are one look-up."""
+    """The routes of all APIs; exact paths take one dictionary look-up."""
 
     def __init__(self, faces: Iterable[ApiGroup], fallback: ApiGroup) -> None:
         self._fallback = fallback
@@ -129,7 +129,7 @@ class Router:
         self._exact[route.path] = RouteMatch(face, route)
 
     def entries(self) -> Iterator[Entry]:
-        """Every method of every route, and every websocket, with what a caller needs."""
+        """Yield every method of every route, and every websocket."""
         for face in self._faces:
             for route in face.routes:
                 for method in route.handlers:
@@ -138,7 +138,7 @@ class Router:
                 yield Entry(face.name, "WS", socket.path, socket.access)
 
     def find(self, path: str) -> RouteMatch:
-        """The match of a path; of an unknown one, the face in whose dialect to say so."""
+        """Return the match of a path; for an unknown path it has the API whose error format applies."""
         known = self._exact.get(path)
         if known is not None:
             return known
@@ -152,7 +152,7 @@ class Router:
         return RouteMatch(self._fallback, None)
 
     def find_socket(self, path: str) -> tuple[SocketRoute, Mapping[str, str]] | None:
-        """The websocket of a path, and the values in it."""
+        """Return the websocket route of a path, and the values in the path."""
         for pattern, socket in self._sockets:
             found = pattern.fullmatch(path)
             if found is not None:

@@ -1,4 +1,4 @@
-"""What every face is built from: core's parts, and HTTP's checks of keys, sessions and origins."""
+"""The services that every API is built from."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from sixfold.web.trusted_hosts import TrustedHosts
 
 @dataclass(frozen=True, slots=True)
 class WebServices:
-    """Handed to every face by `app/asgi.py`."""
+    """The services of core and of HTTP, passed to every API by `app/asgi.py`."""
 
     settings: Settings
     database: Database
@@ -57,7 +57,8 @@ class WebServices:
     webhook_secrets: WebhookSecrets
     spaces: GradioSpacePort
     spaces_here: LocalSpaces
-    own_faults: Mapping[str, str]  # what is wrong with files of own models, by their names
+    # The problems of custom model files, by file name.
+    own_faults: Mapping[str, str]
     live: SessionService
     origins: TrustedHosts
     admission: Admission
@@ -79,5 +80,5 @@ class WebServices:
     connections: Connections
 
     def media_url(self, file: OutputFile) -> str:
-        """The absolute URL of a stored file."""
+        """Return the absolute URL of a stored file."""
         return f"{self.settings.base_url}{MEDIA_PATH}{file.name}"

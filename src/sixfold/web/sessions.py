@@ -1,4 +1,4 @@
-"""Browser sessions: a cookie that scripts cannot read, and a token against forged forms."""
+"""Cookies of signed-in browsers: the login session with its CSRF token, and the mark of a trusted browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from sixfold.settings import Settings
 from sixfold.web.trusted_hosts import TrustedHosts
 
 COOKIE = "sixfold_session"
-_TICKET = "sixfold_signin"  # who begins to sign in is the one who ends it
+# This cookie ensures that the same browser starts and completes a sign-in.
+_TICKET = "sixfold_signin"
 _TICKET_PATH = "/signin"
 CSRF_HEADER = "x-csrf-token"
 _ACCOUNT = "/account"
@@ -35,12 +36,12 @@ _OWN_PATH = re.compile(r"/[A-Za-z0-9_.~%-][A-Za-z0-9_.~%/?&=+-]{0,1000}")
 
 
 def own_path(text: str) -> str:
-    """A path of this server, to go to after signing in; "" for what a browser could read otherwise."""
+    """Return `text` if it is a path of this server, safe to redirect to after signing in, or else ""."""
     return text if _OWN_PATH.fullmatch(text) and "//" not in text else ""
 
 
 def _page_of(request: Request) -> str:
-    """The page that a person is on: the one that is asked for, or that sent the form."""
+    """Return the path of the current page: the requested one, or for a form the one that sent it."""
     if request.method in ("GET", "HEAD"):
         here = request.url
         return own_path(here.path + (f"?{here.query}" if here.query else "")) or _ACCOUNT
@@ -50,7 +51,7 @@ def _page_of(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionCookie:
-    """A signed-in person. `csrf` goes into every form of the pages."""
+    """The login session of a browser; `csrf` goes into every form of its pages."""
 
     account: Account
     token: str
@@ -72,10 +73,10 @@ class SessionCookies:
         self._secure = settings.base_url.startswith("https://")
 
     async def of(self, request: Request) -> SessionCookie | None:
-        """The session that a request carries, while it lives; never for a Host that is not ours.
+        """Return the active session of a request, or None, as for a Host that is not this server's.
 
-        Raises `NotFound` where its account lacks the right that the route declares, as every account but the
-        operator's lacks `operate`, and `SignInAgain` where the route needs a newer sign-in.
+        Raises `NotFound` if its account lacks the right that the route declares, and `SignInAgain` if the
+        route requires a more recent sign-in.
         """
         token = request.cookies.get(COOKIE)
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
@@ -85,7 +86,8 @@ class SessionCookies:
         if found is None:
             return None
         needed = rights.declared.get()
-        if not found.principal.has(needed.right):  # as of a page that is not there
+        # The response must not reveal that the page exists.
+        if not found.principal.has(needed.right):
             raise errors.NotFound
         try:
             found.principal.require(needed)
@@ -94,19 +96,19 @@ class SessionCookies:
         return SessionCookie(found.account, token, found.principal)
 
     async def admitted(self, request: Request) -> SessionCookie | None:
-        """The session that the request for a page carries; raises `Forbidden` for a Host that is not ours."""
+        """Return the session of a request for a page; raise `Forbidden` for an untrusted Host."""
         self._origins.admit(request)
         return await self.of(request)
 
     def guard(self, request: Request, session: SessionCookie | None, csrf: str | None) -> None:
-        """Raise `Forbidden` unless a state-changing request came from a page of ours."""
+        """Raise `Forbidden` unless a state-changing request was sent by a page of this server."""
         if not self._origins.trusts(request):
             raise errors.Forbidden("This request did not come from a page of this server")
         if session is not None and not hmac.compare_digest((csrf or "").encode(), session.csrf.encode()):
             raise errors.Forbidden("This form is too old: reload the page and try again")
 
     def set(self, response: Response, token: str) -> None:
-        """Sign a browser in."""
+        """Set the session cookie."""
         response.set_cookie(
             COOKIE,
             token,
@@ -118,12 +120,12 @@ class SessionCookies:
         )
 
     def ticket(self, request: Request) -> str:
-        """The token of the ceremony that this browser began; empty where it began none."""
+        """Return the token of the sign-in that this browser started, or ""."""
         token = request.cookies.get(_TICKET, "")
         return token if len(token) <= 256 and self._origins.trusts_host(request) else ""
 
     def give_ticket(self, response: Response, token: str) -> None:
-        """Let a browser begin to sign in."""
+        """Set the cookie that ties a sign-in to this browser."""
         response.set_cookie(
             _TICKET,
             token,
@@ -135,7 +137,7 @@ class SessionCookies:
         )
 
     def clear(self, response: Response) -> None:
-        """Sign a browser out."""
+        """Remove the session cookie."""
         response.delete_cookie(COOKIE, path="/", secure=self._secure, httponly=True, samesite="lax")
 
 
@@ -146,7 +148,12 @@ _BROWSER_PURPOSE = b"sixfold trusted browser"
 
 
 class TrustedBrowsers:
-    """Makes and checks the cookie; `clock` gives seconds since the epoch."""
+    """Sets and checks a cookie of browsers that signed in before, which have a rate limit of their own.
+
+    So failed attempts of others do not lock the user out. The cookie names an account and grants no access.
+    It is signed over the account's password hash, so that a new password invalidates it. `clock` returns
+    seconds since the epoch.
+    """
 
     def __init__(self, secret: bytes, *, secure: bool, clock: Callable[[], float] = time.time) -> None:
         self._key = hmac.digest(secret, _BROWSER_PURPOSE, "sha256")
@@ -154,7 +161,7 @@ class TrustedBrowsers:
         self._clock = clock
 
     def name(self, request: Request, account: Account | None) -> str | None:
-        """The name of a browser that signed in to this account before; None for any other."""
+        """Return the id of a browser that signed in to this account before, or None."""
         value = request.cookies.get(BROWSER_COOKIE, "")
         if account is None or len(value) > _MAX_BROWSER_CHARS:
             return None
@@ -168,7 +175,7 @@ class TrustedBrowsers:
         return nonce if is_young and hmac.compare_digest(right.encode(), signature.encode()) else None
 
     def trust(self, response: Response, account: Account) -> None:
-        """Give a browser that has signed in a new cookie."""
+        """Set the cookie of a browser that has signed in."""
         made, nonce = str(int(self._clock())), secrets.token_urlsafe(16)
         response.set_cookie(
             BROWSER_COOKIE,

@@ -1,4 +1,4 @@
-"""Where a request comes from: which hosts, origins and peers are believed to be this machine's own."""
+"""Checks of the Host, the Origin and the address of a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sixfold.settings import Settings
 from sixfold.web import peers
 from sixfold.web.peers import is_loopback, is_near
 
-# What proxies and tunnels add. One of these means that the peer is not who asks.
+# Headers that proxies and tunnels add: with one of them, the peer is not the caller.
 _FORWARDED = frozenset(
     {
         "forwarded",
@@ -59,14 +59,14 @@ _SAME_SITE = frozenset({"", "none", "same-origin"})
 
 
 def host_of(request: HTTPConnection) -> str | None:
-    """The name in the one Host header, without its port; None when there are none or several."""
+    """Return the name in the Host header, without its port, or None if there is not exactly one."""
     values = request.headers.getlist("host")
     found = _HOST.fullmatch(values[0]) if len(values) == 1 else None
     return found[1].strip("[]").lower() if found is not None else None
 
 
 def is_forwarded(request: HTTPConnection) -> bool:
-    """Whether anything on the way says that it passed the request on."""
+    """Return whether a header shows that a proxy forwarded the request."""
     return any(
         name in _FORWARDED or name.startswith(_FORWARDED_PREFIXES)
         for name in (raw.decode("latin-1").lower().replace("_", "-") for raw, _ in request.scope["headers"])
@@ -74,7 +74,7 @@ def is_forwarded(request: HTTPConnection) -> bool:
 
 
 class TrustedHosts:
-    """Which Host and Origin headers are this server's own; built from its settings."""
+    """The Host and Origin values that belong to this server, by its settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._public_url = settings.public_url
@@ -86,16 +86,19 @@ class TrustedHosts:
 
     @property
     def has_public_url(self) -> bool:
-        """Whether others reach this server by a public URL."""
+        """Whether a public URL is configured."""
         return bool(self._public_url)
 
     def admit(self, request: HTTPConnection) -> None:
-        """Raise `Forbidden` for a Host that is not ours."""
+        """Raise `Forbidden` for a Host that is not this server's."""
         if not self.trusts_host(request):
             raise errors.Forbidden("This address is not this server's own: set SIXFOLD_PUBLIC_URL to it")
 
     def trusts_host(self, request: HTTPConnection) -> bool:
-        """Whether the Host is ours. A name that rebinding could point here is not; an address cannot be."""
+        """Return whether the Host belongs to this server; any IP address does.
+
+        An unknown name could be DNS rebinding, which is impossible for an address.
+        """
         host = host_of(request)
         if host is None:
             return False
@@ -108,7 +111,7 @@ class TrustedHosts:
         return True
 
     def trusts_origin(self, request: HTTPConnection) -> bool:
-        """Whether the page that asks, as far as the browser names one, is our own."""
+        """Return whether the request comes from a page of this server or from no browser."""
         if request.headers.get("sec-fetch-site", "") not in _SAME_SITE:
             return False
         origin = request.headers.get("origin")
@@ -118,21 +121,24 @@ class TrustedHosts:
         return scheme in {"http", "https"} and netloc == request.headers.get("host")
 
     def trusts(self, request: HTTPConnection) -> bool:
-        """Whether the Host is ours, and what asks is one of our own pages or no page at all."""
+        """Return whether both the Host and the Origin are trusted."""
         return self.trusts_host(request) and self.trusts_origin(request)
 
     def caller(self, request: HTTPConnection) -> str:
-        """The caller's address, for rate limits only: the peer's, or the one that our proxy names."""
+        """Return the caller's address for rate limits: the peer's, or the one that a trusted proxy names."""
         peer = request.client.host if request.client is not None else ""
         named = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()[:_MAX_ADDRESS]
         return named if named and self._public_url and is_near(peer) else peer
 
     def network(self, request: HTTPConnection) -> str:
-        """The caller's address; of IPv6 the /64, as one subscriber has all addresses of it."""
+        """Return the network of the caller: its address, or the /64 of an IPv6 address."""
         return peers.network(self.caller(request))
 
     def limited(self, request: HTTPConnection) -> str | None:
-        """The same, or None for this machine and for a proxy, whose clients have no limits of an address."""
+        """Return the network of the caller, or None if its address has no limits.
+
+        This machine has none, nor has a proxy.
+        """
         caller = self.caller(request)
         is_peer = request.client is not None and caller == request.client.host
         return peers.limited(caller, behind_proxy=is_peer and bool(self._public_url))

@@ -1,4 +1,4 @@
-"""An upload's bytes on their way to the disk: raw, or the `file` of a form; never whole in memory."""
+"""Uploads written to disk as they arrive: a raw body, or the `file` of a form."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _FIELD = b"file"
 
 @dataclass(slots=True)
 class ReceivedUpload:
-    """What has come in: where it lies, its size, its first bytes, the type it claimed.
+    """An upload on disk: its path, size, first bytes, and the content type that the client claimed.
 
-    `digest` is the SHA-256 of the whole request, without a form's boundary: of all of the form's parts.
-    `filename` is the name that a form gives the file, `fields` are the form's other fields where they are
-    wanted.
+    `digest` is the SHA-256 of the whole request; for a form, of all its parts without the boundary.
+    `filename` is the file's name in a form, and `fields` has the other fields if requested.
     """
 
     path: Path
@@ -39,13 +38,13 @@ class ReceivedUpload:
 
     @property
     def content_type(self) -> str:
-        """What the bytes say they are."""
+        """The media type, detected from the first bytes."""
         return media_types.sniff(self.head, self.claimed)
 
 
 @dataclass(slots=True)
 class _UploadSink:
-    """Counts, hashes and writes, in blocks and off the event loop."""
+    """Counts and hashes data, and writes it in blocks in a thread."""
 
     received: ReceivedUpload
     file: BinaryIO
@@ -66,11 +65,10 @@ class _UploadSink:
 async def receive(
     request: Request, path: Path, part: bytes = _FIELD, *, max_fields: int | None = None
 ) -> ReceivedUpload:
-    """Write a request's upload to `path`: its body, or the form's `part`. The caller removes the file.
+    """Write the upload of a request to `path`: its body, or the form's `part`. The caller removes the file.
 
-    With `max_fields`, a form may have so many fields beside its one file, and they are returned.
-
-    Raises `BadRequest` or `TooLarge`.
+    With `max_fields`, a form may have that many fields beside its one file, and they are returned. Raises
+    `BadRequest` or `TooLarge`.
     """
     content_type = request.headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
@@ -102,7 +100,7 @@ async def receive(
 
 
 class _Upload(PartHandler):
-    """Writes one part of a form and hashes all with `hear`; the fields are kept where they are wanted."""
+    """Writes one part of a form and passes all bytes to `hear`, which hashes them."""
 
     def __init__(
         self, sink: _UploadSink, part: bytes, hear: Callable[[bytes | memoryview], None], *, keep_fields: bool
@@ -138,7 +136,7 @@ class _Upload(PartHandler):
             self._sink.received.fields[name] = multipart.text(bytes(data))
 
     def finish(self, *, ended: bool) -> None:
-        """Raise `BadRequest` for a form that breaks off or lacks the part."""
+        """Raise `BadRequest` if the form is incomplete or lacks the part."""
         if not ended:
             raise errors.BadRequest("Invalid form body: it breaks off")
         if not self._found:

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP, with a short way out for an answer that is whole, and one clock for all who wait.
+"""uvicorn's HTTP and websocket protocols, with fast writes of whole responses and a shared timer.
 
-uvicorn looks at every header of an answer by itself and winds a clock after each. So a whole answer on a
-connection that stays is written as one piece, and one look a second finds who has been idle for too long.
+uvicorn checks each header of a response by itself and sets a timer after each response. Here a whole response
+on a persistent connection is one write, and a sweep each second closes idle connections.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from sixfold.web import overload, refusals
 from sixfold.web.peers import PeerLimits
 from sixfold.web.raw_asgi import LINE, RawResponse
 
-_FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})  # in a header
-_PAUSE_SECONDS = 30  # that a body may stop coming
+# Bytes that a header must not contain.
+_FORBIDDEN = bytes({*range(0x20), 0x7F} - {0x09})
+# The longest allowed pause of a body.
+_PAUSE_SECONDS = 30
 _MESSAGE = b"The request did not arrive in time"
 _TIMED_OUT = (
     b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: text/plain\r\n"
@@ -31,11 +33,11 @@ _NO_LIMITS = PeerLimits()
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection; `idle_since` and `headers_since` in the event loop's seconds, 0 where none applies.
+    """An HTTP connection; times are the event loop's seconds, 0 if not set.
 
-    `headers_since` is when the connection began to wait for the headers of a request. `body_bytes` counts
-    what came of all bodies, `body_credit` what the one that is being received may still fall behind.
-    `is_counted` and `is_unfinished` say what `limits` counts of it.
+    `headers_since` is when the connection began to wait for the headers of a request. `body_bytes` counts the
+    bytes of all bodies, `body_credit` is how many bytes the current body may still fall behind. `is_counted`
+    and `is_unfinished` tell whether `limits` counts it as a connection and as an unfinished request.
     """
 
     idle_since = 0.0
@@ -43,7 +45,8 @@ class HttpProtocol(HttpToolsProtocol):
     body_bytes = 0
     body_seen = 0
     body_credit = 0.0
-    unsent = 0  # bytes that waited for the client at the last look
+    # The bytes that the client had not read at the last sweep.
+    unsent = 0
     stalled_since = 0.0
     receiving: RequestResponseCycle | None = None
     refused: overload.RefusedTransport | None = None
@@ -58,7 +61,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.limits = limits
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Take a connection, or refuse it where this process or its address has too many."""
+        """Accept a connection, or refuse it if this process or its address has too many."""
         capacity, moment = overload.capacity(), self.loop.time()
         client = get_remote_addr(transport)
         self.peer = self.limits.peer(client[0]) if client is not None else None
@@ -101,7 +104,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.ws_protocol_class = None
         super().connection_made(cast("asyncio.Transport", self.refused))
-        self.connections.discard(self)  # it takes no place, and closes by itself
+        # A refused connection closes by itself and must not count against the capacity.
+        self.connections.discard(self)
 
     def _release(self) -> None:
         if self.is_counted:
@@ -112,11 +116,12 @@ class HttpProtocol(HttpToolsProtocol):
             self.limits.finish(self.peer)
 
     def _unsupported_upgrade_warning(self) -> None:
-        if self.refused is None:  # one that is refused gets its answer, and is counted already
+        # A refused connection gets an error response and is counted already.
+        if self.refused is None:
             super()._unsupported_upgrade_warning()
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to the protocol of websockets, which releases it at its end."""
+        """Switch to the websocket protocol, which releases the connection when it ends."""
         super().handle_websocket_upgrade()
         following = self.transport.get_protocol()
         if isinstance(following, WebSocketLine):
@@ -125,7 +130,6 @@ class HttpProtocol(HttpToolsProtocol):
             self._release()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the connection held."""
         if self.refused is not None:
             self.refused.lost()
         elif self.is_starting:
@@ -134,7 +138,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the request as long as it is not complete."""
+        """Count the request as unfinished until it is complete."""
         super().data_received(data)
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if self.headers_since or (cycle is not None and cycle.more_body and not cycle.response_complete):
@@ -145,7 +149,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.limits.finish(self.peer)
 
     def _begin(self) -> None:
-        """Count a request on a connection that stayed open, or refuse it."""
+        """Count a request on a persistent connection, or refuse it."""
         if self.refused is not None or self.transport.is_closing():
             return
         refusal = self.limits.begin(self.peer)
@@ -154,7 +158,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         refusals.recorder().add(_REASONS[type(refusal)], self.peer or "")
         cycle = self.current
-        if cycle is None:  # the headers are not complete
+        # The headers are incomplete.
+        if cycle is None:
             self.transport.write(overload.fixed_response(refusal))
             self.transport.close()
             return
@@ -162,13 +167,12 @@ class HttpProtocol(HttpToolsProtocol):
         cycle.keep_alive = False
 
     def on_message_begin(self) -> None:
-        """Something is asked."""
         self.idle_since = 0.0
         self.headers_since = self.loop.time()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """A request takes its short way back along: its connection, which holds it no longer than itself."""
+        """Add the connection to the scope, so that a whole response can be sent by `at_once`."""
         self.headers_since = 0.0
         if self.is_starting:
             self.is_starting = False
@@ -182,16 +186,17 @@ class HttpProtocol(HttpToolsProtocol):
             scope[overload.OVERLOADED] = self.refusal
 
     def on_body(self, body: bytes) -> None:
-        """Count a piece of a body."""
         self.body_bytes += len(body)
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        """The next request of those that were sent ahead, or a while of waiting for one."""
-        if self.is_unfinished and not self.headers_since:  # its body is not awaited any more
+        """Start the next pipelined request, or the idle time."""
+        # The rest of its body is no longer awaited.
+        if self.is_unfinished and not self.headers_since:
             self.is_unfinished = False
             self.limits.finish(self.peer)
-        if self.headers_since:  # those of the next request had to wait for this response
+        # The headers of a pipelined request had to wait for this response.
+        if self.headers_since:
             self.headers_since = self.loop.time()
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
@@ -202,14 +207,15 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def current(self) -> RequestResponseCycle | None:
-        """The request that is being received or answered."""
+        """The request that is being received or answered, or None."""
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return None if cycle is None or cycle.response_complete else cycle
 
     def at_once(self, scope: Scope, answer: RawResponse) -> bool:
-        """Send a whole answer; False, and nothing is sent, where it has to go uvicorn's way."""
+        """Send a whole response and return True, or return False if it must go through uvicorn."""
         cycle, flow = self.cycle, self.flow
-        if cycle.scope is not scope:  # others were sent ahead
+        # Pipelined requests must be answered in order.
+        if cycle.scope is not scope:
             return False
         if cycle.response_started or cycle.disconnected:
             return False
@@ -217,7 +223,8 @@ class HttpProtocol(HttpToolsProtocol):
             return False
         lines = [b"%b: %b\r\n" % pair for pair in (*cycle.default_headers, *answer.raw_headers)]
         head = b"".join(lines)
-        allowed = len(head) - 2 * len(lines)  # a model's name is its caller's
+        # A header may contain a model name, which the caller chooses.
+        allowed = len(head) - 2 * len(lines)
         if len(head.translate(None, _FORBIDDEN)) != allowed:
             return False
         self.transport.write(b"".join((STATUS_LINE[answer.status_code], head, b"\r\n", answer.body)))
@@ -237,10 +244,10 @@ _REASONS: dict[type[errors.SixfoldError], str] = {
 class ConnectionSweep:
     """Closes connections that are idle, or whose client is too slow; called once a second.
 
-    A client has `header_seconds` for the headers of a request. A body has to come at `body_bytes_per_second`
-    on average; a pause of 30 seconds is allowed, and time in which the server does not read is not counted.
-    A client that reads nothing of what waits for it for `send_seconds` is disconnected, on a websocket as
-    well. Each limit is off at 0.
+    A client has `header_seconds` for the headers of a request. A body must arrive at `body_bytes_per_second`
+    on average; a pause of 30 seconds is allowed, and time in which the server does not read is not counted. A
+    client, also of a websocket, that does not read its pending data for `send_seconds` is disconnected. A
+    limit of 0 is off.
     """
 
     def __init__(
@@ -256,7 +263,7 @@ class ConnectionSweep:
         self._send_seconds = send_seconds
 
     def run(self, connections: Iterable[Any], moment: float) -> None:
-        """Look at all connections; `moment` is now, in the event loop's seconds."""
+        """Check all connections; `moment` is the event loop's time in seconds."""
         record = refusals.recorder()
         for line in list(connections):
             if not isinstance(line, HttpProtocol | WebSocketLine):
@@ -317,14 +324,13 @@ def _time_out(line: HttpProtocol) -> None:
 
 
 class WebSocketLine(WebSocketsSansIOProtocol):
-    """One websocket. `unsent` and `stalled_since` are those of `protocol.Sweep`."""
+    """A websocket connection; `unsent` and `stalled_since` are those of `ConnectionSweep`."""
 
     on_lost: Callable[[], None] | None = None
     unsent = 0
     stalled_since = 0.0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the connection held."""
         if self.on_lost is not None:
             self.on_lost()
             self.on_lost = None
