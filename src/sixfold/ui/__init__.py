@@ -1,1 +1,1 @@
-"""Pages for people: rendered on the server, readable without scripts, one sheet of tokens."""
+"""The web pages: rendered on the server and readable without scripts."""

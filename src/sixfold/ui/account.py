@@ -1,4 +1,4 @@
-"""`/account`: money, keys, the plan; what is changed here needs the page's token."""
+"""`/account`: balance, keys, programs and plan; changes need the page's CSRF token."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _RIGHTS = {
 
 
 class AccountPage:
-    """Shows an account to its owner, and handles the forms on it."""
+    """The account page and its forms."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
 
     async def show(self, request: Request) -> Response:
-        """Balance, spending, keys, latest predictions, journal."""
+        """Show balance, spending, keys, latest predictions and ledger entries."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse("/signin", 303)
@@ -52,7 +52,7 @@ class AccountPage:
         return await self._render(session, query.get("cursor"), days=days)
 
     async def new_key(self, request: Request) -> Response:
-        """Make a key; the answer shows it, once."""
+        """Create a key and show it once."""
         session, form = await self._changed(request)
         limits = _limits(form)
         granted = _granted(form, limits)
@@ -60,7 +60,7 @@ class AccountPage:
         return await self._render(session, None, made)
 
     async def revoke(self, request: Request) -> Response:
-        """End one of the account's own keys."""
+        """Revoke a key of the account."""
         session, _form = await self._changed(request)
         key_id = requests.path_value(request, "key_id")
         own = await self._services.database.read(keys.of_account(session.account.id))
@@ -70,14 +70,14 @@ class AccountPage:
         return RedirectResponse("/account#keys", 303)
 
     async def end_program(self, request: Request) -> Response:
-        """End the access of one program."""
+        """Revoke the access of an OAuth client."""
         session, _form = await self._changed(request)
         grant_id = requests.path_value(request, "grant_id")
         await self._services.database.write(oauth.end_one(session.account.id, grant_id))
         return RedirectResponse("/account#programs", 303)
 
     async def top_up(self, request: Request) -> Response:
-        """To the page on which credit is paid."""
+        """Redirect to the payment page for credit."""
         session, form = await self._changed(request)
         micros = payments.amount(form.get("amount_usd"))
         account = session.account
@@ -85,14 +85,14 @@ class AccountPage:
         return self._pages.render("pay.html", session, url=url)
 
     async def plan(self, request: Request) -> Response:
-        """To the page on which a memory plan is paid."""
+        """Redirect to the payment page for a memory plan."""
         session, form = await self._changed(request)
         account = session.account
         plan = payments.plan(form.get("plan"))
         url = await self._services.checkout.subscribe(account.id, account.email or "", plan)
         return self._pages.render("pay.html", session, url=url)
 
-    # -- what all of them need -------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------
 
     async def _render(
         self,
@@ -151,7 +151,7 @@ def in_words(scope: Scope) -> str:
 
 
 def _limits(form: dict[str, str]) -> Scope:
-    """The limits of a new key, as the form names them; raises `InvalidInput`."""
+    """Parse the limits of a new key; raises `InvalidInput`."""
     names = tuple(form.get("services", "").replace(",", " ").split())[:_MAX_SERVICES]
     return Scope(
         services=names,
@@ -161,7 +161,7 @@ def _limits(form: dict[str, str]) -> Scope:
 
 
 def _granted(form: dict[str, str], limits: Scope) -> Rights | None:
-    """The rights of a new key: those that are ticked and its limits allow; the usual ones where none is."""
+    """Return the checked rights that the limits allow, or None for the default rights."""
     ticked = [name for name in rights.BY_NAME if f"right.{name}" in form]
     return rights.of_names(ticked) & limits.most_rights if ticked else None
 
@@ -177,7 +177,7 @@ def _budget(text: str) -> int | None:
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """The account, and what its forms send."""
+    """Return the routes of the page and its forms."""
     page = AccountPage(services, pages)
     return (
         RouteEntry("/account", {"GET": page.show}, access=rights.ACCOUNT_READ),

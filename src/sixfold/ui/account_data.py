@@ -1,4 +1,4 @@
-"""`/account/data`: everything of an account as one file; deleting the account, and taking that back."""
+"""`/account/data`: export of an account as a zip, deletion, and its cancellation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXPORTS = 10
 
 
 class AccountDataPages:
-    """Shows what can be taken along, and what goes."""
+    """The page for export and deletion, and its forms."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
@@ -33,14 +33,14 @@ class AccountDataPages:
         self._taking = Attempts(_EXPORTS, _FIVE_MINUTES, time.monotonic)
 
     async def show(self, request: Request) -> Response:
-        """The two forms, for an export and for deletion, and what each does."""
+        """Show the forms for export and deletion."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
         return self._render(session)
 
     async def take_out(self, request: Request) -> Response:
-        """The zip, as it is made."""
+        """Stream the zip export."""
         session, _form = await forms.signed(request, self._services.sessions)
         self._taking.spend(session.account.id)
         name = f"sixfold-{datetime.now(UTC).date().isoformat()}.zip"
@@ -49,7 +49,7 @@ class AccountDataPages:
         return StreamingResponse(pieces, headers=headers, media_type="application/zip")
 
     async def close(self, request: Request) -> Response:
-        """Leave: at once, or after some days in which one may stay after all."""
+        """Close the account; it is erased at once, or after the configured number of days."""
         session, form = await forms.signed(request, self._services.sessions)
         try:
             deletion.confirm(session.account, form.get("confirm"))
@@ -65,7 +65,7 @@ class AccountDataPages:
         return response
 
     async def keep(self, request: Request) -> Response:
-        """Stay after all."""
+        """Cancel the deletion of the account."""
         session, _form = await forms.signed(request, self._services.sessions)
         await self._services.database.write(deletion.keep(session.account.id))
         return RedirectResponse(PATH, 303)
@@ -78,7 +78,7 @@ class AccountDataPages:
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """The page, and what its forms send."""
+    """Return the routes of the page and its forms."""
     page = AccountDataPages(services, pages)
     return (
         RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),

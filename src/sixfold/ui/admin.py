@@ -1,4 +1,4 @@
-"""`/admin`: the server as its operator sees it; a 404 to everybody else."""
+"""`/admin`: the operator's pages; other users get a 404."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OTHERS = "Others"
 
 @dataclass(frozen=True, slots=True)
 class TestbedState:
-    """One engine: how it stands, its workers, what waits for it, and which models it can serve."""
+    """An engine with its status, numbers of workers and queued runs, and the models it serves."""
 
     spec: EngineSpec
     standing: EngineStatus
@@ -52,14 +52,14 @@ class TestbedState:
 
 
 class AdminPages:
-    """Reads what there is to see, and ends what has to end: a run, a session, idle workers."""
+    """The operator's pages and the forms that end runs, sessions and idle workers."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
 
     async def show(self, request: Request, guest: PageUser) -> Response:
-        """Figures, workers, the queue, what failed lately, storage."""
+        """Show figures, workers, the queue, recent failures and storage."""
         read = self._services.database.read
         queue, day = await read(admin_queries.queue(_QUEUE)), await read(admin_queries.day())
         disk = await asyncio.to_thread(shutil.disk_usage, self._services.settings.data_dir)
@@ -81,7 +81,7 @@ class AdminPages:
         )
 
     async def engines(self, _request: Request, guest: PageUser) -> Response:
-        """Every engine, those that can run here first, and what the others lack; files that are no model."""
+        """Show all engines with what they need, available ones first, and errors in model files."""
         benches = self._benches({})
         shelves: dict[str, list[TestbedState]] = {title: [] for title in (*_KINDS.values(), _OTHERS)}
         for bench in sorted(benches, key=lambda bench: not bench.standing.ready):
@@ -96,7 +96,7 @@ class AdminPages:
         )
 
     async def requests(self, request: Request, guest: PageUser) -> Response:
-        """The log of all accounts, searched by `q` and narrowed by `status`."""
+        """List the requests of all accounts; `q` searches them and `status` filters them."""
         state = request.query_params.get("status", "")
         wanted = RunFilter(requests.query_text(request, "q", _MAX_TEXT), state if state in _STATES else "")
         cursor = requests.query_text(request, "cursor", _MAX_TEXT) or None
@@ -111,18 +111,18 @@ class AdminPages:
         )
 
     async def one(self, request: Request, guest: PageUser) -> Response:
-        """One order: its receipt and its log, and nothing of what was in it."""
+        """Show the receipt and log of a request, without its inputs and outputs."""
         found = await self._services.pipeline.any(requests.path_value(request, "prediction_id"))
         return self._pages.render("admin/request.html", guest.session, prediction=found)
 
     async def cancel(self, request: Request, _guest: PageUser) -> Response:
-        """Stop a run, whoever asked for it."""
+        """Cancel a run of any account."""
         found = await self._services.pipeline.any(requests.path_value(request, "prediction_id"))
         await self._services.pipeline.cancel(found.id, Tenant.of(found))
         return RedirectResponse("/admin", 303)
 
     async def close(self, request: Request, _guest: PageUser) -> Response:
-        """End a live session, whoever began it."""
+        """Close a live session of any account."""
         wanted = requests.path_value(request, "session_id")
         found = [running.session for running in self._services.live.running if running.session.id == wanted]
         if not found:
@@ -131,7 +131,7 @@ class AdminPages:
         return RedirectResponse("/admin", 303)
 
     async def rest(self, request: Request, _guest: PageUser) -> Response:
-        """Let the idle workers of one engine go, and with them the memory that they hold."""
+        """Stop the idle workers of an engine to free their memory."""
         await self._services.supervisor.stop_idle(requests.path_value(request, "engine"))
         return RedirectResponse("/admin", 303)
 
@@ -163,7 +163,7 @@ def _by_engine(rows: Sequence[Row]) -> dict[str, int]:
 
 
 def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
-    """The operator's pages."""
+    """Return the routes of the operator's pages."""
     admin = AdminPages(services, pages)
 
     return (

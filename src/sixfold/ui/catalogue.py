@@ -1,4 +1,4 @@
-"""`/catalog`: every model with its form; what it costs, who serves it, and what would serve it better."""
+"""`/catalog`: the list of models, and a page for each with its form, price and engines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sixfold.ui.specimens import ExampleOutput
 from sixfold.web import requests
 from sixfold.web.services import WebServices
 
-# Where a model stands on the page, by its template's category or by what comes of it; each with its hue.
+# The sections of the page, with the template categories and output kinds of their models.
 SHELVES: Mapping[str, tuple[str, ...]] = {
     "Pictures": ("Image", "image"),
     "Films": ("Video", "video"),
@@ -38,12 +38,16 @@ SHELVES: Mapping[str, tuple[str, ...]] = {
 HUES = dict(
     zip(SHELVES, ("media", "gateway", "imagekit", "hosting", "memory", "quietly", "workflows"), strict=True)
 )
-_INSIDE = ("graph-", "create_image")  # what only other faces ask for
+# Models for internal use by other APIs.
+_INSIDE = ("graph-", "create_image")
 _WORKFLOW = "space:"
-_EXAMPLE = "example"  # where `from` names no prediction, but what the card shows
+# The value of `from` for the inputs of the card's example.
+_EXAMPLE = "example"
 _LATEST = 100
-_LONG = 200  # characters above which a text is written into a larger field
-_SPAN = 100_000  # of a whole number that is better typed than slid
+# Texts that may be longer than this get a multi-line field.
+_LONG = 200
+# Numbers with a larger range get a number field instead of a slider.
+_SPAN = 100_000
 _EXAMPLES = {
     "prompt": "A lighthouse above a stormy sea at dusk",
     "text": "Good morning.",
@@ -53,7 +57,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class CatalogCard:
-    """One model as the catalogue shows it."""
+    """The card of a model in the catalog."""
 
     model: Model
     shelf: str
@@ -66,13 +70,13 @@ class CatalogCard:
 
     @property
     def hue(self) -> str:
-        """The class that gives it its colour."""
+        """Return the CSS class for the color of the card."""
         return HUES[self.shelf]
 
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One input of a form. `control` says how: text, long, choice, switch, slider, number, file."""
+    """An input of a form; `control` is text, long, choice, switch, slider, number or file."""
 
     descriptor: Descriptor
     control: str
@@ -80,18 +84,18 @@ class FormField:
 
     @property
     def wide(self) -> bool:
-        """Whether it takes a whole line."""
+        """Return whether the field takes a whole line."""
         return self.control in ("long", "file", "text")
 
 
 def price_shown(pipeline: PredictionService, model: Model) -> str:
-    """Write the price of a usual request, with the list price where the request is free here."""
+    """Return the price of a typical request as text, with the list price if it is free here."""
     price, listed = pricing.in_words(pipeline.catalog, pipeline.terms, model)
     return price if listed is None else f"{price} (list price: {listed})"
 
 
 def control(descriptor: Descriptor) -> str:
-    """How an input is best given by hand."""
+    """Return the kind of form control for an input."""
     if descriptor.type in MEDIA_TYPES:
         return "file"
     if descriptor.type == "boolean":
@@ -107,7 +111,7 @@ def control(descriptor: Descriptor) -> str:
 
 
 def fields_of(model: Model, before: Mapping[str, Any]) -> list[FormField]:
-    """A model's form, filled with what was given before."""
+    """Return the form fields of a model, with the values of `before` filled in."""
     return [
         FormField(descriptor, control(descriptor), before.get(descriptor.name, descriptor.default))
         for descriptor in sorted(model.inputs, key=lambda each: each.order)
@@ -115,7 +119,7 @@ def fields_of(model: Model, before: Mapping[str, Any]) -> list[FormField]:
 
 
 class CatalogPages:
-    """The list, and one model's page."""
+    """The catalog and the pages of its models."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, guests: PageAuth) -> None:
         self._services = services
@@ -123,7 +127,7 @@ class CatalogPages:
         self._guests = guests
 
     async def show(self, request: Request) -> Response:
-        """Every model, grouped by its output; `q` and `shelf` narrow the list."""
+        """List the models by section; the query parameters `q` and `shelf` filter them."""
         guest = await self._guests.of(request)
         wanted = request.query_params.get("q", "")[:100].strip().lower()
         shelf = request.query_params.get("shelf", "")
@@ -147,7 +151,7 @@ class CatalogPages:
         )
 
     async def one(self, request: Request) -> Response:
-        """One model's form; `from` fills it with what a prediction was given, or the example."""
+        """Show a model's form; `from` fills it with the inputs of a prediction or of the example."""
         guest = await self._guests.of(request)
         name = requests.path_value(request, "name")
         if guest is None and name not in self._services.catalog:
@@ -177,7 +181,7 @@ class CatalogPages:
             guest=guest,
         )
 
-    # -- what is shown ---------------------------------------------------------------------------
+    # -- template values -------------------------------------------------------------------------
 
     def _card(self, model: Model, picture: str = "") -> CatalogCard:
         terms = self._services.pipeline.terms
@@ -203,7 +207,7 @@ class CatalogPages:
         return templates[model.name] if model.name in templates else None  # noqa: SIM401 - is no mapping
 
     def _kinds(self, model: Model) -> list[Hardware]:
-        """The hardware that a template can be hired on, its own among it."""
+        """Return the hardware that a template can run on."""
         template = self._template(model)
         if template is None:
             return []
@@ -215,7 +219,7 @@ class CatalogPages:
         ]
 
     def _engines(self, model: Model) -> list[tuple[str, str, bool, str]]:
-        """Name, quality, whether it is ready, and what would make it so, in order of preference."""
+        """Return name, quality, readiness and requirement of the engines, in order of preference."""
         standing = self._services.pipeline.terms.standing
         return [
             (engine.name, engine.quality, standing(engine.name).ready, engine.unlock)
@@ -223,7 +227,7 @@ class CatalogPages:
         ]
 
     async def _pictures(self, guest: PageUser | None) -> dict[str, str]:
-        """The latest picture of each model that the guest has made."""
+        """Return the URL of the user's latest image for each model."""
         if guest is None:
             return {}
         latest, _ = await self._services.pipeline.page(guest.tenant, PredictionFilter(), _LATEST, None)
@@ -238,7 +242,7 @@ class CatalogPages:
     async def _before(
         self, request: Request, guest: PageUser | None, model: Model
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The inputs and the terms (hardware, variant) that the form begins with."""
+        """Return the initial inputs and options (hardware, variant) of the form."""
         origin = request.query_params.get("from")
         if origin == _EXAMPLE and model.name in specimens.known():
             return dict(specimens.known()[model.name].given), {}
@@ -252,7 +256,7 @@ class CatalogPages:
 
 
 def is_shown(model: Model) -> bool:
-    """Whether a model has a card: not where only other faces ask for it."""
+    """Return whether a model has a card; models for internal use have none."""
     return not model.name.startswith(_INSIDE)
 
 

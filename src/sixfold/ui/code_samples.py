@@ -1,4 +1,4 @@
-"""The same call in three languages, ready to paste."""
+"""Code samples of a request in curl, Python, JavaScript and the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NONE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One language's text; `name` is what its tab says."""
+    """A code sample; `name` is the label of its tab."""
 
     name: str
     text: str
@@ -25,7 +25,7 @@ class Sample:
 def of(
     base_url: str, model: str, inputs: Mapping[str, Any], terms: Mapping[str, str] = _NONE
 ) -> tuple[Sample, ...]:
-    """A run of `model` with these inputs; `terms` say on which hardware and in which variant."""
+    """Return the samples for a run of `model`; `terms` holds its hardware and variant."""
     url, body = f"{base_url}{_RUN}", {"model": model, "input": dict(inputs), **terms}
     return (
         Sample("curl", _curl(url, body)),

@@ -1,4 +1,4 @@
-"""What a page's form sends."""
+"""Parsing of HTML forms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_FIELDS = 50
 
 
 async def read(request: Request) -> dict[str, str]:
-    """The fields of a form, none of an empty body; raises `UnsupportedMedia` or `BadRequest`."""
+    """Return the fields of a form; raises `UnsupportedMedia` or `BadRequest`."""
     raw = await request.body()
     if raw and bodies.media_type(request) != "application/x-www-form-urlencoded":
         raise errors.UnsupportedMedia("This takes a form")
@@ -23,7 +23,7 @@ async def read(request: Request) -> dict[str, str]:
 
 
 async def signed(request: Request, sessions: SessionCookies) -> tuple[SessionCookie, dict[str, str]]:
-    """The session and fields of a form from one of our pages; raises `Forbidden` and `Unauthenticated`."""
+    """Return session and fields after the CSRF check; raises `Forbidden` or `Unauthenticated`."""
     session = await sessions.of(request)
     form = await read(request)
     sessions.guard(request, session, form.get("csrf"))

@@ -1,4 +1,4 @@
-"""`/gallery` and `/characters`: what accounts show to everybody."""
+"""`/gallery` and `/characters`: public posts and characters of all accounts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_TEXT = 100
 
 
 class GalleryPages:
-    """Two lists, newest first."""
+    """The public lists, newest first."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
@@ -25,14 +25,14 @@ class GalleryPages:
         self._gallery = Gallery(services.database, services.media)
 
     async def posts(self, request: Request) -> Response:
-        """Everybody's posts, or those with a tag."""
+        """Show the posts of all accounts, optionally with one tag."""
         session = await self._services.sessions.admitted(request)
         tag = request.query_params.get("tag", "")[:_MAX_TEXT]
         page = await self._gallery.posts(_PAGE, _cursor(request), tag)
         return self._pages.render("gallery.html", session, page=page, tag=tag, media=MEDIA_PATH)
 
     async def characters(self, request: Request) -> Response:
-        """Everybody's characters."""
+        """Show the characters of all accounts."""
         session = await self._services.sessions.admitted(request)
         page = await self._gallery.characters(_PAGE, _cursor(request))
         return self._pages.render("characters.html", session, page=page, media=MEDIA_PATH)
@@ -43,7 +43,7 @@ def _cursor(request: Request) -> str | None:
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """Both lists."""
+    """Return the routes of both lists."""
     gallery = GalleryPages(services, pages)
     return (
         RouteEntry("/gallery", {"GET": gallery.posts}, access=rights.PUBLIC),

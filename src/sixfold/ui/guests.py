@@ -1,4 +1,4 @@
-"""Who uses the pages: somebody signed in."""
+"""Authentication of page requests by session cookie."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ Work = Callable[[Request, "PageUser"], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class PageUser:
-    """Whose predictions these are."""
+    """The signed-in user of a page."""
 
     principal: Principal
     session: SessionCookie
 
     @property
     def account_id(self) -> str:
-        """The account."""
+        """Return the ID of the user's account."""
         return self.principal.account_id
 
     @property
     def tenant(self) -> Tenant:
-        """Whose work the guest sees."""
+        """Return the tenant whose predictions the user may see."""
         return self.principal.tenant
 
 
 class PageAuth:
-    """Lets guests in: to read, or to change something."""
+    """Decorators that authenticate the handlers of pages and scripts."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     async def of(self, request: Request) -> PageUser | None:
-        """The guest of a request, None for a stranger; raises `Forbidden` for a Host that is not ours."""
+        """Return the user of a request, or None; raises `Forbidden` for an untrusted Host header."""
         session = await self._services.sessions.admitted(request)
         return None if session is None else PageUser(session.principal, session)
 
     def page(self, work: Work) -> Handler:
-        """A handler for people: whoever is nobody yet is sent to sign in."""
+        """Decorate a page handler; redirects anonymous users to the sign-in page."""
 
         async def handle(request: Request) -> Response:
             guest = await self.of(request)
@@ -59,7 +59,7 @@ class PageAuth:
         return handle
 
     def operators(self, work: Work) -> Handler:
-        """A page or a form about all accounts; a form must carry the page's token."""
+        """Decorate a handler of the operator's pages; forms must have the CSRF token."""
 
         async def handle(request: Request, guest: PageUser) -> Response:
             if request.method not in ("GET", "HEAD"):
@@ -70,7 +70,7 @@ class PageAuth:
         return self.page(handle)
 
     def part(self, work: Work) -> Handler:
-        """A handler for the pages' scripts; all but a GET must carry the page's token."""
+        """Decorate a handler for scripts; all methods but GET must have the CSRF token."""
 
         async def handle(request: Request) -> Response:
             guest = await self.of(request)
@@ -85,6 +85,6 @@ class PageAuth:
 
 
 def to_sign_in(request: Request) -> Response:
-    """The way to sign in, and from there back to the page that was asked for."""
+    """Return a redirect to the sign-in page that leads back to the requested page."""
     path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"/signin?next={quote(path, safe='')}", 303)

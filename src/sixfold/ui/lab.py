@@ -1,6 +1,6 @@
-"""`/lab`: the operator kills workers, or the server, in the middle of runs and sees that every sum holds.
+"""`/lab`: kill workers or the server during runs and verify the ledger.
 
-It is there in testing mode only (`SIXFOLD_TESTING`), and for the operator alone.
+Available to the operator in testing mode only (`SIXFOLD_TESTING`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _QUEUE = 50
 
 
 class Lab:
-    """What runs, whether the books are right, and the two ways to do harm."""
+    """The lab page and its two forms."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
@@ -34,7 +34,7 @@ class Lab:
         self._killed = 0
 
     async def show(self, _request: Request, guest: PageUser) -> Response:
-        """The books as they are now, checked in full, beside what runs and waits."""
+        """Show the queue, the workers and the result of a full ledger check."""
         read = self._services.database.read
         workers = self._services.supervisor.snapshot()
         return self._pages.render(
@@ -48,18 +48,19 @@ class Lab:
         )
 
     async def worker(self, request: Request, _guest: PageUser) -> Response:
-        """kill −9 for every worker of an engine, whatever it holds."""
+        """Send SIGKILL to all workers of an engine."""
         self._killed += await self._services.supervisor.kill_workers(requests.path_value(request, "engine"))
         return RedirectResponse("/lab", 303)
 
     async def server(self, _request: Request, _guest: PageUser) -> Response:
-        """kill −9 for this server: nobody is answered, not even this request."""
+        """Send SIGKILL to this server; no request gets a response, not even this one."""
         os.kill(os.getpid(), signal.SIGKILL)
-        raise errors.NotFound  # never reached
+        # Unreachable, for the type checker.
+        raise errors.NotFound
 
 
 def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
-    """The page and its two forms; none of them outside testing mode."""
+    """Return the routes of the page and its forms; none outside testing mode."""
     if not services.settings.testing:
         return ()
     lab = Lab(services, pages)

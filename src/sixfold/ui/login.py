@@ -1,4 +1,4 @@
-"""`/signin` and `/signout`: the form, one-time links, passwords."""
+"""`/signin` and `/signout`: the form, one-time links and passwords."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WRONG = "This address and password do not belong together"
 
 
 class LoginPages:
-    """Lets people in by what they know, and out."""
+    """The sign-in page with passwords and links, and signing out."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
         self._services = services
@@ -36,12 +36,13 @@ class LoginPages:
         self._place = passkeys.place(services.settings)
 
     async def form(self, request: Request) -> Response:
-        """The form; or, with a one-time link's token, the session at once."""
+        """Show the form; with the token of a one-time link, sign in at once."""
         self._services.origins.admit(request)
         token = request.query_params.get("token")
         if token is not None and self._services.origins.trusts_origin(request) and request.method == "GET":
             return await self._entrance.by_link(request, token)
-        if token is not None:  # from another site's page: nobody is signed in unawares, to whatever account
+        # Another site's page must not sign a user in without confirmation.
+        if token is not None:
             return self._pages.render("link.html", None, token=token[:_MAX_TOKEN])
         following = sessions.own_path(request.query_params.get("next", ""))
         again = "again" in request.query_params
@@ -50,7 +51,7 @@ class LoginPages:
         )
 
     async def password(self, request: Request) -> Response:
-        """Sign in with address and password, or with a link's token that another site led to."""
+        """Sign in with email and password, or with the token of a link that was confirmed."""
         self._services.sessions.guard(request, None, None)
         form = await forms.read(request)
         if "token" in form:
@@ -66,7 +67,7 @@ class LoginPages:
         return await self._entrance.enter(request, account.id, "password", following)
 
     async def signout(self, request: Request) -> Response:
-        """End the session."""
+        """End the session of this browser."""
         session = await self._services.sessions.of(request)
         form = await forms.read(request)
         self._services.sessions.guard(request, session, form.get("csrf"))
@@ -104,7 +105,7 @@ class LoginPages:
 
 
 def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
-    """The form and what it sends."""
+    """Return the routes for signing in and out."""
     signing = LoginPages(services, pages, entrance)
     return (
         RouteEntry(

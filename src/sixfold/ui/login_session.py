@@ -1,4 +1,4 @@
-"""The last step of every way to sign in: a new session, and the page that was asked for."""
+"""The last step of each sign-in method: open a session and redirect to the requested page."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MAX_PASSWORD = 1024
 
 
 class LoginSessions:
-    """Begins sessions, and limits failing attempts."""
+    """Opens sessions and limits failed attempts."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self.attempts = SignInAttempts(services.origins, services.trusted_browsers)
 
     async def knows(self, request: Request, attempt: Attempt, password: str, stored: str | None) -> bool:
-        """Whether a password is the stored one; the attempt then counts no more."""
+        """Return whether a password matches; if so, the attempt is not counted as failed."""
         async with self.attempts.checking(request, attempt):
             right = await asyncio.to_thread(passwords.verify, password[:MAX_PASSWORD], stored)
         if right:
@@ -35,7 +35,7 @@ class LoginSessions:
         return right
 
     async def by_link(self, request: Request, token: str) -> Response:
-        """Use a one-time link up; raises `Unauthenticated`."""
+        """Sign in with a one-time link; raises `Unauthenticated`."""
         visit = LoginSession("link", user_agent.name(request))
         attempt = self.attempts.with_secret(request)
         moment = await self._services.database.read(now())
@@ -54,7 +54,8 @@ class LoginSessions:
     async def _begin(self, request: Request, work: Transaction[str], following: str) -> Response:
         before = await self._services.sessions.of(request)
         token = await self._services.database.write(work)
-        if before is not None:  # one browser, one session: what was there cannot be gone back to
+        # A browser has one session; the previous one ends.
+        if before is not None:
             await self._services.database.write(login_sessions.end(before.token))
         response = RedirectResponse(following, 303)
         self._services.sessions.set(response, token)
@@ -65,5 +66,5 @@ class LoginSessions:
 
 
 def location(response: Response) -> Mapping[str, str]:
-    """Where an entrance leads, for a script that follows by itself."""
+    """Return the target of a redirect, for scripts that navigate themselves."""
     return {"next": response.headers["location"]}

@@ -1,4 +1,4 @@
-"""The page on which a person grants a program access, or refuses."""
+"""The OAuth consent page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from sixfold.web.services import WebServices
 
 PATH = "/oauth/authorize"
 _FORM_BYTES = 16_384
-_MAX_CHARS = 2000  # of one parameter
+# Limit on one parameter.
+_MAX_CHARS = 2000
 _ASKED = (
     "response_type",
     "client_id",
@@ -32,7 +33,7 @@ _ASKED = (
 
 
 class ConsentPages:
-    """Asks the person who is signed in, and sends the browser back with the answer."""
+    """Shows the consent page and redirects back to the client with the decision."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
@@ -42,7 +43,7 @@ class ConsentPages:
         self._resources = (base, f"{base}/mcp")
 
     async def ask(self, request: Request) -> Response:
-        """The question; whoever is not signed in does that first."""
+        """Show the consent page; redirects anonymous users to the sign-in page."""
         self._services.origins.admit(request)
         asked = {name: value for name, value in request.query_params.items() if name in _ASKED}
         wished = await self._wish(asked)
@@ -60,14 +61,14 @@ class ConsentPages:
             scopes=[oauth.SCOPES[scope] for scope in wished.scopes],
             asked=asked,
         )
-        # the browser follows the form's answer to the program's address, which the policy has to allow
+        # The form's response redirects to the client's address, which the policy has to allow.
         page.headers["Content-Security-Policy"] = POLICY.replace(
             "form-action 'self'", f"form-action 'self' {redirects.parse(wished.redirect_uri).policy_source}"
         )
         return page
 
     async def answer(self, request: Request) -> Response:
-        """The answer: a code to the program, or that the person said no."""
+        """Redirect to the client with a code, or with `access_denied`."""
         session, form = await forms.signed(request, self._services.sessions)
         wished = await self._wish(form)
         if isinstance(wished, Response):
@@ -78,9 +79,9 @@ class ConsentPages:
         return self._back(wished.redirect_uri, wished.state, code=code)
 
     async def _wish(self, asked: Mapping[str, str]) -> AuthorizationRequest | Response:
-        """What is asked for; or the answer to what nobody can be asked.
+        """Return the authorization request, or an error redirect to the client.
 
-        Until program and address are known to belong together, nothing is sent to that address.
+        No redirect is made until the address is known to belong to the client.
         """
         if any(len(value) > _MAX_CHARS for value in asked.values()):
             raise errors.BadRequest("A parameter of this request is too long")
@@ -104,13 +105,13 @@ class ConsentPages:
 
 
 def _shown(uri: str) -> str:
-    """Whither the answer goes, as a person should see it."""
+    """Return the redirect target as shown to the user."""
     parts = urlsplit(uri)
     return parts.hostname or f"the program that opens {parts.scheme}: links"
 
 
 def routes(services: WebServices, pages: PageTemplates) -> tuple[RouteEntry, ...]:
-    """The question and its answer."""
+    """Return the route of the consent page."""
     consent = ConsentPages(services, pages)
     return (
         RouteEntry(

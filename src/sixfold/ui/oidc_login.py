@@ -1,4 +1,4 @@
-"""Signing in at an OpenID provider, and linking an identity there to an account here."""
+"""Sign-in with an OpenID Connect provider, and linking its identities to accounts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECURITY = "/account/security"
 
 
 class OidcLoginPages:
-    """Sends people to the provider, and verifies who comes back."""
+    """Redirects to the provider and verifies its callback."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
         self._services = services
@@ -35,7 +35,7 @@ class OidcLoginPages:
         self._signup = services.settings.oidc_signup == "allow"
 
     async def begin(self, request: Request) -> Response:
-        """To the provider, to sign in."""
+        """Redirect to the provider to sign in."""
         self._services.origins.admit(request)
         self._entrance.attempts.ask(request)
         following = sessions.own_path(request.query_params.get("next", ""))
@@ -45,7 +45,7 @@ class OidcLoginPages:
         return response
 
     async def link(self, request: Request) -> Response:
-        """To the provider, to link who one is there."""
+        """Redirect to the provider to link an identity to the signed-in account."""
         session, _ = await forms.signed(request, self._services.sessions)
         url, ticket = await self._begin({"account": session.account.id})
         response = self._pages.render("away.html", session, url=url, there=self._services.provider.name)
@@ -53,14 +53,14 @@ class OidcLoginPages:
         return response
 
     async def unlink(self, request: Request) -> Response:
-        """What one is at the provider is no way in any more."""
+        """Unlink the identity from the account."""
         session, _ = await forms.signed(request, self._services.sessions)
         work = oidc_identities.unlink(session.account.id, self._services.provider.issuer)
         await self._services.database.write(work)
         return RedirectResponse(f"{_SECURITY}?done=unlinked", 303)
 
     async def back(self, request: Request) -> Response:
-        """Back from the provider: the answer counts once, in the browser that asked."""
+        """Handle the callback, which is valid once and in the browser that started it."""
         if not self._services.origins.trusts_host(request):
             raise errors.Forbidden("This address is not this server's own")
         answer = {name: request.query_params[name] for name in _ANSWER if name in request.query_params}
@@ -83,7 +83,7 @@ class OidcLoginPages:
         return RedirectResponse(f"{_SECURITY}?done=linked", 303)
 
     async def _begin(self, about: dict[str, str]) -> tuple[str, str]:
-        """The provider's address, and the ticket of the browser that is sent there."""
+        """Return the provider's URL and the ticket for the browser's cookie."""
         begun = await self._services.provider.begin(self._back)
         ticket = ids.secret("ticket")
         work = auth_challenges.create(_KIND, ticket, {**begun.kept, **about})
@@ -92,7 +92,7 @@ class OidcLoginPages:
 
 
 def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
-    """There and back; nothing where no provider is configured."""
+    """Return the routes, or none if no provider is configured."""
     if not services.provider.name:
         return ()
     door = OidcLoginPages(services, pages, entrance)

@@ -1,4 +1,4 @@
-"""Templates to answers: one environment, one set of headers, and errors as a page."""
+"""Template rendering: the Jinja environment, the response headers and error pages."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _HEADERS = {
 
 
 class PageTemplates:
-    """Renders templates; what they may call is listed here."""
+    """The Jinja environment with the filters and globals of all templates."""
 
     def __init__(
         self, areas: Collection[str] = (), filters: Mapping[str, Callable[..., Any]] = _NONE
     ) -> None:
-        """`areas` are those that are served, `filters` what templates of one part need besides."""
+        """Create an environment; `areas` are the enabled APIs, `filters` are added to the common ones."""
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
             autoescape=True,
@@ -79,15 +79,15 @@ class PageTemplates:
     def render(
         self, name: str, session: SessionCookie | None, *, status: int = 200, **values: Any
     ) -> Response:
-        """One page."""
+        """Return a template as an HTML response."""
         return Response(self.text(name, session=session, **values), status, _HEADERS, "text/html")
 
     def text(self, name: str, **values: Any) -> str:
-        """A part of a page."""
+        """Return a template as HTML text."""
         return self._environment.get_template(name).render(**values)
 
     def dialect(self, error: SixfoldError, request_id: str) -> Response:
-        """An error as a page; where a newer sign-in is needed, the way to it and back."""
+        """Return an error page, or a redirect to the sign-in page if a recent sign-in is required."""
         if isinstance(error, errors.SignInAgain):
             return RedirectResponse(f"/signin?{urlencode({'again': 1, 'next': error.page})}", 303, _HEADERS)
         response = self.render("error.html", None, status=error.status, error=error, request_id=request_id)
@@ -97,18 +97,18 @@ class PageTemplates:
 
 @cache
 def _asset(name: str) -> str:
-    """The path of a static file, with its content's hash, so that it may be kept for ever."""
+    """Return the URL of a static file with its content hash, so that browsers may cache it forever."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?v={digest}"
 
 
 def _coded(text: str) -> Markup:
-    """A sentence with what stands between backticks as code."""
+    """Return a text as HTML, with code elements for the parts between backticks."""
     return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped just before
 
 
 def _parted(path: str) -> Markup:
-    """A path that may break where its parts meet."""
+    """Return a path as HTML with line-break opportunities before its slashes."""
     return Markup("<wbr>/".join(str(escape(path)).split("/")).removeprefix("<wbr>"))  # noqa: S704 - escaped just before
 
 
@@ -117,11 +117,11 @@ def _moment(epoch_us: int | None) -> str:
 
 
 def took(micros: int | None) -> str:
-    """How long something took, or a dash where it has not ended."""
+    """Format a duration in µs; a dash for None."""
     return "–" if micros is None else humanize.duration(micros / 1000)
 
 
 def _charge_sum(stored: str | None) -> str:
-    """The sum of a charge as it is stored; empty where there is none, or no line of it."""
+    """Return the calculation of a stored charge as text, or an empty string."""
     charge = charges.decode(stored)
     return charges.in_words(charge) or "" if charge is not None and charge.lines else ""

@@ -1,4 +1,4 @@
-"""Passkeys: made on the account's page, used on the page to sign in. The scripts of both call this."""
+"""Passkeys: endpoints for the scripts of the security page, which adds them, and the sign-in page."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ _NO_PLACE = "Passkeys need an address with a name: https, or http://localhost on
 
 
 def place(settings: Settings) -> RelyingParty | None:
-    """Where this server's passkeys belong; None where no browser would make one."""
+    """Return the WebAuthn relying party, or None if browsers refuse passkeys for the server's address."""
     parts = urlsplit(settings.base_url)
     host = parts.hostname or ""
-    if is_loopback(host) and not settings.public_url:  # browsers make none for 127.0.0.1
+    # Browsers create no passkeys for 127.0.0.1.
+    if is_loopback(host) and not settings.public_url:
         return RelyingParty("localhost", f"http://localhost:{parts.port}")
     if host == "localhost" or (parts.scheme == "https" and "." in host and not _is_address(host)):
         return RelyingParty(host, settings.base_url)
@@ -44,17 +45,17 @@ def _is_address(host: str) -> bool:
 
 
 class PasskeyPages:
-    """Asks browsers, and believes what is signed."""
+    """The endpoints that create, use and remove passkeys."""
 
     def __init__(self, services: WebServices, entrance: LoginSessions) -> None:
         self._services = services
         self._entrance = entrance
         self._place = place(services.settings)
 
-    # -- making ------------------------------------------------------------------------------------
+    # -- registration ------------------------------------------------------------------------------
 
     async def ask_new(self, request: Request) -> Response:
-        """What the browser of somebody signed in is asked."""
+        """Return the options with which the browser creates a passkey for a signed-in user."""
         session, library, here = await self._owner(request), self._library(), self._here()
         account, database = session.account, self._services.database
         known = [bytes(row["credential"]) for row in await database.read(passkeys.of_account(account.id))]
@@ -64,7 +65,7 @@ class PasskeyPages:
         return responses.json(options, 200, _NO_STORE)
 
     async def keep_new(self, request: Request) -> Response:
-        """Keep what it answers; each question is good for one answer."""
+        """Store the passkey that the browser created; each challenge is valid once."""
         session, library, here = await self._owner(request), self._library(), self._here()
         given = bodies.parse_object(await request.body())
         work = auth_challenges.consume(_MAKING, session.token)
@@ -84,16 +85,16 @@ class PasskeyPages:
         return responses.json({"id": await self._services.database.write(added)}, 201, _NO_STORE)
 
     async def remove(self, request: Request) -> Response:
-        """Forget one of one's own."""
+        """Remove a passkey of the signed-in user."""
         session, _ = await forms.signed(request, self._services.sessions)
         work = passkeys.remove(session.account.id, requests.path_value(request, "passkey_id"))
         await self._services.database.write(work)
         return RedirectResponse("/account/security#passkeys", 303)
 
-    # -- using -------------------------------------------------------------------------------------
+    # -- sign-in -----------------------------------------------------------------------------------
 
     async def ask(self, request: Request) -> Response:
-        """What the browser of somebody who wants to sign in is asked."""
+        """Return the options with which the browser signs in by passkey."""
         self._services.sessions.guard(request, None, None)
         self._entrance.attempts.ask(request)
         library, here = self._library(), self._here()
@@ -105,7 +106,7 @@ class PasskeyPages:
         return response
 
     async def use(self, request: Request) -> Response:
-        """Sign in with what it answers."""
+        """Verify the browser's response and open a session."""
         self._services.sessions.guard(request, None, None)
         attempt = self._entrance.attempts.with_secret(request)
         library, database = self._library(), self._services.database
@@ -125,7 +126,7 @@ class PasskeyPages:
         return response
 
     async def _holder(self, library: Any, asked: bytes, answer: dict[str, Any]) -> str:
-        """Whose passkey answered; raises the library's `WebAuthnError`."""
+        """Return the account of the passkey; raises the library's `WebAuthnError`."""
         database = self._services.database
         known = await database.read(passkeys.known(library.credential(answer)))
         if known is None or library.holder(answer) not in ("", known.account_id):
@@ -134,7 +135,7 @@ class PasskeyPages:
         await database.write(passkeys.used(known, uses))
         return (await database.read(accounts.by_id(known.account_id))).id
 
-    # -- what all of them need -----------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------------
 
     async def _owner(self, request: Request) -> SessionCookie:
         session = await self._services.sessions.of(request)
@@ -160,7 +161,7 @@ def _answer(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def routes(services: WebServices, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
-    """What the pages' scripts call."""
+    """Return the routes of the passkey endpoints."""
     keys = PasskeyPages(services, entrance)
     return (
         RouteEntry(

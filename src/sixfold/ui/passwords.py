@@ -1,4 +1,4 @@
-"""Passwords as argon2 hashes; slow on purpose, so call these off the event loop."""
+"""Password hashing with argon2; slow by design, so call it outside the event loop."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from pwdlib.hashers.argon2 import Argon2Hasher
 
 _HASHES = PasswordHash((Argon2Hasher(),))
 
-
-# Of a password that nobody knows: checking it takes as long as checking anybody's.
+# A hash for accounts without a password, so that checking them takes the same time.
 _NOBODY = "$argon2id$v=19$m=65536,t=3,p=4$rgtzD43jSFMyHXhT0IPO0A$yWNRuI3wefqqPkF20puGoLQU9RjZUtU35k6U+IbjV4w"
 
 
 def make(password: str) -> str:
-    """The hash to be stored."""
+    """Return the hash of a password for storage."""
     return _HASHES.hash(password)
 
 
 def verify(password: str, stored: str | None) -> bool:
-    """Whether a password is the stored one. Without one it takes as long, so nobody learns who exists."""
+    """Return whether a password matches; takes the same time without a hash, to hide which accounts exist."""
     try:
         right = _HASHES.verify(password, stored or _NOBODY)
     except UnknownHashError:

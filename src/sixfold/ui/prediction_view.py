@@ -1,4 +1,4 @@
-"""The outcome of a prediction, as a page shows it."""
+"""The result of a prediction as an HTML fragment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from sixfold.core.predictions.models import Prediction
 from sixfold.core.predictions.states import PredictionState
 from sixfold.ui.pages import PageTemplates
 
-_MOST_CHARS = 20_000  # of data that stands on the page; the rest is in the API's answer
+# Limit on text and JSON shown on the page; the API returns all of it.
+_MOST_CHARS = 20_000
 _KINDS = (
     ("image/", "image"),
     ("video/", "video"),
@@ -25,7 +26,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class PredictionView:
-    """One file: `kind` is how to show it (image, video, audio, thing, file)."""
+    """An output file; `kind` selects how it is shown: image, video, audio, thing (3D) or file."""
 
     url: str
     file: OutputFile
@@ -33,7 +34,7 @@ class PredictionView:
 
     @property
     def label(self) -> str:
-        """What it is, in a few words."""
+        """Return a description: name, content type, dimensions or duration, and size."""
         named = str(self.file.info.get(outputs.OUTPUT_NAME) or self.file.info.get("name", "")).replace(
             "_", " "
         )
@@ -43,13 +44,13 @@ class PredictionView:
 
 
 class OutputView:
-    """Renders a prediction's result: its state, its receipt, its files and data."""
+    """Renders the result of a prediction: its state, receipt, files and data."""
 
     def __init__(self, pages: PageTemplates) -> None:
         self._pages = pages
 
     def values(self, prediction: Prediction) -> dict[str, Any]:
-        """What the templates of a result need."""
+        """Return the template variables of a result."""
         output = prediction.output
         files = () if output is None else output.files
         data = {} if output is None else outputs.first(output).data
@@ -65,7 +66,7 @@ class OutputView:
         }
 
     def part(self, prediction: Prediction) -> str:
-        """The part of a page that shows it, as HTML."""
+        """Return the HTML fragment of a result."""
         return self._pages.text("result.html", **self.values(prediction))
 
 
@@ -87,7 +88,7 @@ def _measures(info: dict[str, Any]) -> list[str]:
 
 
 def _text(data: dict[str, Any]) -> str:
-    """Data for people: a lone text as it is, all else as JSON."""
+    """Return a single text unchanged and other data as JSON, shortened to the limit."""
     if not data:
         return ""
     value: Any = data["value"] if data.keys() == {"value"} else data

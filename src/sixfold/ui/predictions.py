@@ -1,4 +1,4 @@
-"""`/predictions`: what was asked for, how long each station took, and one prediction whole."""
+"""`/predictions`: the list of predictions with their durations, and the page of one prediction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STATES = tuple(str(state) for state in PredictionState)
 
 @dataclass(frozen=True, slots=True)
 class ListPart:
-    """One stretch of a bar, in hundredths of the longest."""
+    """A segment of a duration bar; `x` and `width` are percentages of the longest bar."""
 
     name: str
     x: float
@@ -35,34 +35,34 @@ class ListPart:
 
 @dataclass(frozen=True, slots=True)
 class PredictionRow:
-    """A prediction and its bar; times in µs."""
+    """A prediction with its duration bar; times are in µs."""
 
     record: Prediction
     longest: int
 
     @property
     def queued(self) -> int:
-        """How long it waited."""
+        """Return the time in the queue."""
         return self.record.stations.queued or 0
 
     @property
     def start(self) -> int:
-        """How long its worker took to start."""
+        """Return the time that the worker took to start."""
         return self.record.stations.cold_start
 
     @property
     def run(self) -> int:
-        """How long it ran."""
+        """Return the run time."""
         return self.record.stations.run
 
     @property
     def total(self) -> int:
-        """All three."""
+        """Return the total time."""
         return self.queued + self.start + self.run
 
     @property
     def parts(self) -> tuple[ListPart, ...]:
-        """The bar's stretches, one after another."""
+        """Return the segments of the bar in order."""
         found: list[ListPart] = []
         at = 0.0
         for name, took in (("queued", self.queued), ("start", self.start), ("run", self.run)):
@@ -73,7 +73,7 @@ class PredictionRow:
 
 
 class PredictionPages:
-    """The history, and one of it."""
+    """The pages of predictions."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, showing: OutputView) -> None:
         self._services = services
@@ -81,7 +81,7 @@ class PredictionPages:
         self._showing = showing
 
     async def show(self, request: Request, guest: PageUser) -> Response:
-        """The guest's predictions, newest first."""
+        """List the user's predictions, newest first."""
         query = request.query_params
         state = query.get("status", "")
         wanted = PredictionFilter(query.get("model", "")[:_MAX_FILTER], state if state in _STATES else "")
@@ -99,7 +99,7 @@ class PredictionPages:
         )
 
     async def one(self, request: Request, guest: PageUser) -> Response:
-        """One prediction, its output and its receipt."""
+        """Show a prediction with its output, receipt and lineage."""
         prediction_id = requests.path_value(request, "prediction_id")
         found = await self._services.pipeline.get(prediction_id, guest.tenant)
         kin = await self._services.database.read(lineage.of(found))

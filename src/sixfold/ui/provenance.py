@@ -1,4 +1,4 @@
-"""Every output is a program: a file that was made here opens its form again, and is made once more."""
+"""Reading the manifest of a dropped file to fill in a form, and repeating a prediction."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from sixfold.web import requests, responses, uploads
 from sixfold.web.routing import RouteEntry
 from sixfold.web.services import WebServices
 
-_MOST_BYTES = 256 * 2**20  # of a file that is looked into
+# Limit on a file whose metadata is read.
+_MOST_BYTES = 256 * 2**20
 _FORM_BYTES = 4096
 _STRANGE = "This file says nothing of its origin: it was not made by Sixfold, or its metadata was removed"
 
 
 class ProvenancePages:
-    """Reads what files say of themselves, and orders the same again."""
+    """Reads manifests of files and repeats predictions."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
         self._folder = services.settings.data_dir / "tmp"
 
     async def read(self, request: Request, guest: PageUser) -> Response:
-        """What a dropped file says: where its form is and what belongs in it, or that it carries a graph."""
+        """Return the model and inputs of a dropped file, or that it contains a workflow."""
         path = await asyncio.to_thread(self._new_path)
         try:
             await uploads.receive(request, path)
@@ -83,14 +84,14 @@ class ProvenancePages:
         }
 
     async def _own(self, prediction_id: str, guest: PageUser) -> Prediction | None:
-        """The guest's own prediction, where it is one."""
+        """Return the prediction if it belongs to the user."""
         try:
             return await self._services.pipeline.get(prediction_id, guest.tenant)
         except errors.NotFound:
             return None
 
     async def replay(self, request: Request, guest: PageUser) -> Response:
-        """Order exactly the same again, seed included; its page tells whether the bytes are."""
+        """Run a prediction again with the same inputs and seed; its page says whether the output is equal."""
         form = await forms.read(request)
         self._services.sessions.guard(request, guest.session, form.get("csrf"))
         found = await self._services.pipeline.get(requests.path_value(request, "prediction_id"), guest.tenant)
@@ -115,7 +116,7 @@ class ProvenancePages:
 
 
 def _has_graph(data: bytes) -> bool:
-    """Whether a picture or a document carries a workflow."""
+    """Return whether an image or JSON file contains a workflow."""
     try:
         return bool(image_metadata.read(data))
     except errors.SixfoldError:
@@ -123,7 +124,7 @@ def _has_graph(data: bytes) -> bool:
 
 
 async def alike(services: WebServices, one: Prediction, other: Prediction) -> bool:
-    """Whether two predictions gave the same content, whatever their files say of its origin."""
+    """Return whether two predictions have the same output, ignoring the manifests in the files."""
     if one.output is None or other.output is None or len(one.output.files) != len(other.output.files):
         return False
     for first, second in zip(one.output.files, other.output.files, strict=True):
@@ -138,7 +139,7 @@ async def alike(services: WebServices, one: Prediction, other: Prediction) -> bo
 
 
 def page_routes(services: WebServices, guests: PageAuth) -> tuple[RouteEntry, ...]:
-    """What a form of a page sends."""
+    """Return the route of the form that repeats a prediction."""
     replay = guests.page(ProvenancePages(services).replay)
     return (
         RouteEntry("/predictions/{prediction_id}/replay", {"POST": replay}, _FORM_BYTES, access=rights.RUN),
@@ -146,7 +147,7 @@ def page_routes(services: WebServices, guests: PageAuth) -> tuple[RouteEntry, ..
 
 
 def part_routes(services: WebServices, guests: PageAuth) -> tuple[RouteEntry, ...]:
-    """What the script of every page calls."""
+    """Return the route that reads a dropped file."""
     read = guests.part(ProvenancePages(services).read)
     return (
         RouteEntry(

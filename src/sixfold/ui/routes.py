@@ -1,4 +1,4 @@
-"""The pages' routes: the start page and what it makes; every other page in its order."""
+"""The routes of all pages, the start page and static files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _AREAS = (
     ("workflows", "Workflows", "Node graphs as typed APIs"),
 )
 _MAKERS = ("ra1", "anime", "ra2")
-# What the start page shows, one of each kind, with its hue.
+# Examples on the start page, one of each kind, with the color of their card.
 _SHOWN = {
     "anime": "media",
     "video-c": "gateway",
@@ -85,7 +85,7 @@ _SUFFIXES = {
 
 
 class UserInterface:
-    """Everything that a person sees."""
+    """The start page and the templates of all pages."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -94,7 +94,7 @@ class UserInterface:
     # -- start -----------------------------------------------------------------------------------
 
     async def start(self, request: Request) -> Response:
-        """What this is, and one box that makes a picture now."""
+        """Show the start page."""
         session = await self._services.sessions.admitted(request)
         return self.pages.render(
             "start.html",
@@ -107,7 +107,7 @@ class UserInterface:
         )
 
     async def make(self, request: Request) -> Response:
-        """Make a picture for the account that is signed in."""
+        """Generate an image for the signed-in user and return the result as JSON."""
         session = await self._services.sessions.of(request)
         self._services.sessions.guard(request, session, request.headers.get(CSRF_HEADER))
         if session is None:
@@ -143,7 +143,7 @@ class UserInterface:
 
 
 def _shown(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]]:
-    """What the start page shows of the catalogue: name, title, hue and output of some models."""
+    """Return name, title, color and example output of the models on the start page."""
     known, found = specimens.known(), services.catalog
     return [
         (name, found[name].title, hue, known[name])
@@ -153,14 +153,14 @@ def _shown(services: WebServices) -> list[tuple[str, str, str, ExampleOutput]]:
 
 
 def _engines(services: WebServices) -> list[tuple[EngineSpec, EngineStatus]]:
-    """Every engine with how it stands, those that are ready first."""
+    """Return all engines with their status, ready ones first."""
     standing = services.pipeline.terms.standing
     found = [(engine, standing(engine.name)) for engine in services.catalog.engines().values()]
     return sorted(found, key=lambda each: not each[1].ready)
 
 
 class StaticFiles:
-    """The files of one folder, read once: style sheets and scripts, typefaces, or what the cards show."""
+    """The files of one folder, read once at the start: scripts and style sheets, fonts or examples."""
 
     def __init__(self, folder: Path) -> None:
         self._files = {
@@ -170,7 +170,7 @@ class StaticFiles:
         }
 
     async def show(self, request: Request) -> Response:
-        """One of them."""
+        """Return a file; raises `NotFound`."""
         found = self._files.get(requests.path_value(request, "name"))
         if found is None:
             raise errors.NotFound
@@ -180,7 +180,7 @@ class StaticFiles:
 def faces(
     services: WebServices, documents: Mapping[str, OpenApiDocument], spaces: WorkflowCards | None = None
 ) -> tuple[tuple[ApiGroup, ...], Handler]:
-    """The pages, what their script calls, and the start page's handler; `spaces` where they are served."""
+    """Return the groups of page and script routes, and the start page's handler."""
     site, static, shown = UserInterface(services), StaticFiles(STATIC), StaticFiles(specimens.FOLDER)
     fonts = StaticFiles(STATIC / "fonts")
     guests, showing, entrance = PageAuth(services), OutputView(site.pages), LoginSessions(services)
@@ -236,5 +236,5 @@ def faces(
 
 
 def start_face(start_page: Handler) -> ApiGroup:
-    """The start page alone, where Area C is not served, whose root it otherwise is."""
+    """Return a group with the start page, for servers without the Image utility API, which has `/`."""
     return ApiGroup("ui", responses.coded, (RouteEntry("/", {"GET": start_page}, access=rights.PUBLIC),))

@@ -1,4 +1,4 @@
-"""What the forms' script calls: price, upload, run, follow, cancel, a live session."""
+"""Endpoints for the scripts of run forms: quote, upload, run, events, cancel and live sessions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TERMS = ("hardware", "variant")
 
 @dataclass(frozen=True, slots=True)
 class RunForm:
-    """What a form asks for. `terms` are what it chose; no `hardware`: the price is the model's own."""
+    """A parsed run form. `terms` are the chosen options; `hardware` is None for a fixed price."""
 
     model: Model
     inputs: dict[str, Any]
@@ -52,7 +52,7 @@ class RunForm:
 
 
 class RunRoutes:
-    """Runs models for guests."""
+    """The endpoints of run forms."""
 
     def __init__(self, services: WebServices, showing: OutputView) -> None:
         self._services = services
@@ -61,7 +61,7 @@ class RunRoutes:
         self._folder = services.settings.data_dir / "tmp"
 
     async def quote(self, request: Request, guest: PageUser) -> Response:
-        """What a run with these inputs would cost, how long it would take, and the same call as text."""
+        """Return the price and duration of a run, and code samples of the same request."""
         wanted = await self._wanted(request, guest)
         base = self._services.settings.base_url
         told = code_samples.of(base, wanted.model.name, wanted.inputs, wanted.terms)
@@ -69,12 +69,13 @@ class RunRoutes:
         try:
             await self._services.pipeline.prepare(wanted.model, wanted.inputs, charged=True)
             quoted = self._services.pipeline.quote(wanted.model, wanted.inputs, hardware=wanted.hardware)
-        except (errors.InvalidInput, errors.EngineUnavailable) as error:  # half a form has no price yet
+        except (errors.InvalidInput, errors.EngineUnavailable) as error:
+            # An incomplete form has no price yet.
             return responses.json({"problem": error.message, "samples": calls_as_text})
         return responses.json({**await self._price(wanted.model, quoted), "samples": calls_as_text})
 
     async def _price(self, model: Model, quoted: PriceQuote) -> dict[str, Any]:
-        """What by time is paid is guessed from the runs before it; without any, nothing is guessed."""
+        """Return the price and duration; prices by time are estimated from earlier runs, if there are any."""
         ahead = await self._services.pipeline.waiting(quoted.engine.name)
         times = self._services.times
         usual, known = (
@@ -98,7 +99,7 @@ class RunRoutes:
         }
 
     async def run(self, request: Request, guest: PageUser) -> Response:
-        """Order a run; the page follows it by its id."""
+        """Start a run and return the ID of its prediction."""
         wanted = await self._wanted(request, guest)
         order = PredictionRequest(
             principal=guest.principal,
@@ -113,7 +114,7 @@ class RunRoutes:
         return responses.json({"id": prediction.id}, 202)
 
     async def upload(self, request: Request, guest: PageUser) -> Response:
-        """Keep one file of a form."""
+        """Store a file of a form and return its URL."""
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
@@ -126,7 +127,7 @@ class RunRoutes:
         return responses.json({"url": url, "media_type": kept.content_type, "bytes": kept.size}, 201)
 
     async def events(self, request: Request, guest: PageUser) -> Response:
-        """What happens to one prediction, with the page's part that shows it."""
+        """Stream the events of a prediction, with the HTML of its result."""
         found = await self._services.pipeline.get(requests.path_value(request, "prediction_id"), guest.tenant)
         self._services.admission.event_stream(request, guest.account_id)
         return StreamingResponse(self._frames(found), 200, _STREAM, "text/event-stream")
@@ -140,7 +141,7 @@ class RunRoutes:
             told_before = True
 
     def _nodes(self, prediction_id: str) -> tuple[NodeStateChanged, ...]:
-        """What nodes did before anybody followed; the trivial ones are done in no time."""
+        """Return earlier node events: fast nodes may have finished before the stream started."""
         history = self._services.histories.of(prediction_id)
         events = () if history is None else history.events
         return tuple(event for _, event in events if isinstance(event, NodeStateChanged))
@@ -163,13 +164,13 @@ class RunRoutes:
                 return b"node", event.record
 
     async def cancel(self, request: Request, guest: PageUser) -> Response:
-        """Cancel what has not ended."""
+        """Cancel a prediction."""
         prediction_id = requests.path_value(request, "prediction_id")
         found = await self._services.pipeline.cancel(prediction_id, guest.tenant)
         return responses.json({"status": str(found.state)})
 
     async def session(self, request: Request, guest: PageUser) -> Response:
-        """Begin a live session; the socket's address has its token."""
+        """Start a live session and return its websocket URL, which contains the token."""
         body = bodies.parse_object(await request.body())
         prompt = body.get("prompt")
         inputs = {"prompt": prompt} if prompt else {}
@@ -180,7 +181,7 @@ class RunRoutes:
         path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
         return responses.json({"path": path, "id": opened.session.id}, 201)
 
-    # -- what all of them need -------------------------------------------------------------------
+    # -- helpers ---------------------------------------------------------------------------------
 
     async def _wanted(self, request: Request, guest: PageUser) -> RunForm:
         body = bodies.parse_object(await request.body())
@@ -205,7 +206,7 @@ class RunRoutes:
 
 
 def routes(services: WebServices, showing: OutputView, guests: PageAuth) -> tuple[RouteEntry, ...]:
-    """Everything below `/pages/` but the start page's box."""
+    """Return the routes below `/pages/`, except that of the start page."""
     running, part = RunRoutes(services, showing), guests.part
     inputs = services.settings.json_body_bytes
     return (

@@ -1,4 +1,4 @@
-"""`/account/security`: ways to sign in, open sessions, and the log of what was done."""
+"""`/account/security`: sign-in methods, open sessions and the audit log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ _DONE = {
     "linked": "This sign-in is linked to your account.",
     "unlinked": "This sign-in is no longer linked.",
 }
-_TOLD = {  # what a line of the audit log means
+# Descriptions of the audit log's actions.
+_TOLD = {
     "signin": "Signed in",
     "session.end": "Ended a session",
     "session.end_all": "Ended all other sessions",
@@ -67,7 +68,7 @@ _TOLD = {  # what a line of the audit log means
 
 
 class SecurityPages:
-    """Shows who can come in, and shuts doors."""
+    """The security page and its forms."""
 
     def __init__(self, services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> None:
         self._services = services
@@ -76,7 +77,7 @@ class SecurityPages:
         self._place = asking.place(services.settings)
 
     async def show(self, request: Request) -> Response:
-        """Password, passkeys, sessions, the log."""
+        """Show the password form, passkeys, sessions and the audit log."""
         session = await self._services.sessions.admitted(request)
         if session is None:
             return RedirectResponse(f"/signin?next={PATH}", 303)
@@ -84,7 +85,7 @@ class SecurityPages:
         return await self._render(session, requests.query_text(request, "cursor", _MAX_CURSOR), done=done)
 
     async def password(self, request: Request) -> Response:
-        """Set another password; other sessions and programs end, and keys where that is wanted."""
+        """Change the password; ends other sessions and programs, and optionally revokes the keys."""
         session, form = await forms.signed(request, self._services.sessions)
         account, database = session.account, self._services.database
         new = form.get("password", "")
@@ -106,14 +107,14 @@ class SecurityPages:
         return response
 
     async def end(self, request: Request) -> Response:
-        """End one session of one's own."""
+        """End one session of the user."""
         session, _form = await forms.signed(request, self._services.sessions)
         work = login_sessions.end_one(session.account.id, requests.path_value(request, "session_id"))
         await self._services.database.write(work)
         return RedirectResponse(f"{PATH}?done=session", 303)
 
     async def end_others(self, request: Request) -> Response:
-        """Sign out everywhere but here."""
+        """End all other sessions of the user."""
         session, _form = await forms.signed(request, self._services.sessions)
         await self._services.database.write(login_sessions.end_others(session.account.id, session.token))
         return RedirectResponse(f"{PATH}?done=sessions", 303)
@@ -142,7 +143,7 @@ class SecurityPages:
 
 
 def routes(services: WebServices, pages: PageTemplates, entrance: LoginSessions) -> tuple[RouteEntry, ...]:
-    """The page, and what its forms send."""
+    """Return the routes of the page and its forms."""
     page = SecurityPages(services, pages, entrance)
     return (
         RouteEntry(PATH, {"GET": page.show}, access=rights.ACCOUNT_READ),

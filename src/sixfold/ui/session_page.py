@@ -1,4 +1,4 @@
-"""`/live/{model}`: a session on a canvas, steered by keys, touch and words."""
+"""`/live/{model}`: the page of a live session."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PROMPTS = {
 
 
 class SessionPages:
-    """The page; its script opens the session."""
+    """The session page; its script opens the session."""
 
     def __init__(self, services: WebServices, pages: PageTemplates) -> None:
         self._services = services
         self._pages = pages
 
     async def show(self, request: Request, guest: PageUser) -> Response:
-        """A stage for one model's sessions."""
+        """Show the page for the sessions of one model."""
         name = requests.path_value(request, "model")
         templates = self._services.templates
         if name not in templates or not templates[name].session:
@@ -47,7 +47,7 @@ class SessionPages:
 
 
 def routes(services: WebServices, pages: PageTemplates, guests: PageAuth) -> tuple[RouteEntry, ...]:
-    """The stage."""
+    """Return the route of the page."""
     return (
         RouteEntry(
             "/live/{model}", {"GET": guests.page(SessionPages(services, pages).show)}, access=rights.RUN

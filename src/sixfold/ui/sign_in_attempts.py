@@ -1,8 +1,8 @@
-"""Limits on attempts to sign in, which count failures only.
+"""Rate limits on failed sign-in attempts.
 
-An address that a stranger keeps trying stays open to its owner: failures count for the pair of address and
-peer, and a browser that signed in to the account before counts by itself. The counts are in the memory of
-this server and begin anew with it.
+Attempts by others do not lock out the owner of an account: failures are counted per pair of email and peer,
+and a browser that has signed in to the account before has its own count. Counts are kept in the memory of
+this server and start at zero with it.
 """
 
 from __future__ import annotations
@@ -24,27 +24,29 @@ from sixfold.web.trusted_hosts import TrustedHosts
 
 _FIVE_MINUTES, _HOUR = 300.0, 3600.0
 _PER_PAIR, _PER_BROWSER, _PER_PEER, _PER_ADDRESS = 5, 10, 30, 100
-_QUESTIONS = 30  # to authenticators and providers, of one peer
-_CHECKS = 4  # of passwords at a time
+# Challenges for passkeys and identity providers per peer in five minutes.
+_QUESTIONS = 30
+# Concurrent password checks.
+_CHECKS = 4
 _MAX_WAITING = 64
 
 
 class Attempt:
-    """One attempt to sign in. It counts as a failure until it succeeds."""
+    """An attempt to sign in, counted as a failure until it succeeds."""
 
     def __init__(self, counted: list[tuple[Attempts, Spent]], *, trusted: bool) -> None:
         self._counted = counted
         self.trusted = trusted
 
     def succeed(self) -> None:
-        """Take the attempt off the counts."""
+        """Remove the attempt from the counts of failures."""
         for attempts, spent in self._counted:
             attempts.give_back(spent)
         self._counted.clear()
 
 
 class SignInAttempts:
-    """The counts of one server."""
+    """The counts of failed attempts on this server."""
 
     def __init__(self, origins: TrustedHosts, browsers: TrustedBrowsers) -> None:
         self._origins = origins
@@ -58,15 +60,15 @@ class SignInAttempts:
         self._waiting = 0
 
     def ask(self, request: Request) -> None:
-        """Count a question that is kept for its answer; raises `TooManyRequests`."""
+        """Count a challenge that has to be stored; raises `TooManyRequests`."""
         self._count(request, [(self._questions, self._origins.network(request))])
 
     def with_secret(self, request: Request) -> Attempt:
-        """Begin an attempt by what cannot be guessed: a link or a passkey; raises `TooManyRequests`."""
+        """Start an attempt with a link or passkey, which cannot be guessed; raises `TooManyRequests`."""
         return self._count(request, [(self._by_peer, self._origins.network(request))])
 
     def with_password(self, request: Request, email: str, account: Account | None) -> Attempt:
-        """Begin an attempt by address and password; `account` is the address's; raises `TooManyRequests`."""
+        """Start an attempt with email and password; raises `TooManyRequests`."""
         browser = self._browsers.name(request, account)
         if browser is not None:
             return self._count(request, [(self._by_browser, browser)], trusted=True)
@@ -75,14 +77,14 @@ class SignInAttempts:
         return self._count(request, keys)
 
     def with_session(self, request: Request, account: Account) -> Attempt:
-        """Begin a repetition of the password by somebody signed in; raises `TooManyRequests`."""
+        """Start a password confirmation by a signed-in user; raises `TooManyRequests`."""
         return self._count(request, [(self._by_pair, account.id)], trusted=True)
 
     @asynccontextmanager
     async def checking(self, request: Request, attempt: Attempt) -> AsyncGenerator[None]:
-        """Wait for one's turn to check a password; raises `TooManyRequests` where too many wait.
+        """Limit concurrent password checks; raises `TooManyRequests` if too many are waiting.
 
-        A few are checked at a time, as each takes 64 MB of memory. Strangers do not delay known browsers.
+        Each check takes 64 MB of memory. Checks for known browsers do not wait for others.
         """
         if attempt.trusted:
             async with self._checks[True]:

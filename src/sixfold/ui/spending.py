@@ -1,4 +1,4 @@
-"""Spending as a plot: a column for each day, a stretch of it for each model, dearest below."""
+"""The spending chart: a stacked column for each day, with the most expensive model at the bottom."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from sixfold.core.accounts.spending import Spending
 SPANS = (14, 30, 90)
 _HUES = ("hosting", "media", "gateway", "memory", "workflows", "imagekit")
 _OTHERS = "all others"
-_TALL = 110  # of the plot; its columns have 700 together
+# Height of the chart in its own units; the width is 700.
+_TALL = 110
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingPeriod:
-    """One model's share of a day, in the plot's units."""
+    """The segment of one model in a column, in chart units."""
 
     hue: str
     y: float
@@ -24,7 +25,7 @@ class SpendingPeriod:
 
 @dataclass(frozen=True, slots=True)
 class SpendingColumn:
-    """One day."""
+    """The column of one day, in chart units; `at` is the day, `micros` its total."""
 
     at: int
     micros: int
@@ -36,7 +37,7 @@ class SpendingColumn:
 
 @dataclass(frozen=True, slots=True)
 class SpendingPlot:
-    """The columns; what each hue stands for, with its sum; the dearest day, for the scale."""
+    """The columns, the legend as (color, model, µUSD), the total and the highest day."""
 
     columns: tuple[SpendingColumn, ...]
     legend: tuple[tuple[str, str, int], ...]
@@ -45,7 +46,7 @@ class SpendingPlot:
 
 
 def plot(spent: Spending) -> SpendingPlot:
-    """The last days of an account. The five dearest models have hues of their own."""
+    """Return the chart of an account's spending; the five most expensive models have their own colors."""
     named = dict(zip(list(spent.models)[: len(_HUES) - 1], _HUES, strict=False))
     legend = [(hue, name, spent.models[name]) for name, hue in named.items()]
     if rest := sum(micros for name, micros in spent.models.items() if name not in named):

@@ -1,10 +1,10 @@
-"""The browser of a request, named so that its owner recognises it: no version number."""
+"""Names of browsers and systems from the User-Agent header, without version numbers."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 
-# The first word that stands in the header counts: browsers name those that they descend from, too.
+# In order of precedence: browsers also list the ones that they are compatible with.
 _BROWSERS = {
     "Edg": "Edge",
     "OPR/": "Opera",
@@ -29,7 +29,7 @@ _SYSTEMS = {
 
 
 def name(request: Request) -> str:
-    """As in `Firefox on Linux`; empty for an unknown browser."""
+    """Return a name such as `Firefox on Linux`, or an empty string for an unknown browser."""
     header = request.headers.get("user-agent", "")
     found = (_first(_BROWSERS, header), _first(_SYSTEMS, header))
     return " on ".join(word for word in found if word)

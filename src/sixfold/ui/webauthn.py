@@ -1,7 +1,7 @@
-"""WebAuthn: what a browser is asked about passkeys, and whether its answers are true.
+"""WebAuthn: the options for browsers and the verification of their responses.
 
-A passkey alone signs in, so that its device has to check who holds it (user verification), and it is found
-without a name (resident). Importing the library takes 0.1 s and 6 MB: `passkeys` does so at the first use.
+Sign-in needs a passkey only, so user verification is required and the credential is discoverable (resident).
+Importing the library takes 0.1 s and 6 MB, so `passkeys` imports this module on first use.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _NOT_THESE = (WebAuthnException, ValueError, TypeError, KeyError, AttributeError
 
 
 class WebAuthnError(Exception):
-    """An answer that does not hold; the text says why."""
+    """Raised for an invalid response; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewPasskey:
-    """A new passkey."""
+    """A verified new passkey; `uses` is its signature counter."""
 
     credential: bytes
     public_key: bytes
@@ -42,14 +42,14 @@ class NewPasskey:
 
 
 def challenge() -> bytes:
-    """Fresh bytes that an answer has to sign."""
+    """Return random bytes that the response must sign."""
     return secrets.token_bytes(_CHALLENGE_BYTES)
 
 
 def creation(
     place: RelyingParty, account_id: str, email: str, asked: bytes, existing: Iterable[bytes]
 ) -> dict[str, Any]:
-    """What the browser is asked when a passkey is made, as JSON."""
+    """Return the registration options for the browser as JSON."""
     options = webauthn.generate_registration_options(
         rp_id=place.name,
         rp_name="Sixfold",
@@ -65,7 +65,7 @@ def creation(
 
 
 def question(place: RelyingParty, asked: bytes) -> dict[str, Any]:
-    """What the browser is asked when somebody signs in, as JSON."""
+    """Return the authentication options for the browser as JSON."""
     options = webauthn.generate_authentication_options(
         rp_id=place.name, challenge=asked, user_verification=_MUST
     )
@@ -73,7 +73,7 @@ def question(place: RelyingParty, asked: bytes) -> dict[str, Any]:
 
 
 def made(place: RelyingParty, asked: bytes, answer: dict[str, Any]) -> NewPasskey:
-    """The passkey that an answer brings; raises `WebAuthnError`."""
+    """Verify a registration response and return the new passkey; raises `WebAuthnError`."""
     try:
         found = webauthn.verify_registration_response(
             credential=answer,
@@ -88,7 +88,7 @@ def made(place: RelyingParty, asked: bytes, answer: dict[str, Any]) -> NewPasske
 
 
 def credential(answer: dict[str, Any]) -> bytes:
-    """Which passkey an answer says that it is of; raises `WebAuthnError`."""
+    """Return the credential ID of a response; raises `WebAuthnError`."""
     try:
         return base64url_to_bytes(answer["id"])
     except _NOT_THESE as error:
@@ -96,7 +96,7 @@ def credential(answer: dict[str, Any]) -> bytes:
 
 
 def holder(answer: dict[str, Any]) -> str:
-    """Whose passkey an answer says that it is; empty where it says nothing."""
+    """Return the account ID (user handle) of a response, or an empty string."""
     try:
         return base64url_to_bytes(answer["response"]["userHandle"] or "").decode()
     except _NOT_THESE:
@@ -104,7 +104,7 @@ def holder(answer: dict[str, Any]) -> str:
 
 
 def used(place: RelyingParty, asked: bytes, answer: dict[str, Any], public_key: bytes, uses: int) -> int:
-    """How often the passkey was used by now; raises `WebAuthnError`."""
+    """Verify an authentication response and return the new signature counter; raises `WebAuthnError`."""
     try:
         found = webauthn.verify_authentication_response(
             credential=answer,
@@ -121,10 +121,10 @@ def used(place: RelyingParty, asked: bytes, answer: dict[str, Any], public_key: 
 
 
 def text(challenge_bytes: bytes) -> str:
-    """A challenge as it is kept."""
+    """Return a challenge as base64url text."""
     return bytes_to_base64url(challenge_bytes)
 
 
 def unwrapped(kept: str) -> bytes:
-    """A challenge that was kept."""
+    """Return the bytes of a base64url challenge."""
     return base64url_to_bytes(kept)

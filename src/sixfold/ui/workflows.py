@@ -1,4 +1,4 @@
-"""`/workflows`: typed graphs, looked at closely, run with their nodes lighting up, and brought in."""
+"""`/workflows`: list, show, run and import workflows."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ _PICTURE = {
 
 
 class WorkflowCards(Protocol):
-    """What the pages need of the graphs; `account_id` is None for nobody."""
+    """The workflow operations that the pages need; `account_id` is None for anonymous users."""
 
     async def listed(self, request: Request, account_id: str | None) -> tuple[list[Workflow], str | None]:
-        """The page that is asked for, and the cursor of the next one."""
+        """Return a page of workflows and the cursor of the next page."""
         ...
 
     async def find(self, slug: str, account_id: str | None) -> Workflow:
-        """One of them; raises `NotFound`."""
+        """Return a workflow; raises `NotFound`."""
         ...
 
     def drawn(self, space: Workflow) -> str:
-        """Its graph in SVG."""
+        """Return the graph as SVG."""
         ...
 
     def sketched(self, space: Workflow) -> str:
-        """Its graph in little, in SVG without a style of its own."""
+        """Return a small SVG of the graph, styled by the page."""
         ...
 
     async def bring(self, account_id: str, content: bytes, name: str) -> Workflow:
-        """Import what a file is or carries; raises `BadRequest`."""
+        """Import a workflow from a JSON file or an image's metadata; raises `BadRequest`."""
         ...
 
 
 class WorkflowPages:
-    """The spaces that come with the program, and those of whoever looks."""
+    """The pages for built-in workflows and those of the signed-in user."""
 
     def __init__(
         self, services: WebServices, pages: PageTemplates, guests: PageAuth, spaces: WorkflowCards
@@ -68,7 +68,7 @@ class WorkflowPages:
         self.most_bytes = services.settings.inline_body_bytes
 
     async def show(self, request: Request) -> Response:
-        """All of them."""
+        """List the workflows."""
         guest = await self._guests.of(request)
         await self._services.workshop.load()
         found, following = await self._spaces.listed(request, _account(guest))
@@ -84,7 +84,7 @@ class WorkflowPages:
         )
 
     async def one(self, request: Request) -> Response:
-        """One graph with its form."""
+        """Show one workflow with its graph and form."""
         guest = await self._guests.of(request)
         space = await self._found(request, guest)
         await self._services.workshop.load()
@@ -121,13 +121,13 @@ class WorkflowPages:
         return sketches
 
     async def picture(self, request: Request) -> Response:
-        """One graph's picture, for a card."""
+        """Return the SVG of a workflow's graph, for a card."""
         space = await self._found(request, await self._guests.of(request))
         await self._services.workshop.load()
         return Response(self._spaces.drawn(space), 200, _PICTURE, "image/svg+xml")
 
     async def download(self, request: Request) -> Response:
-        """The bytes of one graph as they are stored."""
+        """Return the original file of a workflow."""
         space = await self._found(request, await self._guests.of(request))
         ending = {"image/png": "png", "image/webp": "webp", "image/jpeg": "jpg"}.get(
             space.content_type, "json"
@@ -136,7 +136,7 @@ class WorkflowPages:
         return Response(space.content, 200, headers, space.content_type)
 
     async def bring(self, request: Request, guest: PageUser) -> Response:
-        """Import a file that was dropped; the answer says where its page is."""
+        """Import a file that was dropped on a page and return the path of its page."""
         name = requests.query_text(request, "name", _MAX_NAME)
         space = await self._spaces.bring(guest.account_id, await request.body(), name)
         return responses.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
@@ -155,7 +155,7 @@ def _session(guest: PageUser | None) -> SessionCookie | None:
 
 
 def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
-    """The list, one of it, and its files."""
+    """Return the routes of the pages and files."""
     if workflows is None:
         return ()
     return (
@@ -167,7 +167,7 @@ def page_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
 
 
 def part_routes(workflows: WorkflowPages | None) -> tuple[RouteEntry, ...]:
-    """What the script of every page calls with a dropped graph."""
+    """Return the route that imports a dropped file."""
     if workflows is None:
         return ()
     return (

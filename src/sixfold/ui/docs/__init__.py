@@ -1,1 +1,1 @@
-"""The documentation for people: what docs/ holds, laid out as pages of the site."""
+"""The documentation in docs/, rendered as pages of the server."""

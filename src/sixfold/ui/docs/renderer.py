@@ -1,7 +1,7 @@
-"""A guide's Markdown as HTML: links to other guides, pictures, code from files, lists of guides.
+"""Rendering of the documentation's Markdown, with links between pages, images, included code and page lists.
 
-It is our own text, so nothing here guards against strangers; yet raw HTML is shown as it is written, and what
-the policy of the pages forbids (styles in attributes) is never made.
+The text is trusted, so it has no resource limits. Raw HTML is escaped, and style attributes, which the
+content security policy forbids, are replaced by classes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ _NO_ANCHOR = re.compile(r"[^\w\- ]")
 _SENTENCE = re.compile(r"(.+?[.!?])(?=\s|$)", re.DOTALL)
 _ALIGNED = re.compile(r"center|right")
 _PROMPT = "$ "
-_GOES_ON = ("\\", "|", "&&")  # ends of a line that the next one continues
-_BEGINNING = 4_000  # characters
-_LISTED = 3  # headings of the first levels stand in the list of contents
+# Endings of a command line that continues on the next one.
+_GOES_ON = ("\\", "|", "&&")
+# Characters to parse for the title and first sentence.
+_BEGINNING = 4_000
+# Lowest heading level in the table of contents.
+_LISTED = 3
 
 
 class GuideHeading(NamedTuple):
-    """A heading of a guide: its level from 2 on, its anchor, its words."""
+    """A heading of a page: its level, from 2, its anchor and its text."""
 
     level: int
     anchor: str
@@ -37,7 +40,7 @@ class GuideHeading(NamedTuple):
 
 
 class GuidePicture(NamedTuple):
-    """Where a picture is served, and its size in pixels."""
+    """The URL of an image and its size in pixels."""
 
     url: str
     width: int
@@ -45,7 +48,7 @@ class GuidePicture(NamedTuple):
 
 
 class GuidePage(NamedTuple):
-    """What a list says of a guide; `name` is its file below docs/ without the suffix."""
+    """A page in a list; `name` is its path in docs/ without the suffix, `line` its first sentence."""
 
     name: str
     title: str
@@ -53,40 +56,40 @@ class GuidePage(NamedTuple):
 
 
 class PageNeighbours(Protocol):
-    """What stands around a guide. Paths are as its text gives them; None where nothing is there."""
+    """Resolves the relative paths in a page's text; the methods return None if nothing is found."""
 
     def linked(self, path: str) -> GuidePage | None:
-        """The guide that a link leads to."""
+        """Return the page that a link points to."""
         ...
 
     def picture(self, path: str) -> GuidePicture | None:
-        """A picture."""
+        """Return an image."""
         ...
 
     def source(self, path: str) -> str | None:
-        """The text of a file."""
+        """Return the text of a file."""
         ...
 
     def beside(self, pattern: str) -> Sequence[GuidePage]:
-        """The guides whose paths match a pattern."""
+        """Return the pages whose paths match a pattern."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedGuide:
-    """A guide as HTML below its title, and its headings in their order."""
+    """The HTML of a page without its title, and its headings in order."""
 
     html: str
     headings: tuple[GuideHeading, ...]
 
 
 def url(name: str) -> str:
-    """The path of a guide on the site."""
+    """Return the URL path of a page."""
     return f"/docs/{name}"
 
 
 def told(text: str) -> tuple[str, str]:
-    """The title of a guide, and the first sentence near its beginning, with code between backticks."""
+    """Return the title and first sentence of a text, with code in backticks."""
     said = [
         _words(inline, "`")
         for opened, inline in _pairs(_PARSER.parse(text[:_BEGINNING]))
@@ -98,7 +101,7 @@ def told(text: str) -> tuple[str, str]:
 
 
 def lay_out(text: str, around: PageNeighbours) -> RenderedGuide:
-    """A guide as people read it, without its title."""
+    """Render a page to HTML without its title."""
     tokens = _PARSER.parse(text)
     headings = tuple(_anchored(tokens))
     if tokens and tokens[0].tag == "h1":
@@ -112,7 +115,7 @@ def _pairs(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
 
 
 def _words(token: Token, tick: str = "") -> str:
-    """The text of an inline token without its marks; code stands between ticks."""
+    """Return the plain text of an inline token, with code between ticks."""
     parts = [
         f"{tick}{child.content}{tick}" if child.type == "code_inline" else child.content or " "
         for child in token.children or ()
@@ -122,7 +125,7 @@ def _words(token: Token, tick: str = "") -> str:
 
 
 def _anchored(tokens: Sequence[Token]) -> Iterator[GuideHeading]:
-    """Give headings the anchors that a code host and Sphinx give them; yield those that are listed."""
+    """Set the same heading anchors as GitHub and Sphinx; yield the headings for the table of contents."""
     seen: dict[str, int] = {}
     for opened, inline in _pairs(tokens):
         if opened.type != "heading_open" or opened.tag == "h1":
@@ -138,7 +141,7 @@ def _anchored(tokens: Sequence[Token]) -> Iterator[GuideHeading]:
 
 
 class _GuideRenderer(RendererHTML):
-    """The tokens that are not plain HTML."""
+    """The renderer for tokens that differ from plain Markdown."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         env["under"] = tokens[idx].meta["words"]
@@ -176,7 +179,8 @@ class _GuideRenderer(RendererHTML):
 
     def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         if not tokens[idx + 1].content:
-            return "<td>"  # a head without words is no head to a reader that speaks
+            # Screen readers announce an empty header cell.
+            return "<td>"
         return f'<th scope="col"{_aligned(tokens[idx])}>'
 
     def th_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -200,13 +204,13 @@ class _GuideRenderer(RendererHTML):
 
 
 def _aligned(token: Token) -> str:
-    """The policy allows no style attributes: alignment becomes a class."""
+    """Return the alignment as a class; the content security policy forbids style attributes."""
     found = _ALIGNED.search(str(token.attrs.get("style", "")))
     return f' class="{found[0]}"' if found is not None else ""
 
 
 def _code(text: str, language: str) -> str:
-    """A block of code; in a session what was typed stands out from the answers, and copies without `$`."""
+    """Return a code block; in console sessions, commands are marked and can be copied without `$`."""
     lines = html.escape(text, quote=False).rstrip("\n").split("\n")
     if language == "console":
         lines = list(_session(lines))
@@ -225,7 +229,7 @@ def _session(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _included(text: str | None, given: Mapping[str, str]) -> str:
-    """The lines of a file from the one with `start-at` to before the one with `end-before`."""
+    """Return the lines of a file from `start-at` up to `end-before`, which is excluded."""
     lines = (text or "").split("\n")
     first = next((at for at, line in enumerate(lines) if given.get("start-at", "") in line), 0)
     end = given.get("end-before")

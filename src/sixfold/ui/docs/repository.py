@@ -1,4 +1,4 @@
-"""The guides that this installation has: in a checkout docs/ itself, in a wheel the copy that it carries."""
+"""The documentation files of this installation: docs/ in a checkout, or a copy in the wheel."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PICTURES = {".webp": "image/webp", ".jpg": "image/jpeg"}
 
 
 class Edition:
-    """The guides as they are at one time. A guide is laid out when it is first asked for."""
+    """A snapshot of the documentation; pages are rendered on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,16 +42,16 @@ class Edition:
         self._pictures: dict[str, GuidePicture] = {}
 
     def sections(self) -> dict[str, list[GuidePage]]:
-        """The guides of each section that has any, in the order of their files."""
+        """Return the pages by section, in file order, without empty sections."""
         found = {section: self.of(section) for section in SECTIONS}
         return {section: guides for section, guides in found.items() if guides}
 
     def of(self, section: str) -> list[GuidePage]:
-        """The guides of a section."""
+        """Return the pages of a section."""
         return [guide for guide in self.guides.values() if posixpath.dirname(guide.name) == section]
 
     def laid(self, name: str) -> RenderedGuide:
-        """A guide as HTML; raises `KeyError` for an unknown name."""
+        """Return a page as HTML; raises `KeyError` for an unknown name."""
         if name not in self._laid:
             self._laid[name] = renderer.lay_out(
                 self._texts[name], _NeighbourLinks(self, posixpath.dirname(name))
@@ -59,20 +59,20 @@ class Edition:
         return self._laid[name]
 
     def neighbours(self, name: str) -> tuple[GuidePage | None, GuidePage | None]:
-        """The guides before and after one in the order of reading."""
+        """Return the previous and the next page."""
         names = list(self.guides)
         at = names.index(name)
         before, after = names[at - 1 : at], names[at + 1 : at + 2]
         return (self.guides[before[0]] if before else None, self.guides[after[0]] if after else None)
 
     def bytes_of(self, picture: str) -> tuple[bytes, str] | None:
-        """A picture and its type; None for an unknown name."""
+        """Return the bytes and content type of an image, or None for an unknown name."""
         path = self._folder / "pictures" / picture
         known = path.suffix in _PICTURES and path.parent.name == "pictures" and path.is_file()
         return (path.read_bytes(), _PICTURES[path.suffix]) if known else None
 
     def picture(self, name: str) -> GuidePicture | None:
-        """Where a picture is served, with its content's hash, so that it may be kept for ever."""
+        """Return an image's size and URL, which has its content hash so that it may be cached forever."""
         if name not in self._pictures:
             found = self.bytes_of(name)
             if found is None:
@@ -83,7 +83,7 @@ class Edition:
         return self._pictures[name]
 
     def source(self, path: str) -> str | None:
-        """A file beside the guides, or one of the package, by its path in the sources."""
+        """Return the text of a file in docs/ or the package, by its path in the repository."""
         for place, folder in (("docs/", self._folder), ("src/sixfold/", _PACKAGE)):
             if path.startswith(place):
                 return (folder / path.removeprefix(place)).read_text("utf-8")
@@ -91,36 +91,36 @@ class Edition:
 
 
 class _NeighbourLinks:
-    """What stands around the guides of one section."""
+    """Resolves the relative links of the pages in one section."""
 
     def __init__(self, edition: Edition, section: str) -> None:
         self._edition = edition
         self._section = section
 
     def _at(self, path: str) -> str:
-        """A relative path, seen from the root of the sources."""
+        """Return a relative path as one from the root of the repository."""
         return posixpath.normpath(posixpath.join("docs", self._section, path))
 
     def linked(self, path: str) -> GuidePage | None:
-        """The guide that a link leads to."""
+        """Return the page that a link points to, if any."""
         return self._edition.guides.get(self._at(path).removeprefix("docs/").removesuffix(".md"))
 
     def picture(self, path: str) -> GuidePicture | None:
-        """A picture."""
+        """Return an image, if it exists."""
         return self._edition.picture(self._at(path).removeprefix("docs/pictures/"))
 
     def source(self, path: str) -> str | None:
-        """The text of a file."""
+        """Return the text of a file, if it exists."""
         return self._edition.source(self._at(path))
 
     def beside(self, pattern: str) -> Sequence[GuidePage]:
-        """The guides whose paths match a pattern."""
+        """Return the pages whose paths match a pattern."""
         wanted = self._at(pattern).removeprefix("docs/")
         return [guide for name, guide in self._edition.guides.items() if fnmatchcase(name, wanted)]
 
 
 class DocsRepository:
-    """The newest edition: a guide that is written while the server runs is there at the next look."""
+    """The documentation, read again when a file has changed."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder
@@ -128,7 +128,7 @@ class DocsRepository:
         self._edition: Edition | None = None
 
     def edition(self) -> Edition:
-        """The guides as they are now."""
+        """Return a snapshot of the current files."""
         files = [path for section in (*SECTIONS, "pictures") for path in (self._folder / section).glob("*.*")]
         stamp = tuple(path.stat().st_mtime_ns for path in files)
         if self._edition is None or stamp != self._stamp:

@@ -1,4 +1,4 @@
-"""The routes of the documentation: what there is, one guide, a picture."""
+"""The routes of the documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEPT = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 class DocsPages:
-    """The guides, and every area's operations from its OpenAPI document."""
+    """The documentation pages, and the operations of each API from its OpenAPI document."""
 
     def __init__(
         self, services: WebServices, pages: PageTemplates, documents: Mapping[str, OpenApiDocument]
@@ -34,7 +34,7 @@ class DocsPages:
         self._shelf = DocsRepository()
 
     async def contents(self, request: Request) -> Response:
-        """Every guide with a line, every path with what it does."""
+        """Show the contents: all pages and API operations with a description."""
         return self._pages.render(
             "docs/contents.html",
             await self._services.sessions.admitted(request),
@@ -45,7 +45,7 @@ class DocsPages:
         )
 
     async def one(self, request: Request) -> Response:
-        """One guide."""
+        """Show a page."""
         session, edition = await self._services.sessions.admitted(request), self._shelf.edition()
         name = requests.path_value(request, "name")
         if name not in edition.guides:
@@ -65,7 +65,7 @@ class DocsPages:
         )
 
     async def picture(self, request: Request) -> Response:
-        """A picture of the guides; its address has its content's hash."""
+        """Return an image; its URL has a content hash, so it is cached forever."""
         found = self._shelf.edition().bytes_of(requests.path_value(request, "name"))
         if found is None:
             raise errors.NotFound
@@ -75,7 +75,7 @@ class DocsPages:
 def routes(
     services: WebServices, pages: PageTemplates, documents: Mapping[str, OpenApiDocument]
 ) -> tuple[RouteEntry, ...]:
-    """Everything at and below `/docs`."""
+    """Return the routes of `/docs`."""
     reading = DocsPages(services, pages, documents)
     return (
         RouteEntry("/docs", {"GET": reading.contents}, access=rights.PUBLIC),

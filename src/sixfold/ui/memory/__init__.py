@@ -1,1 +1,1 @@
-"""The memory for people: browse, search, read, edit, compare, merge."""
+"""The pages of the memory: browse, search, read, edit, compare and merge."""

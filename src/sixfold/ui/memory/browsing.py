@@ -1,4 +1,4 @@
-"""`/memory`: folders, tags, types, collections, what changed last, and search as one types."""
+"""`/memory`: folders, tags, types, collections, recent changes and search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from sixfold.ui.pages import PageTemplates
 from sixfold.web.services import WebServices
 
 _RECENT = 14
-_FACETS = 500  # names of one kind that are counted; the most frequent are shown first
+# Limit on the names of one kind; the most frequent come first.
+_FACETS = 500
 _PAGE = 50
 _RESULTS = 12
 _MOST_RESULTS = 10_000
@@ -29,7 +30,7 @@ _QUERY_CHARS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ListFilter:
-    """What the address asks for; "" is no filter."""
+    """The filters in the query string; "" means no filter."""
 
     q: str = ""
     prefix: str = ""
@@ -41,12 +42,12 @@ class ListFilter:
 
     @property
     def filters(self) -> dict[str, str]:
-        """The filters that are set."""
+        """Return the filters that are set."""
         found = {"tag": self.tag, "type": self.type, "collection": self.collection}
         return {name: value for name, value in found.items() if value}
 
     def without(self, name: str) -> str:
-        """The same address without one filter."""
+        """Return the URL without one filter."""
         kept = {**self.filters, "q": self.q}
         kept.pop(name, None)
         return formatting.browse(kept)
@@ -70,7 +71,7 @@ def _wanted(request: Request) -> ListFilter:
 
 
 def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
-    """Names and counts of every kind, the most frequent first."""
+    """Return names and counts of types, tags and collections, the most frequent first."""
     found: dict[str, list[Row]] = {}
     for noun in ("types", "tags", "collections"):
         rows = yield from queries.count_by(caller, noun, _FACETS)
@@ -79,7 +80,7 @@ def _facets(caller: Caller) -> Transaction[dict[str, list[Row]]]:
 
 
 def _shelf(caller: Caller, wanted: ListFilter) -> Transaction[dict[str, Any]]:
-    """Everything on the page but the results of a search."""
+    """Read everything on the page except search results."""
     facets = yield from _facets(caller)
     opened = yield from folders.opened(caller, wanted.prefix, _PAGE, wanted.cursor if wanted.prefix else "")
     seen: dict[str, Any] = {"facets": facets, "opened": opened, "now": (yield from now()), "rows": ()}
@@ -96,21 +97,21 @@ def _shelf(caller: Caller, wanted: ListFilter) -> Transaction[dict[str, Any]]:
 
 
 class BrowsePages:
-    """The page of the whole memory, and its results while somebody types."""
+    """The start page of the memory and its search results."""
 
     def __init__(self, services: WebServices, shown: PageTemplates) -> None:
         self._services = services
         self._pages = shown
 
     async def show(self, request: Request, visitor: MemoryUser) -> Response:
-        """Folders and lists; with `q` what was found."""
+        """Show folders and lists, and with `q` the search results."""
         wanted = _wanted(request)
         found = await self._found(visitor, wanted)
         seen = await self._services.database.read(_shelf(visitor.caller, wanted))
         return self._render("memory/browse.html", visitor, wanted, {**found, **seen})
 
     async def results(self, request: Request, visitor: MemoryUser) -> Response:
-        """What was found, alone: what the script puts on the page."""
+        """Return the fragment with search results for the script."""
         wanted = _wanted(request)
         found = await self._found(visitor, wanted)
         moment = await self._services.database.read(now())

@@ -1,4 +1,4 @@
-"""What stands in the editor: read from a form, made of a page, merged with what came in between. Pure."""
+"""The content of the editor: parsed from a form, created from a page, merged with concurrent changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sixfold.core.memory.page_edits import PageWrite
 
 @dataclass(frozen=True, slots=True)
 class TypedPage:
-    """The texts in the editor; `version` is that of the page they began from, 0 for a new one."""
+    """The texts in the editor; `version` is the page version they are based on, or 0 for a new page."""
 
     slug: str = ""
     title: str = ""
@@ -26,7 +26,7 @@ class TypedPage:
 
 
 class EditConflict(NamedTuple):
-    """Both sides of a conflict as they stand between the marks, and as pieces that differ or do not."""
+    """Both sides of a conflict, as text and as equal or differing pieces."""
 
     mine: str
     theirs: str
@@ -35,17 +35,20 @@ class EditConflict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EditOutcome:
-    """An edit that met another: what is in the editor now, and what somebody has to look at."""
+    """The result of a merge: the new content of the editor, and the conflicts to resolve.
+
+    `fields` are (name, mine, theirs), with mine in the editor; `changes` are the other side's changes.
+    """
 
     typed: TypedPage
     theirs: MemoryPage
     conflicts: tuple[EditConflict, ...]
-    fields: tuple[tuple[str, str, str], ...]  # name, mine, theirs: mine is in the editor
-    changes: tuple[Hunk, ...]  # what they changed
+    fields: tuple[tuple[str, str, str], ...]
+    changes: tuple[Hunk, ...]
 
 
 def of_page(page: MemoryPage) -> TypedPage:
-    """The editor as it opens."""
+    """Return the editor's initial content for a page."""
     return TypedPage(
         slug=page.slug,
         title=page.title,
@@ -58,7 +61,7 @@ def of_page(page: MemoryPage) -> TypedPage:
 
 
 def of_form(form: Mapping[str, str], slug: str = "") -> TypedPage:
-    """The editor as it was sent; lines end in a line feed."""
+    """Parse the editor's form; line endings become line feeds."""
     version = form.get("version", "")
     return TypedPage(
         slug=slug or form.get("slug", "").strip(),
@@ -72,7 +75,7 @@ def of_form(form: Mapping[str, str], slug: str = "") -> TypedPage:
 
 
 def wanted(typed: TypedPage, base: MemoryPage | None) -> PageWrite:
-    """The page to be written; raises `BadRequest` for names that are none."""
+    """Return the page to write; raises `BadRequest` for invalid tags or collections."""
     return PageWrite(
         slug=typed.slug,
         body=_body(typed, base),
@@ -88,13 +91,13 @@ def _body(typed: TypedPage, base: MemoryPage | None) -> str:
 
 
 def _names(name: str, text: str, base: MemoryPage | None) -> tuple[str, ...]:
-    """Tags or collections; those of the page where the text is as it was, since a name may have a comma."""
+    """Parse tags or collections; an unchanged text returns the page's own, since names may contain commas."""
     before: tuple[str, ...] = getattr(base, name) if base is not None else ()
     return before if text == ", ".join(before) else page_edits.texts(name, text)
 
 
 def meet(typed: TypedPage, base: MemoryPage, theirs: MemoryPage) -> EditOutcome:
-    """Merge what was typed on `base` into what the page says now; nothing of either is lost."""
+    """Merge an edit of `base` with the current page `theirs`; overlapping changes become conflicts."""
     body = merge.texts(base.body, _body(typed, base), theirs.body)
     clashes: list[tuple[str, str, str]] = []
     values: dict[str, str] = {}

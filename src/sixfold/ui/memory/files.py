@@ -1,4 +1,4 @@
-"""Files in and out in a browser: an archive of markdown, one page's file, and the whole memory as a zip."""
+"""Import of archives and Markdown files, and export of all pages as a zip."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ZIP = {"Content-Disposition": 'attachment; filename="memory.zip"', "Cache-Contr
 
 
 class MemoryFilePages:
-    """Takes files in, and gives them out."""
+    """The import and export pages."""
 
     def __init__(self, services: WebServices, shown: PageTemplates, doors: MemoryAuth) -> None:
         self._services = services
@@ -45,11 +45,11 @@ class MemoryFilePages:
         self._folder = services.settings.data_dir / "tmp"
 
     async def form(self, request: Request, visitor: MemoryUser) -> Response:
-        """The form that takes files in."""
+        """Show the import form."""
         return self._render(visitor)
 
     async def take_in(self, request: Request, visitor: MemoryUser) -> Response:
-        """Import what was sent: an archive, or one markdown file as a new page."""
+        """Import an archive, or one Markdown file as a new page."""
         if bodies.media_type(request) != "multipart/form-data":
             raise errors.UnsupportedMedia("This takes a form with a file")
         async with multipart.form(request, max_files=1, max_fields=4) as form:
@@ -90,7 +90,7 @@ class MemoryFilePages:
             await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def take_out(self, request: Request, visitor: MemoryUser) -> Response:
-        """Every page as a zip of markdown files."""
+        """Stream all pages as a zip of Markdown files."""
         return StreamingResponse(self._memory.take_out(visitor.caller), 200, _ZIP, "application/zip")
 
     def _render(

@@ -1,4 +1,4 @@
-"""How the memory's pages put things: times from now, snippets with marks, links, reasons of a score."""
+"""Template filters of the memory's pages: relative times, snippets, links and score explanations."""
 
 from __future__ import annotations
 
@@ -38,11 +38,12 @@ _REASONS = {
     "recency": "changed lately",
     "meaning": "meaning",
 }
-_LEAST = 0.005  # of a part that is worth telling
+# Smaller parts of a score are not shown.
+_LEAST = 0.005
 
 
 def ago(epoch_us: int, now_us: int) -> Markup:
-    """A time as people say it, with the exact one for whoever points at it."""
+    """Return a relative time, with the exact time as a tooltip."""
     exact = rfc3339(epoch_us) or ""
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         exact, exact.replace("T", " ").partition(".")[0] + " UTC", _said(epoch_us, now_us)
@@ -62,7 +63,7 @@ def _said(epoch_us: int, now_us: int) -> str:
 
 
 def snippet(text: str, title: str) -> Markup:
-    """A snippet as it reads: what was found is marked; the marks of markdown, and the title, are left out."""
+    """Return a snippet as HTML with matches marked, without Markdown syntax and the page's title."""
     text = _CELLS.sub(" · ", _SYNTAX.sub("", text).strip())
     found = re.match(_OWN_MARKS + _OWN_MARKS.join(map(re.escape, title)) + r"[»\s]+", text) if title else None
     plain = html.escape(text[found.end() :] if found is not None else text, quote=False)
@@ -70,7 +71,7 @@ def snippet(text: str, title: str) -> Markup:
 
 
 def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
-    """The parts of a score that counted: what it is, its number, its share of the largest one."""
+    """Return the parts of a score as (description, value, share of the largest part)."""
     parts = [
         (_REASONS.get(name, name.replace("_", " ")), float(value))
         for name, value in (explain or {}).items()
@@ -81,24 +82,24 @@ def why(explain: Mapping[str, Any] | None) -> list[tuple[str, float, float]]:
 
 
 def words(kind: str) -> str:
-    """A link's type as words: `works_at` is `works at`."""
+    """Return a link type as words: `works_at` becomes `works at`."""
     return kind.replace("_", " ")
 
 
 def crumbs(slug: str) -> list[tuple[str, str]]:
-    """The folders above a slug: name, and the prefix of what is in it."""
+    """Return the folders above a slug as (name, prefix)."""
     parts = slug.split("/")[:-1]
     return [(part, "/".join(parts[: number + 1]) + "/") for number, part in enumerate(parts)]
 
 
 def browse(wanted: Mapping[str, str | int | None]) -> str:
-    """The path of a list of pages."""
+    """Return the URL path of a list of pages."""
     query = urlencode({name: value for name, value in wanted.items() if value not in (None, "")})
     return f"/memory?{query}" if query else "/memory"
 
 
 def who(name: str) -> str:
-    """Who changed something: a person by e-mail address, a key as an agent."""
+    """Return the display name of an author: an email address, or `agent` for a key."""
     return f"agent {name[-6:]}" if name.startswith("key_") else name
 
 

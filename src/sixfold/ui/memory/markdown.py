@@ -1,7 +1,7 @@
-"""Untrusted markdown as harmless HTML: no raw HTML, no script, no request to other hosts.
+"""Rendering of untrusted Markdown to safe HTML, without raw HTML, scripts or requests to other hosts.
 
-Links may lead only to http, https, mailto, and to this server's own pages and files. A picture is
-loaded when this server keeps it; of any other there is a link.
+Links may use http, https and mailto, or point to this server's pages and files. Images are embedded only if
+this server stores them; others become links.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ATTACHMENT = re.compile(r"\.(?!md$)[a-z0-9]{2,5}$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class RenderContext:
-    """Where a text stands: its page's slug and title, what its names mean, whose it is, who may write."""
+    """The context of a text: its page, the pages that its names refer to, its account, and write access."""
 
     slug: str = ""
     title: str = ""
@@ -48,7 +48,7 @@ class RenderContext:
 
 
 class PageHeading(NamedTuple):
-    """A heading of a text: its level from 2 on, its anchor, its words."""
+    """A heading of a text: its level, from 2, its anchor and its text."""
 
     level: int
     anchor: str
@@ -57,14 +57,14 @@ class PageHeading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RenderedPage:
-    """A text as HTML, and its headings in their order."""
+    """A text as HTML, and its headings in order."""
 
     html: str
     headings: tuple[PageHeading, ...] = ()
 
 
 def page_path(slug: str, action: str = "") -> str:
-    """The path of a page, or of what can be done with it."""
+    """Return the URL path of a page, or of an action on it."""
     return f"/memory/{quote(slug)}{f'/~{action}' if action else ''}"
 
 
@@ -101,15 +101,17 @@ def _plain(body: str, reason: str) -> RenderedPage:
     return RenderedPage(f'{note}<pre class="plain" tabindex="0"><code>{text}</code></pre>')
 
 
-# -- what a text may lead to ---------------------------------------------------------------------
+# -- allowed links -------------------------------------------------------------------------------
 
 
-_DOT = re.compile("%2e", re.IGNORECASE)  # browsers resolve it as a dot in a path
+# Browsers treat it as a dot when they resolve a path.
+_DOT = re.compile("%2e", re.IGNORECASE)
 
 
 def may_lead(url: str) -> bool:
-    """Whether a text may link to this, or show it as a picture."""
-    plain = unquote(url)  # what comes in is percent-encoded already, and browsers read it in their own way
+    """Return whether a text may link to a URL or embed it as an image."""
+    # The parser percent-encodes URLs; browsers decode them in their own way.
+    plain = unquote(url)
     if "\\" in plain or plain.startswith("//") or any(ord(char) < 32 for char in plain):
         return False
     scheme = _SCHEME.match(url)
@@ -139,7 +141,7 @@ def _without_title(tokens: list[Token], title: str) -> list[Token]:
 
 
 def _words(token: Token) -> str:
-    """The text of an inline token, without its marks."""
+    """Return the plain text of an inline token."""
     parts: list[str] = []
     for child in token.children or ():
         if child.type in {"text", "code_inline"}:
@@ -152,7 +154,7 @@ def _words(token: Token) -> str:
 
 
 def _anchored(tokens: Sequence[Token]) -> tuple[PageHeading, ...]:
-    """Headings below the page's title, which is the first level, with anchors that no page can choose."""
+    """Set levels and anchors of headings; the page's title is level 1, and pages cannot choose anchors."""
     found: list[PageHeading] = []
     seen: dict[str, int] = {}
     lower = int(any(token.tag == "h1" for token in tokens if token.type == "heading_open"))
@@ -177,7 +179,7 @@ def _anchor(heading: str) -> str:
 
 
 def _called_out(tokens: Sequence[Token]) -> None:
-    """A quotation that begins with `[!tip] Title` is set apart, as editors of notes do it."""
+    """Turn quotations that start with `[!tip] Title` into callouts, as in Obsidian."""
     for number, token in enumerate(tokens[:-2]):
         words = tokens[number + 2].children if token.type == "blockquote_open" else None
         found = _CALLOUT.match(words[0].content) if words else None
@@ -187,7 +189,7 @@ def _called_out(tokens: Sequence[Token]) -> None:
 
 
 def _titled(words: list[Token], found: re.Match[str]) -> list[Token]:
-    """The first line of a callout in bold; where it is empty, its kind."""
+    """Make the first line of a callout bold; if it is empty, use the callout's kind."""
     end = next((at for at, word in enumerate(words) if word.type == "softbreak"), len(words))
     words[0].content = words[0].content[found.end() :] or (found[1].capitalize() if end == 1 else "")
     rest = [Token("hardbreak", "br", 0), *words[end + 1 :]] if words[end:] else []
@@ -195,7 +197,7 @@ def _titled(words: list[Token], found: re.Match[str]) -> list[Token]:
 
 
 def _wiki(state: StateInline, silent: bool) -> bool:
-    """`[[name]]`, `[[name|text]]`, `[[type::name]]`, `[[#heading]]`, `[[name#heading]]`, `![[file.png]]`."""
+    """Parse `[[name]]`, `[[name|text]]`, `[[type::name]]`, `[[#heading]]` and `![[file.png]]`."""
     start = state.pos
     embedded = state.src.startswith("![[", start)
     if not embedded and not state.src.startswith("[[", start):
@@ -228,7 +230,7 @@ def _wiki(state: StateInline, silent: bool) -> bool:
 
 
 class _PageRenderer(render_limits.BoundedRenderer):
-    """The tokens that are not HTML's own, and those that must be looked at."""
+    """The renderer for wiki links, and for tokens whose content must be checked."""
 
     def wiki(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         meta, context = tokens[idx].meta, env["context"]
@@ -299,7 +301,7 @@ class _PageRenderer(render_limits.BoundedRenderer):
 
 
 def _linked(text: str, env: Mapping[str, Any]) -> str:
-    """A text with its web addresses as links."""
+    """Return escaped text with its URLs as links."""
     if "://" not in text or env.get("inside"):
         return html.escape(text)
     parts: list[str] = []
@@ -312,7 +314,7 @@ def _linked(text: str, env: Mapping[str, Any]) -> str:
 
 
 def _aligned(token: Token) -> str:
-    """The policy allows no style attributes: alignment becomes a class."""
+    """Return the alignment as a class; the content security policy forbids style attributes."""
     found = re.search(r"center|right", str(token.attrs.get("style", "")))
     return f' class="{found[0]}"' if found is not None else ""
 
@@ -322,7 +324,7 @@ def _spoken(kind: str) -> str:
 
 
 def _page_file(href: str, slug: str) -> str | None:
-    """The slug that a link to a markdown file means; None for any other link."""
+    """Return the slug for a link to a Markdown file, or None for other links."""
     path = unquote(href.partition("#")[0])
     if not path.lower().endswith(".md") or _SCHEME.match(href):
         return None

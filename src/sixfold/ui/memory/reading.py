@@ -1,4 +1,4 @@
-"""One page as people read it, what it once was, and what changed from one version to another."""
+"""The pages that show a memory page, its versions and the differences between them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ from sixfold.web import requests
 from sixfold.web.services import WebServices
 
 _CACHED_CHARS = 8_000
-_AT_ONCE = 1_000  # characters that are rendered on the event loop: the worst of them take 10 ms
-# One thread for all long texts: the event loop waits for the interpreter lock of one other thread only.
+# Texts up to this length are rendered on the event loop, within 10 ms at worst.
+_AT_ONCE = 1_000
+# One thread for all long texts, so that only one competes with the event loop for the interpreter lock.
 _RENDERER = ThreadPoolExecutor(1, "markdown")
 _VERSIONS = 30
-_MOST_LINES = 3_000  # of a comparison that are shown
+# Limit on the lines of a comparison.
+_MOST_LINES = 3_000
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPage:
-    """A page with what surrounds it, what its names mean, and the time now."""
+    """A page with its links, the pages its names refer to, and the current time."""
 
     view: PageGraphView
     mentions: dict[str, PageMention]
@@ -43,7 +45,7 @@ class ShownPage:
 
     @property
     def titles(self) -> dict[str, str]:
-        """The titles of the pages that it leads to, by slug."""
+        """Return the titles of linked pages by slug."""
         return {mention.slug: mention.title for mention in self.mentions.values()}
 
 
@@ -56,7 +58,7 @@ def _shown(caller: Caller, slug: str, as_of: int | None) -> Transaction[ShownPag
 def _of_version(
     caller: Caller, slug: str, page: MemoryPage
 ) -> Transaction[tuple[dict[str, PageMention], MemoryPage, int]]:
-    """What an old text's names mean today, the page as it is, the time now."""
+    """Return the pages that an old text's names refer to now, the current page and the time."""
     found = yield from pages.locate(caller.account_id, slug)
     current = found.page if found is not None else page
     return (
@@ -67,7 +69,7 @@ def _of_version(
 
 
 async def laid_out(body: str, context: RenderContext) -> RenderedPage:
-    """Render a text to HTML: a short one at once, a long one in the thread of rendering."""
+    """Render a text to HTML; long texts are rendered in a separate thread."""
     if len(body) <= _AT_ONCE:
         return _from_cache(body, context)
     work = _from_cache if len(body) <= _CACHED_CHARS else render
@@ -81,17 +83,17 @@ def _from_cache(body: str, context: RenderContext) -> RenderedPage:
 
 @lru_cache(maxsize=256)
 def _kept(body: str, context: RenderContext, known: tuple[tuple[str, PageMention], ...]) -> RenderedPage:
-    """What `render` gives: most of the time that a page takes. No account can tell what another has read."""
+    """Cache `render`, the slowest part of a page; the account in the key prevents timing attacks."""
     return render(body, replace(context, mentions=dict(known)))
 
 
 def slug_of(request: Request) -> str:
-    """The slug in the path; raises `BadRequest` where it is not a slug."""
+    """Return the slug in the path; raises `BadRequest` if it is invalid."""
     return slugs.normalize(requests.path_value(request, "slug"))
 
 
 class ReadPages:
-    """Shows pages, their past and what changed."""
+    """The pages that show memory pages and their history."""
 
     def __init__(self, services: WebServices, shown: PageTemplates) -> None:
         self._services = services
@@ -99,7 +101,7 @@ class ReadPages:
         self._pages = shown
 
     async def show(self, request: Request, visitor: MemoryUser) -> Response:
-        """A page, now, as of a moment or in one of its versions; an old slug leads to the new one."""
+        """Show a page, optionally as of a time or at a version; redirects old slugs."""
         slug = slug_of(request)
         number = request.query_params.get("version")
         if number is not None:
@@ -156,7 +158,7 @@ class ReadPages:
         )
 
     async def _missing(self, slug: str, visitor: MemoryUser) -> Response:
-        """Nothing is there: it was deleted, or nobody has written it yet."""
+        """Show that a page was deleted or does not exist yet."""
         found = await self._services.database.read(pages.locate(visitor.caller.account_id, slug))
         gone = found.page if found is not None and visitor.caller.sees(found.page.collections) else None
         return self._pages.render(
@@ -169,10 +171,10 @@ class ReadPages:
             now=await self._services.database.read(now()),
         )
 
-    # -- the past --------------------------------------------------------------------------------
+    # -- history ---------------------------------------------------------------------------------
 
     async def history(self, request: Request, visitor: MemoryUser) -> Response:
-        """The versions of a page, and what changed between two of them."""
+        """Show the versions of a page and the differences between two of them."""
         slug = slug_of(request)
         query = request.query_params
         rows = await self._services.database.read(
@@ -215,7 +217,7 @@ class ReadPages:
 
 
 def _by_type(found: list[Link]) -> dict[str, list[Link]]:
-    """Links by their type; plain ones last, and only to pages that no other leads to."""
+    """Group links by type; plain links come last, and only to pages without a typed link."""
     grouped: dict[str, list[Link]] = {}
     typed = {link.target for link in found if link.type != LINK_TYPE}
     found = [link for link in found if link.type != LINK_TYPE or link.target not in typed]

@@ -1,4 +1,4 @@
-"""Limits of one Markdown rendering: CPU time, tokens, link definitions and HTML, counted while they grow."""
+"""Limits on rendering Markdown: CPU time, tokens, link definitions and HTML, checked during rendering."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EMBEDDED_IMAGE = re.compile(r"data:image/", re.IGNORECASE)
 
 
 class RenderTooLarge(Exception):
-    """A text that cannot be rendered within the limits; the message completes "because …"."""
+    """Raised when a text exceeds a limit; the message completes "because …"."""
 
 
 _LINKS = Limit(DEFINITION_CHARS, "it defines a link of more than {} characters", RenderTooLarge)
@@ -44,7 +44,7 @@ class _Tokens(list[Token]):
 
 
 def environment(chars: int, **values: Any) -> dict[str, Any]:
-    """The parser's environment for a text of so many characters, with its budget."""
+    """Return the parser environment for a text of `chars` characters, with its budget."""
     html = f"its HTML would be more than {HTML_PER_CHAR} times as long as its text"
     blocks = "it has too many list items, table cells or other blocks for its length"
     time = f"its layout takes more than {CPU_SECONDS:g} s of processor time"
@@ -58,7 +58,7 @@ def environment(chars: int, **values: Any) -> dict[str, Any]:
 
 
 def limit(parser: MarkdownIt) -> None:
-    """Make a parser count its work; each text needs an `environment` of its own."""
+    """Add limits to a parser; each text needs its own `environment`."""
     after = ["paragraph", "reference", "blockquote", "list"]
     parser.core.ruler.at("block", _blocks)
     parser.block.ruler.before("table", "step", _block_step, {"alt": after})
@@ -71,7 +71,7 @@ def _blocks(state: StateCore) -> None:
     state.md.block.parse(state.src, state.md, state.env, state.tokens)
     for definition in state.env.get("references", {}).values():
         href, title = definition["href"], definition["title"]
-        # An embedded image is as long as it is. The limit on HTML holds for its copies.
+        # Embedded images may be long; the limit on HTML covers their copies.
         budget.check(link=len(title) + (0 if _EMBEDDED_IMAGE.match(href) else len(href)))
 
 
@@ -86,14 +86,14 @@ def _inline_step(state: StateInline, silent: bool) -> bool:
 
 
 class BoundedRenderer(RendererHTML):
-    """Renders tokens to HTML and stops at the limit of its environment."""
+    """A renderer that stops at the limits of its environment."""
 
     def render(self, tokens: Sequence[Token], options: Any, env: Any) -> str:
-        """The HTML of block tokens."""
+        """Return the HTML of block tokens."""
         return self._joined(tokens, options, env)
 
     def renderInline(self, tokens: Sequence[Token], options: Any, env: Any) -> str:  # noqa: N802 - the base's name
-        """The HTML of the tokens in a block."""
+        """Return the HTML of inline tokens."""
         return self._joined(tokens, options, env)
 
     def _joined(self, tokens: Sequence[Token], options: Any, env: Any) -> str:

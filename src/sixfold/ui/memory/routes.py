@@ -1,4 +1,4 @@
-"""The routes of the memory's pages. No slug has a `~`, so what can be done with a page stands behind one."""
+"""The routes of the memory's pages. Slugs contain no `~`, so it marks the actions on a page."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from sixfold.web.routing import ApiGroup, RouteEntry
 from sixfold.web.services import WebServices
 
 _SMALL = 65_536
-_ENCODED = 6  # bytes that a line feed of a text area takes in a form's body
+# A line feed of a text area takes 6 bytes in a form's body.
+_ENCODED = 6
 
 
 def face(services: WebServices) -> ApiGroup:
-    """Everything below `/memory`."""
+    """Return the routes of `/memory`."""
     pages, doors = PageTemplates(services.settings.areas, formatting.FILTERS), MemoryAuth(services)
     browsing, reading = BrowsePages(services, pages), ReadPages(services, pages)
     writing, files = WritePages(services, pages, doors), MemoryFilePages(services, pages, doors)

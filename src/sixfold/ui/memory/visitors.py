@@ -1,4 +1,4 @@
-"""Who may use the memory's pages: somebody signed in, or the holder of a key."""
+"""Authentication of the memory's pages by session cookie or API key."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ Work = Callable[[Request, "MemoryUser"], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class MemoryUser:
-    """A caller of the memory, and the session of a browser; a key has none and needs no token in forms."""
+    """A caller of the memory with its session; API keys have no session and need no CSRF token."""
 
     caller: Caller
     session: SessionCookie | None
 
     @property
     def csrf(self) -> str:
-        """What every form carries."""
+        """Return the CSRF token for forms."""
         return self.session.csrf if self.session is not None else ""
 
 
 class MemoryAuth:
-    """Lets visitors in, and takes forms from them."""
+    """Decorators that authenticate handlers, and CSRF checks of forms."""
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
     def page(self, work: Work) -> Handler:
-        """A handler for people: whoever is nobody yet is sent to sign in."""
+        """Decorate a page handler; redirects anonymous users to the sign-in page."""
 
         async def handle(request: Request) -> Response:
             visitor = await self._visitor(request)
@@ -49,7 +49,7 @@ class MemoryAuth:
         return handle
 
     def part(self, work: Work) -> Handler:
-        """A handler for the pages' script, and for forms: raises `Unauthenticated` for nobody."""
+        """Decorate a handler for scripts and forms; raises `Unauthenticated` for anonymous users."""
 
         async def handle(request: Request) -> Response:
             visitor = await self._visitor(request)
@@ -60,13 +60,13 @@ class MemoryAuth:
         return handle
 
     async def form(self, request: Request, visitor: MemoryUser) -> dict[str, str]:
-        """The texts of a form that a page of ours has sent; raises `Forbidden` for any other."""
+        """Return the fields of a form after the CSRF check; raises `Forbidden`."""
         form = await forms.read(request)
         self.guard(request, visitor, form.get("csrf"))
         return form
 
     def guard(self, request: Request, visitor: MemoryUser, csrf: str | None) -> None:
-        """Raise `Forbidden` unless a change comes from a page of this visitor's session, or with a key."""
+        """Raise `Forbidden` unless the request has an API key or the CSRF token of its session."""
         if visitor.session is not None:
             token = csrf if csrf is not None else request.headers.get(CSRF_HEADER)
             self._services.sessions.guard(request, visitor.session, token)

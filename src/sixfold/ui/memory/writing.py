@@ -1,4 +1,4 @@
-"""Changing pages in a browser: edit with a preview, merge, restore, move, delete, judge links."""
+"""The pages that change the memory: edit with preview, merge, restore, move, delete, confirm links."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GONE = "The page was deleted while you were writing. Saving brings it back with
 
 @dataclass(frozen=True, slots=True)
 class EditDesk:
-    """The state of the editor that a page shows."""
+    """The state of the editor page."""
 
     typed: TypedPage
     met: EditOutcome | None = None
@@ -48,7 +48,7 @@ class EditDesk:
 
 
 class WritePages:
-    """Takes what people change."""
+    """The editor and the forms that change pages."""
 
     def __init__(self, services: WebServices, shown: PageTemplates, doors: MemoryAuth) -> None:
         self._services = services
@@ -59,7 +59,7 @@ class WritePages:
     # -- the editor ------------------------------------------------------------------------------
 
     async def new(self, request: Request, visitor: MemoryUser) -> Response:
-        """The editor of a page that is not there yet."""
+        """Show the editor for a new page."""
         _check(visitor)
         query = request.query_params
         slug = query.get("slug", "").strip()[: limits.LONG_SLUG]
@@ -68,7 +68,7 @@ class WritePages:
         return await self._editor(visitor, EditDesk(typed))
 
     async def create(self, request: Request, visitor: MemoryUser) -> Response:
-        """Write a new page; whatever is wrong, what was typed stays."""
+        """Create a page; after an error, show the editor with the same text."""
         form = await self._doors.form(request, visitor)
         typed = editing.of_form(form)
         if form.get("action") == "preview":
@@ -85,7 +85,7 @@ class WritePages:
         return _to(saved.page.slug)
 
     async def edit(self, request: Request, visitor: MemoryUser) -> Response:
-        """The editor of a page."""
+        """Show the editor for a page."""
         _check(visitor)
         view = await self._memory.read(visitor.caller, slug_of(request))
         _check(visitor, view.page)
@@ -94,7 +94,7 @@ class WritePages:
         return await self._editor(visitor, EditDesk(editing.of_page(view.page)))
 
     async def save(self, request: Request, visitor: MemoryUser) -> Response:
-        """Save a page; where it has moved on meanwhile, show both merged instead."""
+        """Save a page; if it has changed meanwhile, show the merged text instead."""
         form = await self._doors.form(request, visitor)
         typed = editing.of_form(form, slug_of(request))
         if form.get("action") == "preview":
@@ -121,7 +121,8 @@ class WritePages:
             return await self._editor(visitor, desk)
         met = await asyncio.to_thread(editing.meet, typed, base, theirs)
         if met.typed == editing.of_page(theirs):
-            return _to(theirs.slug)  # they made the same change
+            # Both made the same change.
+            return _to(theirs.slug)
         return await self._editor(
             visitor, EditDesk(met.typed, met=met, marked=bool(met.conflicts), status=409)
         )
@@ -131,7 +132,7 @@ class WritePages:
         return await self._editor(visitor, EditDesk(typed, preview=text))
 
     async def preview(self, request: Request, visitor: MemoryUser) -> Response:
-        """A text as it would read, alone: what the script puts beside the editor."""
+        """Return the preview fragment that the script shows beside the editor."""
         form = await self._doors.form(request, visitor)
         _check(visitor)
         typed = editing.of_form(form)
@@ -158,24 +159,24 @@ class WritePages:
             now=await self._services.database.read(now()),
         )
 
-    # -- everything else -------------------------------------------------------------------------
+    # -- other forms -----------------------------------------------------------------------------
 
     async def restore(self, request: Request, visitor: MemoryUser) -> Response:
-        """Make an older version the newest, of a deleted page too."""
+        """Restore an older version, also of a deleted page."""
         form = await self._doors.form(request, visitor)
         number = editing.of_form(form).version
         saved = await self._memory.restore(visitor.caller, slug_of(request), number, FREELY)
         return _to(saved.page.slug)
 
     async def place(self, request: Request, visitor: MemoryUser) -> Response:
-        """Where a page is: the forms that move and delete it."""
+        """Show the forms that move and delete a page."""
         _check(visitor)
         view = await self._memory.read(visitor.caller, slug_of(request))
         _check(visitor, view.page)
         return self._place(visitor, {"page": view.page, "to": view.page.slug, "problem": ""})
 
     async def move(self, request: Request, visitor: MemoryUser) -> Response:
-        """Give a page another slug."""
+        """Rename a page."""
         form = await self._doors.form(request, visitor)
         slug, to = slug_of(request), form.get("to", "").strip()[: limits.LONG_SLUG]
         try:
@@ -196,13 +197,13 @@ class WritePages:
         )
 
     async def delete(self, request: Request, visitor: MemoryUser) -> Response:
-        """Take a page out of sight, and show how it comes back."""
+        """Delete a page and show how to restore it."""
         await self._doors.form(request, visitor)
         page = await self._memory.delete(visitor.caller, slug_of(request), FREELY)
         return _to(page.slug)
 
     async def judge(self, request: Request, visitor: MemoryUser) -> Response:
-        """Confirm or dismiss a link that was read from a sentence."""
+        """Confirm or dismiss an inferred link."""
         form = await self._doors.form(request, visitor)
         action = form.get("action", "")
         if action not in {"confirm", "dismiss"}:
