@@ -269,7 +269,7 @@ def test_inflections_phrases_and_other_languages_are_understood() -> None:
     assert prompt_parser.parse("the golden hour").time == "sunset"
     assert prompt_parser.parse("Wölfe im Wald").places == ("forest",)
     assert prompt_parser.parse("夜晚的城市").time == "night"
-    assert prompt_parser.parse("a red car").subjects[0].colour == "red"
+    assert prompt_parser.parse("a red car").subjects[0].color == "red"
     assert prompt_parser.parse("many cities").places == ("city",)
 
 

@@ -100,9 +100,9 @@ def test_as_many_things_are_seen_as_were_asked_for(count: int) -> None:
 
 def test_a_thing_and_what_it_wears_have_their_own_colours_and_the_rest_has_none_of_them() -> None:
     scene = prompt_parser.parse("a blue cat with a red scarf")
-    assert scene.subjects[0].colour == "blue"
+    assert scene.subjects[0].color == "blue"
     assert dict(scene.worn)["scarf"] == "red"
-    assert scene.colours == ()
+    assert scene.colors == ()
     picture = paint("a blue cat with a red scarf on a white background")
     assert share(picture, 200, 250) > 0.04
     assert share(picture, 345, 20) > 0.006
@@ -212,7 +212,7 @@ COLOURS: list[tuple[str, tuple[str, ...]]] = [
 def test_a_colour_is_the_whole_picture_s_only_where_it_is_nobody_else_s(
     prompt: str, colours: tuple[str, ...]
 ) -> None:
-    assert prompt_parser.parse(prompt).colours == colours
+    assert prompt_parser.parse(prompt).colors == colours
 
 
 def test_streets_and_rooms_are_streets_and_rooms() -> None:
@@ -334,7 +334,7 @@ def test_each_part_that_a_trade_wears_is_drawn_and_its_colour_is_known() -> None
 )
 def test_a_wall_fills_the_picture_in_its_courses(prompt: str, surface: str, low: float, high: float) -> None:
     scene = prompt_parser.parse(prompt)
-    assert (scene.surface, scene.colours, place(prompt)) == (surface, (), "studio")
+    assert (scene.surface, scene.colors, place(prompt)) == (surface, (), "studio")
     picture = paint(prompt)
     assert share(picture, low, high) > 0.6
     rows, paper = pixels.grey(picture).mean(1), pixels.grey(paint("a plain grey background")).mean(1)

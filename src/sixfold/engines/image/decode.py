@@ -2,7 +2,7 @@
 
 The header is read first (`headers.probe`); a file that claims too much is refused before any codec
 runs. Pillow is then held to the one format that the header named, so that a renamed script, vector or
-document never reaches an interpreter. A picture without a colour profile is taken as sRGB.
+document never reaches an interpreter. An image without a color profile is taken as sRGB.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _CODEC_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
-    """A decoded picture, upright and in sRGB: `rgb` is HxWx3, `alpha` HxW or None when opaque.
+    """A decoded image, upright and in sRGB: `rgb` is HxWx3, `alpha` HxW or None when opaque.
 
     `format` is the file's (PNG, JPEG, WEBP, GIF, BMP, TIFF, AVIF).
     """
@@ -79,7 +79,7 @@ def decode(
     max_bytes: int = MAX_BYTES,
     target: tuple[int, int] | None = None,
 ) -> DecodedImage:
-    """Read a picture (the first frame of an animation), or raise `UnreadableImage` with one sentence.
+    """Read an image (the first frame of an animation), or raise `UnreadableImage` with one sentence.
 
     With `target` (width, height) a JPEG is decoded at the smallest eighth that still covers it, which
     costs a fraction of the time; other formats come at full size.
@@ -113,8 +113,8 @@ def _pixels(file: BinaryIO, format_: str, max_pixels: int, target: tuple[int, in
 
 def _split(image: Image.Image) -> tuple[Pixels, Pixels | None]:
     if image.mode.startswith(("I", "F")):
-        grey = _eight_bits(np.asarray(image))
-        return np.repeat(grey[..., None], 3, axis=2), None
+        gray = _eight_bits(np.asarray(image))
+        return np.repeat(gray[..., None], 3, axis=2), None
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA"))
         alpha = np.ascontiguousarray(rgba[..., 3])

@@ -1,6 +1,6 @@
 """Pixels into a file's bytes, with the encoder that measured fastest for good output.
 
-Of a noisy 1024 x 1024 picture on one core: PNG by OpenCV with run-length matching 43 ms (Pillow 126
+Of a noisy 1024 x 1024 image on one core: PNG by OpenCV with run-length matching 43 ms (Pillow 126
 ms and larger), progressive JPEG 18 ms, WebP at method 2 51 ms (method 4 is twice that for 0.4 % fewer
 bytes), AVIF at speed 9 105 ms. The same pixels always give the same bytes.
 """
@@ -26,7 +26,7 @@ CONTENT_TYPES = {
 
 
 def encode(rgb: Pixels, alpha: Pixels | None = None, *, format: str = "webp", quality: int = 85) -> bytes:
-    """The bytes of a picture in one of `CONTENT_TYPES`; JPEG, which has no alpha, gets a white ground.
+    """The bytes of an image in one of `CONTENT_TYPES`; JPEG, which has no alpha, gets a white ground.
 
     `quality` is 1 to 100; PNG is lossless whatever it is.
     """

@@ -17,14 +17,14 @@ Pixels = NDArray[np.uint8]
 
 WORK_SIDE = 480
 _SMALLEST = 0.05  # of the short side
-_NEIGHBOURS = {"haarcascade_frontalface_default.xml": 7, "haarcascade_profileface.xml": 8}
+_NEIGHBORS = {"haarcascade_frontalface_default.xml": 7, "haarcascade_profileface.xml": 8}
 _OVERLAP = 0.3
 _SKIN = 0.22
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedFace:
-    """A box round a face, in pixels of the picture that was searched."""
+    """A box round a face, in pixels of the image that was searched."""
 
     left: float
     top: float
@@ -37,7 +37,7 @@ class DetectedFace:
         return (self.right - self.left) * (self.bottom - self.top)
 
     def head(self, width: int, height: int) -> DetectedFace:
-        """The whole head with hair and chin, within a picture of this size."""
+        """The whole head with hair and chin, within an image of this size."""
         across, down = self.right - self.left, self.bottom - self.top
         return DetectedFace(
             max(0.0, self.left - 0.25 * across),
@@ -51,10 +51,10 @@ def find(rgb: Pixels) -> tuple[DetectedFace, ...]:
     """Faces of HxWx3, the largest first; one that shows no skin is left out as a likeness of the light."""
     small = saliency.reduced(rgb, WORK_SIDE)
     scale = max(rgb.shape[:2]) / max(small.shape[:2])
-    grey = cv2.equalizeHist(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY))
-    boxes = _boxes(grey, "haarcascade_frontalface_default.xml", mirrored=False)
+    gray = cv2.equalizeHist(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY))
+    boxes = _boxes(gray, "haarcascade_frontalface_default.xml", mirrored=False)
     for mirrored in (False, True):
-        boxes += _boxes(grey, "haarcascade_profileface.xml", mirrored=mirrored)
+        boxes += _boxes(gray, "haarcascade_profileface.xml", mirrored=mirrored)
     kept: list[DetectedFace] = []
     for box in sorted(boxes, key=lambda face: -face.area):
         if _has_skin(small, box) and not any(_overlap(box, other) > _OVERLAP for other in kept):
@@ -68,13 +68,13 @@ def _cascade(name: str) -> Any:
     return cv2.CascadeClassifier(str(Path(cv2.__file__).parent / "data" / name))
 
 
-def _boxes(grey: NDArray[Any], name: str, *, mirrored: bool) -> list[DetectedFace]:
-    least = max(20, round(min(grey.shape) * _SMALLEST))
-    searched = cv2.flip(grey, 1) if mirrored else grey
+def _boxes(gray: NDArray[Any], name: str, *, mirrored: bool) -> list[DetectedFace]:
+    least = max(20, round(min(gray.shape) * _SMALLEST))
+    searched = cv2.flip(gray, 1) if mirrored else gray
     found = _cascade(name).detectMultiScale(
-        searched, scaleFactor=1.15, minNeighbors=_NEIGHBOURS[name], minSize=(least, least)
+        searched, scaleFactor=1.15, minNeighbors=_NEIGHBORS[name], minSize=(least, least)
     )
-    width = grey.shape[1]
+    width = gray.shape[1]
     faces = [DetectedFace(float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in found]
     if mirrored:
         return [DetectedFace(width - face.right, face.top, width - face.left, face.bottom) for face in faces]
@@ -87,8 +87,8 @@ def _has_skin(rgb: Pixels, face: DetectedFace) -> bool:
         return False
     planes = cv2.cvtColor(box, cv2.COLOR_RGB2YCrCb)
     red, blue = planes[..., 1].astype(int), planes[..., 2].astype(int)
-    grey = (abs(red - 128) < 4) & (abs(blue - 128) < 4)
-    if grey.mean() > 0.8:  # a black and white picture says nothing of skin
+    gray = (abs(red - 128) < 4) & (abs(blue - 128) < 4)
+    if gray.mean() > 0.8:  # a black and white image says nothing of skin
         return True
     return bool(((red > 134) & (red < 178) & (blue > 78) & (blue < 130)).mean() > _SKIN)
 

@@ -42,7 +42,7 @@ def damaged() -> UnreadableImage:
 class ImageHeader:
     """A format's name as Pillow spells it, and the size in pixels as stored (before any rotation).
 
-    `buffer_pixels` is the largest picture that a decoder would have to hold at once: more than
+    `buffer_pixels` is the largest image that a decoder would have to hold at once: more than
     width x height where the file asks for oversized tiles.
     """
 
@@ -113,7 +113,7 @@ def _header(kind: media_types.FileFormat, data: bytes, *, whole: bool) -> parts.
 
 
 def check_pixels(width: int, height: int, pixels: int, max_pixels: int) -> None:
-    """Refuse a picture of more than `max_pixels` pixels."""
+    """Refuse an image of more than `max_pixels` pixels."""
     if pixels > max_pixels:
         raise UnreadableImage(
             f"The image has {width} x {height} pixels ({pixels / 1e6:.1f} megapixels); "

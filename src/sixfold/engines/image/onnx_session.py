@@ -1,4 +1,4 @@
-"""An ONNX model's file, found and opened: what the engines of pictures with weights have in common."""
+"""An ONNX model's file, found and opened: what the engines of images with weights have in common."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a picture is about: how much each pixel stands out from what the picture's border is made of.
+"""What an image is about: how much each pixel stands out from what the image's border is made of.
 
-Robust background detection (Zhu, Liang, Wei and Sun, CVPR 2014): the picture falls into a few hundred
+Robust background detection (Zhu, Liang, Wei and Sun, CVPR 2014): the image falls into a few hundred
 even regions; one that reaches the border along much of its own outline is ground; what differs from the
-ground in colour, near by, stands out; and one linear system makes neighbours that look alike agree.
+ground in color, near by, stands out; and one linear system makes neighbors that look alike agree.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ WORK_SIDE = 320
 _REGIONS = 260
 _LEAST_SIDE = 16
 _GEODESIC = 10.0  # Lab units within which regions count as one surface
-_NEAR = 0.25  # of the picture's side: how far a region's contrast reaches
+_NEAR = 0.25  # of the image's side: how far a region's contrast reaches
 _ALIKE = 10.0
 _KEEP = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class SalientRegions:
-    """An even partition: `labels` HxW, mean Lab colours Nx3, centres Nx2 (0 to 1), areas and rims N."""
+    """An even partition: `labels` HxW, mean Lab colors Nx3, centers Nx2 (0 to 1), areas and rims N."""
 
     labels: NDArray[np.int32]
-    colours: Array
-    centres: Array
+    colors: Array
+    centers: Array
     areas: Array
     border: Array
-    links: Array  # pairs of neighbours, Mx2
+    links: Array  # pairs of neighbors, Mx2
 
     @property
     def count(self) -> int:
@@ -55,7 +55,7 @@ def saliency(rgb: Pixels) -> Array:
 
 
 def reduced(image: Array, side: int) -> Array:
-    """A smaller copy whose long side is `side`, or the picture itself where it is small already.
+    """A smaller copy whose long side is `side`, or the image itself where it is small already.
 
     No side is below 16 pixels, as OpenCV's superpixels end the process on less.
     """
@@ -68,7 +68,7 @@ def reduced(image: Array, side: int) -> Array:
 
 
 def regions(lab: Array) -> SalientRegions:
-    """An even partition of a small Lab picture into a few hundred regions."""
+    """An even partition of a small Lab image into a few hundred regions."""
     height, width = lab.shape[:2]
     step = max(4, round((height * width / _REGIONS) ** 0.5))
     slic = cv2.ximgproc.createSuperpixelSLIC(lab.astype(np.float32), cv2.ximgproc.SLICO, step, 10.0)
@@ -78,13 +78,13 @@ def regions(lab: Array) -> SalientRegions:
     labels = labels.reshape(height, width).astype(np.int32)
     flat, count = labels.ravel(), int(labels.max()) + 1
     areas = np.bincount(flat, minlength=count).astype(np.float64)
-    colours = np.stack([np.bincount(flat, lab[..., c].ravel(), count) for c in range(3)], 1) / areas[:, None]
+    colors = np.stack([np.bincount(flat, lab[..., c].ravel(), count) for c in range(3)], 1) / areas[:, None]
     rows, columns = np.indices((height, width))
     places = np.stack([np.bincount(flat, rows.ravel(), count), np.bincount(flat, columns.ravel(), count)], 1)
-    centres = places / areas[:, None] / [height, width]
+    centers = places / areas[:, None] / [height, width]
     rim = np.concatenate([labels[0], labels[-1], labels[:, 0], labels[:, -1]])
     border = np.bincount(rim, minlength=count).astype(np.float64)
-    return SalientRegions(labels, colours, centres, areas, border, _links(labels))
+    return SalientRegions(labels, colors, centers, areas, border, _links(labels))
 
 
 def _links(labels: NDArray[np.int32]) -> Array:
@@ -97,12 +97,12 @@ def _links(labels: NDArray[np.int32]) -> Array:
 
 def ground_share(found: SalientRegions) -> Array:
     """How surely each region belongs to the ground, 0 to 1, by its connection to the border."""
-    colour = np.linalg.norm(found.colours[:, None] - found.colours[None], axis=2)
+    color = np.linalg.norm(found.colors[:, None] - found.colors[None], axis=2)
     distance = np.full((found.count, found.count), np.inf)
     first, second = found.links[:, 0], found.links[:, 1]
-    distance[first, second] = distance[second, first] = colour[first, second]
+    distance[first, second] = distance[second, first] = color[first, second]
     rim = np.flatnonzero(found.border)
-    distance[np.ix_(rim, rim)] = np.minimum(distance[np.ix_(rim, rim)], colour[np.ix_(rim, rim)])
+    distance[np.ix_(rim, rim)] = np.minimum(distance[np.ix_(rim, rim)], color[np.ix_(rim, rim)])
     np.fill_diagonal(distance, 0)
     for through in range(found.count):  # Floyd and Warshall
         np.minimum(distance, distance[:, through, None] + distance[through], out=distance)
@@ -113,13 +113,13 @@ def ground_share(found: SalientRegions) -> Array:
 
 def _worth(found: SalientRegions) -> Array:
     ground = ground_share(found)
-    colour = np.linalg.norm(found.colours[:, None] - found.colours[None], axis=2)
-    apart = ((found.centres[:, None] - found.centres[None]) ** 2).sum(2)
+    color = np.linalg.norm(found.colors[:, None] - found.colors[None], axis=2)
+    apart = ((found.centers[:, None] - found.centers[None]) ** 2).sum(2)
     near = np.exp(-apart / (2 * _NEAR**2))
-    contrast = (colour * near * (ground * found.areas)[None]).sum(1)
+    contrast = (color * near * (ground * found.areas)[None]).sum(1)
     contrast /= max(1e-9, float(contrast.max()))
     first, second = found.links[:, 0], found.links[:, 1]
-    tie = np.exp(-(colour[first, second] ** 2) / (2 * _ALIKE**2)) + _KEEP
+    tie = np.exp(-(color[first, second] ** 2) / (2 * _ALIKE**2)) + _KEEP
     system = np.diag(ground + contrast + 1e-6)
     np.add.at(system, (first, first), tie)
     np.add.at(system, (second, second), tie)

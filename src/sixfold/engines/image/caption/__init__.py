@@ -1,1 +1,1 @@
-"""A picture in words: what can be measured of it, and what that says."""
+"""An image in words: what can be measured of it, and what that says."""

@@ -1,4 +1,4 @@
-"""What was measured of a picture, as a caption: a guess at its kind, and plain statements."""
+"""What was measured of an image, as a caption: a guess at its kind, and plain statements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
     ("a portrait", lambda f: f.largest_face > 0.06),
     ("a group of people", lambda f: len(f.faces) > 2),
     ("a picture with people", lambda f: len(f.faces) > 0),
-    ("a page of text", lambda f: f.lettering >= 6 and f.light > 0.6 and f.colourfulness < 0.35),
+    ("a page of text", lambda f: f.lettering >= 6 and f.light > 0.6 and f.colorfulness < 0.35),
     ("a graphic with lettering", lambda f: f.lettering >= 1 and f.flatness > 0.55),
     ("a night scene", lambda f: f.light < 0.2),
     ("a flat graphic", lambda f: f.flatness > 0.8),
@@ -38,7 +38,7 @@ _KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
     ("a view of water under the sky", lambda f: _is_sky(f.upper) and _is_sky(f.lower)),
     ("an outdoor scene under the sky", lambda f: _is_sky(f.upper) and f.upper[2] > f.lower[2]),
     ("a scene of greenery", lambda f: _is_green(f.upper) and _is_green(f.lower)),
-    ("a bright, pale scene", lambda f: f.light > 0.75 and f.colourfulness < 0.25),
+    ("a bright, pale scene", lambda f: f.light > 0.75 and f.colorfulness < 0.25),
     ("a dark scene", lambda f: f.light < 0.32),
     ("a close, warm scene", lambda f: _is_warm(f.upper) and _is_warm(f.lower)),
     ("a picture", lambda _f: True),
@@ -46,7 +46,7 @@ _KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
 
 
 def kind(facts: ImageFacts) -> str:
-    """What sort of picture it seems to be."""
+    """What sort of image it seems to be."""
     return next(name for name, fits in _KINDS if fits(facts))
 
 
@@ -68,9 +68,9 @@ def focus(facts: ImageFacts) -> str:
 
 def caption(facts: ImageFacts) -> str:
     """Two or three sentences."""
-    colours = _listed([colour.name for colour in facts.palette[:3]])
+    colors = _listed([color.name for color in facts.palette[:3]])
     found = kind(facts)
-    first = f"{found[0].upper()}{found[1:]}, {shape(facts)} and {light(facts)}, in {colours}."
+    first = f"{found[0].upper()}{found[1:]}, {shape(facts)} and {light(facts)}, in {colors}."
     parts = [first]
     if facts.faces:
         parts.append(_sentence(len(facts.faces), "face is", "faces are"))

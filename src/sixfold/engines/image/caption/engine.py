@@ -14,7 +14,7 @@ class CaptionEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """`text`, and the facts that it is made of; `preview`: what a picture means, nothing here knows."""
+        """`text`, and the facts that it is made of; `preview`: what an image means, nothing here knows."""
         path = task.files.get("image_url") or task.files.get("image")
         if path is None:
             raise UnusableInput("There is no picture to describe.")
@@ -22,8 +22,7 @@ class CaptionEngine:
         facts = measure.measured(decode.decode(path))
         context.progress(0.9)
         palette = [
-            {"name": colour.name, "hex": colour.hex, "share": round(colour.share, 3)}
-            for colour in facts.palette
+            {"name": color.name, "hex": color.hex, "share": round(color.share, 3)} for color in facts.palette
         ]
         boxes = [
             {name: round(getattr(face, name)) for name in ("left", "top", "right", "bottom")}
@@ -37,7 +36,7 @@ class CaptionEngine:
             "palette": palette,
             "brightness": round(facts.light, 3),
             "contrast": round(facts.contrast, 3),
-            "colourfulness": round(facts.colourfulness, 3),
+            "colourfulness": round(facts.colorfulness, 3),
             "sharpness": round(facts.sharpness, 3),
             "faces": boxes,
             "lettering": facts.lettering,

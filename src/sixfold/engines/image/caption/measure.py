@@ -1,4 +1,4 @@
-"""What can be measured of a picture: colours and their names, light, sharpness, faces, lettering."""
+"""What can be measured of an image: colors and their names, light, sharpness, faces, lettering."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sixfold.engines.image.decode import DecodedImage
 Array = NDArray[Any]
 
 _SIDE = 400
-_COLOURS = 6
+_COLORS = 6
 _LEAST_SHARE = 0.06
 _NAMES = (
     ("black", (12, 12, 14)), ("dark grey", (70, 70, 72)), ("grey", (128, 128, 128)),
@@ -36,8 +36,8 @@ _NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class NamedColour:
-    """A colour of the palette: its name, `#rrggbb`, and its share of the picture."""
+class NamedColor:
+    """A color of the palette: its name, `#rrggbb`, and its share of the image."""
 
     name: str
     hex: str
@@ -48,16 +48,16 @@ class NamedColour:
 class ImageFacts:
     """Everything that was measured. `light` and `contrast` go from 0 to 1; a `sharpness` of 1 is usual.
 
-    `flatness` is the share of pixels that equal their neighbours; `upper` and `lower` are mean colours
+    `flatness` is the share of pixels that equal their neighbors; `upper` and `lower` are mean colors
     (hue in degrees, saturation, value).
     """
 
     width: int
     height: int
-    palette: tuple[NamedColour, ...]
+    palette: tuple[NamedColor, ...]
     light: float
     contrast: float
-    colourfulness: float
+    colorfulness: float
     sharpness: float
     flatness: float
     faces: tuple[face_detection.DetectedFace, ...]
@@ -68,16 +68,16 @@ class ImageFacts:
 
     @property
     def largest_face(self) -> float:
-        """The largest face's share of the picture."""
+        """The largest face's share of the image."""
         return self.faces[0].area / (self.width * self.height) if self.faces else 0.0
 
 
 def measured(picture: DecodedImage) -> ImageFacts:
-    """Look at a picture once."""
+    """Look at an image once."""
     rgb = picture.rgb
     scale = min(1.0, _SIDE / max(rgb.shape[:2]))
     small = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
-    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
+    gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY)
     hsv = cv2.cvtColor(small, cv2.COLOR_RGB2HSV).astype(np.float32)
     half = max(1, small.shape[0] * 2 // 5)
     large = min(small.shape[:2]) >= 40
@@ -85,52 +85,52 @@ def measured(picture: DecodedImage) -> ImageFacts:
         width=picture.width,
         height=picture.height,
         palette=_palette(small),
-        light=float(grey.mean() / 255),
-        contrast=float(grey.std() / 128),
-        colourfulness=_colourfulness(small),
+        light=float(gray.mean() / 255),
+        contrast=float(gray.std() / 128),
+        colorfulness=_colorfulness(small),
         sharpness=_sharpness(rgb),
         flatness=_flatness(small),
         faces=face_detection.find(rgb) if large else (),
-        lettering=_lettering(grey) if large else 0,
+        lettering=_lettering(gray) if large else 0,
         transparent=0.0 if picture.alpha is None else float((picture.alpha < 128).mean()),
         upper=_mean(hsv[:half]),
         lower=_mean(hsv[-half:]),
     )
 
 
-def _palette(rgb: Array) -> tuple[NamedColour, ...]:
-    """The colours that the picture is made of, the commonest first; shades of one name are one."""
+def _palette(rgb: Array) -> tuple[NamedColor, ...]:
+    """The colors that the image is made of, the commonest first; shades of one name are one."""
     lab = cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).reshape(-1, 3).astype(np.float32)
     chosen = lab[:: max(1, len(lab) // 8_000)]
     if len(chosen) == 1:  # which would be taken for three samples of one number
         chosen = np.repeat(chosen, 2, axis=0)
-    kinds = min(_COLOURS, len(np.unique(chosen, axis=0)))
+    kinds = min(_COLORS, len(np.unique(chosen, axis=0)))
     cv2.setRNGSeed(1)
     ends = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 30, 0.5)
     first = np.zeros((len(chosen), 1), np.int32)
-    _, labels, centres = cv2.kmeans(chosen, kinds, first, ends, 2, cv2.KMEANS_PP_CENTERS)
+    _, labels, centers = cv2.kmeans(chosen, kinds, first, ends, 2, cv2.KMEANS_PP_CENTERS)
     shares = np.bincount(labels.ravel(), minlength=kinds) / len(chosen)
-    found: dict[str, NamedColour] = {}
+    found: dict[str, NamedColor] = {}
     for place in np.argsort(-shares, kind="stable"):
-        pixel = np.rint(centres[place]).astype(np.uint8).reshape(1, 1, 3)
+        pixel = np.rint(centers[place]).astype(np.uint8).reshape(1, 1, 3)
         red, green, blue = map(int, cv2.cvtColor(pixel, cv2.COLOR_LAB2RGB)[0, 0])
-        name = _name(centres[place])
+        name = _name(centers[place])
         seen = found.get(name)
         share = float(shares[place]) + (seen.share if seen else 0.0)
-        found[name] = NamedColour(name, seen.hex if seen else f"#{red:02x}{green:02x}{blue:02x}", share)
-    ordered = sorted(found.values(), key=lambda colour: -colour.share)
-    return tuple(colour for colour in ordered if colour.share >= _LEAST_SHARE) or tuple(ordered[:1])
+        found[name] = NamedColor(name, seen.hex if seen else f"#{red:02x}{green:02x}{blue:02x}", share)
+    ordered = sorted(found.values(), key=lambda color: -color.share)
+    return tuple(color for color in ordered if color.share >= _LEAST_SHARE) or tuple(ordered[:1])
 
 
 def _name(lab: Array) -> str:
-    known = np.array([[colour for _, colour in _NAMES]], np.uint8)
+    known = np.array([[color for _, color in _NAMES]], np.uint8)
     table = cv2.cvtColor(known, cv2.COLOR_RGB2LAB)[0].astype(np.float32)
     apart = (table - lab) * np.array([0.7, 1.2, 1.2], np.float32)
     return _NAMES[int(np.argmin((apart**2).sum(1)))][0]
 
 
-def _colourfulness(rgb: Array) -> float:
-    """By Hasler and Suesstrunk (2003), so that 1 is very colourful."""
+def _colorfulness(rgb: Array) -> float:
+    """By Hasler and Suesstrunk (2003), so that 1 is very colorful."""
     red, green, blue = (rgb[..., channel].astype(np.float32) for channel in range(3))
     one, other = red - green, (red + green) / 2 - blue
     return float((np.hypot(one.std(), other.std()) + 0.3 * np.hypot(one.mean(), other.mean())) / 110)
@@ -141,23 +141,23 @@ def _sharpness(rgb: Array) -> float:
     side = max(rgb.shape[:2])
     scale = min(1.0, 1024 / side)
     size = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
-    grey = cv2.cvtColor(size, cv2.COLOR_RGB2GRAY).astype(np.float32)
-    fine = np.abs(grey - cv2.GaussianBlur(grey, (0, 0), 1.0))
-    coarse = np.abs(cv2.GaussianBlur(grey, (0, 0), 1.0) - cv2.GaussianBlur(grey, (0, 0), 4.0))
+    gray = cv2.cvtColor(size, cv2.COLOR_RGB2GRAY).astype(np.float32)
+    fine = np.abs(gray - cv2.GaussianBlur(gray, (0, 0), 1.0))
+    coarse = np.abs(cv2.GaussianBlur(gray, (0, 0), 1.0) - cv2.GaussianBlur(gray, (0, 0), 4.0))
     return float(np.percentile(fine, 99) / max(1.0, float(np.percentile(coarse, 99))) * 2)
 
 
 def _flatness(rgb: Array) -> float:
-    grey = rgb.astype(np.int16)
-    same = (np.abs(np.diff(grey, axis=1)).max(2) <= 1)[:-1] & (np.abs(np.diff(grey, axis=0)).max(2) <= 1)[
+    gray = rgb.astype(np.int16)
+    same = (np.abs(np.diff(gray, axis=1)).max(2) <= 1)[:-1] & (np.abs(np.diff(gray, axis=0)).max(2) <= 1)[
         :, :-1
     ]
     return float(same.mean()) if same.size else 1.0
 
 
-def _lettering(grey: Array) -> int:
+def _lettering(gray: Array) -> int:
     """How many lines of what looks like lettering there are: even rows of steep strokes on a calm ground."""
-    edges = cv2.morphologyEx(grey, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8))
+    edges = cv2.morphologyEx(gray, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8))
     steep = (edges > max(60, int(np.percentile(edges, 90)) // 2)).astype(np.uint8)
     rows = cv2.morphologyEx(steep, cv2.MORPH_CLOSE, np.ones((1, 11), np.uint8))
     count, _, stats, _ = cv2.connectedComponentsWithStats(rows, connectivity=4)
@@ -165,7 +165,7 @@ def _lettering(grey: Array) -> int:
     for left, top, width, height, area in stats[1:count]:
         inside = steep[top : top + height, left : left + width]
         turns = float(np.abs(np.diff(inside.astype(np.int8), axis=1)).sum(1).mean()) / max(1, width) * height
-        even = 6 <= height <= grey.shape[0] * 0.2 and width >= 3.2 * height and area > 0.55 * width * height
+        even = 6 <= height <= gray.shape[0] * 0.2 and width >= 3.2 * height and area > 0.55 * width * height
         lines += bool(even and 0.6 < turns < 8 and 0.25 < float(inside.mean()) < 0.92)
     return lines
 

@@ -1,1 +1,1 @@
-"""How near each part of a picture is, and what can be shown of it."""
+"""How near each part of an image is, and what can be shown of it."""

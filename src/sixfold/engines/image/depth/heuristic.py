@@ -1,7 +1,7 @@
-"""How near each part of a picture is, guessed without weights: plausible to look at, not metric.
+"""How near each part of an image is, guessed without weights: plausible to look at, not metric.
 
 What stands low, what stands out and what is sharp is near; a smooth region that hangs from the upper edge is
-sky. The guess follows the picture's own edges, and each region lies flat or leans as its rows do.
+sky. The guess follows the image's own edges, and each region lies flat or leans as its rows do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SKY_ROUGH = 0.012  # of lightness: rougher than any sky
 
 
 def nearness(rgb: Pixels) -> Array:
-    """Nearness of a picture's pixels, float32 HxW, 0 far to 1 near."""
+    """Nearness of an image's pixels, float32 HxW, 0 far to 1 near."""
     height, width = rgb.shape[:2]
     small = saliency.reduced(rgb, _SIDE)
     guide = small.astype(np.float32) / 255

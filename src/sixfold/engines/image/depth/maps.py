@@ -1,4 +1,4 @@
-"""Nearness made visible: grey, in colours, or as the directions in which surfaces look."""
+"""Nearness made visible: gray, in colors, or as the directions in which surfaces look."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-_RELIEF = 0.9  # of the picture's longer side: how deep the whole scene is at full strength
+_RELIEF = 0.9  # of the image's longer side: how deep the whole scene is at full strength
 _SMOOTH = 0.002  # of the longer side
 
 
-def grey(near: Array, strength: float) -> Pixels:
+def gray(near: Array, strength: float) -> Pixels:
     """White near, black far; more strength, more contrast between the two."""
     return np.repeat(_bytes(_curved(near, strength))[..., None], 3, axis=2)
 
 
 def heatmap(near: Array, strength: float) -> Pixels:
     """Dark violet far, yellow near."""
-    coloured = cv2.applyColorMap(_bytes(_curved(near, strength)), cv2.COLORMAP_INFERNO)
-    return np.ascontiguousarray(coloured[..., ::-1])
+    colored = cv2.applyColorMap(_bytes(_curved(near, strength)), cv2.COLORMAP_INFERNO)
+    return np.ascontiguousarray(colored[..., ::-1])
 
 
 def normals(near: Array, strength: float) -> Pixels:
@@ -38,7 +38,7 @@ def normals(near: Array, strength: float) -> Pixels:
     return np.rint((directions * 0.5 + 0.5) * 255).astype(np.uint8)
 
 
-MAPS: dict[str, Callable[[Array, float], Pixels]] = {"depth": grey, "heatmap": heatmap, "normals": normals}
+MAPS: dict[str, Callable[[Array, float], Pixels]] = {"depth": gray, "heatmap": heatmap, "normals": normals}
 
 
 def _curved(near: Array, strength: float) -> Array:

@@ -22,7 +22,7 @@ class DepthModel:
         self._side = side or _SIDE
 
     def nearness(self, rgb: Pixels) -> Array:
-        """Nearness of a picture's pixels, float32 HxW, 0 far to 1 near."""
+        """Nearness of an image's pixels, float32 HxW, 0 far to 1 near."""
         height, width = rgb.shape[:2]
         size = self._size(height, width)
         seen = cv2.resize(rgb, size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
@@ -36,7 +36,7 @@ class DepthModel:
         return np.clip(cv2.resize(near, (width, height), interpolation=cv2.INTER_CUBIC), 0, 1)
 
     def _size(self, height: int, width: int) -> tuple[int, int]:
-        """Width and height that the model takes; open sides keep the picture's shape."""
+        """Width and height that the model takes; open sides keep the image's shape."""
         own_height, own_width = self._session.shapes[0]
         scale = self._side / min(height, width)
         high, wide = (max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in (height, width))

@@ -1,4 +1,4 @@
-"""The engine: pictures from words, from pictures and from outlines, by a diffusion model's weights."""
+"""The engine: images from words, from images and from outlines, by a diffusion model's weights."""
 
 # pyright: reportMissingImports=false
 
@@ -30,7 +30,7 @@ from sixfold.engines.image.diffusers.sampling import SamplingPlan
 from sixfold.engines.image.diffusers.task_parser import DiffusersTask, Pixels, SamplingRecipe, SizeRow
 
 _LOADED, _DENOISED = 0.02, 0.95  # progress when the pipeline is there, and when only encoding is left
-_ENCODERS = 4  # pictures encoded at once; the encoders let go of Python's lock
+_ENCODERS = 4  # images encoded at once; the encoders let go of Python's lock
 _TOO_LARGE = "The picture is too large for this machine's memory: ask for a smaller one, or fewer at once."
 
 
@@ -59,7 +59,7 @@ class _DiffusionRun:
 
 
 class DiffusersEngine:
-    """Serves every model of the picture family; `DiffusersOptions` says with which weights."""
+    """Serves every model of the image family; `DiffusersOptions` says with which weights."""
 
     name = "weights-image"
     version = "1"
@@ -86,10 +86,10 @@ class DiffusersEngine:
         return self._shelf.where.kind
 
     def run(self, task: Task, context: Context) -> Result:
-        """Make a task's pictures.
+        """Make a task's images.
 
         Inputs: `prompt` (or `style_prompt`), `negative_prompt`, `width`, `height`, `seed`, `num_images`,
-        `format`, `quality`, `steps`, `guidance`, `enable_safety_checker`; `strength` for a picture to
+        `format`, `quality`, `steps`, `guidance`, `enable_safety_checker`; `strength` for an image to
         start from (`source_image_url` or `image`); `control`, `control_scale`, `control_start` and
         `control_end` for one to be led by (`control_image`); `loras`.
         """
@@ -106,7 +106,7 @@ class DiffusersEngine:
             return None  # alone, it will say what is wrong with it
 
     def run_many(self, jobs: Sequence[BatchJob]) -> list[Result | Exception | Canceled]:
-        """Make the pictures of several tasks, those that agree in one loop."""
+        """Make the images of several tasks, those that agree in one loop."""
         runs = [_DiffusionRun(job) for job in jobs]
         groups: dict[SamplingRecipe, list[_DiffusionRun]] = defaultdict(list)
         for owner, run in enumerate(runs):
@@ -255,7 +255,7 @@ class _SamplingLoop:
             run.log(line)
 
     def keep(self, made: Sequence[Pixels | EngineError]) -> None:
-        """Give each run its pictures; a failed row ends its run alone."""
+        """Give each run its images; a failed row ends its run alone."""
         for row, picture in zip(self.rows, made, strict=True):
             run = self.runs[row.owner]
             if run.ending is not None:

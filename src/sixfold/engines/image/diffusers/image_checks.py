@@ -1,4 +1,4 @@
-"""Is this a picture at all? Not a number, black, one colour, and (for a self-check) noise."""
+"""Is this an image at all? Not a number, black, one color, and (for a self-check) noise."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 _BLACK = 3 / 255
 _FLAT = 3 / 255
-_NOISE = 0.35  # neighbours in a photograph or drawing agree by 0.8 and more, in noise by about 0
+_NOISE = 0.35  # neighbors in a photograph or drawing agree by 0.8 and more, in noise by about 0
 
 
 def fault_of(low: Sequence[float], high: Sequence[float]) -> str | None:
-    """Why a picture is none, in words that follow "The model gave", or None.
+    """Why an image is none, in words that follow "The model gave", or None.
 
     `low` and `high` are the least and the largest value of each channel, from 0 to 1 or NaN.
     """
@@ -28,9 +28,9 @@ def fault_of(low: Sequence[float], high: Sequence[float]) -> str | None:
 
 
 def is_noise(picture: NDArray[Any]) -> bool:
-    """Whether neighbouring pixels (HxWx3) know nothing of each other: a wrong decoder."""
-    grey = picture.astype(np.float64).mean(axis=2)
-    return min(_agreement(grey[:, :-1], grey[:, 1:]), _agreement(grey[:-1], grey[1:])) < _NOISE
+    """Whether neighboring pixels (HxWx3) know nothing of each other: a wrong decoder."""
+    gray = picture.astype(np.float64).mean(axis=2)
+    return min(_agreement(gray[:, :-1], gray[:, 1:]), _agreement(gray[:-1], gray[1:])) < _NOISE
 
 
 def _agreement(one: NDArray[Any], other: NDArray[Any]) -> float:

@@ -63,7 +63,7 @@ class LoadedPipeline:
         return sum(self.sizes.values()) if self.offload == "none" else max(self.sizes.values(), default=0)
 
     def pipeline_for(self, *, image: bool, control: str = "") -> Any:
-        """The pipeline for a picture from text or from a picture, led by a ControlNet or not."""
+        """The pipeline for an image from text or from an image, led by a ControlNet or not."""
         return self.through((image, control), lambda: self._make(image, control))
 
     def through(self, key: tuple[bool, str], make: Callable[[], Any]) -> Any:

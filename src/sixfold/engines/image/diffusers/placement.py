@@ -58,7 +58,7 @@ def device(options: DiffusersOptions) -> Device:
         kind = next(name for name, is_there in there.items() if is_there)
     if not there[kind]:
         raise EngineError(f"This machine has no {kind} device that torch can use.")
-    if kind == "cuda":  # the same seed gives the same picture, at a few percent of speed
+    if kind == "cuda":  # the same seed gives the same image, at a few percent of speed
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
     if options.dtype != "auto":
@@ -153,19 +153,19 @@ def place(pipeline: Any, where: Device, how: Offload) -> None:
 
 
 def must_tile(pipeline: Any, where: Device, size: tuple[int, int], free: int) -> bool:
-    """Whether a picture of this size is better decoded in tiles."""
+    """Whether an image of this size is better decoded in tiles."""
     width, height = size
     return max(size) > _TILE_SIDE and decode_bytes(pipeline, width * height, where.item_bytes) > free
 
 
 def decode_bytes(pipeline: Any, pixels: int, item_bytes: int) -> int:
-    """What decoding one picture takes beside the weights."""
+    """What decoding one image takes beside the weights."""
     channels = pipeline.vae.config.get("block_out_channels") or (128, 256)
     return _DECODE_COPIES * pixels * channels[min(1, len(channels) - 1)] * item_bytes
 
 
 def tile(pipeline: Any, tiled: bool) -> None:
-    """Decode in tiles, or whole; one picture at a time either way, which costs no time worth naming."""
+    """Decode in tiles, or whole; one image at a time either way, which costs no time worth naming."""
     vae = pipeline.vae
     if hasattr(vae, "enable_slicing"):
         vae.enable_slicing()

@@ -71,7 +71,7 @@ def sample(
     readings: Sequence[PromptEncoding],
     listener: StepListener,
 ) -> list[Pixels | EngineError]:
-    """A picture of the asked size for each row, or why there is none."""
+    """An image of the asked size for each row, or why there is none."""
     recipe = plan.recipe
     control = recipe.control
     pipeline = loaded.pipeline_for(image=recipe.from_image, control=control.kind if control else "")
@@ -154,7 +154,7 @@ def _arguments(
 
 
 def _pictures(plan: SamplingPlan, rows: Sequence[SizeRow]) -> dict[str, Any]:
-    """The pictures that rows start from or are led by, as one tensor each."""
+    """The images that rows start from or are led by, as one tensor each."""
     recipe, arguments = plan.recipe, dict[str, Any]()
     if recipe.control is not None:
         stacked = _stacked([row.control for row in rows], plan.made)
@@ -171,6 +171,6 @@ def _pictures(plan: SamplingPlan, rows: Sequence[SizeRow]) -> dict[str, Any]:
 
 
 def _stacked(pictures: Sequence[Pixels | None], size: tuple[int, int]) -> torch.Tensor:
-    """Pictures of one size as a tensor, Nx3xHxW from 0 to 1."""
+    """Images of one size as a tensor, Nx3xHxW from 0 to 1."""
     fitted = [task_parser.fitted(picture, size) for picture in pictures if picture is not None]
     return torch.from_numpy(np.stack(fitted)).movedim(-1, 1).float() / 255

@@ -1,4 +1,4 @@
-"""The first picture of newly added weights: it shows that they load, run and fit each other."""
+"""The first image of newly added weights: it shows that they load, run and fit each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sixfold.engines.image.diffusers.engine import DiffusersEngine
 
 PROMPT = "a lighthouse on a rocky coast at dusk, waves, warm light"
 _SIDE = 512  # at most; never more than the model's own, since enlarging would smooth noise
-STEPS = 8  # enough to tell a picture from noise; a few seconds on a GPU, minutes on a processor
+STEPS = 8  # enough to tell an image from noise; a few seconds on a GPU, minutes on a processor
 
 
 @dataclass

@@ -31,7 +31,7 @@ _CONTROL_INPUTS = ("control_image_url", "control_image")
 
 @dataclass(frozen=True, slots=True)
 class ControlImage:
-    """How a control picture leads: its kind, how strongly, and between which parts of the loop."""
+    """How a control image leads: its kind, how strongly, and between which parts of the loop."""
 
     kind: str
     scale: float = 1.0
@@ -57,7 +57,7 @@ class SamplingRecipe:
 
 @dataclass(frozen=True, slots=True)
 class SizeRow:
-    """One picture to make: whose it is, its words, its seed, and the pictures that it starts from."""
+    """One image to make: whose it is, its words, its seed, and the images that it starts from."""
 
     owner: int
     prompt: str
@@ -79,7 +79,7 @@ class DiffusersTask:
 
 
 def recipe_of(task: Task, options: DiffusersOptions, size: tuple[int, int] | None = None) -> SamplingRecipe:
-    """The recipe of a task; for one that starts from a picture, `size` is the picture's.
+    """The recipe of a task; for one that starts from an image, `size` is the image's.
 
     Raises `EngineError` for what no loop could be run with.
     """
@@ -126,7 +126,7 @@ def read(task: Task, owner: int, options: DiffusersOptions) -> DiffusersTask:
 
 
 def _guide(task: Task, control: ControlImage) -> Pixels:
-    """The picture that a ControlNet follows, as lines where it wants lines and was given none."""
+    """The image that a ControlNet follows, as lines where it wants lines and was given none."""
     picture = decode.decode(_file(task, _CONTROL_INPUTS)).rgb
     return edges(picture) if control.kind == "canny" and not task.inputs.get("control_ready") else picture
 
@@ -140,18 +140,18 @@ def _form(given: Any) -> str:
 
 
 def seeds(first: int, count: int) -> list[int]:
-    """A seed for each picture; the first is the asked one, as with the embedded painter."""
+    """A seed for each image; the first is the asked one, as with the embedded painter."""
     return [first, *(stable_seed("image", first, index) % 2**31 for index in range(1, count))]
 
 
 def edges(picture: Pixels) -> Pixels:
-    """The picture's outlines, white on black, as a Canny ControlNet has learnt them."""
-    grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
-    return np.repeat(cv2.Canny(grey, 100, 200)[..., None], 3, axis=2).astype(np.uint8)
+    """The image's outlines, white on black, as a Canny ControlNet has learnt them."""
+    gray = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
+    return np.repeat(cv2.Canny(gray, 100, 200)[..., None], 3, axis=2).astype(np.uint8)
 
 
 def fitted(picture: Pixels, size: tuple[int, int]) -> Pixels:
-    """The picture scaled to cover `size` (width, height) and cropped around its middle to it, exactly."""
+    """The image scaled to cover `size` (width, height) and cropped around its middle to it, exactly."""
     height, width = picture.shape[:2]
     if (width, height) == size:
         return picture
@@ -172,7 +172,7 @@ def _file(task: Task, names: tuple[str, ...]) -> Any:
 
 
 def _capped(picture: decode.DecodedImage) -> decode.DecodedImage:
-    """The picture within the largest side that is worked on, and not below the smallest."""
+    """The image within the largest side that is worked on, and not below the smallest."""
     width, height = picture.width, picture.height
     scale = min(1.0, _SIDES[1] / max(width, height))
     if scale == 1.0:

@@ -1,4 +1,4 @@
-"""The engine: a LoRA learnt from pictures, on the weights that the picture engine draws with.
+"""The engine: a LoRA learnt from images, on the weights that the image engine draws with.
 
 A pipeline with a UNet (Stable Diffusion, SDXL) is taught: its attention gets an adapter, and with the option
 `text_encoder` that of what reads its words too; everything else stays as it is. What it learns is measured
@@ -35,7 +35,7 @@ _READERS = ("text_encoder", "text_encoder_2")
 _STEPS, _STEPS_OF_A_PICTURE, _MOST_STEPS = 200, 20, 1200
 _LOOKS = 4  # at what was learnt, beside the first
 _PROBES = 8  # noises of one look
-_ROWS = 2  # pictures of one step
+_ROWS = 2  # images of one step
 _UNNAMED = 0.5  # of the steps: without the name, so that any prompt is drawn in what was learnt
 _MAX_NORM = 1.0
 _LOADED, _READ, _LEARNT = 0.02, 0.08, 0.97
@@ -53,7 +53,7 @@ class _TrainingData:
 
 @dataclass(frozen=True, slots=True)
 class _TrainingBatch:
-    """Pictures with noise at some times, and the noise itself."""
+    """Images with noise at some times, and the noise itself."""
 
     latents: torch.Tensor
     noise: torch.Tensor
@@ -62,8 +62,8 @@ class _TrainingBatch:
 
 
 class TrainingEngine:
-    """Learns an adapter; `steps` (0: by the number of pictures), `rank`, `rate` and `text_encoder` (whether
-    what reads the words learns too) are the operator's, and all other options are the picture engine's.
+    """Learns an adapter; `steps` (0: by the number of images), `rank`, `rate` and `text_encoder` (whether
+    what reads the words learns too) are the operator's, and all other options are the image engine's.
     `limit_seconds` is kept by the server."""
 
     name = "weights-training"
@@ -194,7 +194,7 @@ def _words(loaded: LoadedPipeline, text: str, size: tuple[int, int]) -> dict[str
         prompt=text, device=where, num_images_per_prompt=1, do_classifier_free_guidance=False
     )
     words: dict[str, Any] = {"encoder_hidden_states": found[0]}
-    if len(found) > 2:  # SDXL is told the whole of the text and the picture's size, too
+    if len(found) > 2:  # SDXL is told the whole of the text and the image's size, too
         sizes = torch.tensor([[*size, 0, 0, *size]], device=where, dtype=found[0].dtype)
         words["added_cond_kwargs"] = {"text_embeds": found[2], "time_ids": sizes}
     return words
@@ -237,7 +237,7 @@ def _batch(lesson: _TrainingData, scheduler: Any, numbers: torch.Generator) -> _
 
 
 def _probe(lesson: _TrainingData, scheduler: Any, seed: int) -> list[_TrainingBatch]:
-    """Pictures by turns with times spread from little noise to much, always the same."""
+    """Images by turns with times spread from little noise to much, always the same."""
     numbers = torch.Generator("cpu").manual_seed(seed)
     last = int(scheduler.config.num_train_timesteps)
     times = [torch.tensor([round(last * (index + 0.5) / _PROBES)]) for index in range(_PROBES)]

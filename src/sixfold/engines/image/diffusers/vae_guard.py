@@ -1,6 +1,6 @@
-"""Watches the last station of a picture, latents into pixels: what is no picture is decoded again in float32.
+"""Watches the last station of an image, latents into pixels: what is no image is decoded again in float32.
 
-A half-precision autoencoder can overflow into NaN, which ends as a black picture. The watcher sits around
+A half-precision autoencoder can overflow into NaN, which ends as a black image. The watcher sits around
 `vae.decode`, where every pipeline passes, so a second try costs a decoding and not a denoising.
 """
 
@@ -18,7 +18,7 @@ from sixfold.engines.image.diffusers import image_checks
 
 
 class DecodeGuard:
-    """What was seen while decoding: each picture's fault or None, and how many were decoded again."""
+    """What was seen while decoding: each image's fault or None, and how many were decoded again."""
 
     def __init__(self) -> None:
         self.faults: list[str | None] = []
@@ -58,9 +58,9 @@ def _in_float32(vae: Any, plain: Any, latents: torch.Tensor, *arguments: Any, **
 
 
 def _faults(decoded: Any) -> list[str | None]:
-    """Each picture's fault, from two numbers a channel: the pixels stay on their device."""
+    """Each image's fault, from two numbers a channel: the pixels stay on their device."""
     pixels = decoded[0] if isinstance(decoded, tuple) else decoded.sample
-    flat = pixels.flatten(2).float()  # pictures, channels, everything else (a film's one frame too)
+    flat = pixels.flatten(2).float()  # images, channels, everything else (a film's one frame too)
     edges = torch.stack((flat.amin(2), flat.amax(2))) / 2 + 0.5
     low, high = edges.clamp(0, 1).tolist()
     return [image_checks.fault_of(*pair) for pair in zip(low, high, strict=True)]

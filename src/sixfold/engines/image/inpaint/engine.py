@@ -20,7 +20,7 @@ class InpaintEngine:
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG of the picture's size; what lies outside the soft edge is unchanged."""
+        """A PNG of the image's size; what lies outside the soft edge is unchanged."""
         return run(task, context, fill.filled, "preview")
 
 

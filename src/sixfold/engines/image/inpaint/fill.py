@@ -1,7 +1,7 @@
-"""Filling a hole without weights: pieces of the surroundings for areas, their colours for lines.
+"""Filling a hole without weights: pieces of the surroundings for areas, their colors for lines.
 
 An area is filled by what repeats round it (`copying`), else by shift maps (Pritch, Kav-Venaki and Peleg,
-2009) on a part of the picture round it. A thin one is filled by fast marching (Telea, 2004), which draws
+2009) on a part of the image round it. A thin one is filled by fast marching (Telea, 2004), which draws
 edges through and has no texture to find; one in soft shades by the flow of Bertalmio and others (2001).
 """
 
@@ -20,7 +20,7 @@ Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
 _THIN = 5.0  # pixels from the middle of a hole to its edge
-_AROUND = 1.3  # of the hole's longer side: how much of the picture is looked at
+_AROUND = 1.3  # of the hole's longer side: how much of the image is looked at
 _LEAST_AROUND = 48
 _RIM, _STEP = 5, 26.0  # pixels to either side of a hole's edge; levels by which two surfaces are two
 _SMOOTH = 4.0  # levels that soft shades differ from their local mean
@@ -28,7 +28,7 @@ _SIDES = (512, 256)  # of the part that pieces are looked for in; what meets its
 
 
 def filled(rgb: Pixels, hole: MaskHole) -> Pixels:
-    """The picture with the hole filled; outside of it nothing is changed."""
+    """The image with the hole filled; outside of it nothing is changed."""
     top, bottom, left, right = _part(rgb.shape, hole)
     part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
     depth = cv2.distanceTransform(

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
 _WHITE = 128
-_MOST = 0.97  # of the picture: with less around it there is nothing to go by
+_MOST = 0.97  # of the image: with less around it there is nothing to go by
 _GROW, _FEATHER = 8, 6
 
 
@@ -36,7 +36,7 @@ class MaskHole:
 
 
 def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
-    """The picture of a task and what is to go; None where the mask has no white area."""
+    """The image of a task and what is to go; None where the mask has no white area."""
     picture, mask = (decode.decode(_path(task, name)) for name in ("image", "mask"))
     size = (picture.width, picture.height)
     white = cv2.cvtColor(mask.rgb, cv2.COLOR_RGB2GRAY)
@@ -64,7 +64,7 @@ def hole(marked: Array, grow: int, feather: int) -> MaskHole:
 
 
 def laid(picture: Pixels, made: Pixels, cover: Array) -> Pixels:
-    """What was made over the picture."""
+    """What was made over the image."""
     share = cover[..., None]
     return np.rint(picture * (1 - share) + made * share).astype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""Taking things out by an ONNX model: LaMa and its kin, a picture and a mask in, the whole picture out."""
+"""Taking things out by an ONNX model: LaMa and its kin, an image and a mask in, the whole image out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sixfold.engines.image.inpaint import engine
 from sixfold.engines.image.inpaint.masks import MaskHole, Pixels
 
 _SIDE = 512  # where the model leaves its size open
-_AROUND = 1.0  # of the hole's longer side: how much of the picture the model sees round it
+_AROUND = 1.0  # of the hole's longer side: how much of the image the model sees round it
 _BYTES = 2.0  # a model whose values go beyond this answers in 0 to 255
 
 
@@ -30,11 +30,11 @@ class OnnxInpaintEngine:
         self._size = (width or _SIDE, height or _SIDE)
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG of the picture's size; what lies outside the soft edge is unchanged."""
+        """A PNG of the image's size; what lies outside the soft edge is unchanged."""
         return engine.run(task, context, self.filled, "full")
 
     def filled(self, rgb: Pixels, hole: MaskHole) -> Pixels:
-        """The picture with the hole filled from a square part round it, at the model's own size."""
+        """The image with the hole filled from a square part round it, at the model's own size."""
         top, bottom, left, right = _square(rgb.shape, hole)
         part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
         seen = cv2.resize(part, self._size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
@@ -53,7 +53,7 @@ class OnnxInpaintEngine:
 
 
 def _square(shape: tuple[int, ...], hole: MaskHole) -> tuple[int, int, int, int]:
-    """Top, bottom, left and right of a part round the hole, as nearly square as the picture allows."""
+    """Top, bottom, left and right of a part round the hole, as nearly square as the image allows."""
     left, top, width, height = hole.box
     side = round(max(width, height) * (1 + 2 * _AROUND))
     first_row, first_column = (

@@ -1,7 +1,7 @@
 """What repeats: a hole filled by the surroundings themselves, moved by the offset that fits its rim best.
 
 The misfit of every offset at once is a few correlations: what lies round the hole against the same ring
-moved, only where both are known. Grids, stripes and facades go on as they are, at the picture's own size.
+moved, only where both are known. Grids, stripes and facades go on as they are, at the image's own size.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _lay(made: Pixels, left: Array, part: Pixels, gone: Array, offset: tuple[int
 
 
 def _refined(part: Pixels, gone: Array, offset: tuple[int, int], scale: float) -> tuple[int, int]:
-    """An offset of the small picture as one of the whole part: the best of those that it may stand for."""
+    """An offset of the small image as one of the whole part: the best of those that it may stand for."""
     if scale == 1.0:
         return offset
     rows, columns = np.nonzero(ring_of(gone))

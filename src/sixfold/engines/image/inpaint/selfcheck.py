@@ -19,7 +19,7 @@ _AWAY = 110  # of 255: how far the filled place may be from the wall round it
 
 
 def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A PNG of the filled picture and the line that says how it went; raises `EngineError`."""
+    """A PNG of the filled image and the line that says how it went; raises `EngineError`."""
     engine = OnnxInpaintEngine(source=str(folder))
     heard(0.3)
     rgb, subject = selfcheck.scene()

@@ -1,6 +1,6 @@
-"""What a picture's border is made of, how far each pixel is from it, and what is only its shadow.
+"""What an image's border is made of, how far each pixel is from it, and what is only its shadow.
 
-Where a smooth surface of colour (a quadratic in x and y, fitted to the border by re-weighted least
+Where a smooth surface of color (a quadratic in x and y, fitted to the border by re-weighted least
 squares) explains the border, the ground is `plain`: a wall, a sheet, a sky. A shadow on it keeps the
 surface's hue and has a soft rim: a part that is only darker, and darkens over more than a few pixels
 where it meets the ground, is one.
@@ -54,15 +54,15 @@ def rim(height: int, width: int) -> NDArray[np.bool_]:
 
 
 def look(rgb: Array) -> BackgroundModel:
-    """The ground of a small float picture, HxWx3 from 0 to 1."""
+    """The ground of a small float image, HxWx3 from 0 to 1."""
     height, width = rgb.shape[:2]
     rows, columns = np.mgrid[-1 : 1 : height * 1j, -1 : 1 : width * 1j]
     terms = np.stack([np.ones_like(rows), rows, columns, rows * columns, rows**2, columns**2], 2)
     at = rim(height, width)
-    samples, colours = terms[at], rgb[at].astype(np.float64)
-    fitted, _ = _fit(samples, colours)
+    samples, colors = terms[at], rgb[at].astype(np.float64)
+    fitted, _ = _fit(samples, colors)
     fitted = _settled(terms[::3, ::3].reshape(-1, 6), rgb[::3, ::3].reshape(-1, 3), fitted)
-    apart = np.linalg.norm(colours - samples @ fitted, axis=1)
+    apart = np.linalg.norm(colors - samples @ fitted, axis=1)
     surface = np.clip(terms @ fitted, 0.004, 1)
     noise = max(_LEAST_NOISE, 1.3 * float(np.median(apart)))
     explained: NDArray[np.bool_] = apart < 5 * noise
@@ -86,32 +86,32 @@ def _runs(odd: NDArray[np.uint8]) -> int:
     return cv2.connectedComponents(closed)[0] - 1
 
 
-def _fit(samples: Array, colours: Array) -> tuple[Array, Array]:
+def _fit(samples: Array, colors: Array) -> tuple[Array, Array]:
     """The surface's coefficients, and how far each sample is from it."""
-    weights = _start(colours)
+    weights = _start(colors)
     fitted = np.zeros((samples.shape[1], 3))
     for _ in range(_ROUNDS):
         root = np.sqrt(weights)[:, None]
-        fitted = np.linalg.lstsq(samples * root, colours * root, rcond=None)[0]
-        apart = np.linalg.norm(colours - samples @ fitted, axis=1)
+        fitted = np.linalg.lstsq(samples * root, colors * root, rcond=None)[0]
+        apart = np.linalg.norm(colors - samples @ fitted, axis=1)
         scale = max(_LEAST_NOISE, float(np.median(apart)))
         weights = 1 / (1 + (apart / (2.5 * scale)) ** 2) ** 2
-    return fitted, np.linalg.norm(colours - samples @ fitted, axis=1)
+    return fitted, np.linalg.norm(colors - samples @ fitted, axis=1)
 
 
-def _settled(terms: Array, colours: Array, fitted: Array) -> Array:
+def _settled(terms: Array, colors: Array, fitted: Array) -> Array:
     """The surface drawn through what lies near it inside: a border alone says little of a middle."""
     for reach in (0.12, 0.08, 0.05, 0.035):
-        apart = np.linalg.norm(colours - terms @ fitted, axis=1)
+        apart = np.linalg.norm(colors - terms @ fitted, axis=1)
         root = (1 / (1 + (apart / reach) ** 2) ** 2)[:, None] ** 0.5
-        fitted = np.linalg.lstsq(terms * root, colours * root, rcond=None)[0]
+        fitted = np.linalg.lstsq(terms * root, colors * root, rcond=None)[0]
     return fitted
 
 
-def _start(colours: Array) -> Array:
+def _start(colors: Array) -> Array:
     """First weights: a subject that touches the border must not bend the surface."""
-    middle = np.median(colours, axis=0)
-    apart = np.linalg.norm(colours - middle, axis=1)
+    middle = np.median(colors, axis=0)
+    apart = np.linalg.norm(colors - middle, axis=1)
     scale = max(0.03, float(np.median(apart)))
     return 1 / (1 + (apart / (2 * scale)) ** 2)
 

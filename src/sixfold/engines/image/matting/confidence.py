@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class MattingResult:
-    """A small picture's mask (HxW, bool) with what led to it, for the judgement of how good it is."""
+    """A small image's mask (HxW, bool) with what led to it, for the judgement of how good it is."""
 
     rgb: Array
     mask: NDArray[np.bool_]
@@ -38,7 +38,7 @@ def signs(found: MattingResult) -> Array:
 
 
 def _contrast(found: MattingResult) -> float:
-    """How much the colours on both sides of the edge differ, against how much they vary along it."""
+    """How much the colors on both sides of the edge differ, against how much they vary along it."""
     solid = found.mask.astype(np.uint8)
     ball = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (9, 9))
     inner = (solid > 0) & (cv2.erode(solid, ball) == 0)
@@ -54,13 +54,13 @@ def _contrast(found: MattingResult) -> float:
 
 
 def _shared(found: MattingResult) -> float:
-    """How much of the colours inside are outside too: where a sky is cut in two, no subject ends."""
+    """How much of the colors inside are outside too: where a sky is cut in two, no subject ends."""
     lightness, red, yellow = cv2.split(cv2.cvtColor(found.rgb, cv2.COLOR_RGB2LAB))
     tones = np.clip(lightness / 12.5, 0, 7).astype(int)
     hues = [np.clip((each + 60) / 10, 0, 11).astype(int) for each in (red, yellow)]
-    colours = (tones * 12 + hues[0]) * 12 + hues[1]
+    colors = (tones * 12 + hues[0]) * 12 + hues[1]
     inside, outside = (
-        np.bincount(colours[side], minlength=8 * 12 * 12) / side.sum() for side in (found.mask, ~found.mask)
+        np.bincount(colors[side], minlength=8 * 12 * 12) / side.sum() for side in (found.mask, ~found.mask)
     )
     return float(np.minimum(inside, outside).sum())
 

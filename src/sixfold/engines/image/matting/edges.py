@@ -1,8 +1,8 @@
-"""From a mask to an edge: soft alpha at full size, and colours without the ground's fringe.
+"""From a mask to an edge: soft alpha at full size, and colors without the ground's fringe.
 
-In a band round the mask's edge, the colours of the subject and of the ground are carried in from both
-sides; a pixel's alpha is where its own colour lies between the two. Where they are too much alike to say,
-the guided filter (He, Sun and Tang) follows the picture's own edges instead.
+In a band round the mask's edge, the colors of the subject and of the ground are carried in from both
+sides; a pixel's alpha is where its own color lies between the two. Where they are too much alike to say,
+the guided filter (He, Sun and Tang) follows the image's own edges instead.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
-_FINE_SIDE = 1600  # larger pictures get their alpha at this size, and its edges at their own
+_FINE_SIDE = 1600  # larger images get their alpha at this size, and its edges at their own
 _BAND = 0.009  # of the long side, to each side of the edge
 _HAIR = 0.03  # as far hair may reach, where the edge is ragged
-_RAGGED = 1.5  # times the edge that a straight one has in the same neighbourhood
-_APART = 0.16  # distance of two colours (0 to 1) from which a pixel between them can be read
+_RAGGED = 1.5  # times the edge that a straight one has in the same neighborhood
+_APART = 0.16  # distance of two colors (0 to 1) from which a pixel between them can be read
 _GRAIN = 1e-4
 
 
 def soft(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> Array:
-    """The soft alpha of a mask (of any size), at the picture's size: HxW, 0 to 1.
+    """The soft alpha of a mask (of any size), at the image's size: HxW, 0 to 1.
 
-    A picture longer than `side` gets its alpha at that size, and its edges at its own.
+    An image longer than `side` gets its alpha at that size, and its edges at its own.
     """
     height, width = rgb.shape[:2]
     scale = min(1.0, side / max(height, width))
@@ -40,7 +40,7 @@ def soft(rgb: Pixels, mask: NDArray[np.bool_], side: int = _FINE_SIDE) -> Array:
 
 
 def enlarged(rgb: Pixels, alpha: Array) -> Array:
-    """A soft alpha of any size at the picture's size, its edge drawn to the picture's own."""
+    """A soft alpha of any size at the image's size, its edge drawn to the image's own."""
     height, width = rgb.shape[:2]
     scale = min(1.0, _FINE_SIDE / max(height, width))
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
@@ -62,7 +62,7 @@ def _soft(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     inside[hair], outside[hair] = 0, 0
     guided = cv2.ximgproc.guidedFilter(rgb, blurred, radius, _GRAIN)
     rooted = cv2.dilate(inside, np.ones((4 * reach + 1, 4 * reach + 1), np.uint8)) > 0
-    bald = np.where(hair & rooted, 0, solid)  # between hairs the mask holds ground: no colour to go by
+    bald = np.where(hair & rooted, 0, solid)  # between hairs the mask holds ground: no color to go by
     front, has_front = carried(rgb, _or_thinner(bald, inside, radius), radius)
     back, has_back = carried(rgb, outside, radius)
     between = front - back
@@ -72,7 +72,7 @@ def _soft(rgb: Array, mask: NDArray[np.bool_]) -> Array:
     trust = np.clip((apart - _APART / 2) / _APART, 0, 1) * has_front * has_back
     trust *= np.clip(1.6 - off / np.maximum(0.35 * apart, 1e-3), 0, 1)
     mixed = trust * np.clip((read - 0.04) / 0.92, 0, 1) + (1 - trust) * np.clip(guided, 0, 1)
-    # Far on either side of the drawn edge, a likeness of colours is chance.
+    # Far on either side of the drawn edge, a likeness of colors is chance.
     mixed = np.where(blurred < 0.02, np.minimum(mixed, 0.9), mixed)
     band = (inside == 0) & (outside == 0)
     return np.where(band, np.clip(mixed, 0, 1), solid).astype(np.float32)
@@ -98,18 +98,18 @@ def _or_thinner(solid: Array, inside: Array, radius: int) -> Array:
 
 
 def carried(rgb: Array, sure: Array, radius: int) -> tuple[Array, Array]:
-    """Colours of the sure part, carried outwards to where there are none; and where they reached (0, 1)."""
+    """Colors of the sure part, carried outwards to where there are none; and where they reached (0, 1)."""
     held = sure.astype(np.float32)
-    colours = np.zeros_like(rgb)
+    colors = np.zeros_like(rgb)
     reached = np.zeros(sure.shape, bool)
     for step in (0.7, 1.6, 4.0):
         sigma = max(1.0, radius * step)
         weight = _blurred(held, sigma)
         spread = _blurred(rgb * held[..., None], sigma)
         new = ~reached & (weight > 0.004)
-        colours[new] = spread[new] / weight[new][:, None]
+        colors[new] = spread[new] / weight[new][:, None]
         reached |= new
-    return colours, reached.astype(np.float32)
+    return colors, reached.astype(np.float32)
 
 
 def _blurred(image: Array, sigma: float) -> Array:
@@ -124,7 +124,7 @@ def _blurred(image: Array, sigma: float) -> Array:
 
 
 def _at_size(alpha: Array, fine: Array, rgb: Pixels) -> Array:
-    """The alpha at the picture's own size, by local lines through lightness (the fast guided filter)."""
+    """The alpha at the image's own size, by local lines through lightness (the fast guided filter)."""
     guide = cv2.cvtColor(fine, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
     mean, target = cv2.blur(guide, (5, 5)), cv2.blur(alpha, (5, 5))
     spread = cv2.blur(guide * guide, (5, 5)) - mean**2
@@ -140,7 +140,7 @@ def _at_size(alpha: Array, fine: Array, rgb: Pixels) -> Array:
 
 
 def decontaminated(rgb: Pixels, alpha: Array) -> Pixels:
-    """The subject's own colours: what the ground shines through an edge is taken out of it."""
+    """The subject's own colors: what the ground shines through an edge is taken out of it."""
     height, width = alpha.shape
     rows, columns = np.flatnonzero(alpha.max(1) > 0), np.flatnonzero(alpha.max(0) > 0)
     if not rows.size:

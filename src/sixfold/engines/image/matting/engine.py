@@ -21,7 +21,7 @@ class MattingEngine:
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG with soft alpha at exactly the picture's size; `full` where the cut is sure of itself."""
+        """A PNG with soft alpha at exactly the image's size; `full` where the cut is sure of itself."""
         picture = source(task)
         context.progress(0.15)
         alpha, confidence = segmentation.alpha(picture.rgb)
@@ -39,7 +39,7 @@ class MattingEngine:
 
 
 def source(task: Task) -> DecodedImage:
-    """The picture of a task; raises `UnusableInput` when it cannot be read."""
+    """The image of a task; raises `UnusableInput` when it cannot be read."""
     path = task.files.get("image_url") or task.files.get("image")
     if path is None:
         raise EngineError("Background removal needs a picture.")
@@ -47,7 +47,7 @@ def source(task: Task) -> DecodedImage:
 
 
 def finished(picture: DecodedImage, alpha: Array, confidence: float, quality: Quality) -> Result:
-    """The subject as a PNG: clean colours, the alpha found times the alpha that the picture had."""
+    """The subject as a PNG: clean colors, the alpha found times the alpha that the image had."""
     rgb = edges.decontaminated(picture.rgb, alpha)
     cover = np.rint(alpha * 255).astype(np.uint8)
     if picture.alpha is not None:

@@ -19,7 +19,7 @@ _MAX_SIDE = 2048
 
 @dataclass(frozen=True, slots=True)
 class ModelConvention:
-    """How a model wants its picture, and what it gives.
+    """How a model wants its image, and what it gives.
 
     `side` is used where the model leaves its size open; `logits` says that a sigmoid is still to come.
     """
@@ -71,7 +71,7 @@ class OnnxMattingEngine:
         self._size = min(_MAX_SIDE, width), min(_MAX_SIDE, height)
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG with soft alpha at exactly the picture's size."""
+        """A PNG with soft alpha at exactly the image's size."""
         picture = engine.source(task)
         context.progress(0.1)
         alpha, confidence = self.alpha(picture.rgb)

@@ -1,4 +1,4 @@
-"""Where a person is whose face is seen: the head round it and the body below, as far as the picture goes.
+"""Where a person is whose face is seen: the head round it and the body below, as far as the image goes.
 
 A dark coat before a dark wall stands out from nothing, and saliency lets go of it: but a head has a body.
 """
@@ -16,7 +16,7 @@ from sixfold.engines.image.face_detection import DetectedFace
 
 Array = NDArray[Any]
 
-_LEAST = 0.12  # of the picture's height: a smaller face is of somebody in it, and no portrait
+_LEAST = 0.12  # of the image's height: a smaller face is of somebody in it, and no portrait
 _CORE, _LIKELY = 0.9, 0.6  # how sure the middle of a body is, and its arms and shoulders
 _SOFT = 0.12  # of a face, over which a body ends
 _ARM = 0.8  # of a face: as far from a body lies what it holds

@@ -1,6 +1,6 @@
-"""A subject's mask without weights: the border's colours, saliency and faces start it, GrabCut draws it.
+"""A subject's mask without weights: the border's colors, saliency and faces start it, GrabCut draws it.
 
-`alpha` is the library's door: pictures come here from `remove-background`, and a film's frames with the
+`alpha` is the library's door: images come here from `remove-background`, and a film's frames with the
 mask of the frame before as a hint.
 """
 
@@ -89,7 +89,7 @@ def _drawn(small: Pixels, belief: Array, around: BackgroundModel) -> NDArray[np.
     if inside.sum() < 16 or outside.sum() < 16:
         return belief > level
     models = np.zeros((2, 1, 65))
-    cv2.setRNGSeed(1)  # k-means inside: the same picture gives the same mask
+    cv2.setRNGSeed(1)  # k-means inside: the same image gives the same mask
     bgr = np.ascontiguousarray(small[..., ::-1])
     cv2.grabCut(bgr, labels, (0, 0, 1, 1), models[0], models[1], _ROUNDS, cv2.GC_INIT_WITH_MASK)
     return (labels == cv2.GC_FGD) | (labels == cv2.GC_PR_FGD)

@@ -36,7 +36,7 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
 
 
 def scene() -> tuple[Array, NDArray[np.bool_]]:
-    """A red jug in front of a grey wall, and where it is."""
+    """A red jug in front of a gray wall, and where it is."""
     shade = np.linspace(190, 150, _SIDE)[:, None, None] + np.zeros((_SIDE, _SIDE, 3))
     mask = np.zeros((_SIDE, _SIDE), np.uint8)
     cv2.ellipse(mask, (250, 300), (90, 120), 0, 0, 360, 255, -1)

@@ -1,1 +1,1 @@
-"""A picture at exact sizes, with its subject and its faces kept."""
+"""An image at exact sizes, with its subject and its faces kept."""

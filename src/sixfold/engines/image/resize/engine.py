@@ -1,4 +1,4 @@
-"""Smart resize: one picture at up to twenty exact sizes."""
+"""Smart resize: one image at up to twenty exact sizes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ResizeEngine:
     version = "3"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One file for each size, in order, in the picture's own format; `info` says by which method."""
+        """One file for each size, in order, in the image's own format; `info` says by which method."""
         path = task.files.get("image_url") or task.files.get("image")
         if path is None:
             raise EngineError("Resizing needs a picture.")
@@ -55,7 +55,7 @@ def _made(picture: DecodedImage, seen: DetectedRegion, size: tuple[int, int], pa
 
 
 def resized(picture: DecodedImage, way: ResizePlan, size: tuple[int, int]) -> tuple[Pixels, Pixels | None]:
-    """A picture's colours and alpha at a size; what surrounds a picture with alpha is nothing."""
+    """An image's colors and alpha at a size; what surrounds an image with alpha is nothing."""
     rgb = np.ascontiguousarray(canvas.carried_out(picture.rgb, way, size), np.uint8)
     if picture.alpha is None:
         return rgb, None

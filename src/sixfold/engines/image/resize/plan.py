@@ -1,4 +1,4 @@
-"""How a picture comes to a size: what of it matters, and the gentlest way that keeps that.
+"""How an image comes to a size: what of it matters, and the gentlest way that keeps that.
 
 `scale` where the shape is the same; `crop` where a window of the wanted shape holds what matters;
 `seam-carving` where only dull columns or rows have to go, and no face would bend; else `extend`: the part
@@ -28,24 +28,24 @@ SAME_SHAPE = 0.012
 _CARVE = 0.28  # of a side, at most
 _KEPT = 0.97  # of what matters: what a crop must hold
 _LOST = 0.03  # of what matters: what carving may cost
-_ROOM = 0.03  # of the picture, round the subject
+_ROOM = 0.03  # of the image, round the subject
 _TAILS = 0.01
 _WORK_SIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class DetectedRegion:
-    """What matters in a picture: `worth` HxW (small, 0 to 1), the box and the heads as parts of it."""
+    """What matters in an image: `worth` HxW (small, 0 to 1), the box and the heads as parts of it."""
 
     worth: Array
-    grey: Array
+    gray: Array
     box: Box
     heads: tuple[Box, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ResizePlan:
-    """The way to a size: the part of the picture that is used (`left, top, right, bottom`, 0 to 1), and how.
+    """The way to a size: the part of the image that is used (`left, top, right, bottom`, 0 to 1), and how.
 
     `carved` maps columns of that part, or rows where `across` is false.
     """
@@ -69,8 +69,8 @@ def look(rgb: Pixels) -> DetectedRegion:
         rows = slice(int(top * small.shape[0]), int(np.ceil(bottom * small.shape[0])))
         columns = slice(int(left * small.shape[1]), int(np.ceil(right * small.shape[1])))
         worth[rows, columns] = 1.0
-    grey = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
-    return DetectedRegion(worth, grey, _box(worth, heads), heads)
+    gray = cv2.cvtColor(small, cv2.COLOR_RGB2GRAY).astype(np.float32) / 255
+    return DetectedRegion(worth, gray, _box(worth, heads), heads)
 
 
 def _part(face: DetectedFace, width: int, height: int) -> Box:
@@ -145,5 +145,5 @@ def _cuts_a_head(seen: DetectedRegion, start: float, part: float, across: bool) 
 
 
 def _carved(seen: DetectedRegion, part: float, across: bool) -> CarvedImage:
-    grey, worth = (seen.grey, seen.worth) if across else (seen.grey.T, seen.worth.T)
-    return seams.carve(grey, worth, max(1, round(grey.shape[1] * part)))
+    gray, worth = (seen.gray, seen.worth) if across else (seen.gray.T, seen.worth.T)
+    return seams.carve(gray, worth, max(1, round(gray.shape[1] * part)))

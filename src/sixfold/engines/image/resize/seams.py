@@ -1,7 +1,7 @@
 """Seam carving (Avidan and Shamir, with the forward energy of Rubinstein, Shamir and Avidan).
 
-Seams are found on a small copy and become a map: for each place of the narrower picture, where it comes
-from in the wide one. Smoothed and enlarged, the map resamples the full picture once, whatever its size.
+Seams are found on a small copy and become a map: for each place of the narrower image, where it comes
+from in the wide one. Smoothed and enlarged, the map resamples the full image once, whatever its size.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _SMOOTH = 1.2
 
 @dataclass(frozen=True, slots=True)
 class CarvedImage:
-    """Columns of the wide picture (0 to 1) by place in the narrow one, HxN; what of the worth went."""
+    """Columns of the wide image (0 to 1) by place in the narrow one, HxN; what of the worth went."""
 
     columns: Array
     lost: float
 
 
-def carve(grey: Array, worth: Array, width: int) -> CarvedImage:
-    """Narrow a small picture (HxW, 0 to 1) to `width` columns; `worth` HxW says what matters."""
-    height, wide = grey.shape
+def carve(gray: Array, worth: Array, width: int) -> CarvedImage:
+    """Narrow a small image (HxW, 0 to 1) to `width` columns; `worth` HxW says what matters."""
+    height, wide = gray.shape
     columns = np.tile(np.arange(wide), (height, 1))
-    left, held = grey.astype(np.float32), worth.astype(np.float32)
+    left, held = gray.astype(np.float32), worth.astype(np.float32)
     for _ in range(wide - width):
         keep: Array = np.ones((height, len(left[0])), bool)
         keep[np.arange(height), _seam(left, held * _GUARD)] = False
@@ -44,10 +44,10 @@ def carve(grey: Array, worth: Array, width: int) -> CarvedImage:
     return CarvedImage((smooth + np.float32(0.5)) / wide, lost)
 
 
-def _seam(grey: Array, guard: Array) -> Array:
+def _seam(gray: Array, guard: Array) -> Array:
     """The cheapest path from top to bottom: one column for each row."""
-    height, width = grey.shape
-    padded = np.pad(grey, ((0, 0), (1, 1)), mode="edge")
+    height, width = gray.shape
+    padded = np.pad(gray, ((0, 0), (1, 1)), mode="edge")
     across = np.abs(padded[:, 2:] - padded[:, :-2]) + guard
     above = padded[:-1]
     to_left = across[1:] + np.abs(above[:, 1:-1] - padded[1:, :-2])

@@ -1,4 +1,4 @@
-"""Abstract studies: what a prompt becomes when nothing in it has a picture of its own."""
+"""Abstract studies: what a prompt becomes when nothing in it has an image of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.image.scene.canvas import Colour, blur, disc, distance, fill, mix, over, ramp, rgb
+from sixfold.engines.image.scene.canvas import Color, blur, disc, distance, fill, mix, over, ramp, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 from sixfold.engines.image.scene.studio import PAPERS
 
@@ -23,16 +23,16 @@ _SCHEMES = (
 )
 
 
-def scheme(stage: SceneStage) -> list[Colour]:
-    """Ground colour first, then ink, then three accents: of the colours that are named, where some are."""
-    named = [rgb(PAPERS[c]) for c in stage.scene.colours if c in PAPERS]
+def scheme(stage: SceneStage) -> list[Color]:
+    """Ground color first, then ink, then three accents: of the colors that are named, where some are."""
+    named = [rgb(PAPERS[c]) for c in stage.scene.colors if c in PAPERS]
     if named:
         pale, deep = mix(named[0], rgb("#fffaf0"), 0.86), mix(named[0], rgb("#10142a"), 0.62)
         return [pale, deep, named[0], named[1 % len(named)], mix(named[-1], rgb("#fffaf0"), 0.5)]
     return [rgb(text) for text in _SCHEMES[int(stage.rng("scheme").integers(len(_SCHEMES)))]]
 
 
-def _paper(stage: SceneStage, tones: list[Colour]) -> None:
+def _paper(stage: SceneStage, tones: list[Color]) -> None:
     fibre = noise.fbm(stage.rng("paper"), stage.shape, (stage.height / 3, stage.width / 3), 2)
     stage.image[:] = np.clip(tones[0] * (1 + 0.012 * fibre)[..., None], 0, 1)
     stage.depth[:] = 0.5
@@ -83,7 +83,7 @@ def geometry(stage: SceneStage) -> None:
 
 
 def _tile(
-    stage: SceneStage, rng: np.random.Generator, box: tuple[float, float, float], tones: list[Colour]
+    stage: SceneStage, rng: np.random.Generator, box: tuple[float, float, float], tones: list[Color]
 ) -> None:
     x, y, cell = box
     ground, ink = (int(v) for v in rng.permutation(5)[:2])
@@ -92,13 +92,13 @@ def _tile(
     over(stage.image, tones[ground], area)
     kind = int(rng.integers(0, 7))
     corner = (x + cell * float(rng.integers(0, 2)), y + cell * float(rng.integers(0, 2)))
-    centre = (x + cell / 2, y + cell / 2)
+    center = (x + cell / 2, y + cell / 2)
     if kind <= 1:
         over(stage.image, tones[ink], disc(stage.shape, corner, cell) * area)
         over(stage.image, tones[ground], disc(stage.shape, corner, cell * 0.5) * area * (kind == 1))
     elif kind == 2:
         for k, share in enumerate((0.46, 0.32, 0.18)):
-            over(stage.image, tones[(ink, ground)[k % 2]], disc(stage.shape, centre, cell * share) * area)
+            over(stage.image, tones[(ink, ground)[k % 2]], disc(stage.shape, center, cell * share) * area)
     elif kind == 3:
         stripes = ((np.arange(stage.height)[:, None] - y) // (cell / 8)) % 2
         over(stage.image, tones[ink], area * np.broadcast_to(stripes.astype(np.float32), stage.shape))
@@ -106,12 +106,12 @@ def _tile(
         triangle = np.delete(square, int(rng.integers(0, 4)), 0)
         over(stage.image, tones[ink], fill(stage.shape, [triangle]) * area)
     elif kind == 5:
-        half = disc(stage.shape, (centre[0], y), cell * 0.5) + disc(
-            stage.shape, (centre[0], y + cell), cell * 0.5
+        half = disc(stage.shape, (center[0], y), cell * 0.5) + disc(
+            stage.shape, (center[0], y + cell), cell * 0.5
         )
         over(stage.image, tones[ink], np.clip(half, 0, 1) * area)
     else:
-        over(stage.image, tones[ink], disc(stage.shape, centre, cell * 0.2) * area)
+        over(stage.image, tones[ink], disc(stage.shape, center, cell * 0.2) * area)
 
 
 def marble(stage: SceneStage) -> None:
@@ -170,7 +170,7 @@ def stones(stage: SceneStage) -> None:
 
 
 def _stone(
-    stage: SceneStage, rng: np.random.Generator, box: tuple[float, float, float, float], tone: Colour
+    stage: SceneStage, rng: np.random.Generator, box: tuple[float, float, float, float], tone: Color
 ) -> None:
     x, y, wide, tall = box
     angle = np.linspace(0, 2 * np.pi, 72, endpoint=False)

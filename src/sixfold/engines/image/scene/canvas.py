@@ -10,33 +10,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[Any]  # float32; the stubs of numpy widen every sum with a Python float
-Colour = NDArray[Any]
+Color = NDArray[Any]
 Points = NDArray[Any]
 
 
-def rgb(text: str) -> Colour:
+def rgb(text: str) -> Color:
     """`#rrggbb` as three floats."""
     return np.array([int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)], np.float32)
 
 
-def mix(a: Colour, b: Colour, t: float) -> Colour:
-    """The colour `t` of the way from `a` to `b`."""
+def mix(a: Color, b: Color, t: float) -> Color:
+    """The color `t` of the way from `a` to `b`."""
     return (a + (b - a) * np.float32(t)).astype(np.float32)
 
 
-def luma(colour: Colour) -> float:
+def luma(color: Color) -> float:
     """Perceived lightness, 0..1."""
-    return float(colour[0] * 0.299 + colour[1] * 0.587 + colour[2] * 0.114)
+    return float(color[0] * 0.299 + color[1] * 0.587 + color[2] * 0.114)
 
 
-def saturate(colour: Colour, amount: float) -> Colour:
-    """`colour` with its chroma multiplied by `amount`."""
-    grey = np.float32(luma(colour))
-    return np.clip(grey + (colour - grey) * np.float32(amount), 0, 1).astype(np.float32)
+def saturate(color: Color, amount: float) -> Color:
+    """`color` with its chroma multiplied by `amount`."""
+    gray = np.float32(luma(color))
+    return np.clip(gray + (color - gray) * np.float32(amount), 0, 1).astype(np.float32)
 
 
 def _box(alpha: Image) -> tuple[slice, slice] | None:
-    """The rows and columns that `alpha` touches: most layers cover a small part of the picture."""
+    """The rows and columns that `alpha` touches: most layers cover a small part of the image."""
     rows = np.flatnonzero(alpha.any(1))
     if not rows.size:
         return None
@@ -44,8 +44,8 @@ def _box(alpha: Image) -> tuple[slice, slice] | None:
     return slice(int(rows[0]), int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
 
 
-def over(image: Image, paint: Image | Colour, alpha: Image) -> None:
-    """Lay `paint` (a colour or an image) over `image` in place, by `alpha` (height, width)."""
+def over(image: Image, paint: Image | Color, alpha: Image) -> None:
+    """Lay `paint` (a color or an image) over `image` in place, by `alpha` (height, width)."""
     alpha = np.broadcast_to(alpha, image.shape[:2])
     box = _box(alpha)
     if box is None:
@@ -56,13 +56,13 @@ def over(image: Image, paint: Image | Colour, alpha: Image) -> None:
     part += (paint - part) * alpha[box][..., None]
 
 
-def glow(image: Image, light: Colour, alpha: Image) -> None:
+def glow(image: Image, light: Color, alpha: Image) -> None:
     """Add light in place, as a screen blend."""
     image += (1 - np.clip(image, 0, 1)) * (alpha[..., None] * light)
 
 
-def ramp(stops: Sequence[tuple[float, Colour]], values: Image) -> Image:
-    """Colours for `values` along gradient `stops` (position, colour)."""
+def ramp(stops: Sequence[tuple[float, Color]], values: Image) -> Image:
+    """Colors for `values` along gradient `stops` (position, color)."""
     positions = np.array([stop[0] for stop in stops], np.float32)
     table = np.stack([stop[1] for stop in stops])
     steps = np.linspace(float(positions[0]), float(positions[-1]), 1024, dtype=np.float32)
@@ -94,16 +94,16 @@ def blur(image: Image, sigma: float) -> Image:
     return cv2.resize(reduced, (width, height), interpolation=cv2.INTER_LINEAR)
 
 
-def disc(shape: tuple[int, int], centre: tuple[float, float], radius: float) -> Image:
+def disc(shape: tuple[int, int], center: tuple[float, float], radius: float) -> Image:
     """An antialiased disc mask."""
     mask = np.zeros(shape, np.uint8)
-    at = (round(centre[0] * 16), round(centre[1] * 16))
+    at = (round(center[0] * 16), round(center[1] * 16))
     cv2.circle(mask, at, max(1, round(radius * 16)), 255, -1, cv2.LINE_AA, 4)
     return mask.astype(np.float32) / np.float32(255)
 
 
-def distance(shape: tuple[int, int], centre: tuple[float, float], stretch: float = 1.0) -> Image:
-    """Distance in pixels of every pixel from `centre`; `stretch` > 1 flattens vertically."""
-    y = (np.arange(shape[0], dtype=np.float32) - np.float32(centre[1])) * np.float32(stretch)
-    x = np.arange(shape[1], dtype=np.float32) - np.float32(centre[0])
+def distance(shape: tuple[int, int], center: tuple[float, float], stretch: float = 1.0) -> Image:
+    """Distance in pixels of every pixel from `center`; `stretch` > 1 flattens vertically."""
+    y = (np.arange(shape[0], dtype=np.float32) - np.float32(center[1])) * np.float32(stretch)
+    x = np.arange(shape[1], dtype=np.float32) - np.float32(center[0])
     return np.sqrt(x[None, :] ** 2 + y[:, None] ** 2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from sixfold.engines.image.scene.canvas import Colour, Image, blur, glow, mix, over, rgb
+from sixfold.engines.image.scene.canvas import Color, Image, blur, glow, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
 _WARM = ("#ffd27a", "#ffb65c", "#ffe2a8", "#cfe4ff")
@@ -17,12 +17,12 @@ _WALLS = ("#7c8797", "#8d7f74", "#6b7a8c", "#9a8f85", "#5d6b7d", "#a58d7c")
 
 @dataclass(slots=True)
 class _CityBlock:
-    """One building: its box in pixels and its wall's colour."""
+    """One building: its box in pixels and its wall's color."""
 
     left: int
     right: int
     top: int
-    wall: Colour
+    wall: Color
 
 
 def _blocks(stage: SceneStage, rng: np.random.Generator, t: float, base: float) -> list[_CityBlock]:
@@ -76,7 +76,7 @@ def _windows(
     rng: np.random.Generator,
     block: _CityBlock,
     light: Image,
-    colours: tuple[str, ...],
+    colors: tuple[str, ...],
     t: float,
 ) -> None:
     """Lit windows on a grid, some rows dark."""
@@ -89,7 +89,7 @@ def _windows(
         return
     lively = float(rng.uniform(0.18, 0.62))
     lit = rng.random((rows, columns)) < lively * (0.35 + 0.65 * rng.random((rows, 1)))
-    tone = rgb(colours[int(rng.integers(len(colours)))])
+    tone = rgb(colors[int(rng.integers(len(colors)))])
     strength = rng.uniform(0.6, 1.15, (rows, columns))
     for row, column in zip(*np.nonzero(lit), strict=True):
         y = block.top + pitch_y // 2 + int(row) * pitch_y
@@ -169,7 +169,7 @@ def _facade(walls: Image, block: _CityBlock, stage: SceneStage, t: float) -> Non
 
 def skyline(stage: SceneStage) -> None:
     """Layers of buildings up to the water's edge."""
-    neon = bool({"cyberpunk", "vaporwave"} & set(stage.scene.styles)) or "neon" in stage.scene.colours
+    neon = bool({"cyberpunk", "vaporwave"} & set(stage.scene.styles)) or "neon" in stage.scene.colors
     if stage.time in ("night", "dusk"):
         reach = np.abs(np.arange(stage.height, dtype=np.float32)[:, None] - stage.horizon) / np.float32(
             stage.height * 0.28

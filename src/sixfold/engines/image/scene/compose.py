@@ -100,7 +100,7 @@ def _time(scene: ParsedScene, place: str, rng: np.random.Generator) -> str:
         wanted = shapes.library()[subject.name].time
         if wanted and wanted not in scene.avoid:
             return wanted
-    if {"cyberpunk", "vaporwave", "noir"} & set(scene.styles) or "neon" in scene.colours:
+    if {"cyberpunk", "vaporwave", "noir"} & set(scene.styles) or "neon" in scene.colors:
         return "dusk" if "vaporwave" in scene.styles else "night"
     if place in ("space", "moon", "mars"):
         return "night"

@@ -1,4 +1,4 @@
-"""The engine: a prompt in, encoded pictures out."""
+"""The engine: a prompt in, encoded images out."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class SceneEngine:
     version = "5"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Paint `num_images` pictures of the prompt."""
+        """Paint `num_images` images of the prompt."""
         inputs = task.inputs
         prompt = str(inputs.get("prompt") or "")
         scene = prompt_parser.parse(prompt, str(inputs.get("negative_prompt") or ""))

@@ -7,7 +7,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise, sky, terrain
 from sixfold.engines.image.scene.canvas import (
-    Colour,
+    Color,
     Image,
     blur,
     disc,
@@ -89,7 +89,7 @@ def _star_field(stage: SceneStage, rng: np.random.Generator) -> None:
     glow(stage.image, rgb("#ffffff"), np.clip(big + blur(big, stage.unit * 0.5) * 1.6, 0, 1))
 
 
-def _planets(stage: SceneStage, rng: np.random.Generator, tones: list[Colour]) -> None:
+def _planets(stage: SceneStage, rng: np.random.Generator, tones: list[Color]) -> None:
     side = 1 - stage.layout.subject_x
     radius = min(stage.shape) * float(rng.uniform(0.20, 0.30))
     at = (
@@ -111,7 +111,7 @@ def _planets(stage: SceneStage, rng: np.random.Generator, tones: list[Colour]) -
 
 
 def planet(
-    stage: SceneStage, at: tuple[float, float], radius: float, tones: tuple[Colour, Colour], ring: bool
+    stage: SceneStage, at: tuple[float, float], radius: float, tones: tuple[Color, Color], ring: bool
 ) -> None:
     """A lit ball with weather bands, an atmosphere, and rings if asked."""
     rng = stage.rng(f"planet{radius:.1f}")
@@ -137,7 +137,7 @@ def planet(
         _ring(stage, at, radius, tones[0], front=True)
 
 
-def _ring(stage: SceneStage, at: tuple[float, float], radius: float, tone: Colour, front: bool) -> None:
+def _ring(stage: SceneStage, at: tuple[float, float], radius: float, tone: Color, front: bool) -> None:
     turn = np.deg2rad(-18)
     x = np.arange(stage.width, dtype=np.float32)[None, :] - np.float32(at[0])
     y = np.arange(stage.height, dtype=np.float32)[:, None] - np.float32(at[1])
@@ -227,7 +227,7 @@ def _reef(stage: SceneStage, rng: np.random.Generator) -> None:
     stage.lay(rgb("#0f5a52"), weed.astype(np.float32) / 255 * np.float32(0.92), 0.06)
 
 
-def _coral(stage: SceneStage, rng: np.random.Generator, at: tuple[float, float, float], tone: Colour) -> None:
+def _coral(stage: SceneStage, rng: np.random.Generator, at: tuple[float, float, float], tone: Color) -> None:
     x, foot, tall = at
     mask = np.zeros(stage.shape, np.uint8)
     stack = [(x, foot, -np.pi / 2, tall * 0.34, max(1.0, tall * 0.07))]
@@ -275,7 +275,7 @@ def interior(stage: SceneStage) -> None:
     height, width = stage.shape
     walls = ("#5f7468", "#8a6f5c", "#56677a", "#97826a", "#6a5a70")
     own = walls[int(rng.integers(len(walls)))]
-    asked = next((_PAINTS[c] for c in stage.scene.colours if c in _PAINTS), own)
+    asked = next((_PAINTS[c] for c in stage.scene.colors if c in _PAINTS), own)
     wall = stage.palette.lit(rgb(asked), 0.55)
     if stage.palette.dark:
         wall = mix(wall, rgb("#6b4428"), 0.35)
@@ -447,11 +447,11 @@ def _plume(stage: SceneStage, rng: np.random.Generator, peak: Image) -> None:
 def _lava(stage: SceneStage, field: tuple[Image, Image, Image], mask: Image, peak: Image) -> None:
     fan, gully, down = field
     heat = np.zeros(stage.shape, np.float32)
-    for centre, reach in ((0.02, 0.95), (-0.20, 0.55), (0.26, 0.7)):
-        bend = np.sin(down * 7 + centre * 20) * 0.05 + gully * 0.06
+    for center, reach in ((0.02, 0.95), (-0.20, 0.55), (0.26, 0.7)):
+        bend = np.sin(down * 7 + center * 20) * 0.05 + gully * 0.06
         width = 0.030 / np.clip(down, 0.12, 1) ** 0.4
         heat = np.maximum(
-            heat, np.exp(-(((fan - centre - bend) / width) ** 2)) * noise.smoothstep(reach, reach * 0.6, down)
+            heat, np.exp(-(((fan - center - bend) / width) ** 2)) * noise.smoothstep(reach, reach * 0.6, down)
         )
     heat *= mask
     mouth = np.exp(

@@ -1,4 +1,4 @@
-"""The six looks, and which model finishes its pictures in which."""
+"""The six looks, and which model finishes its images in which."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from sixfold.engines.image.scene import noise
 from sixfold.engines.image.scene.canvas import (
-    Colour,
+    Color,
     Image,
     blur,
     distance,
@@ -23,14 +23,14 @@ from sixfold.engines.image.scene.canvas import (
 from sixfold.engines.image.scene.stage import SceneStage
 
 
-def _grey(image: Image) -> Image:
+def _gray(image: Image) -> Image:
     return cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)
 
 
 def vivid(image: Image, amount: float) -> Image:
     """`image` with its chroma multiplied."""
-    grey = _grey(image)[..., None]
-    return np.clip(grey + (image - grey) * np.float32(amount), 0, 1)
+    gray = _gray(image)[..., None]
+    return np.clip(gray + (image - gray) * np.float32(amount), 0, 1)
 
 
 def bloom(stage: SceneStage, image: Image, least: float, spread: float, amount: float) -> Image:
@@ -50,9 +50,9 @@ def vignette(stage: SceneStage, strength: float) -> None:
 
 
 def _flow(image: Image, sigma: float) -> tuple[Image, Image]:
-    """Unit vectors along the picture's edges (the strokes' direction)."""
-    grey = _grey(image)
-    dx, dy = cv2.Sobel(grey, cv2.CV_32F, 1, 0), cv2.Sobel(grey, cv2.CV_32F, 0, 1)
+    """Unit vectors along the image's edges (the strokes' direction)."""
+    gray = _gray(image)
+    dx, dy = cv2.Sobel(gray, cv2.CV_32F, 1, 0), cv2.Sobel(gray, cv2.CV_32F, 0, 1)
     xx, yy, xy = (blur(plane, sigma) for plane in (dx * dx, dy * dy, dx * dy))
     angle = 0.5 * np.arctan2(2 * xy, xx - yy + 1e-7) + np.float32(np.pi / 2)
     return np.cos(angle), np.sin(angle)
@@ -107,7 +107,7 @@ def painterly(stage: SceneStage) -> None:
 
 
 def cel(stage: SceneStage) -> None:
-    """anime: clean colour in soft bands, ink outlines, bright saturated skies."""
+    """anime: clean color in soft bands, ink outlines, bright saturated skies."""
     image = np.clip(stage.image, 0, 1)
     eight = np.round(image * 255).astype(np.uint8)
     height, width = stage.shape
@@ -115,12 +115,12 @@ def cel(stage: SceneStage) -> None:
     for _ in range(2):
         half = cv2.bilateralFilter(half, 7, 34, 7)
     flat = cv2.resize(half, (width, height), interpolation=cv2.INTER_CUBIC).astype(np.float32) / 255
-    grey = _grey(flat)
+    gray = _gray(flat)
     levels = 9.0
-    stepped = grey * levels
+    stepped = gray * levels
     whole = np.floor(stepped)
     banded = (whole + noise.smoothstep(0.36, 0.64, stepped - whole)) / np.float32(levels)
-    flat = np.clip(flat * (banded / np.maximum(grey, 0.02))[..., None], 0, 1)
+    flat = np.clip(flat * (banded / np.maximum(gray, 0.02))[..., None], 0, 1)
     flat = vivid(np.clip(flat * 1.06 + 0.02, 0, 1), 1.42)
     lines = _ink(stage, image)
     over(flat, rgb("#1b1730"), lines)
@@ -129,7 +129,7 @@ def cel(stage: SceneStage) -> None:
 
 def _ink(stage: SceneStage, image: Image) -> Image:
     """Outlines where depth or tone changes sharply (difference of Gaussians)."""
-    plane = _grey(image) * np.float32(0.8) + stage.depth * np.float32(0.7)
+    plane = _gray(image) * np.float32(0.8) + stage.depth * np.float32(0.7)
     sigma = max(0.6, stage.unit * 0.10)
     fine = cv2.GaussianBlur(plane, (0, 0), sigma)
     wide = cv2.GaussianBlur(plane, (0, 0), sigma * 1.7)
@@ -177,10 +177,10 @@ def gouache(stage: SceneStage) -> None:
 
 def cinematic(stage: SceneStage) -> None:
     """ra2: teal shadows, amber lights, deep contrast."""
-    grey = _grey(np.clip(stage.image, 0, 1))[..., None]
+    gray = _gray(np.clip(stage.image, 0, 1))[..., None]
     image = np.clip(stage.image, 0, 1)
     image = image * image * (3 - 2 * image) * np.float32(0.6) + image * np.float32(0.4)
-    image += (1 - grey) ** 2 * np.array([-0.03, 0.012, 0.035], np.float32) + grey**2 * np.array(
+    image += (1 - gray) ** 2 * np.array([-0.03, 0.012, 0.035], np.float32) + gray**2 * np.array(
         [0.05, 0.015, -0.05], np.float32
     )
     stage.image = np.clip(bloom(stage, image, 0.66, 3.0, 1.0), 0, 1)
@@ -188,8 +188,8 @@ def cinematic(stage: SceneStage) -> None:
     vignette(stage, 0.55)
 
 
-def _inks(stage: SceneStage) -> list[Colour]:
-    """Paper and four inks drawn from the picture's own colours, dark to light."""
+def _inks(stage: SceneStage) -> list[Color]:
+    """Paper and four inks drawn from the image's own colors, dark to light."""
     tiny = cv2.resize(np.clip(stage.image, 0, 1), (24, 24), interpolation=cv2.INTER_AREA).reshape(-1, 3)
     order = np.argsort(tiny @ np.array([0.299, 0.587, 0.114], np.float32))
     picks = [tiny[order[int(share * 575)]] for share in (0.06, 0.30, 0.58, 0.84)]
@@ -205,9 +205,9 @@ def _inks(stage: SceneStage) -> list[Colour]:
 def riso(stage: SceneStage) -> None:
     """klein: a poster in five flat inks with halftone edges, a little out of register, on cream paper."""
     image = cv2.GaussianBlur(np.clip(stage.image, 0, 1), (0, 0), max(0.5, stage.unit * 0.22))
-    grey = _grey(image)
-    low, high = (float(v) for v in np.percentile(grey[::4, ::4], (3, 97)))
-    tone = np.clip((grey - low) / max(high - low, 0.05), 0, 1)
+    gray = _gray(image)
+    low, high = (float(v) for v in np.percentile(gray[::4, ::4], (3, 97)))
+    tone = np.clip((gray - low) / max(high - low, 0.05), 0, 1)
     height, width = stage.shape
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     pitch = max(3.2, stage.unit * 0.62)
@@ -231,7 +231,7 @@ def riso(stage: SceneStage) -> None:
     _border(stage, inks[-1])
 
 
-def _border(stage: SceneStage, paper: Colour) -> None:
+def _border(stage: SceneStage, paper: Color) -> None:
     edge = max(2, round(stage.unit * 3.0))
     for side in (np.s_[:edge], np.s_[-edge:], np.s_[:, :edge], np.s_[:, -edge:]):
         stage.image[side] = paper

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import shapes, subjects
-from sixfold.engines.image.scene.canvas import Colour, blur, distance, fill, mix, over, rgb
+from sixfold.engines.image.scene.canvas import Color, blur, distance, fill, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
-# by a word of the prompt: what stands where (x and foot as shares, height as a share of the picture's)
+# by a word of the prompt: what stands where (x and foot as shares, height as a share of the image's)
 _ROOMS: tuple[tuple[tuple[str, ...], tuple[tuple[str, float, float, float], ...]], ...] = (
     (("bedroom", "chambre", "schlafzimmer"), (("lamp", 0.86, 0.80, 0.44), ("bed", 0.40, 0.92, 0.40))),
     (
@@ -72,7 +72,7 @@ def furnish(stage: SceneStage) -> None:
         name, foot, tall = next(row for words, row in _BEHIND if any(word in text for word in words))
         _draw(stage, name, 0.07 if across < 0.5 else 0.93, foot, tall)
     elif named:
-        _arrange(stage, [(s.name, s.colour) for s in named for _ in range(s.count)])
+        _arrange(stage, [(s.name, s.color) for s in named for _ in range(s.count)])
     elif stage.scene.places and not stage.scene.letters and not stage.scene.avoid and "empty" not in text:
         for name, x, foot, tall in next(row for words, row in _ROOMS if any(word in text for word in words)):
             _draw(stage, name, x, foot, tall)
@@ -83,21 +83,19 @@ def _arrange(stage: SceneStage, named: list[tuple[str, str | None]]) -> None:
     stage.notes["furnished"] = 1.0
     widest = ["sofa", "bed", "laptop", "chair", "lamp", "plant"]
     (first, tint), *others = sorted(named, key=lambda each: widest.index(each[0]))
-    rest = [(_SIDES[at % len(_SIDES)], name, colour) for at, (name, colour) in enumerate(others)]
-    for (x, foot), name, colour in sorted(rest, key=lambda each: each[0][1]):
-        _draw(stage, name, x, foot, min(0.46, shapes.library()[name].size * 0.84), colour)
+    rest = [(_SIDES[at % len(_SIDES)], name, color) for at, (name, color) in enumerate(others)]
+    for (x, foot), name, color in sorted(rest, key=lambda each: each[0][1]):
+        _draw(stage, name, x, foot, min(0.46, shapes.library()[name].size * 0.84), color)
     _draw(stage, first, 0.47, 0.91, min(0.5, shapes.library()[first].size), tint)
 
 
-def _draw(
-    stage: SceneStage, name: str, x: float, foot: float, tall: float, colour: str | None = None
-) -> None:
+def _draw(stage: SceneStage, name: str, x: float, foot: float, tall: float, color: str | None = None) -> None:
     columns = np.concatenate([part.outline[:, 0] for part in shapes.library()[name].parts])
     wide = max(abs(float(columns.max()) - 50), abs(float(columns.min()) - 50)) / 100
     high = min(tall * stage.height, 0.30 * stage.width / max(wide, 0.2))
     at = float(np.clip(x * stage.width, wide * high, stage.width - wide * high))
     spot = subjects.SubjectSpot(at, foot * stage.height, high, depth=0.5)
-    subjects.draw(stage, name, spot, colour, grounded=name != "painting")
+    subjects.draw(stage, name, spot, color, grounded=name != "painting")
 
 
 # -- from above, at an angle -----------------------------------------------------------------------
@@ -155,7 +153,7 @@ def _face(
     stage: SceneStage,
     view: tuple[float, float, float],
     corners: Sequence[tuple[float, float, float]],
-    tone: Colour,
+    tone: Color,
 ) -> None:
     outline: NDArray[Any] = np.array([_at(view, *corner) for corner in corners], np.float32)
     over(stage.image, tone, fill(stage.shape, [outline]))
@@ -194,11 +192,11 @@ def _walls(stage: SceneStage, view: tuple[float, float, float]) -> None:
     _face(stage, view, [(0, 0, 0), (0, 8, 0), (0, 8, 5), (0, 0, 5)], tone)
     night = stage.palette.dark
     pane, frame = rgb("#2a3a6a" if night else "#cfeaf6"), rgb("#f4efe6")
-    for rim, colour in ((0.16, frame), (0.0, pane)):
+    for rim, color in ((0.16, frame), (0.0, pane)):
         near, far, low, high = 3.2 - rim, 6.2 + rim, 2.2 - rim, 4.2 + rim
-        _face(stage, view, [(near, 0, low), (far, 0, low), (far, 0, high), (near, 0, high)], colour)
+        _face(stage, view, [(near, 0, low), (far, 0, low), (far, 0, high), (near, 0, high)], color)
         near, far, low = 4.6 - rim, 6.8 + rim, 2.9 - rim
-        _face(stage, view, [(0, near, low), (0, far, low), (0, far, high), (0, near, high)], colour)
+        _face(stage, view, [(0, near, low), (0, far, low), (0, far, high), (0, near, high)], color)
     _face(stage, view, [(4.64, 0, 2.2), (4.76, 0, 2.2), (4.76, 0, 4.2), (4.64, 0, 4.2)], frame)
 
 

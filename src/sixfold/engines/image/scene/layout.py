@@ -1,4 +1,4 @@
-"""Where each copy of each subject stands: so many as were asked for, all in the picture, related as told."""
+"""Where each copy of each subject stands: so many as were asked for, all in the image, related as told."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _across(stage: SceneStage, count: int, at: int, close: bool) -> float:
 
 
 def _beside_someone(stage: SceneStage) -> bool:
-    """Whether somebody stands in the picture, who is larger than what lies on tables."""
+    """Whether somebody stands in the image, who is larger than what lies on tables."""
     guest = _guest(stage)
     return any(shapes.library()[s.name].stand == "ground" and s.name != guest for s in stage.scene.subjects)
 
@@ -226,7 +226,7 @@ def spots(stage: SceneStage) -> list[Placed]:
     """Every copy of every subject with its spot, those to be painted first at first."""
     named = [s for s in stage.scene.subjects if s.name not in stage.scene.avoid]
     if stage.scene.frame == "portrait":
-        named = [SceneSubject(named[0].name, 1, named[0].colour)] if named else []
+        named = [SceneSubject(named[0].name, 1, named[0].color)] if named else []
     text = stage.scene.prompt.casefold()
     close = any(word in text for word in _CLOSE)
     if stage.notes.get("furnished"):

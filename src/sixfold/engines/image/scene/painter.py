@@ -1,4 +1,4 @@
-"""The painter: from a scene and a seed to a finished float picture."""
+"""The painter: from a scene and a seed to a finished float image."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def subjects(stage: SceneStage) -> None:
             plants.tree(stage, spot.x, spot.foot, spot.height, spot.depth, "subject")
             continue
         grounded = stand in _GROUNDED and spot.cut is None and not floating
-        scene_subjects.draw(stage, subject.name, spot, subject.colour, grounded, dressed=number == 0)
+        scene_subjects.draw(stage, subject.name, spot, subject.color, grounded, dressed=number == 0)
         if subject.name == "signboard" and stage.scene.letters:
             wide, high = spot.height * 0.66, spot.height * 0.45
             middle = spot.foot - spot.height * 0.62
@@ -265,7 +265,7 @@ def subjects(stage: SceneStage) -> None:
 
 
 def _foreground(stage: SceneStage) -> None:
-    """What frames the picture at its foot."""
+    """What frames the image at its foot."""
     if stage.place in ("meadow", "garden", "village", "lake", "river"):
         plants.grass(stage, 0.6, stage.unit * 10, flowers=stage.place in ("garden", "meadow"))
     if (
@@ -285,7 +285,7 @@ def paint(
     step: Callable[[str], None],
     effort: RenderQuality = AS_IT_IS,
 ) -> Image:
-    """A finished picture of `shape` (height, width), float RGB in 0..1."""
+    """A finished image of `shape` (height, width), float RGB in 0..1."""
     stage = staged(scene, look, seed, shape, step)
     finish(stage)
     return effort.applied(stage.image)
@@ -300,7 +300,7 @@ def staged(
     *,
     lightning: bool = True,
 ) -> SceneStage:
-    """Everything that stands in the picture, with its depth, before light and print are put over it."""
+    """Everything that stands in the image, with its depth, before light and print are put over it."""
     chosen = compose.plan(scene, seed, shape)
     stage = SceneStage(
         scene=scene,

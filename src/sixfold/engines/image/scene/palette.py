@@ -1,4 +1,4 @@
-"""Colour scripts: what the light does to everything at a time of day and in a weather."""
+"""Color scripts: what the light does to everything at a time of day and in a weather."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 
 import numpy as np
 
-from sixfold.engines.image.scene.canvas import Colour, luma, mix, rgb, saturate
+from sixfold.engines.image.scene.canvas import Color, luma, mix, rgb, saturate
 from sixfold.engines.image.scene.noise import stream
 
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """The colours of a light: `sky` from zenith to horizon; `light` and `ambient` are multipliers."""
+    """The colors of a light: `sky` from zenith to horizon; `light` and `ambient` are multipliers."""
 
-    sky: tuple[Colour, ...]
-    sun: Colour
-    light: Colour
-    ambient: Colour
-    haze: Colour
-    cloud_lit: Colour
-    cloud_shade: Colour
+    sky: tuple[Color, ...]
+    sun: Color
+    light: Color
+    ambient: Color
+    haze: Color
+    cloud_lit: Color
+    cloud_shade: Color
 
     @property
     def dark(self) -> bool:
         """Whether this is a night's light."""
         return luma(self.sky[1]) < 0.25
 
-    def lit(self, albedo: Colour, amount: float) -> Colour:
-        """A surface's colour when `amount` (0..1) of the direct light falls on it."""
+    def lit(self, albedo: Color, amount: float) -> Color:
+        """A surface's color when `amount` (0..1) of the direct light falls on it."""
         return np.clip(albedo * (self.ambient + self.light * np.float32(amount)), 0, 1).astype(np.float32)
 
 
@@ -55,7 +55,7 @@ def _build(script: dict[str, Any]) -> Palette:
     )
 
 
-# weather -> (how grey the sky turns, its target lightness by day, direct light kept, ambient gain)
+# weather -> (how gray the sky turns, its target lightness by day, direct light kept, ambient gain)
 _WEATHER = {
     "cloudy": (0.45, 0.70, 0.62, 1.12),
     "rain": (0.74, 0.50, 0.34, 1.05),
@@ -66,14 +66,14 @@ _WEATHER = {
 
 
 def _overcast(palette: Palette, weather: str) -> Palette:
-    grey, target, direct, ambient = _WEATHER[weather]
+    gray, target, direct, ambient = _WEATHER[weather]
     brightness = luma(palette.sky[3]) * 1.08
     level = max(0.19, target * min(1.0, brightness + 0.12))
     tone = saturate(mix(palette.haze, palette.sky[1], 0.45), 0.55)
     tone = np.clip(tone * np.float32(level / max(luma(tone), 0.02)), 0, 1).astype(np.float32)
     shades = (0.78, 0.90, 1.03, 1.16)
     sky = tuple(
-        np.clip(mix(c, tone * np.float32(s), grey), 0, 1).astype(np.float32)
+        np.clip(mix(c, tone * np.float32(s), gray), 0, 1).astype(np.float32)
         for c, s in zip(palette.sky, shades, strict=True)
     )
     return replace(
@@ -81,14 +81,14 @@ def _overcast(palette: Palette, weather: str) -> Palette:
         sky=sky,
         light=saturate(palette.light / 1.5, 0.6) * np.float32(1.5 * direct),
         ambient=palette.ambient * np.float32(ambient),
-        haze=mix(palette.haze, tone * np.float32(1.05), grey),
-        cloud_lit=mix(palette.cloud_lit, tone * np.float32(1.12), grey),
-        cloud_shade=mix(palette.cloud_shade, tone * np.float32(0.62), grey),
+        haze=mix(palette.haze, tone * np.float32(1.05), gray),
+        cloud_lit=mix(palette.cloud_lit, tone * np.float32(1.12), gray),
+        cloud_shade=mix(palette.cloud_shade, tone * np.float32(0.62), gray),
     )
 
 
 def choose(time: str, weather: str, seed: int, airless: bool = False) -> Palette:
-    """The colour script for a time of day (`day`, `dawn`, `sunset`, `dusk`, `night`) and weather.
+    """The color script for a time of day (`day`, `dawn`, `sunset`, `dusk`, `night`) and weather.
 
     An `airless` world keeps its dark sky under a full sun.
     """
@@ -102,7 +102,7 @@ def choose(time: str, weather: str, seed: int, airless: bool = False) -> Palette
 
 
 def indoors() -> Palette:
-    """White lamps, and nothing that colours them."""
-    white, grey = rgb("#ffffff"), rgb("#d9dbde")
+    """White lamps, and nothing that colors them."""
+    white, gray = rgb("#ffffff"), rgb("#d9dbde")
     light, ambient = np.array([0.80, 0.79, 0.77], np.float32), np.array([0.54, 0.55, 0.57], np.float32)
-    return Palette((grey, grey, white, white), white, light, ambient, white, white, grey)
+    return Palette((gray, gray, white, white), white, light, ambient, white, white, gray)

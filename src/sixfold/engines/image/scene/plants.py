@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.image.scene.canvas import Colour, Image, Points, blur, fill, glow, mix, over, ramp, rgb
+from sixfold.engines.image.scene.canvas import Color, Image, Points, blur, fill, glow, mix, over, ramp, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
 _LEAVES = {
@@ -15,8 +15,8 @@ _LEAVES = {
 }  # fmt: skip
 
 
-def leaf_tones(stage: SceneStage) -> list[Colour]:
-    """Foliage colours of the scene's season."""
+def leaf_tones(stage: SceneStage) -> list[Color]:
+    """Foliage colors of the scene's season."""
     season = "winter" if stage.weather == "snow" else (stage.scene.season or "summer")
     return [rgb(text) for text in _LEAVES[season]]
 
@@ -98,8 +98,8 @@ def foliage(shape: tuple[int, int], rng: np.random.Generator, tips: Points, size
                 max(8, round(size * rng.uniform(0.10, 0.22) * 16)),
             )
             value = int(np.clip(150 - (at[1] - tip[1]) / max(size, 0.1) * 55 + rng.normal(0, 22), 40, 255))
-            centre = (round(float(at[0]) * 16), round(float(at[1]) * 16))
-            cv2.ellipse(mask, centre, axes, float(rng.uniform(0, 180)), 0, 360, value, -1, cv2.LINE_AA, 4)
+            center = (round(float(at[0]) * 16), round(float(at[1]) * 16))
+            cv2.ellipse(mask, center, axes, float(rng.uniform(0, 180)), 0, 360, value, -1, cv2.LINE_AA, 4)
     return mask.astype(np.float32) / 255
 
 
@@ -153,7 +153,7 @@ def conifer_row(
 
 
 def grass(stage: SceneStage, line: float, tall: float, name: str = "grass", flowers: bool = False) -> None:
-    """A fringe of blades along the picture's bottom, with flower heads if asked."""
+    """A fringe of blades along the image's bottom, with flower heads if asked."""
     rng = stage.rng(name)
     count = int(stage.width / max(1.4, stage.unit * 0.42))
     low = stage.height * 1.03
@@ -201,16 +201,16 @@ def _heads(stage: SceneStage, heads: list[tuple[float, float]], rng: np.random.G
             radius = stage.unit * float(rng.uniform(0.35, 0.85))
             for k in range(5):
                 angle = k * 1.2566 + at[0]
-                centre = (
+                center = (
                     round((at[0] + np.cos(angle) * radius * 0.7) * 16),
                     round((at[1] + np.sin(angle) * radius * 0.6) * 16),
                 )
-                cv2.circle(mask, centre, max(8, round(radius * 9)), 255, -1, cv2.LINE_AA, 4)
+                cv2.circle(mask, center, max(8, round(radius * 9)), 255, -1, cv2.LINE_AA, 4)
         stage.lay(stage.palette.lit(tone, 0.66), mask.astype(np.float32) / 255, 0.03)
 
 
-def flower_tones(stage: SceneStage) -> list[Colour]:
-    """Three flower colours, seeded."""
+def flower_tones(stage: SceneStage) -> list[Color]:
+    """Three flower colors, seeded."""
     sets = (
         ("#d8413c", "#f0b23a", "#f4efe2"),
         ("#8a5bd0", "#d98ad0", "#f4e9f2"),
@@ -393,7 +393,7 @@ def _trunks(
     stage.lay(np.clip(paint, 0, 1), mask, depth)
 
 
-def _canopy(stage: SceneStage, rng: np.random.Generator, tone: Colour, t: float) -> None:
+def _canopy(stage: SceneStage, rng: np.random.Generator, tone: Color, t: float) -> None:
     """Hanging leaves at the top and the sides."""
     height, width = stage.shape
     cells = 26 - 15 * t

@@ -25,7 +25,7 @@ class SceneSubject:
 
     name: str
     count: int = 1
-    colour: str | None = None
+    color: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class ParsedScene:
     weather: str | None = None
     season: str | None = None
     places: tuple[str, ...] = ()
-    colours: tuple[str, ...] = ()
+    colors: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
     subjects: tuple[SceneSubject, ...] = ()
-    frame: str | None = None  # `portrait`: one head fills the picture; `icon`: one flat thing does
-    backdrop: str | None = None  # the colour of the paper or wall behind everything
+    frame: str | None = None  # `portrait`: one head fills the image; `icon`: one flat thing does
+    backdrop: str | None = None  # the color of the paper or wall behind everything
     surface: str | None = None  # what the wall behind everything is made of
-    worn: tuple[tuple[str, str], ...] = ()  # a part's role, and its colour
+    worn: tuple[tuple[str, str], ...] = ()  # a part's role, and its color
     letters: str = ""
     link: tuple[str, str, str] | None = None  # `on`, `hold`, `in` or `at`, who, what
     strange: bool = False  # whether it names what nothing is known of
@@ -62,7 +62,7 @@ class ParsedScene:
             "weather": self.weather,
             "season": self.season,
             "places": list(self.places),
-            "colours": list(self.colours),
+            "colours": list(self.colors),
             "styles": list(self.styles),
             "subjects": [{"name": s.name, "count": s.count} for s in self.subjects],
             "frame": self.frame,
@@ -147,9 +147,9 @@ def _together() -> dict[tuple[str, ...], list[str]]:
 
 @cache
 def _dressed() -> dict[str, list[tuple[str, str]]]:
-    """What a word says of somebody's parts: each part's role and its colour."""
+    """What a word says of somebody's parts: each part's role and its color."""
     return {
-        word: [(role, colour) for role, colour in (part.split(" ") for part in meant.split(", "))]
+        word: [(role, color) for role, color in (part.split(" ") for part in meant.split(", "))]
         for meant, words in _tables()["worn"].items()
         for word in words
     }
@@ -233,7 +233,7 @@ def _first(names: tuple[str, ...]) -> str | None:
 
 
 def _worn(hits: list[_WordMatch]) -> dict[_WordMatch, str]:
-    """The colour that stands right before each subject, or a word before it: the subject's own."""
+    """The color that stands right before each subject, or a word before it: the subject's own."""
     ends = {hit.end: hit.name for hit in hits if hit.kind == "colour"}
     taken = {at for hit in hits for at in range(hit.start, hit.end)}
     found: dict[_WordMatch, str] = {}
@@ -246,17 +246,17 @@ def _worn(hits: list[_WordMatch]) -> dict[_WordMatch, str]:
 
 
 def _backdrop(hits: list[_WordMatch]) -> str | None:
-    """The colour that stands at the word for what is behind: `white background`, `fondo blanco`."""
+    """The color that stands at the word for what is behind: `white background`, `fondo blanco`."""
     placed = any(h.kind == "place" for h in hits)
     for hit in (h for h in hits if h.kind == "backdrop" and (h.name == "plain" or not placed)):
-        for colour in (h for h in hits if h.kind == "colour"):
-            if 0 <= hit.start - colour.end < 2 or 0 <= colour.start - hit.end < 1:
-                return colour.name
+        for color in (h for h in hits if h.kind == "colour"):
+            if 0 <= hit.start - color.end < 2 or 0 <= color.start - hit.end < 1:
+                return color.name
     return None
 
 
 def _parts(hits: list[_WordMatch], tokens: list[str]) -> tuple[tuple[str, str], ...]:
-    """What is worn in which colour: the colour stands right before its word, or one before that."""
+    """What is worn in which color: the color stands right before its word, or one before that."""
     found: dict[str, str] = {}
     for hit in (h for h in hits if h.kind == "colour"):
         for token in tokens[hit.end : hit.end + 2]:
@@ -267,8 +267,8 @@ def _parts(hits: list[_WordMatch], tokens: list[str]) -> tuple[tuple[str, str], 
     for token in tokens:
         if token in prompt_relations.WORN:
             found.setdefault(prompt_relations.WORN[token], "")
-        for role, colour in _dressed().get(token, ()):
-            found[role] = found.get(role) or ("" if role in found and colour == "none" else colour)
+        for role, color in _dressed().get(token, ()):
+            found[role] = found.get(role) or ("" if role in found and color == "none" else color)
     return tuple(found.items())
 
 
@@ -283,7 +283,7 @@ def _link(hits: list[_WordMatch], tokens: list[str]) -> tuple[str, str, str] | N
 
 
 def _frame(subjects: tuple[SceneSubject, ...], hits: list[_WordMatch], tokens: list[str]) -> str | None:
-    """How the picture is framed: as it says, or round one face that is told of and stands nowhere."""
+    """How the image is framed: as it says, or round one face that is told of and stands nowhere."""
     frame = _first(_names(hits, "frame"))
     alone = len(subjects) == 1 and subjects[0].count == 1 and subjects[0].name in prompt_relations.BUSTS
     if frame is None and alone and not _names(hits, "place") and prompt_relations.FACED & set(tokens):
@@ -298,7 +298,7 @@ def _framed(
     if frame == "portrait":
         first = subjects[0] if subjects else SceneSubject("woman")
         return (
-            SceneSubject(prompt_relations.BUSTS.get(first.name, first.name), 1, first.colour),
+            SceneSubject(prompt_relations.BUSTS.get(first.name, first.name), 1, first.color),
             *subjects[1:],
         )
     if prompt_relations.letters(prompt) and frame is None and "neon" not in prompt.casefold():
@@ -312,9 +312,9 @@ def _framed(
 
 
 def _of_the_picture(hits: list[_WordMatch], tokens: list[str]) -> list[_WordMatch]:
-    """The colours that are nobody's: an unknown thing keeps the colour before it to itself."""
+    """The colors that are nobody's: an unknown thing keeps the color before it to itself."""
     starts = {hit.start: hit for hit in hits}
-    own = {"weather", "subject", "backdrop"}  # white clouds whiten no picture
+    own = {"weather", "subject", "backdrop"}  # white clouds whiten no image
 
     def free(hit: _WordMatch) -> bool:
         following = tokens[hit.end] if hit.end < len(tokens) else None
@@ -378,7 +378,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
     if backdrop is None and any(h.name == "studio" for h in hits):
         backdrop = _first(_names(grading, "colour"))  # isolated on white
     painted = {*worn.values(), backdrop}
-    colours = tuple(c for c in _names(grading, "colour") if c not in painted)
+    colors = tuple(c for c in _names(grading, "colour") if c not in painted)
     weathers = _names(hits, "weather")
     heavy = [w for w in weathers if w not in ("clear", "cloudy")]
     places = _names(hits, "place")
@@ -390,7 +390,7 @@ def parse(prompt: str, negative: str = "") -> ParsedScene:
         weather=heavy[0] if heavy else _first(weathers),
         season=_first(_names(hits, "season")),
         places=tuple(dict.fromkeys((*studio, *places))),
-        colours=colours[:3],
+        colors=colors[:3],
         styles=styles,
         subjects=subjects,
         frame=frame,

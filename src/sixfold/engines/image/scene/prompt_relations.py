@@ -1,4 +1,4 @@
-"""What a prompt's words belong to: whose a colour is, what is written, how many there are, who rides whom."""
+"""What a prompt's words belong to: whose a color is, what is written, how many there are, who rides whom."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMBERS = {
 }  # fmt: skip
 _MOST = 7
 
-# What a colour right before it belongs to, by the role of the part that wears it.
+# What a color right before it belongs to, by the role of the part that wears it.
 WORN = {
     "hair": "hair", "haired": "hair", "beard": "beard", "bearded": "beard", "moustache": "beard",
     "scarf": "scarf", "bandana": "scarf", "collar": "scarf", "tie": "scarf",
@@ -75,7 +75,7 @@ BUSTS = {
     "couple": "bust_woman",
 }  # fmt: skip
 
-# Words after which a colour is the whole picture's.
+# Words after which a color is the whole image's.
 _WHOLE = frozenset(
     {"sky", "skies", "light", "lights", "lighting", "tone", "tones", "toned", "palette", "theme", "themed"}
     | {"mood", "color", "colors", "colour", "colours", "colored", "coloured", "hue", "hues", "glow"}
@@ -114,7 +114,7 @@ _SAID = re.compile(
 
 
 def letters(prompt: str) -> str:
-    """What the prompt wants to be read in the picture: quoted, or in capitals after `says`, `the word` …"""
+    """What the prompt wants to be read in the image: quoted, or in capitals after `says`, `the word` …"""
     found = _QUOTED.search(prompt) or _SAID.search(prompt)
     text = found[1].strip(" .'") if found else ""
     return text if text.isascii() and text.isprintable() else ""
@@ -134,7 +134,7 @@ def count(before: list[str]) -> int | None:
 
 
 def whole(following: str | None, known: bool) -> bool:
-    """Whether a colour before the word `following` is the picture's own, and not an unknown thing's."""
+    """Whether a color before the word `following` is the image's own, and not an unknown thing's."""
     return following is None or known or following in _WHOLE
 
 

@@ -80,10 +80,10 @@ def _milky_way(stage: SceneStage) -> None:
     rng = stage.rng("milky way")
     height, width = stage.shape
     slope = float(rng.uniform(0.5, 1.1)) * (1 if rng.random() < 0.5 else -1)
-    centre = float(rng.uniform(0.3, 0.7)) * width
+    center = float(rng.uniform(0.3, 0.7)) * width
     x = np.arange(width, dtype=np.float32)[None, :]
     y = np.arange(height, dtype=np.float32)[:, None]
-    across = ((x - centre) * np.float32(slope) + (y - stage.horizon * 0.45)) / np.float32(
+    across = ((x - center) * np.float32(slope) + (y - stage.horizon * 0.45)) / np.float32(
         np.hypot(1, slope) * height
     )
     wisps = noise.fbm(rng, stage.shape, (6, 6), 6, 0.62)
@@ -121,12 +121,12 @@ def _sun(stage: SceneStage) -> None:
 
 
 def height_cells(stage: SceneStage, size_units: float) -> float:
-    """How many cells of `size_units` fit down the picture."""
+    """How many cells of `size_units` fit down the image."""
     return stage.height / (stage.unit * size_units)
 
 
 def width_cells(stage: SceneStage, size_units: float) -> float:
-    """How many cells of `size_units` fit across the picture."""
+    """How many cells of `size_units` fit across the image."""
     return stage.width / (stage.unit * size_units)
 
 
@@ -192,14 +192,14 @@ def _cumulus(stage: SceneStage) -> None:
     height, width = base // factor, stage.width // factor
     solid = np.zeros((height, width), np.float32)
     for _ in range(int(rng.integers(2, 5))):
-        centre = rng.uniform(-0.05, 1.05) * width
+        center = rng.uniform(-0.05, 1.05) * width
         spread = rng.uniform(0.12, 0.30) * width
         tall = rng.uniform(0.26, 0.62) * height
         for _ in range(46):
             offset = float(rng.normal(0, 0.42))
             rise = tall * max(0.0, 1 - abs(offset)) ** 1.3 * float(rng.random() ** 0.8)
             radius = (0.15 + 0.30 * float(rng.random())) * tall * (1.05 - 0.55 * rise / tall) * 0.55
-            at = (round((centre + offset * spread) * 16), round((height * 0.98 - rise) * 16))
+            at = (round((center + offset * spread) * 16), round((height * 0.98 - rise) * 16))
             puff = np.zeros_like(solid, np.uint8)
             cv2.circle(puff, at, max(16, round(radius * 16)), 255, -1, cv2.LINE_AA, 4)
             np.maximum(
@@ -249,14 +249,14 @@ def _aurora(stage: SceneStage) -> None:
     height, width = stage.shape
     x = np.linspace(0, 1, width, dtype=np.float32)
     y = np.arange(height, dtype=np.float32)[:, None] / np.float32(stage.horizon)
-    for index, colour in enumerate(("#37f0a0", "#41e8d0", "#9b6bff")):
+    for index, color in enumerate(("#37f0a0", "#41e8d0", "#9b6bff")):
         wave = noise.fbm(rng, (1, width), (1, 3 + index), 4)[0]
         line = 0.62 - 0.13 * index + wave * 0.16 + 0.10 * np.sin(x * 5 + float(rng.random()) * 6)
         rays = 0.55 + 0.45 * noise.fbm(rng, (1, width), (1, 60), 3)[0]
         above = line[None, :] - y
         curtain = np.exp(-np.maximum(above, 0) * (4.2 + index)) * noise.smoothstep(-0.05, 0.03, above)
         glow(
-            stage.image, rgb(colour), np.clip(curtain * rays[None, :] * np.float32(0.62 - 0.12 * index), 0, 1)
+            stage.image, rgb(color), np.clip(curtain * rays[None, :] * np.float32(0.62 - 0.12 * index), 0, 1)
         )
 
 

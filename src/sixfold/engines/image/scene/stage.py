@@ -1,4 +1,4 @@
-"""The stage: one picture being painted, with its layout, palette and planes."""
+"""The stage: one image being painted, with its layout, palette and planes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sixfold.engines.image.scene.canvas import Colour, Image, over
+from sixfold.engines.image.scene.canvas import Color, Image, over
 from sixfold.engines.image.scene.noise import stream
 from sixfold.engines.image.scene.palette import Palette
 from sixfold.engines.image.scene.prompt_parser import ParsedScene
@@ -76,14 +76,14 @@ class SceneStage:
         """A random stream for one layer, independent of the others."""
         return stream(self.seed, name)
 
-    def lay(self, paint: Image | Colour, alpha: Image, depth: float, top: int = 0) -> None:
+    def lay(self, paint: Image | Color, alpha: Image, depth: float, top: int = 0) -> None:
         """Paint a layer at `depth` from row `top` downwards, and note its depth."""
         rows = slice(top, top + alpha.shape[0])
         over(self.image[rows], paint, alpha)
         plane = self.depth[rows]
         plane += (np.float32(depth) - plane) * alpha
 
-    def far(self, colour: Colour, depth: float) -> Colour:
-        """`colour` seen through `depth` of air."""
+    def far(self, color: Color, depth: float) -> Color:
+        """`color` seen through `depth` of air."""
         amount = np.float32(min(0.94, depth * depth * 0.62 + depth * 0.26))
-        return (colour + (self.palette.haze - colour) * amount).astype(np.float32)
+        return (color + (self.palette.haze - color) * amount).astype(np.float32)

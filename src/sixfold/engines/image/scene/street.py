@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sixfold.engines.image.scene import noise, plants, sky
-from sixfold.engines.image.scene.canvas import Colour, Image, blur, fill, glow, mix, over, rgb
+from sixfold.engines.image.scene.canvas import Color, Image, blur, fill, glow, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
 _OLD = ("#d8c4a0", "#c98f6c", "#b9a98f", "#d9b38a", "#9fa9a8", "#c7a6a0", "#e0d3bb")
@@ -105,9 +105,9 @@ def _row(stage: SceneStage, view: _View, side: int, tall: bool) -> None:
     plane += (np.clip(0.10 + far / _FAR * 0.8, 0, 0.95) - plane) * mask
 
 
-def _cell(along: NDArray[Any], centre: float, half: float, soft: Image) -> Image:
-    """1 within `half` of `centre` of each cell, its edges as soft as a pixel is wide."""
-    return np.clip((half - np.abs(along - np.floor(along) - centre)) / soft + 0.5, 0, 1)
+def _cell(along: NDArray[Any], center: float, half: float, soft: Image) -> Image:
+    """1 within `half` of `center` of each cell, its edges as soft as a pixel is wide."""
+    return np.clip((half - np.abs(along - np.floor(along) - center)) / soft + 0.5, 0, 1)
 
 
 def _dress(
@@ -137,9 +137,9 @@ def _dress(
     glass = mix(stage.palette.sky[2], rgb("#27323f"), 0.62)
     over(paint, glass * np.float32(0.55 if view.lively else 1.0), pane * np.float32(0.9))
     if view.lively:
-        colours = _NEON if view.neon else _WARM
-        for index, text in enumerate(colours):
-            share = 0.46 / len(colours)
+        colors = _NEON if view.neon else _WARM
+        for index, text in enumerate(colors):
+            share = 0.46 / len(colors)
             lit = (chance >= index * share) & (chance < (index + 1) * share)
             over(paint, rgb(text), pane * lit * np.float32(0.75 if view.neon else 0.9))
     ledge = np.clip((0.018 - np.abs(up - 0.60)) / footprint + 0.5, 0, 1)
@@ -250,7 +250,7 @@ def _signs(stage: SceneStage, view: _View) -> None:
     lights = np.zeros(stage.image.shape, np.float32)
     for far in (7.0, 5.2, 3.9, 3.0, 2.3, 1.8):
         for side in (-1, 1):
-            tone: Colour = rgb(_NEON[int(rng.integers(len(_NEON)))])
+            tone: Color = rgb(_NEON[int(rng.integers(len(_NEON)))])
             low, high = float(rng.uniform(0.75, 1.1)), float(rng.uniform(0.5, 1.1))
             inner, outer = side * float(rng.uniform(1.12, 1.3)), side * (_HALF - 0.04)
             corners = [

@@ -6,10 +6,10 @@ import cv2
 import numpy as np
 
 from sixfold.engines.image.scene import noise, textures
-from sixfold.engines.image.scene.canvas import Colour, Image, blur, distance, glow, luma, mix, over, rgb
+from sixfold.engines.image.scene.canvas import Color, Image, blur, distance, glow, luma, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
-# the paper's colour, by the word for it
+# the paper's color, by the word for it
 PAPERS = {
     "white": "#ffffff", "black": "#17181b", "grey": "#a9adb2", "red": "#b8332f", "orange": "#e5894a",
     "yellow": "#f0cc58", "gold": "#d8b063", "green": "#6fa776", "teal": "#4fa3a4", "blue": "#5b8fcf",
@@ -21,8 +21,8 @@ _FLAT = ("anime", "anime-image", "create_image_klein")  # looks that print a sof
 _DARK = ("dark background", "dark backdrop", "low key", "moody", "dramatic lighting", "noir")
 
 
-def backdrop(stage: SceneStage) -> Colour:
-    """The colour that was asked for, or a quiet one."""
+def backdrop(stage: SceneStage) -> Color:
+    """The color that was asked for, or a quiet one."""
     named = stage.scene.backdrop
     if named in PAPERS:
         return rgb(PAPERS[named])
@@ -51,7 +51,7 @@ def paint(stage: SceneStage) -> None:
     stage.step("studio")
 
 
-def _sweep(stage: SceneStage, paper: Colour) -> None:
+def _sweep(stage: SceneStage, paper: Color) -> None:
     height, width = stage.shape
     y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
     pool = distance(stage.shape, (width * 0.5, height * 0.42), 1.15) / np.float32(max(stage.shape))
@@ -63,10 +63,10 @@ def _sweep(stage: SceneStage, paper: Colour) -> None:
     stage.image[:] = np.clip(paper * (shade - fold + floor)[..., None], 0, 1)
 
 
-def _tile(stage: SceneStage, paper: Colour) -> None:
-    """A rounded square in one colour, for an icon to stand on."""
+def _tile(stage: SceneStage, paper: Color) -> None:
+    """A rounded square in one color, for an icon to stand on."""
     stage.image[:] = paper
-    tones = stage.scene.colours
+    tones = stage.scene.colors
     names = [rgb(PAPERS[c]) for c in tones if c in PAPERS]
     tone = names[0] if names else rgb(_TILES[int(stage.rng("tile").integers(len(_TILES)))])
     mask = tile_mask(stage)
@@ -89,7 +89,7 @@ def tile_mask(stage: SceneStage) -> Image:
 
 
 def _neon(stage: SceneStage) -> bool:
-    return "neon" in stage.scene.colours or "neon" in stage.scene.prompt.casefold()
+    return "neon" in stage.scene.colors or "neon" in stage.scene.prompt.casefold()
 
 
 # -- what is written -------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def _written(stage: SceneStage, box: tuple[float, float, float, float], weight: 
     return mask.astype(np.float32) / 255
 
 
-def letter(stage: SceneStage, box: tuple[float, float, float, float], ground: Colour) -> None:
-    """Painted letters on a ground of this colour."""
+def letter(stage: SceneStage, box: tuple[float, float, float, float], ground: Color) -> None:
+    """Painted letters on a ground of this color."""
     ink = rgb("#2a1c14") if luma(ground) > 0.42 else rgb("#f6efdf")
     mask = _written(stage, box, 3.4)
     move = max(1, round(stage.unit * 0.18))
@@ -120,7 +120,7 @@ def letter(stage: SceneStage, box: tuple[float, float, float, float], ground: Co
 
 def neon(stage: SceneStage) -> None:
     """Letters of light, and the wall that they light."""
-    asked = [c for c in stage.scene.colours if c in PAPERS and c not in ("neon", "black", "white")]
+    asked = [c for c in stage.scene.colors if c in PAPERS and c not in ("neon", "black", "white")]
     tone = rgb({"blue": "#38a8ff", "green": "#40ff8a", "red": "#ff4048", "yellow": "#ffd84a"}.get(
         asked[0] if asked else "", ("#ff3d9a", "#24e0ff", "#ff8a3d")[int(stage.rng("neon").integers(3))]
     ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""What colour words and style words do to the picture: grading before the look, media after it."""
+"""What color words and style words do to the image: grading before the look, media after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sixfold.engines.image.scene.canvas import Image, blur, mix, over, ramp, rgb
 from sixfold.engines.image.scene.finishing import vivid
 from sixfold.engines.image.scene.stage import SceneStage
 
-# colour word -> gradient from shadow to light
+# color word -> gradient from shadow to light
 _GRADES: dict[str, tuple[str, ...]] = {
     "red": ("#1f0508", "#8c1420", "#e0433a", "#ffd9c4"),
     "orange": ("#1f0d05", "#9c4310", "#f08a2c", "#ffecc8"),
@@ -34,26 +34,26 @@ _STRENGTH = {"mono": 1.0, "sepia": 0.95, "white": 0.5, "black": 0.72, "grey": 0.
 
 
 def _gradient_map(image: Image, name: str, strength: float) -> Image:
-    grey = cv2.cvtColor(np.ascontiguousarray(np.clip(image, 0, 1)), cv2.COLOR_RGB2GRAY)
+    gray = cv2.cvtColor(np.ascontiguousarray(np.clip(image, 0, 1)), cv2.COLOR_RGB2GRAY)
     tones = [rgb(text) for text in _GRADES[name]]
-    mapped = ramp([(0, tones[0]), (0.34, tones[1]), (0.68, tones[2]), (1, tones[3])], grey)
+    mapped = ramp([(0, tones[0]), (0.34, tones[1]), (0.68, tones[2]), (1, tones[3])], gray)
     return image + (mapped - image) * np.float32(strength)
 
 
 def grade(stage: SceneStage) -> None:
-    """Pull the picture toward the colours that the prompt names."""
+    """Pull the image toward the colors that the prompt names."""
     np.clip(stage.image, 0, 1, out=stage.image)
-    colours = [c for c in stage.scene.colours if c not in stage.scene.avoid]
-    if stage.place in ("interior", "studio", "abstract"):  # there walls and shapes have the colour
-        colours = [c for c in colours if c in ("mono", "sepia", "pastel", "gold")]
-    for index, colour in enumerate(c for c in colours if c in _GRADES):
-        stage.image = _gradient_map(stage.image, colour, _STRENGTH.get(colour, 0.66) / (1 + index * 1.1))
-    if "pastel" in colours:
+    colors = [c for c in stage.scene.colors if c not in stage.scene.avoid]
+    if stage.place in ("interior", "studio", "abstract"):  # there walls and shapes have the color
+        colors = [c for c in colors if c in ("mono", "sepia", "pastel", "gold")]
+    for index, color in enumerate(c for c in colors if c in _GRADES):
+        stage.image = _gradient_map(stage.image, color, _STRENGTH.get(color, 0.66) / (1 + index * 1.1))
+    if "pastel" in colors:
         stage.image = np.clip(
             vivid(stage.image, 0.72) * np.float32(0.55) + np.array([0.435, 0.41, 0.425], np.float32), 0, 1
         )
-    if "neon" in colours or {"cyberpunk", "vaporwave"} & set(stage.scene.styles):
-        grey = cv2.cvtColor(stage.image, cv2.COLOR_RGB2GRAY)
+    if "neon" in colors or {"cyberpunk", "vaporwave"} & set(stage.scene.styles):
+        gray = cv2.cvtColor(stage.image, cv2.COLOR_RGB2GRAY)
         mapped = ramp(
             [
                 (0, rgb("#0a0420")),
@@ -62,7 +62,7 @@ def grade(stage: SceneStage) -> None:
                 (0.8, rgb("#35d6f5")),
                 (1, rgb("#fdf6ff")),
             ],
-            grey,
+            gray,
         )
         stage.image = vivid(np.clip(stage.image * 0.74 + mapped * 0.26, 0, 1), 1.35)
     if "noir" in stage.scene.styles:
@@ -70,7 +70,7 @@ def grade(stage: SceneStage) -> None:
         stage.image = np.clip((stage.image - 0.5) * 1.5 + 0.44, 0, 1)
 
 
-def watercolour(stage: SceneStage) -> None:
+def watercolor(stage: SceneStage) -> None:
     """Pools of pigment with dark edges, paper showing through."""
     rng = stage.rng("watercolour")
     height, width = stage.shape
@@ -90,8 +90,8 @@ def watercolour(stage: SceneStage) -> None:
         np.round(np.clip(wet, 0, 1) * 255).astype(np.uint8), max(3, int(stage.unit * 0.5) * 2 + 1)
     )
     flat = eight.astype(np.float32) / 255
-    grey = cv2.cvtColor(flat, cv2.COLOR_RGB2GRAY)
-    edge = np.abs(grey - blur(grey, stage.unit * 0.7))
+    gray = cv2.cvtColor(flat, cv2.COLOR_RGB2GRAY)
+    edge = np.abs(gray - blur(gray, stage.unit * 0.7))
     paper = noise.fbm(rng, stage.shape, (height / 4, width / 4), 3, 0.7)
     pools = noise.fbm(rng, stage.shape, (9, 9), 4)
     wash = flat * np.float32(0.70) + np.float32(0.30)
@@ -134,13 +134,13 @@ def pixel(stage: SceneStage) -> None:
 
 def sketch(stage: SceneStage) -> None:
     """Pencil lines and hatching on paper."""
-    grey = cv2.cvtColor(np.ascontiguousarray(stage.image), cv2.COLOR_RGB2GRAY)
-    soft = blur(grey, stage.unit * 0.5)
-    lines = np.clip((soft - cv2.GaussianBlur(grey, (0, 0), max(0.5, stage.unit * 0.07))) * 5.5, 0, 1)
+    gray = cv2.cvtColor(np.ascontiguousarray(stage.image), cv2.COLOR_RGB2GRAY)
+    soft = blur(gray, stage.unit * 0.5)
+    lines = np.clip((soft - cv2.GaussianBlur(gray, (0, 0), max(0.5, stage.unit * 0.07))) * 5.5, 0, 1)
     y, x = np.mgrid[0 : stage.height, 0 : stage.width].astype(np.float32)
     pitch = np.float32(2 * np.pi / max(2.5, stage.unit * 0.5))
     rough = noise.fbm(stage.rng("pencil"), stage.shape, (stage.height / 3, stage.width / 3), 2, 0.7)
-    hatch = np.zeros_like(grey)
+    hatch = np.zeros_like(gray)
     for limit, angle in ((0.62, 0.9), (0.40, -0.7), (0.22, 0.2)):
         wave = np.sin((x * np.float32(np.cos(angle)) + y * np.float32(np.sin(angle))) * pitch + rough * 0.9)
         hatch += np.clip(wave, 0, 1) * noise.smoothstep(limit, limit - 0.25, soft) * np.float32(0.36)
@@ -151,7 +151,7 @@ def sketch(stage: SceneStage) -> None:
 
 
 def ukiyoe(stage: SceneStage) -> None:
-    """Flat printed colour, dark key lines, washi paper, graded sky."""
+    """Flat printed color, dark key lines, washi paper, graded sky."""
     inks = [rgb(t) for t in ("#1c2a44", "#2f5d8a", "#6f9fb0", "#b9654a", "#d9a86c", "#e6d9b8", "#f2e9d2")]
     flat = cv2.bilateralFilter(stage.image, 7, 0.15, 5)
     step = np.round(flat * 6) / 6
@@ -159,9 +159,9 @@ def ukiyoe(stage: SceneStage) -> None:
     distance = ((step[..., None, :] * np.float32(0.9) + np.float32(0.05) - table) ** 2).sum(-1)
     near = table[np.argmin(distance, -1)]
     stage.image = step * np.float32(0.35) + near * np.float32(0.65)
-    grey = cv2.cvtColor(flat, cv2.COLOR_RGB2GRAY)
+    gray = cv2.cvtColor(flat, cv2.COLOR_RGB2GRAY)
     line = noise.smoothstep(
-        0.02, 0.06, blur(grey, stage.unit * 0.3) - cv2.GaussianBlur(grey, (0, 0), max(0.5, stage.unit * 0.1))
+        0.02, 0.06, blur(gray, stage.unit * 0.3) - cv2.GaussianBlur(gray, (0, 0), max(0.5, stage.unit * 0.1))
     )
     over(stage.image, rgb("#1a2238"), line)
     fibre = noise.fbm(stage.rng("washi"), stage.shape, (stage.height / 2, stage.width / 9), 3, 0.7)
@@ -179,7 +179,7 @@ def minimal(stage: SceneStage) -> None:
 
 
 def lowpoly(stage: SceneStage) -> None:
-    """The picture in triangles."""
+    """The image in triangles."""
     rng = stage.rng("lowpoly")
     cell = stage.unit * 3.6
     columns, rows = int(stage.width / cell) + 3, int(stage.height / cell) + 3
@@ -210,7 +210,7 @@ def lowpoly(stage: SceneStage) -> None:
 
 
 STYLES: dict[str, Callable[[SceneStage], None]] = {
-    "watercolour": watercolour,
+    "watercolour": watercolor,
     "oil": oil,
     "pixel": pixel,
     "sketch": sketch,

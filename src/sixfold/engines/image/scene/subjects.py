@@ -1,4 +1,4 @@
-"""Subjects: library shapes set into the picture, with form, rim light, shadow and reflection."""
+"""Subjects: library shapes set into the image, with form, rim light, shadow and reflection."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import cv2
 import numpy as np
 
 from sixfold.engines.image.scene import noise, shapes
-from sixfold.engines.image.scene.canvas import Colour, Image, blur, fill, glow, luma, mix, over, rgb
+from sixfold.engines.image.scene.canvas import Color, Image, blur, fill, glow, luma, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
-_COLOURS = {
+_COLORS = {
     "red": "#c8302c", "orange": "#e07b28", "yellow": "#eec73a", "gold": "#d9a53a", "green": "#3f8f4e",
     "teal": "#2aa0a0", "blue": "#2f62c4", "purple": "#7a45b8", "pink": "#ea86ae", "brown": "#7c5234",
     "white": "#f2f2ef", "black": "#26262b", "grey": "#8d939b", "pastel": "#f0c9c9", "neon": "#ff3fd0",
 }  # fmt: skip
 _SPOKEN = (("red", "fox"), ("brown", "bear"), ("gold", "dog"), ("grey", "wolf"))  # so they are anyway
-# hair has its own red, gold and grey
+# hair has its own red, gold and gray
 _WORN = {
     ("hair", "red"): "#b5502a", ("hair", "gold"): "#dcb46a", ("hair", "yellow"): "#e3c172",
     ("hair", "orange"): "#c8672c", ("hair", "grey"): "#b9bcc0", ("hair", "black"): "#1d1a1e",
@@ -30,7 +30,7 @@ _WORN = {
 class SubjectSpot:
     """Where a shape stands: its foot in pixels, its height in pixels, mirrored or not, how far off.
 
-    Below `cut`, a row of the picture, nothing of it is seen.
+    Below `cut`, a row of the image, nothing of it is seen.
     """
 
     x: float
@@ -45,7 +45,7 @@ class SubjectSpot:
 class _SubjectSet:
     """A shape rasterised in its own window: masks by role, and the window's place."""
 
-    colour: Image
+    color: Image
     mask: Image
     shine: Image
     top: int
@@ -67,27 +67,25 @@ def _window(
 _BODY = ("coat", "body", "fur", "robe", "dress")
 
 
-def _hue(colour: Colour) -> tuple[float, float]:
-    """Where a colour lies on the wheel, in turns, and how far from grey."""
-    hue, _, saturation = colorsys.rgb_to_hsv(*(float(v) for v in colour))
+def _hue(color: Color) -> tuple[float, float]:
+    """Where a color lies on the wheel, in turns, and how far from gray."""
+    hue, _, saturation = colorsys.rgb_to_hsv(*(float(v) for v in color))
     return hue, saturation
 
 
-def _kin(colour: Colour, main: Colour) -> bool:
+def _kin(color: Color, main: Color) -> bool:
     """Whether a tone is a shade of the main one, and changes with it."""
-    (hue, strong), (other, strength) = _hue(colour), _hue(main)
+    (hue, strong), (other, strength) = _hue(color), _hue(main)
     if min(strong, strength) < 0.16:
         return max(strong, strength) < 0.28 and luma(main) > 0.6
     return min(abs(hue - other), 1 - abs(hue - other)) < 0.075
 
 
-def _tints(
-    stage: SceneStage, shape: shapes.SceneShape, colour: str | None, dressed: bool
-) -> dict[str, Colour]:
-    """The colours that the prompt gives to roles of this shape: to the whole thing, and to what it wears."""
-    found: dict[str, Colour] = {}
-    if colour in _COLOURS and (colour, shape.name) not in _SPOKEN:
-        tint = rgb(_COLOURS[colour])
+def _tints(stage: SceneStage, shape: shapes.SceneShape, color: str | None, dressed: bool) -> dict[str, Color]:
+    """The colors that the prompt gives to roles of this shape: to the whole thing, and to what it wears."""
+    found: dict[str, Color] = {}
+    if color in _COLORS and (color, shape.name) not in _SPOKEN:
+        tint = rgb(_COLORS[color])
         main = next((p.role for p in shape.parts if p.role in ("body", "coat", "fur")), shape.parts[0].role)
         own = rgb(shape.tones.get(main, "#9fb6c8"))
         for role, tone in shape.tones.items():
@@ -96,52 +94,52 @@ def _tints(
                 found[role] = tint
     if dressed:
         for role, name in stage.scene.worn:
-            if name in _COLOURS:
-                found[role] = found[role + "2"] = rgb(_WORN.get((role, name), _COLOURS[name]))
+            if name in _COLORS:
+                found[role] = found[role + "2"] = rgb(_WORN.get((role, name), _COLORS[name]))
     return found
 
 
-def _tone(shape: shapes.SceneShape, role: str, tints: dict[str, Colour]) -> Colour:
-    colour = rgb(shape.tones.get(role, "#ffd98a" if role == "glow" else "#9fb6c8"))
+def _tone(shape: shapes.SceneShape, role: str, tints: dict[str, Color]) -> Color:
+    color = rgb(shape.tones.get(role, "#ffd98a" if role == "glow" else "#9fb6c8"))
     tint = tints.get(role)
     if tint is None:
-        return colour
-    return np.clip(tint * np.float32(0.35 + luma(colour) * 0.3 + 0.45), 0, 1).astype(np.float32)
+        return color
+    return np.clip(tint * np.float32(0.35 + luma(color) * 0.3 + 0.45), 0, 1).astype(np.float32)
 
 
 def _rasterise(
-    stage: SceneStage, shape: shapes.SceneShape, spot: SubjectSpot, tints: dict[str, Colour], dressed: bool
+    stage: SceneStage, shape: shapes.SceneShape, spot: SubjectSpot, tints: dict[str, Color], dressed: bool
 ) -> _SubjectSet | None:
     top, bottom, left, right, scale = _window(stage, shape, spot)
     if bottom - top < 3 or right - left < 3:
         return None
     size = (bottom - top, right - left)
-    colour, mask, shine = (
+    color, mask, shine = (
         np.zeros((*size, 3), np.float32),
         np.zeros(size, np.float32),
         np.zeros(size, np.float32),
     )
     worn = stage.scene.worn if dressed else ()
-    asked, bare = {role for role, colour in worn if colour != "none"}, {r for r, c in worn if c == "none"}
-    centre = np.array([50, 100], np.float32)
+    asked, bare = {role for role, color in worn if color != "none"}, {r for r, c in worn if c == "none"}
+    center = np.array([50, 100], np.float32)
     move = np.array([spot.x - left, spot.foot - top], np.float32)
     sense = np.array([-scale if spot.flip else scale, scale], np.float32)
     for part in shape.parts:
         role = part.role.rstrip("2")
         if role in bare or (part.asked and role not in asked):
             continue
-        alpha = fill(size, [(part.outline - centre) * sense + move])
+        alpha = fill(size, [(part.outline - center) * sense + move])
         if part.cut:
             mask *= 1 - alpha
             continue
-        over(colour, _tone(shape, part.role, tints), alpha)
+        over(color, _tone(shape, part.role, tints), alpha)
         np.maximum(mask, alpha, out=mask)
         shine = np.maximum(shine * (1 - alpha), alpha if part.role == "glow" else 0)
     if spot.cut is not None:
         mask[max(0, int(spot.cut) - top) :] = 0
     solid = np.maximum(mask, np.float32(1e-3))[..., None]
     return _SubjectSet(
-        np.where(mask[..., None] > 0.02, colour / np.minimum(solid * 1.0 + 0.0, 1), 0), mask, shine, top, left
+        np.where(mask[..., None] > 0.02, color / np.minimum(solid * 1.0 + 0.0, 1), 0), mask, shine, top, left
     )
 
 
@@ -151,7 +149,7 @@ def _form(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> tuple[Imag
     pad = int(sigma * 2) + 1
     padded = cv2.copyMakeBorder(cast.mask, pad, pad, pad, pad, cv2.BORDER_CONSTANT)
     puff = cv2.GaussianBlur(padded, (0, 0), sigma)[pad:-pad, pad:-pad]
-    tone = cv2.cvtColor(np.ascontiguousarray(cast.colour), cv2.COLOR_RGB2GRAY)
+    tone = cv2.cvtColor(np.ascontiguousarray(cast.color), cv2.COLOR_RGB2GRAY)
     puff = puff + cv2.GaussianBlur(tone, (0, 0), sigma * 0.6) * np.float32(0.18)
     dx = cv2.Sobel(puff, cv2.CV_32F, 1, 0, scale=sigma / 4)
     dy = cv2.Sobel(puff, cv2.CV_32F, 0, 1, scale=sigma / 4)
@@ -170,12 +168,12 @@ def _form(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> tuple[Imag
 def _light(stage: SceneStage, cast: _SubjectSet, spot: SubjectSpot) -> Image:
     palette = stage.palette
     if stage.scene.frame == "icon":
-        return np.clip(cast.colour, 0, 1)
+        return np.clip(cast.color, 0, 1)
     form, rim = _form(stage, cast, spot)
     back = {"day": 0.86, "dawn": 0.62, "sunset": 0.50, "dusk": 0.55, "night": 0.70}[stage.time]
     rows = np.linspace(1.06, 0.86, cast.mask.shape[0], dtype=np.float32)[:, None]
     light = palette.ambient * np.float32(1.05) + palette.light * (form * np.float32(back))[..., None]
-    paint = cast.colour * light * rows[..., None]
+    paint = cast.color * light * rows[..., None]
     if palette.dark:
         paint = paint * np.float32(1.15) + palette.sky[2] * np.float32(0.10)
     strength = {"day": 0.35, "night": 0.55}.get(stage.time, 0.95)
@@ -275,7 +273,7 @@ def draw(
     stage: SceneStage,
     name: str,
     spot: SubjectSpot,
-    colour: str | None = None,
+    color: str | None = None,
     grounded: bool = True,
     dressed: bool = False,
 ) -> None:
@@ -284,7 +282,7 @@ def draw(
     A `dressed` one wears what the prompt names.
     """
     shape = shapes.library()[name]
-    cast = _rasterise(stage, shape, spot, _tints(stage, shape, colour, dressed), dressed)
+    cast = _rasterise(stage, shape, spot, _tints(stage, shape, color, dressed), dressed)
     if cast is None:
         return
     paint = _light(stage, cast, spot)

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.image.scene.canvas import Colour, Image, mix, over, ramp, rgb
+from sixfold.engines.image.scene.canvas import Color, Image, mix, over, ramp, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
 _TILE = 512
@@ -109,8 +109,8 @@ class TerrainRelief:
         """How much of the land's amplitude is allowed at (x, z): little near, and little in the valley."""
         land = self.land
         rise = noise.smoothstep(land.start, land.full, z)
-        centre = (self.stage.layout.light[0] - 0.5) * 0.6 * z
-        side = np.abs(x - centre) / (z * np.float32(0.55) + 1.2)
+        center = (self.stage.layout.light[0] - 0.5) * 0.6 * z
+        side = np.abs(x - center) / (z * np.float32(0.55) + 1.2)
         return rise * (
             1 - np.float32(land.valley) + np.float32(land.valley) * noise.smoothstep(0.0, 1.0, side)
         )
@@ -194,7 +194,7 @@ def _light_direction(stage: SceneStage) -> tuple[float, float, float]:
     return float(vector[0]), float(vector[1]), float(vector[2])
 
 
-def _tones(stage: SceneStage, land: TerrainKind) -> list[Colour]:
+def _tones(stage: SceneStage, land: TerrainKind) -> list[Color]:
     base: list[str] = list(land.tones)
     season = (
         "winter"
@@ -202,9 +202,9 @@ def _tones(stage: SceneStage, land: TerrainKind) -> list[Colour]:
         else stage.scene.season
     )
     if stage.place not in ("desert", "moon", "mars", "canyon", "snowfield", "volcano"):
-        for index, colour in enumerate(_SEASON.get(season or "", ())):
-            if colour and not (stage.place == "beach" and index == 0):
-                base[index] = colour
+        for index, color in enumerate(_SEASON.get(season or "", ())):
+            if color and not (stage.place == "beach" and index == 0):
+                base[index] = color
     return [rgb(text) for text in base]
 
 
@@ -235,21 +235,21 @@ def render(stage: SceneStage, kind: str, name: str = "land") -> TerrainRelief:
     low, green, rock, _ = _tones(stage, land)
     detail = noise.sample(relief.tile, relief.x * np.float32(0.31), relief.depth_z * np.float32(0.31))
     share = (ground - land.floor) / np.float32(max(land.amplitude, 1)) + (detail - 0.5) * np.float32(0.12)
-    colour = ramp(
+    color = ramp(
         [(0, low), (0.10, mix(low, green, 0.5)), (0.26, green), (0.7, green)], np.clip(share, 0, 0.7)
     )
     patch = np.clip(detail * 1.6 - 0.55, 0, 1)
-    colour *= (0.80 + 0.40 * patch)[..., None]
+    color *= (0.80 + 0.40 * patch)[..., None]
     rocky = noise.smoothstep(0.22, 0.42, steep + (share - 0.4) * 0.30) if land.amplitude > 2.5 else None
     if rocky is not None:
-        over(colour, rock * (0.75 + 0.5 * detail)[..., None], np.clip(rocky, 0, 1))
+        over(color, rock * (0.75 + 0.5 * detail)[..., None], np.clip(rocky, 0, 1))
     if land.snowline < 1.5 or stage.scene.season == "winter" or stage.weather == "snow":
         line = min(land.snowline, 0.12 if stage.scene.season == "winter" or stage.weather == "snow" else 9)
         white = noise.smoothstep(line - 0.06, line + 0.08, share - steep * 0.35 + 0.12)
-        over(colour, rgb("#f4f7fc"), white)
+        over(color, rgb("#f4f7fc"), white)
     light = stage.palette.ambient + lit[..., None] * stage.palette.light
-    colour *= light
-    _air(stage, relief, colour, land)
+    color *= light
+    _air(stage, relief, color, land)
     if land.water is not None:
         wet = (ground <= np.float32(land.water + 0.004)).astype(np.float32)
         plane = (np.arange(stage.height) >= stage.horizon).astype(np.float32)[:, None].repeat(stage.width, 1)
@@ -257,14 +257,14 @@ def render(stage: SceneStage, kind: str, name: str = "land") -> TerrainRelief:
         over_land += (cv2.GaussianBlur(wet, (0, 0), 0.7) - over_land) * relief.mask
         stage.water = plane
     stage.image[int(stage.horizon) :] = stage.palette.haze
-    over(stage.image[relief.top :], np.clip(colour, 0, 1), relief.mask)
+    over(stage.image[relief.top :], np.clip(color, 0, 1), relief.mask)
     far = np.log(relief.depth_z) / np.float32(np.log(_FAR))
     stage.depth[relief.top :] += (far - stage.depth[relief.top :]) * relief.mask
     stage.step("terrain")
     return relief
 
 
-def _air(stage: SceneStage, relief: TerrainRelief, colour: Image, land: TerrainKind) -> None:
+def _air(stage: SceneStage, relief: TerrainRelief, color: Image, land: TerrainKind) -> None:
     """Aerial perspective: haze by distance, thicker in fog, pooling low."""
     thick = {"fog": 0.062, "rain": 0.05, "snow": 0.036, "storm": 0.04, "cloudy": 0.04}.get(
         stage.weather, 0.032
@@ -273,4 +273,4 @@ def _air(stage: SceneStage, relief: TerrainRelief, colour: Image, land: TerrainK
     rows = np.arange(relief.top, stage.height, dtype=np.float32)[:, None]
     pool = np.exp(-((rows - np.float32(stage.horizon)) ** 2) / np.float32((stage.height * 0.10) ** 2))
     amount = np.clip(amount * (0.78 + 0.42 * pool), 0, 0.95)
-    over(colour, stage.palette.haze, amount.astype(np.float32))
+    over(color, stage.palette.haze, amount.astype(np.float32))

@@ -1,4 +1,4 @@
-"""Walls that fill the picture: bricks, stones, boards and tiles, laid in courses."""
+"""Walls that fill the image: bricks, stones, boards and tiles, laid in courses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sixfold.engines.image.scene import noise
-from sixfold.engines.image.scene.canvas import Colour, distance, luma, mix, over, rgb
+from sixfold.engines.image.scene.canvas import Color, distance, luma, mix, over, rgb
 from sixfold.engines.image.scene.stage import SceneStage
 
 
@@ -39,8 +39,8 @@ LAYINGS = {
 NIGHT = TextureLayout("#4a2e33", "#17131a", 5.2, 2.4, 0.055)  # bricks behind letters of light
 
 
-def lay(stage: SceneStage, laying: TextureLayout, tone: Colour | None = None) -> None:
-    """A wall of one kind over the whole picture, in its own tone or the one that is given."""
+def lay(stage: SceneStage, laying: TextureLayout, tone: Color | None = None) -> None:
+    """A wall of one kind over the whole image, in its own tone or the one that is given."""
     height, width = stage.shape
     rng = stage.rng("wall")
     high = np.float32(stage.unit * laying.high)
@@ -68,7 +68,7 @@ def lay(stage: SceneStage, laying: TextureLayout, tone: Colour | None = None) ->
     over(stage.image, np.clip(own * (shade * edge)[..., None].astype(np.float32), 0, 1), piece)
 
 
-def paint(stage: SceneStage, kind: str, tone: Colour | None) -> None:
+def paint(stage: SceneStage, kind: str, tone: Color | None) -> None:
     """A wall of a kind in the light of one lamp; with a floor where something stands before it."""
     laying = LAYINGS[kind]
     lay(stage, laying, None if tone is None else mix(tone, rgb(laying.tone), 0.25))

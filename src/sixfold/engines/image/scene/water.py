@@ -1,4 +1,4 @@
-"""Water: what stands above it mirrored and rippled, its own colour, glints, surf."""
+"""Water: what stands above it mirrored and rippled, its own color, glints, surf."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _surface(stage: SceneStage, top: int, rough: float) -> tuple[Image, Image]:
 
 
 def _mirror(stage: SceneStage, top: int, slope: Image, reach: float) -> Image:
-    """What the water reflects: the picture above row `top`, turned over and shaken."""
+    """What the water reflects: the image above row `top`, turned over and shaken."""
     rows = stage.height - top
     y = np.arange(rows, dtype=np.float32)[:, None]
     up = (

@@ -77,7 +77,7 @@ _SHELTERED = ("space", "moon", "mars", "underwater", "interior", "studio")
 
 
 def veil(stage: SceneStage, *, lightning: bool = True) -> None:
-    """What the weather does to the view, before the picture gets its look."""
+    """What the weather does to the view, before the image gets its look."""
     if stage.place in _SHELTERED:
         return
     if stage.weather == "storm" and lightning:

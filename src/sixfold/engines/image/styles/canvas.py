@@ -13,9 +13,9 @@ from sixfold.engines.image.styles.textures import Array
 
 
 class Canvas:
-    """A picture to be restyled: `rgb` is HxWx3 float32 from 0 to 1.
+    """An image to be restyled: `rgb` is HxWx3 float32 from 0 to 1.
 
-    `unit` is the long side over 1024, so that a stroke covers the same share of any picture;
+    `unit` is the long side over 1024, so that a stroke covers the same share of any image;
     `rough` scales what a hand would make larger: brushes, dots and tiles.
     """
 
@@ -31,7 +31,7 @@ class Canvas:
         return self.rgb.shape[0], self.rgb.shape[1]
 
     def px(self, length: float) -> float:
-        """A hand-made length, given for a picture of 1024 pixels, in this picture's pixels."""
+        """A hand-made length, given for an image of 1024 pixels, in this image's pixels."""
         return length * self.unit * self.rough
 
     def rng(self, purpose: str) -> np.random.Generator:
@@ -39,18 +39,18 @@ class Canvas:
         return np.random.default_rng([self.seed, zlib.crc32(purpose.encode())])
 
     @cached_property
-    def grey(self) -> Array:
+    def gray(self) -> Array:
         """Luminance, 0 to 1."""
         return cv2.cvtColor(self.rgb, cv2.COLOR_RGB2GRAY)
 
     @cached_property
     def tone(self) -> Array:
         """Luminance stretched so that the darkest and lightest hundredth reach black and white."""
-        return textures.stretched(self.grey)
+        return textures.stretched(self.gray)
 
     @cached_property
     def abstract(self) -> Array:
-        """The picture with its textures smoothed away and its edges kept."""
+        """The image with its textures smoothed away and its edges kept."""
         guide = np.rint(self.rgb * 255).astype(np.uint8)
         flat = cv2.ximgproc.dtFilter(guide, guide, 14 * self.unit, 42, mode=cv2.ximgproc.DTF_NC, numIters=3)
         return flat.astype(np.float32) / 255
@@ -62,9 +62,9 @@ class Canvas:
 
     @cached_property
     def edges(self) -> Array:
-        """How strong an edge is, 0 to 1, of the abstracted picture."""
-        grey = cv2.GaussianBlur(self.abstract, (0, 0), max(0.6, 1.2 * self.unit))
-        across = cv2.Sobel(grey, cv2.CV_32F, 1, 0)
-        down = cv2.Sobel(grey, cv2.CV_32F, 0, 1)
+        """How strong an edge is, 0 to 1, of the abstracted image."""
+        gray = cv2.GaussianBlur(self.abstract, (0, 0), max(0.6, 1.2 * self.unit))
+        across = cv2.Sobel(gray, cv2.CV_32F, 1, 0)
+        down = cv2.Sobel(gray, cv2.CV_32F, 0, 1)
         strength = np.sqrt(across * across + down * down).max(axis=2)
         return np.clip(strength / max(0.05, float(np.quantile(strength[::4, ::4], 0.985))), 0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sixfold.engines.image.styles import colours, textures
+from sixfold.engines.image.styles import colors, textures
 from sixfold.engines.image.styles.canvas import Canvas
 from sixfold.engines.image.styles.textures import Array
 
@@ -19,13 +19,13 @@ def _hatch(canvas: Canvas, purpose: str, degrees: float, cell: float = 1.3, leng
 def _graphite(canvas: Canvas) -> Array:
     """Paper 1, graphite 0: outlines, and tone hatched in up to three directions."""
     unit = canvas.unit
-    tone = np.power(textures.stretched(canvas.abstract.mean(axis=2) * 0.6 + canvas.grey * 0.4), 0.85)
+    tone = np.power(textures.stretched(canvas.abstract.mean(axis=2) * 0.6 + canvas.gray * 0.4), 0.85)
     page = np.ones(canvas.size, np.float32)
     for index, (degrees, level) in enumerate(((-48, 0.80), (-20, 0.52), (38, 0.30))):
         marks = _hatch(canvas, f"hatch {index}", degrees)
         dark = np.clip((level - tone) / 0.5, 0, 1)
         page *= 1 - np.clip(dark * (0.52 + 0.42 * marks), 0, 0.85) * np.float32(0.78)
-    fine = textures.contours(canvas.grey, 0.9 * unit, 34, 0.006)
+    fine = textures.contours(canvas.gray, 0.9 * unit, 34, 0.006)
     bold = textures.contours(
         textures.blur(canvas.abstract.mean(axis=2), 0.6 * unit), canvas.px(1.9), 30, 0.008
     )
@@ -37,14 +37,14 @@ def pencil(canvas: Canvas) -> Array:
     """Graphite on white paper."""
     pulp = textures.paper(canvas.size, canvas.unit, canvas.rng("paper"))
     drawn = np.clip(_graphite(canvas) + 0.05 * pulp, 0, 1)
-    return colours.mapped(drawn, "26262a 5b5b60 a3a3a5 dcdad6 f8f6f1")
+    return colors.mapped(drawn, "26262a 5b5b60 a3a3a5 dcdad6 f8f6f1")
 
 
-def coloured_pencil(canvas: Canvas) -> Array:
-    """Coloured pencils: the tone is hatched, the hue laid in the same strokes."""
+def colored_pencil(canvas: Canvas) -> Array:
+    """Colored pencils: the tone is hatched, the hue laid in the same strokes."""
     tone = canvas.tone
     page = np.ones((*canvas.size, 3), np.float32)
-    ink = colours.vivid(colours.gamma(canvas.abstract, 0.9), 0.9)
+    ink = colors.vivid(colors.gamma(canvas.abstract, 0.9), 0.9)
     ink = ink / np.maximum(ink.max(axis=2, keepdims=True), 0.2) * np.float32(0.93)
     chroma = canvas.abstract.max(axis=2) - canvas.abstract.min(axis=2)
     for index, (degrees, share) in enumerate(((-52, 1.0), (-24, 0.8), (40, 0.6))):
@@ -53,10 +53,10 @@ def coloured_pencil(canvas: Canvas) -> Array:
         laid = np.clip(need * (0.62 + 0.48 * marks), 0, 0.95)
         page *= 1 - laid[..., None] * (1 - ink) * np.float32(0.9)
         page *= 1 - np.clip(laid * np.clip(0.62 - tone, 0, 1), 0, 1)[..., None] * np.float32(0.85)
-    line = textures.contours(canvas.grey, canvas.px(1.1), 30, 0.007)
+    line = textures.contours(canvas.gray, canvas.px(1.1), 30, 0.007)
     pulp = textures.paper(canvas.size, canvas.unit, canvas.rng("paper"))
     page *= (1 - (1 - line) * 0.55)[..., None]
-    return np.clip(page * colours.parsed("fcf9f2") + (0.035 * pulp)[..., None], 0, 1)
+    return np.clip(page * colors.parsed("fcf9f2") + (0.035 * pulp)[..., None], 0, 1)
 
 
 def charcoal(canvas: Canvas) -> Array:
@@ -73,25 +73,25 @@ def charcoal(canvas: Canvas) -> Array:
     contour = textures.contours(textures.blur(canvas.abstract.mean(axis=2), unit), canvas.px(2.4), 26, 0.006)
     broken = np.clip(0.85 + 0.3 * grain, 0.25, 1)
     page = rubbed * (1 - (1 - contour) * 0.92 * broken)
-    return colours.mapped(np.clip(0.05 + 0.95 * page, 0, 1), "141312 35322f 7d766d c3b9aa e9e1d3")
+    return colors.mapped(np.clip(0.05 + 0.95 * page, 0, 1), "141312 35322f 7d766d c3b9aa e9e1d3")
 
 
 def chalkboard(canvas: Canvas) -> Array:
     """White and tinted chalk on slate."""
     unit = canvas.unit
     rng = canvas.rng("chalk")
-    grey = canvas.abstract.mean(axis=2)
-    line = 1 - textures.contours(grey, canvas.px(1.7), 40, 0.006)
-    inverse = 1 - textures.contours(1 - grey, canvas.px(1.7), 40, 0.006)
+    gray = canvas.abstract.mean(axis=2)
+    line = 1 - textures.contours(gray, canvas.px(1.7), 40, 0.006)
+    inverse = 1 - textures.contours(1 - gray, canvas.px(1.7), 40, 0.006)
     tooth = textures.noise(canvas.size, max(1.0, 1.8 * unit), rng, 2)
     drag = _hatch(canvas, "chalk side", -35, 1.8, 16)
     fill = np.clip(np.power(canvas.tone, 1.2) * (0.62 + 0.17 * drag + 0.15 * tooth), 0, 0.9)
     chalk = np.clip(np.maximum(line, inverse * 0.8) * np.clip(0.9 + 0.35 * tooth, 0.2, 1.1) + fill, 0, 1)
     tint = textures.mix(
-        np.full_like(canvas.rgb, 0.93), colours.vivid(colours.gamma(canvas.abstract, 0.6), 1.0), 0.45
+        np.full_like(canvas.rgb, 0.93), colors.vivid(colors.gamma(canvas.abstract, 0.6), 1.0), 0.45
     )
     cloud = textures.noise(canvas.size, 170 * unit, rng, 4)
-    slate = colours.parsed("24302c") * (1 + 0.10 * cloud + 0.02 * tooth)[..., None]
+    slate = colors.parsed("24302c") * (1 + 0.10 * cloud + 0.02 * tooth)[..., None]
     return np.clip(textures.mix(slate, tint, chalk), 0, 1)
 
 
@@ -99,7 +99,7 @@ def engraving(canvas: Canvas) -> Array:
     """A banknote's line work: swelling lines that bend with the tone, crossed in the shadows."""
     unit = canvas.unit
     tone = np.power(textures.stretched(textures.blur(canvas.abstract.mean(axis=2), 1.5 * unit)), 0.8)
-    detail = textures.stretched(canvas.grey * 0.6 + canvas.abstract.mean(axis=2) * 0.4)
+    detail = textures.stretched(canvas.gray * 0.6 + canvas.abstract.mean(axis=2) * 0.4)
     form = textures.blur(tone, 9 * unit)
     pitch = max(4.0, canvas.px(5.4))
     rows = np.arange(canvas.size[0], dtype=np.float32)[:, None]
@@ -114,20 +114,20 @@ def engraving(canvas: Canvas) -> Array:
         wave = np.abs(np.sin(phase / 2))
         page = np.minimum(page, textures.step(-0.10, 0.10, wave - width))
     line = textures.contours(canvas.abstract.mean(axis=2), canvas.px(1.1), 70, 0.006)
-    return colours.mapped(np.clip(page * line, 0, 1), "1c2326 3c4444 a09a86 efe7d3 f6f0df")
+    return colors.mapped(np.clip(page * line, 0, 1), "1c2326 3c4444 a09a86 efe7d3 f6f0df")
 
 
 def _flat(canvas: Canvas, bands: int, lift: float) -> Array:
     """Cel shading: luminance in bands, hue kept and lifted."""
-    own = colours.lab(colours.vivid(canvas.abstract, lift))
+    own = colors.lab(colors.vivid(canvas.abstract, lift))
     light = own[..., 0] / 100
     flat = textures.banded(light, bands, 0.07)
     own[..., 0] = np.clip(0.82 * flat + 0.18 * light + 0.02, 0, 1) * 100
-    return colours.unlab(own)
+    return colors.unlab(own)
 
 
 def comic(canvas: Canvas) -> Array:
-    """An inked page: flat colour, Ben-Day dots in the half tones, black shadows and contours."""
+    """An inked page: flat color, Ben-Day dots in the half tones, black shadows and contours."""
     unit = canvas.unit
     flat = _flat(canvas, 5, 1.0)
     tone = textures.stretched(canvas.abstract.mean(axis=2))
@@ -139,45 +139,45 @@ def comic(canvas: Canvas) -> Array:
         textures.blur(canvas.abstract.mean(axis=2), 0.8 * unit), canvas.px(1.7), 90, 0.008
     )
     blacks = textures.step(0.035, 0.075, textures.blur(tone, 1.2 * unit))
-    page = lit * colours.parsed("fffbf0")
+    page = lit * colors.parsed("fffbf0")
     return np.clip(page * (line * blacks)[..., None], 0, 1)
 
 
 def manga(canvas: Canvas) -> Array:
     """Black, white and one screen tone."""
     unit = canvas.unit
-    tone = textures.stretched(canvas.abstract.mean(axis=2) * 0.8 + canvas.grey * 0.2)
+    tone = textures.stretched(canvas.abstract.mean(axis=2) * 0.8 + canvas.gray * 0.2)
     screen = textures.dots(np.clip(tone * 0.95 + 0.12, 0, 1), max(4.0, canvas.px(5.2)), 45)
     light = textures.step(0.60, 0.64, tone)
     black = textures.step(0.16, 0.19, textures.blur(tone, 1.0 * unit))
     line = textures.contours(
-        canvas.grey * 0.5 + canvas.abstract.mean(axis=2) * 0.5, canvas.px(1.3), 80, 0.007
+        canvas.gray * 0.5 + canvas.abstract.mean(axis=2) * 0.5, canvas.px(1.3), 80, 0.007
     )
     page = np.maximum(screen, light) * black * line
-    return colours.mapped(np.clip(page, 0, 1), "101014 8d8d92 fdfdfb")
+    return colors.mapped(np.clip(page, 0, 1), "101014 8d8d92 fdfdfb")
 
 
 def anime(canvas: Canvas) -> Array:
-    """A cel frame: clean bands of bright colour, cool shadows, thin tinted lines, light that blooms."""
+    """A cel frame: clean bands of bright color, cool shadows, thin tinted lines, light that blooms."""
     unit = canvas.unit
     smooth = textures.kuwahara(canvas.abstract, round(canvas.px(3)))
-    light = colours.gamma(colours.vivid(smooth, 0.75), 0.86)
-    own = colours.lab(light)
+    light = colors.gamma(colors.vivid(smooth, 0.75), 0.86)
+    own = colors.lab(light)
     level = own[..., 0] / 100
     own[..., 0] = np.clip(0.70 * textures.banded(level, 6, 0.10) + 0.30 * level + 0.015, 0, 1) * 100
-    cel = colours.split(colours.unlab(own), "38469c", "fff0cf", 0.16)
+    cel = colors.split(colors.unlab(own), "38469c", "fff0cf", 0.16)
     line = textures.contours(textures.blur(smooth.mean(axis=2), 0.5 * unit), canvas.px(1.15), 70, 0.007)
     drawn = cel * textures.mix(cel * np.float32(0.35), np.ones_like(cel), line)
-    return np.clip(colours.bloomed(drawn, 16 * unit, 0.32, 0.72), 0, 1)
+    return np.clip(colors.bloomed(drawn, 16 * unit, 0.32, 0.72), 0, 1)
 
 
 def blueprint(canvas: Canvas) -> Array:
     """White construction lines and light hatching on Prussian blue, over a ruled grid."""
     unit = canvas.unit
     rng = canvas.rng("blueprint")
-    grey = canvas.abstract.mean(axis=2)
-    dark = 1 - textures.contours(grey, canvas.px(1.25), 60, 0.005)
-    bright = 1 - textures.contours(1 - grey, canvas.px(1.25), 60, 0.005)
+    gray = canvas.abstract.mean(axis=2)
+    dark = 1 - textures.contours(gray, canvas.px(1.25), 60, 0.005)
+    bright = 1 - textures.contours(1 - gray, canvas.px(1.25), 60, 0.005)
     rows = np.arange(canvas.size[0], dtype=np.float32)[:, None]
     columns = np.arange(canvas.size[1], dtype=np.float32)[None, :]
     pitch = np.float32(2 * np.pi / max(5.0, canvas.px(8)))
@@ -190,9 +190,9 @@ def blueprint(canvas: Canvas) -> Array:
             grid = np.maximum(grid, (1 - np.clip(off / max(1.0, unit), 0, 1)) * np.float32(weight))
     chalk = np.clip(np.maximum(dark, bright * 0.75) + shade + 0.42 * np.power(canvas.tone, 1.6), 0, 1)
     cloud = textures.noise(canvas.size, 220 * unit, rng, 4) + 0.4 * textures.paper(canvas.size, unit, rng)
-    sheet = colours.parsed("123f7c") * (1 + 0.07 * cloud)[..., None]
+    sheet = colors.parsed("123f7c") * (1 + 0.07 * cloud)[..., None]
     return np.clip(
-        textures.mix(sheet, np.broadcast_to(colours.parsed("eaf3ff"), sheet.shape), np.maximum(chalk, grid)),
+        textures.mix(sheet, np.broadcast_to(colors.parsed("eaf3ff"), sheet.shape), np.maximum(chalk, grid)),
         0,
         1,
     )

@@ -1,4 +1,4 @@
-"""The style painter: an embedded engine that restyles a picture by a prompt, without weights."""
+"""The style painter: an embedded engine that restyles an image by a prompt, without weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task
 from sixfold.engines.image import decode, encode
 from sixfold.engines.image.decode import DecodedImage, Pixels
-from sixfold.engines.image.styles import colours, names, prompt_parser, textures
+from sixfold.engines.image.styles import colors, names, prompt_parser, textures
 from sixfold.engines.image.styles.canvas import Canvas
 from sixfold.engines.image.styles.prompt_parser import ParsedStyle, StyleLight
 from sixfold.engines.image.styles.recipes import RECIPES
@@ -22,7 +22,7 @@ MAX_SIDE = 4096
 # Styles are painted between these long sides: below, a brush has no room; above, only time is spent.
 _WORK_SIDES = (512, 2048)
 _MIN_SHORT = 64
-# Media that leave no hue of the source: a palette colours them afterwards.
+# Media that leave no hue of the source: a palette colors them afterwards.
 _ONE_INK = frozenset(
     {"pencil sketch", "charcoal", "engraving", "manga", "linocut", "ink wash", "blueprint", "noir"}
 )
@@ -35,7 +35,7 @@ class StyleEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """One picture at the source's size; `full` for a named style, `preview` for a free prompt.
+        """One image at the source's size; `full` for a named style, `preview` for a free prompt.
 
         Inputs: `style_prompt`, `quality` (1 to 100), `format` (webp, png, jpeg, avif), `seed`,
         `strength` (0 to 1, how far the source is left behind).
@@ -89,7 +89,7 @@ def _capped(width: int, height: int) -> tuple[int, int]:
 
 
 def _to_work(picture: DecodedImage, width: int, height: int) -> Array:
-    """The source at the size it is painted at, its transparent parts filled from their neighbours."""
+    """The source at the size it is painted at, its transparent parts filled from their neighbors."""
     low, high = _WORK_SIDES
     scale = min(max(max(width, height), low), high) / max(width, height)
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
@@ -128,7 +128,7 @@ def _styled(rgb: Array, plan: ParsedStyle, seed: int, context: Context) -> Array
         rgb = lit(rgb, light)
     afterwards = bool(plan.media) and plan.media[-1] in _ONE_INK
     if plan.palette and not afterwards:
-        rgb = colours.transferred(rgb, plan.palette, 0.85, 0.4)
+        rgb = colors.transferred(rgb, plan.palette, 0.85, 0.4)
     context.progress(0.2)
     passes = ([plan.grade] if plan.grade else []) + list(plan.media)
     for done, style in enumerate(passes):
@@ -138,25 +138,25 @@ def _styled(rgb: Array, plan: ParsedStyle, seed: int, context: Context) -> Array
         context.progress(0.2 + 0.65 * (done + 1) / len(passes))
     if plan.palette and afterwards:
         tone = cv2.cvtColor(rgb.astype(np.float32), cv2.COLOR_RGB2GRAY)
-        rgb = colours.mapped(tone, plan.palette)
+        rgb = colors.mapped(tone, plan.palette)
     return textured(rgb, plan.texture, seed)
 
 
 def lit(rgb: Array, light: StyleLight) -> Array:
-    """A picture in another light."""
+    """An image in another light."""
     unit = max(rgb.shape[:2]) / 1024
-    changed = colours.gamma(rgb, 2.0 ** (-2.2 * light.exposure))
-    changed = colours.saturated(colours.contrasted(changed, light.contrast), light.chroma)
+    changed = colors.gamma(rgb, 2.0 ** (-2.2 * light.exposure))
+    changed = colors.saturated(colors.contrasted(changed, light.contrast), light.chroma)
     if light.shadows:
-        changed = colours.split(changed, light.shadows, light.lights, 0.45)
+        changed = colors.split(changed, light.shadows, light.lights, 0.45)
     if light.haze:
-        grey = float(changed.mean()) * 0.4 + 0.5
+        gray = float(changed.mean()) * 0.4 + 0.5
         rows = np.linspace(1.0, 0.45, rgb.shape[0], dtype=np.float32)[:, None] + np.zeros(
             rgb.shape[:2], np.float32
         )
-        changed = textures.mix(changed, np.full_like(changed, grey), rows * np.float32(light.haze))
+        changed = textures.mix(changed, np.full_like(changed, gray), rows * np.float32(light.haze))
     if light.glow:
-        changed = colours.bloomed(changed, 18 * unit, light.glow, 0.55)
+        changed = colors.bloomed(changed, 18 * unit, light.glow, 0.55)
     return np.clip(changed * textures.vignette(rgb.shape[:2], light.corners)[..., None], 0, 1)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sixfold.engines.image.styles import colours, strokes, textures
+from sixfold.engines.image.styles import colors, strokes, textures
 from sixfold.engines.image.styles.canvas import Canvas
 from sixfold.engines.image.styles.textures import Array
 
@@ -39,11 +39,11 @@ def _cells(canvas: Canvas, gap: float, rounds: int, weight: Array) -> tuple[Arra
 
 
 def _regions(canvas: Canvas, gap: float) -> Labels:
-    """Superpixels about `gap` across, at half size: their borders follow the picture's own."""
+    """Superpixels about `gap` across, at half size: their borders follow the image's own."""
     height, width = canvas.size
     half = (max(8, width // 2), max(8, height // 2))
     small = cv2.resize(textures.blur(canvas.abstract, 2 * canvas.unit), half, interpolation=cv2.INTER_AREA)
-    own = colours.lab(small)
+    own = colors.lab(small)
     # Without a little unrest, a plain sky would be cut into a chessboard.
     own += textures.noise((half[1], half[0]), gap * 0.7, canvas.rng("regions"), 2)[..., None] * np.float32(
         3.5
@@ -71,7 +71,7 @@ def _nearest(sites: Array, size: tuple[int, int]) -> Labels:
 
 
 def _means(image: Array, labels: Labels, count: int) -> Array:
-    """The mean colour of each cell; cells may be labelled on a smaller picture."""
+    """The mean color of each cell; cells may be labelled on a smaller image."""
     small = cv2.resize(image, (labels.shape[1], labels.shape[0]), interpolation=cv2.INTER_AREA)
     flat = labels.ravel()
     mass = np.maximum(np.bincount(flat, minlength=count), 1)
@@ -80,7 +80,7 @@ def _means(image: Array, labels: Labels, count: int) -> Array:
 
 
 def _grown(labels: Labels, size: tuple[int, int]) -> Labels:
-    """Labels of a reduced picture at full size, their staircase smoothed."""
+    """Labels of a reduced image at full size, their staircase smoothed."""
     big = cv2.resize(labels.astype(np.float32), (size[1], size[0]), interpolation=cv2.INTER_NEAREST)
     return big.astype(np.int32)
 
@@ -94,12 +94,12 @@ def _borders(labels: Labels) -> NDArray[np.uint8]:
 
 
 def mosaic(canvas: Canvas) -> Array:
-    """Roman tesserae: small square stones that follow the outlines, set in grey mortar."""
+    """Roman tesserae: small square stones that follow the outlines, set in gray mortar."""
     unit = canvas.unit
     rng = canvas.rng("mosaic")
     gap = max(5.0, canvas.px(11.5))
     sites, labels = _cells(canvas, gap, 8, 1.02 - canvas.edges)
-    tints = _means(colours.contrasted(colours.vivid(canvas.rgb, 0.55), 0.25), labels, len(sites))
+    tints = _means(colors.contrasted(colors.vivid(canvas.rgb, 0.55), 0.25), labels, len(sites))
     tints = np.clip(
         tints * (1 + rng.normal(0, 0.075, (len(sites), 1))) + rng.normal(0, 0.012, tints.shape), 0, 1
     )
@@ -111,7 +111,7 @@ def mosaic(canvas: Canvas) -> Array:
     corners = np.stack([front + side, front - side, -front - side, -front + side], axis=1)
     corners = (corners * rng.uniform(0.86, 1.06, (len(sites), 4, 1)) + sites[:, None]) * 8
     sand = textures.noise(canvas.size, max(1.0, 1.5 * unit), rng, 2)
-    mortar = colours.parsed("4f4a44") * (1 + 0.10 * sand)[..., None]
+    mortar = colors.parsed("4f4a44") * (1 + 0.10 * sand)[..., None]
     board = np.dstack([np.clip(mortar, 0, 1) * 255, np.zeros(canvas.size)]).astype(np.uint8)
     heights = rng.uniform(150, 255, (len(sites), 1))
     inks = np.concatenate([tints * 255, heights], axis=1).tolist()
@@ -128,7 +128,7 @@ def stained_glass(canvas: Canvas) -> Array:
     unit = canvas.unit
     rng = canvas.rng("stained glass")
     gap = max(9.0, canvas.px(38))
-    aim = colours.vivid(colours.contrasted(canvas.abstract, 0.5), 1.5)
+    aim = colors.vivid(colors.contrasted(canvas.abstract, 0.5), 1.5)
     small = _regions(canvas, gap)
     count = int(small.max()) + 1
     tints = _means(aim, small, count)
@@ -139,14 +139,14 @@ def stained_glass(canvas: Canvas) -> Array:
     glow = 0.70 + 0.55 * textures.step(0, 0.42 * gap, depth)
     streak = textures.straight(textures.noise(canvas.size, max(2.0, 5 * unit), rng, 2), 62, canvas.px(48))
     seeds = textures.noise(canvas.size, 16 * unit, rng, 3)
-    glass = colours.gamma(panes, 0.82) * (glow * (1 + 0.16 * streak + 0.05 * seeds))[..., None]
+    glass = colors.gamma(panes, 0.82) * (glow * (1 + 0.16 * streak + 0.05 * seeds))[..., None]
     glass = textures.mix(glass, aim, 0.20)
     lead_width = max(1.6, canvas.px(2.6))
     lead = textures.step(lead_width * 0.55, lead_width * 1.15, textures.blur(depth, 0.8 * unit))
     came = textures.relief(textures.blur(np.minimum(depth, lead_width), 0.8 * unit), 0.55)
-    metal = colours.parsed("1d1c20") * (0.55 + 0.75 * np.clip(came, 0, 2))[..., None]
+    metal = colors.parsed("1d1c20") * (0.55 + 0.75 * np.clip(came, 0, 2))[..., None]
     window = textures.mix(np.clip(metal, 0, 1), np.clip(glass, 0, 1), lead)
-    return np.clip(colours.bloomed(window, 14 * unit, 0.28, 0.62), 0, 1)
+    return np.clip(colors.bloomed(window, 14 * unit, 0.28, 0.62), 0, 1)
 
 
 def low_poly(canvas: Canvas) -> Array:
@@ -165,7 +165,7 @@ def low_poly(canvas: Canvas) -> Array:
         subdivision.insert((x, y))
     triangles = np.asarray(subdivision.getTriangleList(), np.float32).reshape(-1, 3, 2)
     middles = np.clip(triangles.mean(axis=1), 0, [width - 1, height - 1]).astype(np.int32)
-    aim = textures.blur(colours.contrasted(colours.vivid(canvas.abstract, 0.6), 0.2), 4 * canvas.unit)
+    aim = textures.blur(colors.contrasted(colors.vivid(canvas.abstract, 0.6), 0.2), 4 * canvas.unit)
     tints = aim[middles[:, 1], middles[:, 0]]
     slope = triangles[:, 1] - triangles[:, 0] + 0.6 * (triangles[:, 2] - triangles[:, 0])
     facing = np.cos(np.arctan2(slope[:, 1], slope[:, 0]) - 0.8)
@@ -188,7 +188,7 @@ def _grid(canvas: Canvas, across: int) -> tuple[int, int]:
 
 
 def _limited(rgb: Array, count: int) -> NDArray[np.uint8]:
-    """The picture in `count` colours of its own, dithered."""
+    """The image in `count` colors of its own, dithered."""
     image = Image.fromarray(np.rint(np.clip(rgb, 0, 1) * 255).astype(np.uint8))
     palette = image.quantize(count, method=Image.Quantize.MEDIANCUT, kmeans=3)
     return np.asarray(image.quantize(palette=palette, dither=Image.Dither.NONE).convert("RGB"))
@@ -200,9 +200,9 @@ _BAYER = np.array(
 
 
 def pixel_art(canvas: Canvas) -> Array:
-    """Sprites of an old console: large pixels, 28 colours, ordered dither, outlines one pixel wide."""
+    """Sprites of an old console: large pixels, 28 colors, ordered dither, outlines one pixel wide."""
     columns, rows = _grid(canvas, 144)
-    aim = colours.contrasted(colours.vivid(canvas.abstract * 0.6 + canvas.rgb * 0.4, 0.8), 0.3)
+    aim = colors.contrasted(colors.vivid(canvas.abstract * 0.6 + canvas.rgb * 0.4, 0.8), 0.3)
     small = cv2.resize(aim, (columns, rows), interpolation=cv2.INTER_AREA)
     dark = cv2.erode(small, np.ones((2, 2), np.uint8))
     step = (small - dark).max(axis=2)
@@ -217,7 +217,7 @@ def cross_stitch(canvas: Canvas) -> Array:
     """Counted crosses of 36 threads on Aida cloth."""
     columns, rows = _grid(canvas, 120)
     height, width = canvas.size
-    small = cv2.resize(colours.vivid(canvas.abstract, 0.75), (columns, rows), interpolation=cv2.INTER_AREA)
+    small = cv2.resize(colors.vivid(canvas.abstract, 0.75), (columns, rows), interpolation=cv2.INTER_AREA)
     threads = cv2.resize(_limited(small, 36), (width, height), interpolation=cv2.INTER_NEAREST)
     # Where in its cell a pixel lies, -1 to 1.
     u = ((np.arange(width, dtype=np.float32) + 0.5) * np.float32(columns / width) % 1 * 2 - 1)[None, :]
@@ -231,7 +231,7 @@ def cross_stitch(canvas: Canvas) -> Array:
     )
     shade = np.where(top > 0.05, 0.50 + 0.56 * top, 0.32 + 0.50 * low) + plies
     cover = np.maximum(textures.step(0.02, 0.30, top), textures.step(0.02, 0.30, low))
-    cloth = colours.parsed("d8cfbd") * (0.60 + 0.06 * np.cos(u * 6.28) + 0.06 * np.cos(v * 6.28))[..., None]
+    cloth = colors.parsed("d8cfbd") * (0.60 + 0.06 * np.cos(u * 6.28) + 0.06 * np.cos(v * 6.28))[..., None]
     lit = threads.astype(np.float32) / 255 * np.float32(1.06) * shade[..., None] + np.float32(0.02)
     fuzz = textures.noise(canvas.size, max(1.0, canvas.unit), canvas.rng("fuzz")) * np.float32(0.022)
     return np.clip(textures.mix(cloth, lit, cover) + fuzz[..., None], 0, 1)
@@ -254,7 +254,7 @@ def cubism(canvas: Canvas) -> Array:
     middle = sites[plain][skew.astype(np.int32), bent_x.astype(np.int32)]
     shift = (rng.normal(0, 13 * unit * canvas.rough, (len(sites), 2))).astype(np.float32)[labels]
     zoom = rng.uniform(0.86, 1.16, len(sites)).astype(np.float32)[labels]
-    aim = colours.transferred(canvas.abstract, "1f1a17 4a3a2c 7c6346 a88c62 8b9a94 d8c7a0 f1e6cb", 0.72, 0.55)
+    aim = colors.transferred(canvas.abstract, "1f1a17 4a3a2c 7c6346 a88c62 8b9a94 d8c7a0 f1e6cb", 0.72, 0.55)
     seen = cv2.remap(
         aim,
         (x - width / 2) * zoom + width / 2 + shift[..., 0],

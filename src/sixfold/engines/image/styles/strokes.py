@@ -19,8 +19,8 @@ class StrokeLayer:
     """One pass of the brush, lengths in pixels.
 
     `radius` of the brush; `length` of a stroke in radii; `spacing` of strokes in radii; a stroke is
-    only set where the picture so far is wrong by more than `error` (0 to 1); `stray` is how far
-    colours may drift; `dab` draws round touches instead of strokes; `cover` is the share that is set.
+    only set where the image so far is wrong by more than `error` (0 to 1); `stray` is how far
+    colors may drift; `dab` draws round touches instead of strokes; `cover` is the share that is set.
     """
 
     radius: float
@@ -73,15 +73,15 @@ def _pass(
     points = seeds((aim.shape[0], aim.shape[1]), layer.radius * layer.spacing, rng)
     points = points[: max(1, int(len(points) * layer.cover))]
     at = points.astype(np.int32)
-    colours = wanted[at[:, 1], at[:, 0]]
+    colors = wanted[at[:, 1], at[:, 0]]
     if layer.error > 0:
         so_far = textures.blur(board[..., :3].astype(np.float32) / 255, layer.radius * 0.6)
-        wrong = np.abs(so_far[at[:, 1], at[:, 0]] - colours).max(axis=1) > layer.error
-        points, colours = points[wrong], colours[wrong]
+        wrong = np.abs(so_far[at[:, 1], at[:, 0]] - colors).max(axis=1) > layer.error
+        points, colors = points[wrong], colors[wrong]
     if not len(points):
         return
     drift = rng.normal(0, layer.stray, (len(points), 1)) + rng.normal(0, layer.stray * 0.6, (len(points), 3))
-    inks = np.clip((colours + drift) * 255, 0, 255)
+    inks = np.clip((colors + drift) * 255, 0, 255)
     inks = np.concatenate([inks, rng.uniform(40, 255, (len(points), 1))], axis=1).tolist()
     width = max(1, round(layer.radius * 2))
     if layer.dab:
@@ -94,16 +94,16 @@ def _pass(
 
 
 def _dabs(board: NDArray[np.uint8], points: Array, inks: list[list[float]], radii: Array) -> None:
-    centres = np.rint(points * (1 << _SHIFT)).astype(np.int32).tolist()
+    centers = np.rint(points * (1 << _SHIFT)).astype(np.int32).tolist()
     sizes = np.rint(radii * (1 << _SHIFT)).astype(np.int32).tolist()
-    for centre, ink, size in zip(centres, inks, sizes, strict=True):
-        cv2.circle(board, centre, size, ink, -1, cv2.LINE_AA, _SHIFT)
+    for center, ink, size in zip(centers, inks, sizes, strict=True):
+        cv2.circle(board, center, size, ink, -1, cv2.LINE_AA, _SHIFT)
 
 
 def trace(points: Array, along: Array, aim: Array, lengths: Array, hold: float, steps: int = 4) -> Array:
     """Paths (N, 2 steps + 1, 2) through `points` either way along a field.
 
-    A path stops growing where the colour leaves the one it started with by more than `hold`.
+    A path stops growing where the color leaves the one it started with by more than `hold`.
     """
     top = np.array([along.shape[1] - 1, along.shape[0] - 1], np.float32)
     first = points.astype(np.int32)

@@ -1,6 +1,6 @@
-"""Fields over the picture: noise, papers, directions, lines, screens and light.
+"""Fields over the image: noise, papers, directions, lines, screens and light.
 
-Everything here maps float32 arrays (HxW, or HxWx3 for colours, 0 to 1) to the same.
+Everything here maps float32 arrays (HxW, or HxWx3 for colors, 0 to 1) to the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Size = tuple[int, int]
 
 
 def blur(image: Array, sigma: float) -> Array:
-    """A Gaussian blur, made on a reduced picture where sigma is large."""
+    """A Gaussian blur, made on a reduced image where sigma is large."""
     factor = int(sigma // 6)
     height, width = image.shape[:2]
     if factor < 2 or min(height, width) < 8 * factor:
@@ -27,13 +27,13 @@ def blur(image: Array, sigma: float) -> Array:
     return cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
 
 
-def stretched(grey: Array, low: float = 0.01, high: float = 0.99) -> Array:
-    """`grey` with its quantiles `low` and `high` moved to 0 and 1."""
-    sample = grey[::3, ::3]
+def stretched(gray: Array, low: float = 0.01, high: float = 0.99) -> Array:
+    """`gray` with its quantiles `low` and `high` moved to 0 and 1."""
+    sample = gray[::3, ::3]
     bottom, top = (float(np.quantile(sample, q)) for q in (low, high))
     if top - bottom < 0.12:
-        return np.clip(grey, 0, 1)
-    return np.clip((grey - bottom) / (top - bottom), 0, 1)
+        return np.clip(gray, 0, 1)
+    return np.clip((gray - bottom) / (top - bottom), 0, 1)
 
 
 def step(low: float, high: float, values: Array) -> Array:
@@ -86,19 +86,19 @@ def weave(size: Size, pitch: float, rng: np.random.Generator) -> Array:
     return across * down
 
 
-def tensor(grey: Array, sigma: float) -> tuple[Array, Array]:
+def tensor(gray: Array, sigma: float) -> tuple[Array, Array]:
     """The structure tensor in double-angle form: HxWx2 along the edges, and its total energy."""
-    across = cv2.Scharr(grey, cv2.CV_32F, 1, 0)
-    down = cv2.Scharr(grey, cv2.CV_32F, 0, 1)
+    across = cv2.Scharr(gray, cv2.CV_32F, 1, 0)
+    down = cv2.Scharr(gray, cv2.CV_32F, 0, 1)
     parts = cv2.merge([down * down - across * across, -2 * across * down, across * across + down * down])
     parts = blur(parts, sigma)
     return parts[..., :2], parts[..., 2]
 
 
-def flow(grey: Array, sigma: float, rng: np.random.Generator, swirl: float = 0.02) -> Array:
+def flow(gray: Array, sigma: float, rng: np.random.Generator, swirl: float = 0.02) -> Array:
     """Unit vectors along the edges; `swirl` is how strong a turning field fills the empty places."""
-    height, width = grey.shape
-    fine, energy = tensor(grey, sigma)
+    height, width = gray.shape
+    fine, energy = tensor(gray, sigma)
     wide = blur(fine, sigma * 5)
     power = float(energy.mean()) + 1e-6
     angle = noise((height, width), max(height, width) / 3.2, rng, 2) * np.float32(0.9)
@@ -132,25 +132,25 @@ def straight(texture: Array, degrees: float, length: float) -> Array:
     """`texture` blurred along one straight direction."""
     size = max(3, int(length) | 1)
     kernel = np.zeros((size, size), np.float32)
-    centre = size // 2
-    dx, dy = np.cos(np.radians(degrees)) * centre, np.sin(np.radians(degrees)) * centre
-    first = (round(centre - dx), round(centre - dy))
-    cv2.line(kernel, first, (round(centre + dx), round(centre + dy)), 1.0, 1)
+    center = size // 2
+    dx, dy = np.cos(np.radians(degrees)) * center, np.sin(np.radians(degrees)) * center
+    first = (round(center - dx), round(center - dy))
+    cv2.line(kernel, first, (round(center + dx), round(center + dy)), 1.0, 1)
     return cv2.filter2D(texture, -1, kernel / kernel.sum(), borderType=cv2.BORDER_REFLECT)
 
 
-def lines(grey: Array, sigma: float, sharp: float = 18, level: float = 0.5, phi: float = 9) -> Array:
+def lines(gray: Array, sigma: float, sharp: float = 18, level: float = 0.5, phi: float = 9) -> Array:
     """Ink lines by an extended difference of Gaussians: 1 is paper, 0 is ink."""
-    fine = cv2.GaussianBlur(grey, (0, 0), max(sigma, 0.4))
-    wide = cv2.GaussianBlur(grey, (0, 0), max(sigma * 1.6, 0.64))
+    fine = cv2.GaussianBlur(gray, (0, 0), max(sigma, 0.4))
+    wide = cv2.GaussianBlur(gray, (0, 0), max(sigma * 1.6, 0.64))
     sharpened = (1 + sharp) * fine - sharp * wide
     return np.where(sharpened >= level, 1, 1 + np.tanh(phi * (sharpened - level))).astype(np.float32)
 
 
-def contours(grey: Array, sigma: float, gain: float = 60, floor: float = 0.006) -> Array:
+def contours(gray: Array, sigma: float, gain: float = 60, floor: float = 0.006) -> Array:
     """Only the lines, whatever the tone: 1 is paper, 0 is ink on the dark side of an edge."""
-    fine = cv2.GaussianBlur(grey, (0, 0), max(sigma, 0.4))
-    wide = cv2.GaussianBlur(grey, (0, 0), max(sigma * 1.6, 0.64))
+    fine = cv2.GaussianBlur(gray, (0, 0), max(sigma, 0.4))
+    wide = cv2.GaussianBlur(gray, (0, 0), max(sigma * 1.6, 0.64))
     return 1 - np.tanh(np.maximum(wide - fine - floor, 0) * gain)
 
 
@@ -194,13 +194,13 @@ def kuwahara(rgb: Array, radius: int) -> Array:
     """Each pixel takes the mean of the calmest of four squares beside it: flat daubs, crisp edges."""
     radius = max(1, radius)
     side = radius + 1
-    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+    gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     best: Array | None = None
     calm: Array | None = None
     for anchor in ((0, 0), (0, radius), (radius, 0), (radius, radius)):
         mean = cv2.boxFilter(rgb, -1, (side, side), anchor=anchor, borderType=cv2.BORDER_REFLECT)
-        first = cv2.boxFilter(grey, -1, (side, side), anchor=anchor, borderType=cv2.BORDER_REFLECT)
-        second = cv2.boxFilter(grey * grey, -1, (side, side), anchor=anchor, borderType=cv2.BORDER_REFLECT)
+        first = cv2.boxFilter(gray, -1, (side, side), anchor=anchor, borderType=cv2.BORDER_REFLECT)
+        second = cv2.boxFilter(gray * gray, -1, (side, side), anchor=anchor, borderType=cv2.BORDER_REFLECT)
         spread = second - first * first
         if best is None or calm is None:
             best, calm = mean, spread

@@ -1,1 +1,1 @@
-"""Enlarging pictures: twice or four times, with and without weights."""
+"""Enlarging images: twice or four times, with and without weights."""

@@ -27,7 +27,7 @@ Pixels = NDArray[Any]  # bytes
 Enlarge = Callable[[Array, int], Array]  # a piece (HxWx3, float32 0 to 1) and a scale
 
 MOST_PIXELS = 48_000_000
-PIECE, LAP = 320, 16  # pixels of the small picture; what a piece sees beyond its own edge
+PIECE, LAP = 320, 16  # pixels of the small image; what a piece sees beyond its own edge
 _SCALE = 4
 
 
@@ -38,7 +38,7 @@ class UpscaleEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG of exactly `scale` times the picture's sides; what is transparent stays so."""
+        """A PNG of exactly `scale` times the image's sides; what is transparent stays so."""
         if task.inputs.get("face_enhance"):
             raise EngineError("Faces are made finer by an engine with weights only.")
         recipe = restore.RECIPES.get(str(task.inputs.get("model")), restore.RECIPES["general"])
@@ -46,7 +46,7 @@ class UpscaleEngine:
 
 
 def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece: int = PIECE) -> Result:
-    """The whole task, its picture enlarged a piece at a time."""
+    """The whole task, its image enlarged a piece at a time."""
     picture = source(task)
     scale = int(task.inputs.get("scale") or _SCALE)
     width, height = picture.width * scale, picture.height * scale
@@ -64,7 +64,7 @@ def run(task: Task, context: Context, enlarge: Enlarge, quality: Quality, piece:
 
 
 def source(task: Task) -> DecodedImage:
-    """The picture of a task; raises `UnusableInput` when it cannot be read."""
+    """The image of a task; raises `UnusableInput` when it cannot be read."""
     path = task.files.get("image") or task.files.get("image_url")
     if path is None:
         raise EngineError("Enlarging needs a picture.")
@@ -72,7 +72,7 @@ def source(task: Task) -> DecodedImage:
 
 
 def in_pieces(rgb: Pixels, scale: int, enlarge: Enlarge, context: Context, side: int) -> Pixels:
-    """The enlarged picture; each piece sees `LAP` pixels more than it gives, so no seam shows."""
+    """The enlarged image; each piece sees `LAP` pixels more than it gives, so no seam shows."""
     height, width = rgb.shape[:2]
     padded = cv2.copyMakeBorder(rgb, LAP, LAP, LAP, LAP, cv2.BORDER_REFLECT)
     whole = np.empty((height * scale, width * scale, 3), np.uint8)

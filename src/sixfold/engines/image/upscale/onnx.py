@@ -12,7 +12,7 @@ from sixfold.engines.image import onnx_session
 from sixfold.engines.image.upscale import engine
 from sixfold.engines.image.upscale.engine import Array
 
-_WINDOWS = 16  # pixels that a picture's sides are filled up to: what most of them divide by
+_WINDOWS = 16  # pixels that an image's sides are filled up to: what most of them divide by
 
 
 class OnnxUpscaleEngine:
@@ -30,7 +30,7 @@ class OnnxUpscaleEngine:
         self.version = "/".join(dict.fromkeys(("1", general.stem, self._models["anime"].stem)))
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG of exactly `scale` times the picture's sides."""
+        """A PNG of exactly `scale` times the image's sides."""
         model = self._models.get(str(task.inputs.get("model")), self._models["general"])
         fixed = min((side for side in model.shapes[0] if side), default=0)
         if fixed and fixed <= 2 * engine.LAP:
@@ -39,7 +39,7 @@ class OnnxUpscaleEngine:
         return engine.run(task, context, lambda seen, scale: _enlarged(model, seen, scale), "full", piece)
 
     def enlarged(self, seen: Array, scale: int) -> Array:
-        """A small picture (float RGB in 0..1) in one piece."""
+        """A small image (float RGB in 0..1) in one piece."""
         model = self._models["general"]
         sides = [side or max(seen.shape[:2]) for side in model.shapes[0]]
         fitted = cv2.resize(seen, (min(sides[1], seen.shape[1]), min(sides[0], seen.shape[0])))

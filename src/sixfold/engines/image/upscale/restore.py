@@ -1,7 +1,7 @@
-"""A larger picture that, made small again, is the picture that was sent in.
+"""A larger image that, made small again, is the image that was sent in.
 
 Iterative back-projection (Irani and Peleg, 1991): enlarge, look how the small copy differs, put the
-difference back, again. Between the turns the picture is smoothed along its edges and never across them,
+difference back, again. Between the turns the image is smoothed along its edges and never across them,
 which takes the stairs out of slanted lines and the rings from beside them.
 """
 
@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class RestoreRecipe:
-    """`turns` of smoothing (`along` edges, `flat` by colour, 0 to 1) and putting back; `sharp` last."""
+    """`turns` of smoothing (`along` edges, `flat` by color, 0 to 1) and putting back; `sharp` last."""
 
     turns: int
     along: float
@@ -52,7 +52,7 @@ def enlarged(small: Array, scale: int, recipe: RestoreRecipe) -> Array:
 
 
 def _back(large: Array, small: Array, times: int = _BACK) -> Array:
-    """What the small copy lacks, put back; nothing beyond what the neighbourhood holds."""
+    """What the small copy lacks, put back; nothing beyond what the neighborhood holds."""
     size, whole = small.shape[1::-1], large.shape[1::-1]
     for _ in range(times):
         lacking = small - _channels(cv2.resize(large, size, interpolation=cv2.INTER_AREA))
@@ -62,15 +62,15 @@ def _back(large: Array, small: Array, times: int = _BACK) -> Array:
 
 def _along_edges(large: Array, scale: int, amount: float) -> Array:
     """Each pixel averaged with those along its edge, by how much of an edge it lies on."""
-    grey = large.mean(2)
-    dx, dy = cv2.Sobel(grey, cv2.CV_32F, 1, 0, scale=0.125), cv2.Sobel(grey, cv2.CV_32F, 0, 1, scale=0.125)
+    gray = large.mean(2)
+    dx, dy = cv2.Sobel(gray, cv2.CV_32F, 1, 0, scale=0.125), cv2.Sobel(gray, cv2.CV_32F, 0, 1, scale=0.125)
     xx, yy, xy = (cv2.GaussianBlur(part, (0, 0), 0.8 * scale) for part in (dx * dx, dy * dy, dx * dy))
     spread = np.sqrt((xx - yy) ** 2 + 4 * xy * xy)
     clear = (spread / (xx + yy + 1e-6)) ** 2 * (xx + yy) / (xx + yy + 2e-5)
     angle = 0.5 * np.arctan2(2 * xy, xx - yy) + np.float32(np.pi / 2)
     step_x, step_y = np.cos(angle), np.sin(angle)
     columns, rows = np.meshgrid(
-        np.arange(grey.shape[1], dtype=np.float32), np.arange(grey.shape[0], dtype=np.float32)
+        np.arange(gray.shape[1], dtype=np.float32), np.arange(gray.shape[0], dtype=np.float32)
     )
     total, weight = large.copy(), 1.0
     for reach in _REACH:
@@ -84,7 +84,7 @@ def _along_edges(large: Array, scale: int, amount: float) -> Array:
 
 
 def _flat(large: Array, scale: int, amount: float) -> Array:
-    """Colours that are nearly one made one, as drawings have them."""
+    """Colors that are nearly one made one, as drawings have them."""
     return np.dstack(
         [
             cv2.ximgproc.guidedFilter(large, np.ascontiguousarray(large[..., channel]), scale, amount**2)

@@ -1,4 +1,4 @@
-"""The first picture that newly added weights enlarge: it shows what the small one showed."""
+"""The first image that newly added weights enlarge: it shows what the small one showed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sixfold.engines.image.matting import selfcheck
 from sixfold.engines.image.upscale.onnx import OnnxUpscaleEngine
 
 _SMALL, _SCALE = 48, 4
-_AWAY = 0.15  # of white: how far the larger picture may be from the smaller one
+_AWAY = 0.15  # of white: how far the larger image may be from the smaller one
 
 
 def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A PNG of an enlarged picture and the line that says how it went; raises `EngineError`."""
+    """A PNG of an enlarged image and the line that says how it went; raises `EngineError`."""
     engine = OnnxUpscaleEngine(source=str(folder))
     heard(0.3)
     rgb, _ = selfcheck.scene()

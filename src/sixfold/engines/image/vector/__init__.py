@@ -1,1 +1,1 @@
-"""Pictures into drawings of paths."""
+"""Images into drawings of paths."""

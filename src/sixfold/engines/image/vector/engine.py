@@ -1,4 +1,4 @@
-"""A picture as an SVG of filled paths, traced by vtracer."""
+"""An image as an SVG of filled paths, traced by vtracer."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _OPAQUE = 128  # alpha from which a pixel is there
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """How a kind of picture is traced.
+    """How a kind of image is traced.
 
     `side`: the longer side is traced at no more pixels. `smooth`: rounds of edge-keeping smoothing first.
-    `colours`: how many a precision of 6 bits means; each bit more is 1.7 times as many. The rest is
+    `colors`: how many a precision of 6 bits means; each bit more is 1.7 times as many. The rest is
     vtracer's own: angles in degrees, lengths in pixels.
     """
 
     side: int
     smooth: int
-    colours: int
+    colors: int
     mode: str = "spline"
     corner: int = 60
     length: float = 4.0
@@ -42,10 +42,10 @@ class Preset:
 
 
 PRESETS = {
-    "poster": Preset(side=1600, smooth=2, colours=24),
-    "logo": Preset(side=1600, smooth=1, colours=10, corner=45),
-    "photo": Preset(side=1400, smooth=1, colours=72, corner=120, splice=60),
-    "pixel": Preset(side=192, smooth=0, colours=32, mode="none", decimals=0),
+    "poster": Preset(side=1600, smooth=2, colors=24),
+    "logo": Preset(side=1600, smooth=1, colors=10, corner=45),
+    "photo": Preset(side=1400, smooth=1, colors=72, corner=120, splice=60),
+    "pixel": Preset(side=192, smooth=0, colors=32, mode="none", decimals=0),
 }
 _STEP = 1.7
 
@@ -57,7 +57,7 @@ class VectorEngine:
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """An SVG with the picture's own size; what is transparent is left out."""
+        """An SVG with the image's own size; what is transparent is left out."""
         path = task.files.get("image") or task.files.get("image_url")
         if path is None:
             raise EngineError("Tracing needs a picture.")
@@ -74,7 +74,7 @@ class VectorEngine:
 
 
 def traced(rgba: Pixels, preset: Preset, speckle: int) -> str:
-    """The SVG text of a picture in few colours; patches of at most `speckle` pixels across are left out."""
+    """The SVG text of an image in few colors; patches of at most `speckle` pixels across are left out."""
     data = encode.encode(np.ascontiguousarray(rgba[..., :3]), rgba[..., 3], format="png")
     return vtracer.convert_raw_image_to_svg(
         data,
@@ -94,7 +94,7 @@ def traced(rgba: Pixels, preset: Preset, speckle: int) -> str:
 
 
 def sized(svg: str, traced_at: tuple[int, int], size: tuple[int, int]) -> str:
-    """The drawing with the picture's own size, whatever it was traced at."""
+    """The drawing with the image's own size, whatever it was traced at."""
     body = svg[svg.index("<path") :] if "<path" in svg else "</svg>"
     (across, down), (width, height) = traced_at, size
     head = (
@@ -106,14 +106,14 @@ def sized(svg: str, traced_at: tuple[int, int], size: tuple[int, int]) -> str:
 
 
 def prepared(picture: DecodedImage, preset: Preset, precision: int) -> Pixels:
-    """The pixels to trace: no larger than is worth it, without noise, in few colours, there or not."""
+    """The pixels to trace: no larger than is worth it, without noise, in few colors, there or not."""
     scale = min(1.0, preset.side / max(picture.width, picture.height))
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
     how = cv2.INTER_AREA
     rgb = picture.rgb if scale == 1 else cv2.resize(picture.rgb, size, interpolation=how)
     for _ in range(preset.smooth):
         rgb = cv2.bilateralFilter(np.ascontiguousarray(rgb), 5, 24, 3)
-    rgb = palette.reduced(rgb, max(2, round(preset.colours * _STEP ** (precision - _PRECISION))))
+    rgb = palette.reduced(rgb, max(2, round(preset.colors * _STEP ** (precision - _PRECISION))))
     if picture.alpha is None:
         cover = np.full(rgb.shape[:2], 255, np.uint8)
     else:

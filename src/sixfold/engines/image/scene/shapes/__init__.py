@@ -45,7 +45,7 @@ class ShapePart:
 
 @dataclass(frozen=True, slots=True)
 class SceneShape:
-    """One drawn thing. `size` is its height as a share of the picture's; `home` where it belongs."""
+    """One drawn thing. `size` is its height as a share of the image's; `home` where it belongs."""
 
     name: str
     words: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Colour: Lab statistics, palettes from dark to light, and grading."""
+"""Color: Lab statistics, palettes from dark to light, and grading."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def unlab(values: Array) -> Array:
 
 
 def mapped(tone: Array, codes: str) -> Array:
-    """A gradient map: each tone takes its colour from the ramp, blended in Lab."""
+    """A gradient map: each tone takes its color from the ramp, blended in Lab."""
     stops = lab(ramp(codes)[None])[0]
     where = np.linspace(0, 1, 1024)
     table = np.stack(
         [np.interp(where, np.linspace(0, 1, len(stops)), stops[:, channel]) for channel in range(3)], axis=1
     )
-    colours = unlab(table[None].astype(np.float32))[0]
-    return colours[np.clip(tone * 1023, 0, 1023).astype(np.int32)]
+    colors = unlab(table[None].astype(np.float32))[0]
+    return colors[np.clip(tone * 1023, 0, 1023).astype(np.int32)]
 
 
 def transferred(rgb: Array, codes: str, amount: float = 1.0, chroma: float = 0.5) -> Array:
-    """Reinhard's transfer to a palette's statistics, drawn towards the palette's colour for each tone.
+    """Reinhard's transfer to a palette's statistics, drawn towards the palette's color for each tone.
 
     `chroma` is how far hues of the source survive: 0 is a plain gradient map.
     """
@@ -59,9 +59,9 @@ def transferred(rgb: Array, codes: str, amount: float = 1.0, chroma: float = 0.5
 
 
 def nearest(rgb: Array, codes: str) -> Array:
-    """Each pixel's nearest colour of a palette, by Lab distance."""
-    colours = ramp(codes)
-    stops = lab(colours[None])[0]
+    """Each pixel's nearest color of a palette, by Lab distance."""
+    colors = ramp(codes)
+    stops = lab(colors[None])[0]
     own = lab(rgb)
     best = np.zeros(rgb.shape[:2], np.int32)
     least = np.full(rgb.shape[:2], np.inf, np.float32)
@@ -70,20 +70,20 @@ def nearest(rgb: Array, codes: str) -> Array:
         distance = np.einsum("ijk,ijk->ij", gap, gap)
         best[distance < least] = index
         least = np.minimum(least, distance)
-    return colours[best]
+    return colors[best]
 
 
 def saturated(rgb: Array, amount: float) -> Array:
     """Chroma multiplied by `amount`, luminance kept."""
-    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None]
-    return np.clip(grey + (rgb - grey) * np.float32(amount), 0, 1)
+    gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None]
+    return np.clip(gray + (rgb - gray) * np.float32(amount), 0, 1)
 
 
 def vivid(rgb: Array, amount: float) -> Array:
-    """Chroma lifted more where it is weak, so that strong colours do not burst."""
-    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None]
+    """Chroma lifted more where it is weak, so that strong colors do not burst."""
+    gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)[..., None]
     chroma = (rgb.max(axis=2) - rgb.min(axis=2))[..., None]
-    return np.clip(grey + (rgb - grey) * (1 + np.float32(amount) * (1 - chroma)), 0, 1)
+    return np.clip(gray + (rgb - gray) * (1 + np.float32(amount) * (1 - chroma)), 0, 1)
 
 
 def contrasted(rgb: Array, amount: float) -> Array:
@@ -105,12 +105,12 @@ def bloomed(rgb: Array, sigma: float, amount: float, floor: float = 0.6) -> Arra
 
 
 def split(rgb: Array, shadows: str, lights: str, amount: float) -> Array:
-    """Shadows pulled to one colour and lights to another, luminance about kept."""
-    grey = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
+    """Shadows pulled to one color and lights to another, luminance about kept."""
+    gray = cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY)
     tint = textures.mix(
         np.broadcast_to(parsed(shadows), rgb.shape).astype(np.float32),
         np.broadcast_to(parsed(lights), rgb.shape).astype(np.float32),
-        textures.step(0.15, 0.85, grey),
+        textures.step(0.15, 0.85, gray),
     )
     weight = np.array([0.299, 0.587, 0.114], np.float32)
     chroma = tint - (tint @ weight)[..., None]
