@@ -307,7 +307,7 @@ def _checked(gathered: Path, order: _InstallRequest, say: _Printer) -> dict[str,
         say.line(f"  It says: {said}")
         return {"passed": True, "by": said}
     with say.bar("a first picture", 100) as heard:
-        data, line = tried.picture(gathered, lambda fraction: heard(round(100 * fraction)))
+        data, line = tried.run(gathered, lambda fraction: heard(round(100 * fraction)))
     (gathered / _CHECK_FILE).write_bytes(data)
     say.line(f"  {_CHECK_FILE} shows neither black nor noise: {line}")
     return {"passed": True, "by": line, "file": _CHECK_FILE}

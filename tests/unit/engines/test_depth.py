@@ -92,5 +92,5 @@ def test_a_model_tells_nearness_at_its_own_size(tmp_path: Path) -> None:
     grey = orders.pixels(shown(tmp_path, OnnxDepthEngine(source=str(fixed)), effect="depth")[0])[..., 0]
     assert int(grey[20, 96]) > int(grey[130, 96])
     other = onnx_tiny.enlarger(tmp_path / "large.onnx", 2)
-    with pytest.raises(EngineError, match="no model that tells depth"):
+    with pytest.raises(EngineError, match="is not a depth model"):
         shown(tmp_path, OnnxDepthEngine(source=str(other), side=56), effect="depth")

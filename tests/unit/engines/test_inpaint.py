@@ -84,7 +84,7 @@ def test_what_repeats_goes_on_at_its_own_size_and_soft_shades_stay_soft(drawn: A
     truth = drawn(600).astype(np.uint8)
     hole = masks.hole(cv2.circle(np.zeros((600, 600), np.uint8), (310, 280), 62, 255, -1) > 0, 4, 2)
     spoilt = np.where(hole.gone[..., None], np.array((255, 0, 255), np.uint8), truth)
-    made = fill.filled(spoilt, hole)
+    made = fill.fill_hole(spoilt, hole)
     plain = cv2.inpaint(spoilt, hole.gone.astype(np.uint8), 4, cv2.INPAINT_TELEA)
     error, drawn_through = (
         float(np.sqrt(((tried[hole.gone].astype(float) - truth[hole.gone]) ** 2).mean()))

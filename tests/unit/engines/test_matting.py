@@ -240,10 +240,10 @@ def test_a_model_serves_a_task_whole(onnx: Any, tmp_path: Path) -> None:
 
 def test_what_is_no_model_is_named(onnx: Any, tmp_path: Path) -> None:
     (tmp_path / "bad.onnx").write_bytes(b"no model")
-    with pytest.raises(EngineError, match=r"bad\.onnx is no ONNX model"):
+    with pytest.raises(EngineError, match=r"bad\.onnx is not a valid ONNX model"):
         onnx.OnnxMattingEngine(source=str(tmp_path / "bad.onnx"))
-    with pytest.raises(EngineError, match="There is no ONNX model"):
+    with pytest.raises(EngineError, match="ONNX model not found"):
         onnx.OnnxMattingEngine(source=str(tmp_path / "none.onnx"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(EngineError, match="There is no ONNX model"):
+    with pytest.raises(EngineError, match="ONNX model not found"):
         onnx.OnnxMattingEngine(weights=str(tmp_path / "empty"))

@@ -122,7 +122,7 @@ def test_what_is_no_model_that_enlarges_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="filler takes 2 inputs"):
         orders.run(onnx.OnnxUpscaleEngine(source=str(other)), tmp_path, {"scale": 2}, image=path)
     (tmp_path / "bad.onnx").write_bytes(b"no model")
-    with pytest.raises(EngineError, match=r"bad\.onnx is no ONNX model"):
+    with pytest.raises(EngineError, match=r"bad\.onnx is not a valid ONNX model"):
         onnx.OnnxUpscaleEngine(source=str(tmp_path / "bad.onnx"))
-    with pytest.raises(EngineError, match="There is no ONNX model none"):
+    with pytest.raises(EngineError, match="ONNX model not found: none"):
         onnx.OnnxUpscaleEngine(source=str(tmp_path / "none.onnx"))

@@ -1,8 +1,8 @@
-"""Bytes from anywhere into pixels, without trusting a single one of them.
+"""Decode untrusted image files into pixels.
 
-The header is read first (`headers.probe`); a file that claims too much is refused before any codec
-runs. Pillow is then held to the one format that the header named, so that a renamed script, vector or
-document never reaches an interpreter. An image without a color profile is taken as sRGB.
+The header is read first (`headers.probe`); a file that declares too many pixels is rejected before any codec
+runs. Pillow is then restricted to the one format that the header named, so that a renamed script, vector
+graphic or document never reaches an interpreter. An image without a color profile is taken as sRGB.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ __all__ = ["MAX_BYTES", "MAX_PIXELS", "DecodedImage", "UnreadableImage", "decode
 Pixels = NDArray[np.uint8]
 
 _MAX_PROFILE_BYTES = 2 * 2**20
-# Warnings are the whole process's: of several threads one decodes at a time, which bounds the memory, too.
+# Warning filters are global to the process, so only one thread decodes at a time. This also bounds memory.
 _ALONE = threading.Lock()
-# What Pillow's parsers are known to raise on hostile bytes.
+# Exceptions that Pillow's parsers are known to raise on malformed files.
 _CODEC_ERRORS = (
     OSError,
     SyntaxError,
@@ -52,9 +52,10 @@ _CODEC_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
-    """A decoded image, upright and in sRGB: `rgb` is HxWx3, `alpha` HxW or None when opaque.
+    """A decoded image, upright and in sRGB.
 
-    `format` is the file's (PNG, JPEG, WEBP, GIF, BMP, TIFF, AVIF).
+    `rgb` is HxWx3; `alpha` is HxW, or None if the image is opaque. `format` is the format of the file (PNG,
+    JPEG, WEBP, GIF, BMP, TIFF, AVIF).
     """
 
     rgb: Pixels
@@ -63,12 +64,12 @@ class DecodedImage:
 
     @property
     def width(self) -> int:
-        """Pixels across."""
+        """Width in pixels."""
         return self.rgb.shape[1]
 
     @property
     def height(self) -> int:
-        """Pixels down."""
+        """Height in pixels."""
         return self.rgb.shape[0]
 
 
@@ -79,12 +80,12 @@ def decode(
     max_bytes: int = MAX_BYTES,
     target: tuple[int, int] | None = None,
 ) -> DecodedImage:
-    """Read an image (the first frame of an animation), or raise `UnreadableImage` with one sentence.
+    """Decode an image, or the first frame of an animation; raise `UnreadableImage` if it cannot be read.
 
-    With `target` (width, height) a JPEG is decoded at the smallest eighth that still covers it, which
-    costs a fraction of the time; other formats come at full size.
+    With `target` (width, height) a JPEG is decoded at the smallest multiple of an eighth that still covers
+    it, which takes a fraction of the time; other formats are decoded at full size.
     """
-    with headers.opened(source, max_bytes) as file:
+    with headers.open_image(source, max_bytes) as file:
         header = headers.read(file)
         headers.check_pixels(header.width, header.height, header.buffer_pixels, max_pixels)
         with _ALONE, warnings.catch_warnings():
@@ -100,7 +101,7 @@ def decode(
 
 def _pixels(file: BinaryIO, format_: str, max_pixels: int, target: tuple[int, int] | None) -> DecodedImage:
     with Image.open(file, formats=(format_,)) as image:
-        # The codec's own idea of the size counts too: a GIF frame may be larger than its screen.
+        # The codec may report a larger size than the header: a GIF frame can exceed its logical screen.
         headers.check_pixels(*image.size, image.size[0] * image.size[1], max_pixels)
         if target and format_ == "JPEG":
             turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)

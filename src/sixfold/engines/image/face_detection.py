@@ -1,4 +1,4 @@
-"""Where faces are, by the Haar cascades that OpenCV 4 ships: frontal ones and both profiles."""
+"""Face detection with the Haar cascades of OpenCV 4: frontal faces and both profiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from sixfold.engines.image import saliency
 Pixels = NDArray[np.uint8]
 
 WORK_SIDE = 480
-_SMALLEST = 0.05  # of the short side
+# Smallest face, as a share of the short side.
+_SMALLEST = 0.05
 _NEIGHBORS = {"haarcascade_frontalface_default.xml": 7, "haarcascade_profileface.xml": 8}
 _OVERLAP = 0.3
 _SKIN = 0.22
@@ -24,7 +25,7 @@ _SKIN = 0.22
 
 @dataclass(frozen=True, slots=True)
 class DetectedFace:
-    """A box round a face, in pixels of the image that was searched."""
+    """A box around a face, in pixels of the searched image."""
 
     left: float
     top: float
@@ -33,11 +34,11 @@ class DetectedFace:
 
     @property
     def area(self) -> float:
-        """Square pixels."""
+        """Area in square pixels."""
         return (self.right - self.left) * (self.bottom - self.top)
 
     def head(self, width: int, height: int) -> DetectedFace:
-        """The whole head with hair and chin, within an image of this size."""
+        """Return the box of the whole head with hair and chin, clipped to an image of this size."""
         across, down = self.right - self.left, self.bottom - self.top
         return DetectedFace(
             max(0.0, self.left - 0.25 * across),
@@ -48,34 +49,38 @@ class DetectedFace:
 
 
 def find(rgb: Pixels) -> tuple[DetectedFace, ...]:
-    """Faces of HxWx3, the largest first; one that shows no skin is left out as a likeness of the light."""
-    small = saliency.reduced(rgb, WORK_SIDE)
+    """Return the faces of an HxWx3 image, largest first; boxes without skin tones are dropped as false
+    matches.
+    """
+    small = saliency.downscale(rgb, WORK_SIDE)
     scale = max(rgb.shape[:2]) / max(small.shape[:2])
     gray = cv2.equalizeHist(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY))
     boxes = _boxes(gray, "haarcascade_frontalface_default.xml", mirrored=False)
     for mirrored in (False, True):
         boxes += _boxes(gray, "haarcascade_profileface.xml", mirrored=mirrored)
-    kept: list[DetectedFace] = []
+    faces: list[DetectedFace] = []
     for box in sorted(boxes, key=lambda face: -face.area):
-        if _has_skin(small, box) and not any(_overlap(box, other) > _OVERLAP for other in kept):
-            kept.append(box)
-    return tuple(DetectedFace(f.left * scale, f.top * scale, f.right * scale, f.bottom * scale) for f in kept)
+        if _has_skin(small, box) and not any(_overlap(box, other) > _OVERLAP for other in faces):
+            faces.append(box)
+    return tuple(
+        DetectedFace(f.left * scale, f.top * scale, f.right * scale, f.bottom * scale) for f in faces
+    )
 
 
 @cache
 def _cascade(name: str) -> Any:
-    # OpenCV 5 ships no cascades; `pyproject.toml` holds it below.
+    # OpenCV 5 ships no cascades; `pyproject.toml` pins an older version.
     return cv2.CascadeClassifier(str(Path(cv2.__file__).parent / "data" / name))
 
 
 def _boxes(gray: NDArray[Any], name: str, *, mirrored: bool) -> list[DetectedFace]:
-    least = max(20, round(min(gray.shape) * _SMALLEST))
+    smallest = max(20, round(min(gray.shape) * _SMALLEST))
     searched = cv2.flip(gray, 1) if mirrored else gray
-    found = _cascade(name).detectMultiScale(
-        searched, scaleFactor=1.15, minNeighbors=_NEIGHBORS[name], minSize=(least, least)
+    matches = _cascade(name).detectMultiScale(
+        searched, scaleFactor=1.15, minNeighbors=_NEIGHBORS[name], minSize=(smallest, smallest)
     )
     width = gray.shape[1]
-    faces = [DetectedFace(float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in found]
+    faces = [DetectedFace(float(x), float(y), float(x + w), float(y + h)) for x, y, w, h in matches]
     if mirrored:
         return [DetectedFace(width - face.right, face.top, width - face.left, face.bottom) for face in faces]
     return faces
@@ -88,7 +93,8 @@ def _has_skin(rgb: Pixels, face: DetectedFace) -> bool:
     planes = cv2.cvtColor(box, cv2.COLOR_RGB2YCrCb)
     red, blue = planes[..., 1].astype(int), planes[..., 2].astype(int)
     gray = (abs(red - 128) < 4) & (abs(blue - 128) < 4)
-    if gray.mean() > 0.8:  # a black and white image says nothing of skin
+    if gray.mean() > 0.8:
+        # The image is black and white, so skin tones cannot be checked.
         return True
     return bool(((red > 134) & (red < 178) & (blue > 78) & (blue < 130)).mean() > _SKIN)
 

@@ -1,7 +1,7 @@
-"""What an image file claims to be, from its header alone: no pixel is decoded, nothing heavy imported.
+"""Read an image's format and size from its header, without decoding pixels or importing a codec.
 
-A server process calls `probe` before it accepts a file; `decode` calls it before it lets a codec near
-the bytes. Only the first bytes are read, and others where the format's parts lead.
+A server process calls `probe` before it accepts a file; `decode` calls it before a codec reads the bytes.
+Only the first bytes are read, and later ones where the format refers to them.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ MAX_PIXELS = 40_000_000
 MAX_BYTES = 64 * 2**20
 _HEAD_BYTES = 4096
 
-_NOT_AN_IMAGE = "This is not an image that can be read: send PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF."
+_NOT_AN_IMAGE = (
+    "The file is not an image in a supported format: send PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF."
+)
 _DAMAGED = "The image file is truncated or damaged."
 
 
 class UnreadableImage(UnusableInput):
-    """The image cannot be read; the text says why in one sentence."""
+    """Raised if an image cannot be read; the message is one sentence that states the reason."""
 
 
 def not_an_image() -> UnreadableImage:
-    """The refusal of bytes that are no image of an allowed format."""
+    """Return the error for bytes that are not an image of an allowed format."""
     return UnreadableImage(_NOT_AN_IMAGE)
 
 
 def damaged() -> UnreadableImage:
-    """The refusal of an image that ends too early or contradicts itself."""
+    """Return the error for an image that is truncated or inconsistent."""
     return UnreadableImage(_DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """A format's name as Pillow spells it, and the size in pixels as stored (before any rotation).
+    """The format (as Pillow spells it) and the size in pixels as stored, before any rotation.
 
-    `buffer_pixels` is the largest image that a decoder would have to hold at once: more than
-    width x height where the file asks for oversized tiles.
+    `buffer_pixels` is the largest image that a decoder would have to hold in memory: more than width x height
+    if the file requests oversized tiles.
     """
 
     format: str
@@ -53,18 +55,18 @@ class ImageHeader:
 
 
 def probe(source: Path | str | bytes, *, whole: bool = False) -> tuple[str, int, int]:
-    """The format, width and height that a file claims; raises `UnreadableImage`.
+    """Return the format, width and height that a file declares; raise `UnreadableImage`.
 
-    With `whole`, also where the file breaks off: a file that was cut off on its way keeps a sound header.
-    What follows a sound end does not count, as phones append films to their photographs.
+    With `whole`, also check that the file is complete: a truncated upload still has a valid header. Bytes
+    after a valid end are ignored, because phones append videos to their photos.
     """
-    with opened(source, MAX_BYTES) as file:
+    with open_image(source, MAX_BYTES) as file:
         header = read(file, whole=whole)
     return header.format, header.width, header.height
 
 
-def opened(source: Path | str | bytes, max_bytes: int) -> BinaryIO:
-    """An open binary file over a path or bytes, refused when it is empty or too large."""
+def open_image(source: Path | str | bytes, max_bytes: int) -> BinaryIO:
+    """Open a path or bytes as a binary file; raise `UnreadableImage` if it is empty or too large."""
     if isinstance(source, bytes):
         file: BinaryIO = io.BytesIO(source)
         size = len(source)
@@ -84,36 +86,37 @@ def opened(source: Path | str | bytes, max_bytes: int) -> BinaryIO:
 
 
 def read(file: BinaryIO, *, whole: bool = False) -> ImageHeader:
-    """The header of an open file; raises what `probe` raises."""
+    """Return the header of an open file; raise what `probe` raises."""
     head = file.read(_HEAD_BYTES)
     file.seek(0)
     kind = media_types.find(head)
     if kind is None or not kind.pillow:
         raise not_an_image()
     try:
-        found = None if whole else kind.header(head)
+        header = None if whole else kind.header(head)
     except MalformedFile:
-        found = None  # it lies further on, as in a photograph with a preview
-    if found is None:
+        # The size is stored further on, as in a photo with an embedded preview.
+        header = None
+    if header is None:
         with mapped(file) as data:
-            found = _header(kind, data, whole=whole)
-    if found.width <= 0 or found.height <= 0:
+            header = _header(kind, data, whole=whole)
+    if header.width <= 0 or header.height <= 0:
         raise damaged()
-    return ImageHeader(kind.pillow, *found[:3])
+    return ImageHeader(kind.pillow, *header[:3])
 
 
 def _header(kind: media_types.FileFormat, data: bytes, *, whole: bool) -> parts.MediaHeader:
     try:
-        found = kind.header(data)
+        header = kind.header(data)
     except MalformedFile as error:
         raise damaged() from error
     if whole and not kind.is_complete(data):
         raise damaged()
-    return found
+    return header
 
 
 def check_pixels(width: int, height: int, pixels: int, max_pixels: int) -> None:
-    """Refuse an image of more than `max_pixels` pixels."""
+    """Raise `UnreadableImage` if an image has more than `max_pixels` pixels."""
     if pixels > max_pixels:
         raise UnreadableImage(
             f"The image has {width} x {height} pixels ({pixels / 1e6:.1f} megapixels); "

@@ -1,4 +1,4 @@
-"""An ONNX model's file, found and opened: what the engines of images with weights have in common."""
+"""Sessions of ONNX Runtime, shared by the image engines that run ONNX models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from sixfold.core.catalog.engines import EngineError
 Array = NDArray[Any]
 
 RECORD = "sixfold.json"
-_RECORD_WITHIN = 3  # folders above a model's file
+# Number of folders above a model file that are searched for its record.
+_RECORD_WITHIN = 3
 _PREFERRED = ("CUDAExecutionProvider", "CoreMLExecutionProvider", "CPUExecutionProvider")
 
 
@@ -24,78 +25,81 @@ _TYPES = {"tensor(float16)": np.float16, "tensor(int64)": np.int64}
 
 
 class OnnxSession:
-    """An open model. `shapes` are its inputs' sizes (height, width) in order, None for an open side."""
+    """A loaded ONNX model; `shapes` are the (height, width) of its inputs, None for a dynamic side."""
 
-    def __init__(self, place: str) -> None:
-        """Open the file at `place`, or the first in that folder; raises `EngineError`."""
+    def __init__(self, source: str) -> None:
+        """Load the file at `source`, or the first model in that folder; raise `EngineError`."""
         import onnxruntime
 
         faults = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
         self._faults = (faults.InvalidArgument, faults.RuntimeException, faults.Fail)
-        path = found(place)
+        path = find_model(source)
         self.stem = path.stem
-        self.told = told(path)
+        self.record = read_record(path)
         try:
             self._session = onnxruntime.InferenceSession(
                 str(path), providers=_providers(onnxruntime.get_available_providers())
             )
         except (faults.InvalidProtobuf, faults.InvalidGraph, *self._faults) as error:
-            raise EngineError(f"{path.name} is no ONNX model that can be loaded") from error
+            raise EngineError(f"{path.name} is not a valid ONNX model") from error
         self._inputs = self._session.get_inputs()
         self.shapes = tuple(_sides(one.shape) for one in self._inputs)
         self.names = frozenset(one.name for one in self._inputs)
 
     def run(self, *tensors: Array) -> Array:
-        """The first output for the inputs in order, as float32."""
+        """Return the first output as float32, for inputs in the model's order."""
         if len(tensors) != len(self._inputs):
-            raise EngineError(f"{self.stem} takes {len(self._inputs)} inputs and not {len(tensors)}")
+            raise EngineError(
+                f"{self.stem} takes {len(self._inputs)} inputs; this engine passes {len(tensors)}"
+            )
         names = [one.name for one in self._inputs]
         return next(iter(self.outputs(dict(zip(names, tensors, strict=True))).values()))
 
     def outputs(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """Every output by its name, as float32, for inputs by theirs."""
-        fed = {
+        """Return every output by name as float32, for inputs by name."""
+        feeds = {
             one.name: np.ascontiguousarray(tensors[one.name], _TYPES.get(one.type, np.float32))
             for one in self._inputs
         }
         try:
-            found = self._session.run(None, fed)
+            values = self._session.run(None, feeds)
         except self._faults as error:
-            raise EngineError(f"{self.stem} does not take a picture as this engine gives it") from error
+            raise EngineError(f"{self.stem} does not accept the inputs of this engine") from error
         names = [one.name for one in self._session.get_outputs()]
-        return {name: np.asarray(one, np.float32) for name, one in zip(names, found, strict=True)}
+        return {name: np.asarray(one, np.float32) for name, one in zip(names, values, strict=True)}
 
 
-def found(place: str) -> Path:
-    """The model's file; raises `EngineError` where it is missing."""
-    path = Path(place).expanduser()
+def find_model(source: str) -> Path:
+    """Return the path of the model file; raise `EngineError` if it does not exist."""
+    path = Path(source).expanduser()
     if path.is_dir():
         inside = sorted(one for one in path.rglob("*.onnx") if not _hidden(one.relative_to(path)))
         if not inside:
-            raise EngineError(f"There is no ONNX model in {path.name}")
+            raise EngineError(f"ONNX model not found in {path.name}")
         path = inside[0]
     if not path.is_file():
-        raise EngineError(f"There is no ONNX model {path.name}")
+        raise EngineError(f"ONNX model not found: {path.name}")
     return path
 
 
-def told(path: Path) -> Mapping[str, Any]:
-    """What `engines add` wrote beside a model, or nothing."""
+def read_record(path: Path) -> Mapping[str, Any]:
+    """Return the record that `engines add` wrote beside a model, or an empty mapping."""
     for folder in path.parents[:_RECORD_WITHIN]:
         try:
-            found = json.loads((folder / RECORD).read_text("utf-8"))
+            record = json.loads((folder / RECORD).read_text("utf-8"))
         except (OSError, ValueError):
             continue
-        return found if isinstance(found, dict) else {}
+        return record if isinstance(record, dict) else {}
     return {}
 
 
 def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)  # what is still being fetched
+    # Downloads in progress are stored in hidden folders.
+    return any(part.startswith(".") for part in path.parts)
 
 
 def planes(rgb: Array) -> Array:
-    """HxWx3 in 0 to 1 as a batch of one, channels first."""
+    """Return an HxWx3 image as a batch of one with the channels first."""
     return rgb.transpose(2, 0, 1)[None]
 
 

@@ -13,7 +13,7 @@ _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
 
 def strip_metadata(data: bytes) -> bytes | None:
-    """Return a PNG without texts and other extras; None for one that is interlaced, cut off or damaged."""
+    """Return a PNG without text and other ancillary chunks; None if interlaced, truncated or damaged."""
     chunks = [png.SIGNATURE]
     rows: list[bytes] = []
     kind, header, end = b"", b"", 0
@@ -27,7 +27,8 @@ def strip_metadata(data: bytes) -> bytes | None:
                 header = data[body : end - 4]
             elif kind == b"IDAT":
                 rows.append(data[body : end - 4])
-    except MalformedFile:  # more chunks than are read
+    except MalformedFile:
+        # The file has more chunks than the parser reads.
         return None
     whole = kind == b"IEND" and end == len(data) and len(header) == 13 and header[12] == 0
     return b"".join(chunks) if whole and _inflates(header, b"".join(rows)) else None

@@ -1,8 +1,8 @@
-"""What an image is about: how much each pixel stands out from what the image's border is made of.
+"""Saliency: how much each pixel stands out from the image's border.
 
-Robust background detection (Zhu, Liang, Wei and Sun, CVPR 2014): the image falls into a few hundred
-even regions; one that reaches the border along much of its own outline is ground; what differs from the
-ground in color, near by, stands out; and one linear system makes neighbors that look alike agree.
+Robust background detection (Zhu, Liang, Wei and Sun, CVPR 2014). The image is divided into a few hundred even
+regions. A region that touches the border along much of its outline is background; a region that differs in
+color from nearby background is salient; a linear system then makes similar neighbors agree.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ Pixels = NDArray[np.uint8]
 WORK_SIDE = 320
 _REGIONS = 260
 _LEAST_SIDE = 16
-_GEODESIC = 10.0  # Lab units within which regions count as one surface
-_NEAR = 0.25  # of the image's side: how far a region's contrast reaches
+# Distance in Lab units within which regions count as one surface.
+_GEODESIC = 10.0
+# Reach of a region's contrast, as a share of the image's side.
+_NEAR = 0.25
 _ALIKE = 10.0
 _KEEP = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class SalientRegions:
-    """An even partition: `labels` HxW, mean Lab colors Nx3, centers Nx2 (0 to 1), areas and rims N."""
+    """An even partition: `labels` HxW, mean Lab colors Nx3, centers Nx2 (0 to 1), areas and borders N."""
 
     labels: NDArray[np.int32]
     colors: Array
@@ -39,25 +41,25 @@ class SalientRegions:
 
     @property
     def count(self) -> int:
-        """How many regions there are."""
+        """Number of regions."""
         return len(self.areas)
 
 
 def saliency(rgb: Pixels) -> Array:
-    """How much each pixel of HxWx3 stands out, 0 to 1, HxW."""
+    """Return the saliency of each pixel of an HxWx3 image as HxW, 0 to 1."""
     height, width = rgb.shape[:2]
-    small = reduced(rgb, WORK_SIDE)
+    small = downscale(rgb, WORK_SIDE)
     lab = cv2.cvtColor(small.astype(np.float32) / 255, cv2.COLOR_RGB2LAB)
-    found = regions(lab)
-    worth = _worth(found)[found.labels].astype(np.float32)
+    partition = regions(lab)
+    worth = _worth(partition)[partition.labels].astype(np.float32)
     smooth = cv2.ximgproc.guidedFilter(lab.astype(np.float32), worth, 6, 25.0)
     return np.clip(cv2.resize(smooth, (width, height), interpolation=cv2.INTER_LINEAR), 0, 1)
 
 
-def reduced(image: Array, side: int) -> Array:
-    """A smaller copy whose long side is `side`, or the image itself where it is small already.
+def downscale(image: Array, side: int) -> Array:
+    """Return a copy whose long side is `side`, or the image itself if it is not larger.
 
-    No side is below 16 pixels, as OpenCV's superpixels end the process on less.
+    Each side has at least 16 pixels, because OpenCV's superpixels crash the process on smaller images.
     """
     height, width = image.shape[:2]
     scale = min(1.0, side / max(height, width))
@@ -68,7 +70,7 @@ def reduced(image: Array, side: int) -> Array:
 
 
 def regions(lab: Array) -> SalientRegions:
-    """An even partition of a small Lab image into a few hundred regions."""
+    """Partition a small Lab image into a few hundred even regions."""
     height, width = lab.shape[:2]
     step = max(4, round((height * width / _REGIONS) ** 0.5))
     slic = cv2.ximgproc.createSuperpixelSLIC(lab.astype(np.float32), cv2.ximgproc.SLICO, step, 10.0)
@@ -95,30 +97,30 @@ def _links(labels: NDArray[np.int32]) -> Array:
     return np.unique(pairs, axis=0)
 
 
-def ground_share(found: SalientRegions) -> Array:
-    """How surely each region belongs to the ground, 0 to 1, by its connection to the border."""
-    color = np.linalg.norm(found.colors[:, None] - found.colors[None], axis=2)
-    distance = np.full((found.count, found.count), np.inf)
-    first, second = found.links[:, 0], found.links[:, 1]
+def ground_share(partition: SalientRegions) -> Array:
+    """Return the probability (0 to 1) that each region is background, from its connection to the border."""
+    color = np.linalg.norm(partition.colors[:, None] - partition.colors[None], axis=2)
+    distance = np.full((partition.count, partition.count), np.inf)
+    first, second = partition.links[:, 0], partition.links[:, 1]
     distance[first, second] = distance[second, first] = color[first, second]
-    rim = np.flatnonzero(found.border)
+    rim = np.flatnonzero(partition.border)
     distance[np.ix_(rim, rim)] = np.minimum(distance[np.ix_(rim, rim)], color[np.ix_(rim, rim)])
     np.fill_diagonal(distance, 0)
-    for through in range(found.count):  # Floyd and Warshall
+    for through in range(partition.count):  # Floyd-Warshall
         np.minimum(distance, distance[:, through, None] + distance[through], out=distance)
     alike = np.exp(-(distance**2) / (2 * _GEODESIC**2))
-    reach = alike @ found.border / np.sqrt(alike @ found.areas)
+    reach = alike @ partition.border / np.sqrt(alike @ partition.areas)
     return 1 - np.exp(-(reach**2) / 2)
 
 
-def _worth(found: SalientRegions) -> Array:
-    ground = ground_share(found)
-    color = np.linalg.norm(found.colors[:, None] - found.colors[None], axis=2)
-    apart = ((found.centers[:, None] - found.centers[None]) ** 2).sum(2)
+def _worth(partition: SalientRegions) -> Array:
+    ground = ground_share(partition)
+    color = np.linalg.norm(partition.colors[:, None] - partition.colors[None], axis=2)
+    apart = ((partition.centers[:, None] - partition.centers[None]) ** 2).sum(2)
     near = np.exp(-apart / (2 * _NEAR**2))
-    contrast = (color * near * (ground * found.areas)[None]).sum(1)
+    contrast = (color * near * (ground * partition.areas)[None]).sum(1)
     contrast /= max(1e-9, float(contrast.max()))
-    first, second = found.links[:, 0], found.links[:, 1]
+    first, second = partition.links[:, 0], partition.links[:, 1]
     tie = np.exp(-(color[first, second] ** 2) / (2 * _ALIKE**2)) + _KEEP
     system = np.diag(ground + contrast + 1e-6)
     np.add.at(system, (first, first), tie)

@@ -82,13 +82,13 @@ def test_new_weights_are_tried_and_those_that_find_nothing_are_refused(tmp_path:
     blind.mkdir()
     onnx_model.write(good / "isnet.onnx", (2.0, -1.0, -1.0), side=64)
     onnx_model.write(blind / "isnet.onnx", (0.0, 0.0, 0.0), bias=0.5, side=64)
-    data, line = pictures.picture(good)
+    data, line = pictures.run(good)
     assert data.startswith(b"\x89PNG")
     assert "tells subject from ground" in line
     with pytest.raises(EngineError, match="cut nothing out"):
-        pictures.picture(blind)
+        pictures.run(blind)
     onnx_tiny.recurrent(tmp_path / "rvm.onnx")
-    _, line = selfcheck.picture(tmp_path / "rvm.onnx")
+    _, line = selfcheck.run(tmp_path / "rvm.onnx")
     assert "remembers" in line
 
 
@@ -96,5 +96,5 @@ def test_what_is_still_being_fetched_is_no_model(tmp_path: Path) -> None:
     folder = tmp_path / ".unfinished-rvm"
     folder.mkdir()
     onnx_tiny.recurrent(folder / "rvm.onnx")
-    with pytest.raises(EngineError, match="no ONNX model"):
+    with pytest.raises(EngineError, match="ONNX model not found"):
         OnnxVideoMattingEngine(weights=str(tmp_path))

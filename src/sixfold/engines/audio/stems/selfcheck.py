@@ -18,11 +18,11 @@ _REST = 0.5  # of the mix's power: what may be missing from the parts together
 _WIDTH, _HEIGHT = 480, 60  # of each part's row
 
 
-def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
+def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A PNG of the parts' loudness over time and the line that says how it went; raises `EngineError`."""
     engine = OnnxStemEngine(source=str(folder))
     mix = _mix()
-    parts = engine.parts(mix, heard)
+    parts = engine.parts(mix, report)
     rest = float(((parts.sum(0) - mix) ** 2).mean() / (mix**2).mean())
     if not rest < _REST:
         raise EngineError("The weights take no mix apart: their parts together are something else.")

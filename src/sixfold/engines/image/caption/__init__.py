@@ -1,1 +1,1 @@
-"""An image in words: what can be measured of it, and what that says."""
+"""Captions from measurements of an image."""

@@ -1,4 +1,4 @@
-"""What was measured of an image, as a caption: a guess at its kind, and plain statements."""
+"""Captions from measured facts: a guess at the kind of image, and plain statements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _is_warm(hsv: tuple[float, float, float]) -> bool:
     return (hsv[0] <= 50 or hsv[0] >= 320) and hsv[1] > 0.3 and hsv[2] > 0.35
 
 
-# The first that fits is the guess: what it is called, and when.
+# Kinds of images and their conditions; the first that holds is used.
 _KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
     ("an empty plane of one colour", lambda f: len(f.palette) == 1 and f.contrast < 0.03),
     ("a cut-out on a transparent ground", lambda f: f.transparent > 0.15),
@@ -46,35 +46,36 @@ _KINDS: Sequence[tuple[str, Callable[[ImageFacts], bool]]] = (
 
 
 def kind(facts: ImageFacts) -> str:
-    """What sort of image it seems to be."""
+    """Return the first kind of image whose condition the facts meet."""
     return next(name for name, fits in _KINDS if fits(facts))
 
 
 def shape(facts: ImageFacts) -> str:
-    """Square, wide or tall."""
+    """Return "square", "wide" or "tall"."""
     ratio = facts.width / facts.height
     return "square" if 0.95 < ratio < 1.05 else "wide" if ratio > 1 else "tall"
 
 
 def light(facts: ImageFacts) -> str:
-    """How bright it is, in a word."""
-    return next(word for most, word in _LIGHTS if facts.light <= most)
+    """Return the brightness as a word."""
+    return next(word for limit, word in _LIGHTS if facts.light <= limit)
 
 
 def focus(facts: ImageFacts) -> str:
-    """How sharp it is, in a word."""
+    """Return the sharpness as a word."""
     return "blurred" if facts.sharpness < 0.25 else "soft" if facts.sharpness < 0.5 else "sharp"
 
 
 def caption(facts: ImageFacts) -> str:
-    """Two or three sentences."""
-    colors = _listed([color.name for color in facts.palette[:3]])
-    found = kind(facts)
-    first = f"{found[0].upper()}{found[1:]}, {shape(facts)} and {light(facts)}, in {colors}."
+    """Return a caption of two or three sentences."""
+    colors = _join([color.name for color in facts.palette[:3]])
+    guess = kind(facts)
+    first = f"{guess[0].upper()}{guess[1:]}, {shape(facts)} and {light(facts)}, in {colors}."
     parts = [first]
     if facts.faces:
         parts.append(_sentence(len(facts.faces), "face is", "faces are"))
-    if facts.lettering > 1 or "lettering" in found:  # one alone is often a fence or a row of windows
+    # A single line is often a fence or a row of windows.
+    if facts.lettering > 1 or "lettering" in guess:
         parts.append(_sentence(facts.lettering, "line of lettering is", "lines of lettering are"))
     if len(facts.palette) > 1:
         parts.append(f"It is {focus(facts)}, and its contrast is {_strength(facts.contrast)}.")
@@ -93,5 +94,5 @@ def _sentence(count: int, one: str, many: str) -> str:
     return f"{number.capitalize()} {one if count == 1 else many} to be seen."
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

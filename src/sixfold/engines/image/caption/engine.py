@@ -1,4 +1,4 @@
-"""A caption without a model: measured, and honest about it."""
+"""Captions without a model, from measurements only."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from sixfold.engines.image.caption import caption_text, measure
 
 
 class CaptionEngine:
-    """Says of `image_url` (or `image`) what can be measured."""
+    """Describes `image_url` (or `image`) by its measurable properties."""
 
     name = "captioning"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """`text`, and the facts that it is made of; `preview`: what an image means, nothing here knows."""
+        """Return `text` and the facts behind it; the quality is `preview`, because it sees no content."""
         path = task.files.get("image_url") or task.files.get("image")
         if path is None:
-            raise UnusableInput("There is no picture to describe.")
+            raise UnusableInput("image_url is required.")
         context.progress(0.05)
-        facts = measure.measured(decode.decode(path))
+        facts = measure.measure(decode.decode(path))
         context.progress(0.9)
         palette = [
             {"name": color.name, "hex": color.hex, "share": round(color.share, 3)} for color in facts.palette

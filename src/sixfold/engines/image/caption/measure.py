@@ -1,4 +1,4 @@
-"""What can be measured of an image: colors and their names, light, sharpness, faces, lettering."""
+"""Measurements of an image: palette, light, sharpness, faces, lettering."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class NamedColor:
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """Everything that was measured. `light` and `contrast` go from 0 to 1; a `sharpness` of 1 is usual.
+    """The measurements of an image.
 
-    `flatness` is the share of pixels that equal their neighbors; `upper` and `lower` are mean colors
-    (hue in degrees, saturation, value).
+    `light` and `contrast` are 0 to 1; a `sharpness` of 1 is usual. `flatness` is the share of pixels that
+    equal their neighbors; `upper` and `lower` are mean colors (hue in degrees, saturation, value).
     """
 
     width: int
@@ -68,12 +68,12 @@ class ImageFacts:
 
     @property
     def largest_face(self) -> float:
-        """The largest face's share of the image."""
+        """Share of the image that the largest face covers."""
         return self.faces[0].area / (self.width * self.height) if self.faces else 0.0
 
 
-def measured(picture: DecodedImage) -> ImageFacts:
-    """Look at an image once."""
+def measure(picture: DecodedImage) -> ImageFacts:
+    """Measure an image."""
     rgb = picture.rgb
     scale = min(1.0, _SIDE / max(rgb.shape[:2]))
     small = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
@@ -99,26 +99,29 @@ def measured(picture: DecodedImage) -> ImageFacts:
 
 
 def _palette(rgb: Array) -> tuple[NamedColor, ...]:
-    """The colors that the image is made of, the commonest first; shades of one name are one."""
+    """Return the most common colors; shades with the same name are merged."""
     lab = cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).reshape(-1, 3).astype(np.float32)
-    chosen = lab[:: max(1, len(lab) // 8_000)]
-    if len(chosen) == 1:  # which would be taken for three samples of one number
-        chosen = np.repeat(chosen, 2, axis=0)
-    kinds = min(_COLORS, len(np.unique(chosen, axis=0)))
+    samples = lab[:: max(1, len(lab) // 8_000)]
+    if len(samples) == 1:
+        # OpenCV would read a single color as three samples of one number.
+        samples = np.repeat(samples, 2, axis=0)
+    kinds = min(_COLORS, len(np.unique(samples, axis=0)))
     cv2.setRNGSeed(1)
-    ends = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 30, 0.5)
-    first = np.zeros((len(chosen), 1), np.int32)
-    _, labels, centers = cv2.kmeans(chosen, kinds, first, ends, 2, cv2.KMEANS_PP_CENTERS)
-    shares = np.bincount(labels.ravel(), minlength=kinds) / len(chosen)
-    found: dict[str, NamedColor] = {}
-    for place in np.argsort(-shares, kind="stable"):
-        pixel = np.rint(centers[place]).astype(np.uint8).reshape(1, 1, 3)
+    criteria = (cv2.TERM_CRITERIA_EPS + cv2.TERM_CRITERIA_MAX_ITER, 30, 0.5)
+    first = np.zeros((len(samples), 1), np.int32)
+    _, labels, centers = cv2.kmeans(samples, kinds, first, criteria, 2, cv2.KMEANS_PP_CENTERS)
+    shares = np.bincount(labels.ravel(), minlength=kinds) / len(samples)
+    named: dict[str, NamedColor] = {}
+    for index in np.argsort(-shares, kind="stable"):
+        pixel = np.rint(centers[index]).astype(np.uint8).reshape(1, 1, 3)
         red, green, blue = map(int, cv2.cvtColor(pixel, cv2.COLOR_LAB2RGB)[0, 0])
-        name = _name(centers[place])
-        seen = found.get(name)
-        share = float(shares[place]) + (seen.share if seen else 0.0)
-        found[name] = NamedColor(name, seen.hex if seen else f"#{red:02x}{green:02x}{blue:02x}", share)
-    ordered = sorted(found.values(), key=lambda color: -color.share)
+        name = _name(centers[index])
+        previous = named.get(name)
+        share = float(shares[index]) + (previous.share if previous else 0.0)
+        named[name] = NamedColor(
+            name, previous.hex if previous else f"#{red:02x}{green:02x}{blue:02x}", share
+        )
+    ordered = sorted(named.values(), key=lambda color: -color.share)
     return tuple(color for color in ordered if color.share >= _LEAST_SHARE) or tuple(ordered[:1])
 
 
@@ -130,14 +133,14 @@ def _name(lab: Array) -> str:
 
 
 def _colorfulness(rgb: Array) -> float:
-    """By Hasler and Suesstrunk (2003), so that 1 is very colorful."""
+    """Return the colorfulness after Hasler and Suesstrunk (2003), scaled so that 1 is very colorful."""
     red, green, blue = (rgb[..., channel].astype(np.float32) for channel in range(3))
     one, other = red - green, (red + green) / 2 - blue
     return float((np.hypot(one.std(), other.std()) + 0.3 * np.hypot(one.mean(), other.mean())) / 110)
 
 
 def _sharpness(rgb: Array) -> float:
-    """How strong the finest detail is beside the coarser, in the sharpest parts."""
+    """Return the strength of the finest detail relative to coarser detail, in the sharpest parts."""
     side = max(rgb.shape[:2])
     scale = min(1.0, 1024 / side)
     size = cv2.resize(rgb, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else rgb
@@ -156,7 +159,7 @@ def _flatness(rgb: Array) -> float:
 
 
 def _lettering(gray: Array) -> int:
-    """How many lines of what looks like lettering there are: even rows of steep strokes on a calm ground."""
+    """Count lines of probable lettering: even rows of steep strokes on a calm background."""
     edges = cv2.morphologyEx(gray, cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8))
     steep = (edges > max(60, int(np.percentile(edges, 90)) // 2)).astype(np.uint8)
     rows = cv2.morphologyEx(steep, cv2.MORPH_CLOSE, np.ones((1, 11), np.uint8))
@@ -171,7 +174,7 @@ def _lettering(gray: Array) -> int:
 
 
 def _mean(hsv: Array) -> tuple[float, float, float]:
-    """The mean hue in degrees (weighed by saturation), saturation and value from 0 to 1."""
+    """Return the mean hue in degrees (weighted by saturation), and mean saturation and value from 0 to 1."""
     turn = np.exp(2j * np.pi * hsv[..., 0] / 180) * hsv[..., 1]
     hue = float(np.degrees(np.angle(turn.mean())) % 360)
     return hue, float(hsv[..., 1].mean() / 255), float(hsv[..., 2].mean() / 255)

@@ -1,1 +1,1 @@
-"""How near each part of an image is, and what can be shown of it."""
+"""Depth estimation, and images of depth maps."""

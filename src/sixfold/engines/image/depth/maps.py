@@ -1,4 +1,4 @@
-"""Nearness made visible: gray, in colors, or as the directions in which surfaces look."""
+"""Images of a nearness map: grayscale, heat map or surface normals."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-_RELIEF = 0.9  # of the image's longer side: how deep the whole scene is at full strength
-_SMOOTH = 0.002  # of the longer side
+# Depth of the whole scene at full strength, as a share of the longer side.
+_RELIEF = 0.9
+# Blur before the gradient, as a share of the longer side.
+_SMOOTH = 0.002
 
 
 def gray(near: Array, strength: float) -> Pixels:
-    """White near, black far; more strength, more contrast between the two."""
-    return np.repeat(_bytes(_curved(near, strength))[..., None], 3, axis=2)
+    """Render near as white and far as black; a higher strength increases the contrast."""
+    return np.repeat(_bytes(_contrast(near, strength))[..., None], 3, axis=2)
 
 
 def heatmap(near: Array, strength: float) -> Pixels:
-    """Dark violet far, yellow near."""
-    colored = cv2.applyColorMap(_bytes(_curved(near, strength)), cv2.COLORMAP_INFERNO)
+    """Render near as yellow and far as dark violet."""
+    colored = cv2.applyColorMap(_bytes(_contrast(near, strength)), cv2.COLORMAP_INFERNO)
     return np.ascontiguousarray(colored[..., ::-1])
 
 
 def normals(near: Array, strength: float) -> Pixels:
-    """The directions of surfaces as OpenGL has them: red to the right, green up, blue to the viewer."""
+    """Render surface normals in OpenGL's convention: red to the right, green up, blue towards the viewer."""
     side = max(near.shape)
     smooth = cv2.GaussianBlur(near.astype(np.float32), (0, 0), max(0.8, _SMOOTH * side))
     deep = np.float32(_RELIEF * strength * side)
@@ -41,14 +43,14 @@ def normals(near: Array, strength: float) -> Pixels:
 MAPS: dict[str, Callable[[Array, float], Pixels]] = {"depth": gray, "heatmap": heatmap, "normals": normals}
 
 
-def _curved(near: Array, strength: float) -> Array:
-    """Stretched round its middle: at a strength of 0.55 nearly as it is, at 1 twice as steep."""
+def _contrast(near: Array, strength: float) -> Array:
+    """Change the contrast around the middle: nearly unchanged at a strength of 0.55, twice as steep at 1."""
     steep = np.float32(0.4 + 1.1 * strength)
-    return 0.5 + (near - 0.5) * steep if steep <= 1 else _bent(near, float(steep))
+    return 0.5 + (near - 0.5) * steep if steep <= 1 else _s_curve(near, float(steep))
 
 
-def _bent(near: Array, steep: float) -> Array:
-    """An even S: `steep` in the middle, never beyond 0 and 1."""
+def _s_curve(near: Array, steep: float) -> Array:
+    """Apply a symmetric S-curve with slope `steep` in the middle, bounded by 0 and 1."""
     power = np.float32(steep)
     low, high = near**power, (1 - near) ** power
     return low / np.maximum(low + high, 1e-6)

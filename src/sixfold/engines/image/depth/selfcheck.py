@@ -1,4 +1,4 @@
-"""The first map of newly added weights: what they say of a jug before a wall is not the same everywhere."""
+"""Self-check of new depth weights: the map of a jug in front of a wall must not be constant."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from sixfold.engines.image.depth import maps
 from sixfold.engines.image.depth.onnx import DepthModel
 from sixfold.engines.image.matting import selfcheck
 
-_SPREAD = 0.05  # of nearness
+# Smallest standard deviation of nearness that passes.
+_SPREAD = 0.05
 
 
-def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A PNG of the nearness that these weights see, and the line that says so; raises `EngineError`."""
+def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
+    """Return a PNG of the depth map and a summary line; raise `EngineError` if the map is constant."""
     model = DepthModel(str(folder))
-    heard(0.3)
+    report(0.3)
     rgb, subject = selfcheck.scene()
     near = model.nearness(rgb)
-    heard(1.0)
+    report(1.0)
     if not float(near.std()) > _SPREAD:
-        raise EngineError("The weights see one nearness everywhere: they tell no depth.")
+        raise EngineError("Self-check failed: the model returned a constant depth map.")
     apart = float(near[subject].mean() - near[~subject].mean())
-    where = "nearer than" if apart > 0 else "no nearer than"
+    where = "nearer than" if apart > 0 else "not nearer than"
     data = encode.encode(maps.MAPS["depth"](near, 1.0), None, format="png")
     return data, f"{model.stem} sees a jug {where} the wall behind it ({apart:.2f})"

@@ -30,14 +30,14 @@ class SelfCheckListener:
 
     def progress(self, fraction: float) -> None:
         """Pass it on."""
-        self.heard(fraction)
+        self.report(fraction)
 
     def log(self, line: str) -> None:
         """Keep it."""
         self.lines.append(line)
 
 
-def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
+def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A PNG by these weights and the line that says how it was made; raises `EngineError`."""
     engine = DiffusersEngine(source=str(folder))
     loaded = engine.load()
@@ -52,7 +52,7 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
         "enable_safety_checker": False,
     }
     with tempfile.TemporaryDirectory() as scratch:
-        listener = SelfCheckListener(Path(scratch), heard)
+        listener = SelfCheckListener(Path(scratch), report)
         result: Result = engine.run(Task("selfcheck", "selfcheck", inputs), listener)
     data = result.artifacts[0].data
     with Image.open(io.BytesIO(data)) as image:

@@ -1,4 +1,4 @@
-"""Taking things out without weights."""
+"""Inpainting without weights."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ Fill = Callable[[Pixels, MaskHole], Pixels]
 
 
 class InpaintEngine:
-    """Fills the white areas of `mask` in `image`, `grow` pixels wider, `feather` pixels soft at the edge."""
+    """Fills the white areas of `mask` in `image`, grown by `grow` pixels and softened by `feather` pixels."""
 
     name = "inpainter"
     version = "2"
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG of the image's size; what lies outside the soft edge is unchanged."""
-        return run(task, context, fill.filled, "preview")
+        """Return a PNG of the image's size; pixels outside the soft edge are unchanged."""
+        return run(task, context, fill.fill_hole, "preview")
 
 
 def run(task: Task, context: Context, fill_in: Fill, quality: Quality) -> Result:
-    """The whole task."""
+    """Run an inpainting task with the given fill function."""
     picture, hole = masks.read(task)
     context.progress(0.1)
     rgb = picture.rgb
     if hole is None:
-        context.log("the mask has no white area: the picture is unchanged")
+        context.log("the mask has no white area: the image is unchanged")
     else:
-        rgb = masks.laid(rgb, fill_in(rgb, hole), hole.cover)
+        rgb = masks.blend(rgb, fill_in(rgb, hole), hole.cover)
     context.progress(0.9)
     return Result((_artifact(picture, rgb),), {}, quality)
 

@@ -1,8 +1,8 @@
-"""Filling a hole without weights: pieces of the surroundings for areas, their colors for lines.
+"""Filling a hole without weights: texture from the surroundings for areas, colors for lines.
 
-An area is filled by what repeats round it (`copying`), else by shift maps (Pritch, Kav-Venaki and Peleg,
-2009) on a part of the image round it. A thin one is filled by fast marching (Telea, 2004), which draws
-edges through and has no texture to find; one in soft shades by the flow of Bertalmio and others (2001).
+An area is filled by a repetition found around it (`patch_copy`), otherwise by shift maps (Pritch, Kav-Venaki
+and Peleg, 2009) on a part of the image around it. A thin hole is filled by fast marching (Telea, 2004), which
+continues edges and needs no texture; a hole in smooth shading by the flow of Bertalmio and others (2001).
 """
 
 from __future__ import annotations
@@ -19,58 +19,67 @@ from sixfold.engines.image.inpaint.masks import MaskHole
 Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
-_THIN = 5.0  # pixels from the middle of a hole to its edge
-_AROUND = 1.3  # of the hole's longer side: how much of the image is looked at
+# Largest distance in pixels from the middle of a thin hole to its edge.
+_THIN = 5.0
+# Margin around the hole that is considered, as a share of the hole's longer side.
+_AROUND = 1.3
 _LEAST_AROUND = 48
-_RIM, _STEP = 5, 26.0  # pixels to either side of a hole's edge; levels by which two surfaces are two
-_SMOOTH = 4.0  # levels that soft shades differ from their local mean
-_SIDES = (512, 256)  # of the part that pieces are looked for in; what meets its surroundings better is taken
+# Width in pixels of the strips on both sides of an edge, and the step in levels from which two surfaces
+# differ.
+_RIM, _STEP = 5, 26.0
+# Largest difference in levels of smooth shading from its local mean.
+_SMOOTH = 4.0
+# Sizes at which shift maps are computed; the result with the smaller seam is used.
+_SIDES = (512, 256)
 
 
-def filled(rgb: Pixels, hole: MaskHole) -> Pixels:
-    """The image with the hole filled; outside of it nothing is changed."""
+def fill_hole(rgb: Pixels, hole: MaskHole) -> Pixels:
+    """Return the image with the hole filled; pixels outside it are unchanged."""
     top, bottom, left, right = _part(rgb.shape, hole)
     part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
     depth = cv2.distanceTransform(
         cv2.copyMakeBorder(gone.astype(np.uint8), 1, 1, 1, 1, cv2.BORDER_CONSTANT), cv2.DIST_L2, 3
     )
     if depth.max() <= _THIN or _is_smooth(part, gone):
-        made = _drawn(part, gone, thin=depth.max() <= _THIN)
+        patch = _diffuse(part, gone, thin=depth.max() <= _THIN)
     else:
-        made = patch_copy.copied(part, gone)
-    if made is None:
-        made = min((_pieced(part, gone, side) for side in _SIDES), key=lambda tried: _seam(tried, part, gone))
+        patch = patch_copy.copy_patches(part, gone)
+    if patch is None:
+        patch = min(
+            (_shift_map(part, gone, side) for side in _SIDES),
+            key=lambda candidate: _seam(candidate, part, gone),
+        )
     whole = rgb.copy()
-    whole[top:bottom, left:right][gone] = _toned(made, part, gone)[gone]
+    whole[top:bottom, left:right][gone] = _match_tone(patch, part, gone)[gone]
     return whole
 
 
-def _toned(made: Pixels, part: Pixels, gone: Array) -> Pixels:
-    """What was made, in the tone of what it meets: a small step at the rim is spread inwards.
+def _match_tone(patch: Pixels, part: Pixels, gone: Array) -> Pixels:
+    """Match the filling's tone to its surroundings: a small step at the edge is spread inwards.
 
-    A large step is the edge of a thing and stays.
+    A large step is the edge of an object and stays.
     """
     hidden = gone.astype(np.uint8)
     disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * _RIM + 1, 2 * _RIM + 1))
     without, within = cv2.dilate(hidden, disc) - hidden, hidden - cv2.erode(hidden, disc)
-    outer, inner = (_mean(pixels, rim, _RIM) for pixels, rim in ((part, without), (made, within)))
+    outer, inner = (_mean(pixels, rim, _RIM) for pixels, rim in ((part, without), (patch, within)))
     step = (outer - inner) * within[..., None]
     small = np.exp(-((np.linalg.norm(step, axis=2, keepdims=True) / _STEP) ** 2))
     spread = _mean(step * small, within, max(_RIM, 0.35 * float(np.sqrt(gone.sum()))))
     fading = _mean(small * within[..., None], within, 2 * _RIM)
-    return np.clip(np.rint(made + spread * np.clip(fading, 0.4, 1)), 0, 255).astype(np.uint8)
+    return np.clip(np.rint(patch + spread * np.clip(fading, 0.4, 1)), 0, 255).astype(np.uint8)
 
 
-def _seam(made: Pixels, part: Pixels, gone: Array) -> float:
-    """How little what was made meets what it lies in: the mean step across the hole's edge."""
+def _seam(patch: Pixels, part: Pixels, gone: Array) -> float:
+    """Return the mean color step across the hole's edge."""
     hidden, cross = gone.astype(np.uint8), np.ones((3, 3), np.uint8)
     without, within = cv2.dilate(hidden, cross) - hidden, hidden - cv2.erode(hidden, cross)
-    step = (_mean(part, without, 1.0) - _mean(made, within, 1.0))[within > 0]
+    step = (_mean(part, without, 1.0) - _mean(patch, within, 1.0))[within > 0]
     return float(np.linalg.norm(step, axis=1).mean()) if len(step) else 0.0
 
 
 def _mean(values: Array, where: Array, sigma: float) -> Array:
-    """The values' local mean over where there are any."""
+    """Return the local mean of the values where `where` is set."""
     weight = where.astype(np.float32)
     total = cv2.GaussianBlur(values.astype(np.float32) * weight[..., None], (0, 0), sigma)
     share = cv2.GaussianBlur(weight, (0, 0), sigma)
@@ -89,19 +98,21 @@ def _part(shape: tuple[int, ...], hole: MaskHole) -> tuple[int, int, int, int]:
 
 
 def _is_smooth(part: Pixels, gone: Array) -> bool:
-    """Whether nothing but soft shades lies round the hole."""
+    """Return whether the hole is surrounded by smooth shading only."""
     ring = patch_copy.ring_of(gone)
     grain = np.abs(part - _mean(part, ~gone, 2.0))[ring]
     return bool(len(grain)) and float(np.quantile(grain.max(1), 0.98)) < _SMOOTH
 
 
-def _drawn(part: Pixels, gone: Array, *, thin: bool) -> Pixels:
+def _diffuse(part: Pixels, gone: Array, *, thin: bool) -> Pixels:
     way = cv2.INPAINT_TELEA if thin else cv2.INPAINT_NS
     return cv2.inpaint(np.ascontiguousarray(part), gone.astype(np.uint8), 4, way)
 
 
-def _pieced(part: Pixels, gone: Array, side: int) -> Pixels:
-    """By shift maps, at a size where they find something soon; fine grain comes from the surroundings."""
+def _shift_map(part: Pixels, gone: Array, side: int) -> Pixels:
+    """Fill by shift maps at a reduced size, where they converge quickly; fine grain comes from the
+    surroundings.
+    """
     scale = min(1.0, side / max(gone.shape))
     size = (max(8, round(gone.shape[1] * scale)), max(8, round(gone.shape[0] * scale)))
     small = cv2.resize(part, size, interpolation=cv2.INTER_AREA) if scale < 1 else part
@@ -114,7 +125,7 @@ def _pieced(part: Pixels, gone: Array, side: int) -> Pixels:
     cv2.setRNGSeed(0)
     out = lab.copy()
     cv2.xphoto.inpaint(lab, known, out, cv2.xphoto.INPAINT_SHIFTMAP)
-    made = cv2.cvtColor(out, cv2.COLOR_LAB2RGB)
+    filling = cv2.cvtColor(out, cv2.COLOR_LAB2RGB)
     if scale == 1.0:
-        return made
-    return cv2.resize(made, gone.shape[::-1], interpolation=cv2.INTER_CUBIC)
+        return filling
+    return cv2.resize(filling, gone.shape[::-1], interpolation=cv2.INTER_CUBIC)

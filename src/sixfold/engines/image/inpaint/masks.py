@@ -1,4 +1,4 @@
-"""What a mask means: which pixels go, how far beyond it the new ones reach, and how softly they begin."""
+"""Inpainting masks: the pixels to replace, and how far and how softly the replacement extends."""
 
 from __future__ import annotations
 
@@ -17,31 +17,35 @@ Array = NDArray[Any]
 Pixels = NDArray[Any]  # bytes
 
 _WHITE = 128
-_MOST = 0.97  # of the image: with less around it there is nothing to go by
+# Largest share of the image that a hole may cover; otherwise too little is left to fill it from.
+_MAX_SHARE = 0.97
 _GROW, _FEATHER = 8, 6
 
 
 @dataclass(frozen=True, slots=True)
 class MaskHole:
-    """`gone` (bool, HxW) is made up anew; `cover` (float32, HxW) is how much of that is seen."""
+    """The hole of a mask: `gone` (bool, HxW) is replaced; `cover` (float32, HxW) is the replacement's
+    opacity.
+    """
 
     gone: Array
     cover: Array
 
     @property
     def box(self) -> tuple[int, int, int, int]:
-        """Left, top, width and height of what is made up."""
+        """Left, top, width and height of the hole."""
         left, top, width, height = cv2.boundingRect(self.gone.astype(np.uint8))
         return left, top, width, height
 
 
 def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
-    """The image of a task and what is to go; None where the mask has no white area."""
+    """Return the image of a task and the hole; None if the mask has no white area."""
     picture, mask = (decode.decode(_path(task, name)) for name in ("image", "mask"))
     size = (picture.width, picture.height)
     white = cv2.cvtColor(mask.rgb, cv2.COLOR_RGB2GRAY)
     if mask.alpha is not None:
-        bare = task.inputs.get("mask_by") == "transparency"  # what OpenAI's dialect calls a mask
+        # In OpenAI's API, transparent pixels mark the area to replace.
+        bare = task.inputs.get("mask_by") == "transparency"
         white = 255 - mask.alpha if bare else np.minimum(white, mask.alpha)
     if white.shape != (picture.height, picture.width):
         white = cv2.resize(white, size, interpolation=cv2.INTER_LINEAR)
@@ -52,27 +56,27 @@ def read(task: Task) -> tuple[DecodedImage, MaskHole | None]:
 
 
 def hole(marked: Array, grow: int, feather: int) -> MaskHole:
-    """The hole of a mask, grown by `grow` pixels, its edge `feather` pixels soft beyond that."""
+    """Return the hole of a mask, grown by `grow` pixels, with an edge `feather` pixels soft beyond that."""
     apart = cv2.distanceTransform((~marked).astype(np.uint8), cv2.DIST_L2, 5)
     beyond = np.maximum(0, apart - grow)
     cover = np.clip(1 - beyond / max(feather, 1e-3), 0, 1).astype(np.float32)
     cover = cover * cover * (3 - 2 * cover)
     gone = cover > 0
-    if gone.mean() > _MOST:
-        raise UnusableInput("The mask covers the whole picture: nothing is left to fill it from.")
+    if gone.mean() > _MAX_SHARE:
+        raise UnusableInput("The mask covers the whole image: leave some of it to fill from.")
     return MaskHole(gone, cover)
 
 
-def laid(picture: Pixels, made: Pixels, cover: Array) -> Pixels:
-    """What was made over the image."""
+def blend(picture: Pixels, filling: Pixels, cover: Array) -> Pixels:
+    """Blend the filling over the image."""
     share = cover[..., None]
-    return np.rint(picture * (1 - share) + made * share).astype(np.uint8)
+    return np.rint(picture * (1 - share) + filling * share).astype(np.uint8)
 
 
 def _path(task: Task, name: str) -> Any:
     path = task.files.get(name) or task.files.get(f"{name}_url")
     if path is None:
-        raise EngineError("Taking something out of a picture needs an image and a mask.")
+        raise EngineError("Inpainting requires image and mask.")
     return path
 
 

@@ -1,4 +1,4 @@
-"""Taking things out by an ONNX model: LaMa and its kin, an image and a mask in, the whole image out."""
+"""Inpainting with ONNX models such as LaMa, which take an image and a mask and return the whole image."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from sixfold.engines.image import onnx_session
 from sixfold.engines.image.inpaint import engine
 from sixfold.engines.image.inpaint.masks import MaskHole, Pixels
 
-_SIDE = 512  # where the model leaves its size open
-_AROUND = 1.0  # of the hole's longer side: how much of the image the model sees round it
-_BYTES = 2.0  # a model whose values go beyond this answers in 0 to 255
+# Input side if the model's is dynamic.
+_SIDE = 512
+# Margin around the hole that the model sees, as a share of the hole's longer side.
+_AROUND = 1.0
+# A model whose values exceed this returns 0 to 255 instead of 0 to 1.
+_BYTES = 2.0
 
 
 class OnnxInpaintEngine:
-    """A model file as an engine.
+    """Inpainting with an ONNX model.
 
-    Options: `source` (the file, or a folder that holds one) or `weights` (the folder of installed models).
+    Options: `source` (the file, or a folder that contains one) or `weights` (the folder of installed models).
     """
 
     name = "weights-inpaint"
@@ -30,19 +33,21 @@ class OnnxInpaintEngine:
         self._size = (width or _SIDE, height or _SIDE)
 
     def run(self, task: Task, context: Context) -> Result:
-        """A PNG of the image's size; what lies outside the soft edge is unchanged."""
-        return engine.run(task, context, self.filled, "full")
+        """Return a PNG of the image's size; pixels outside the soft edge are unchanged."""
+        return engine.run(task, context, self.fill_hole, "full")
 
-    def filled(self, rgb: Pixels, hole: MaskHole) -> Pixels:
-        """The image with the hole filled from a square part round it, at the model's own size."""
+    def fill_hole(self, rgb: Pixels, hole: MaskHole) -> Pixels:
+        """Return the image with the hole filled from a square part around it, at the model's input size."""
         top, bottom, left, right = _square(rgb.shape, hole)
         part, gone = rgb[top:bottom, left:right], hole.gone[top:bottom, left:right]
-        seen = cv2.resize(part, self._size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
+        pixels = cv2.resize(part, self._size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255
         hidden = cv2.resize(gone.astype(np.float32), self._size, interpolation=cv2.INTER_AREA) > 0
-        made = self._model.run(onnx_session.planes(seen), hidden[None, None].astype(np.float32))
-        if made.shape != (1, 3, self._size[1], self._size[0]):
-            raise EngineError(f"{self._model.stem} is no model that fills pictures")
-        values = np.nan_to_num(made[0].transpose(1, 2, 0))
+        output = self._model.run(onnx_session.planes(pixels), hidden[None, None].astype(np.float32))
+        if output.shape != (1, 3, self._size[1], self._size[0]):
+            raise EngineError(
+                f"{self._model.stem} is not an inpainting model: its output must have the input's size"
+            )
+        values = np.nan_to_num(output[0].transpose(1, 2, 0))
         if values.max() <= _BYTES:
             values = values * 255
         eight = np.rint(np.clip(values, 0, 255)).astype(np.uint8)
@@ -53,7 +58,7 @@ class OnnxInpaintEngine:
 
 
 def _square(shape: tuple[int, ...], hole: MaskHole) -> tuple[int, int, int, int]:
-    """Top, bottom, left and right of a part round the hole, as nearly square as the image allows."""
+    """Return top, bottom, left and right of a part around the hole, as nearly square as the image allows."""
     left, top, width, height = hole.box
     side = round(max(width, height) * (1 + 2 * _AROUND))
     first_row, first_column = (

@@ -1,4 +1,4 @@
-"""The first hole that newly added weights fill: a jug before a plain wall, and then the wall."""
+"""Self-check of new inpainting weights: a jug in front of a plain wall is replaced by the wall."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from sixfold.engines.image.inpaint.onnx import OnnxInpaintEngine
 from sixfold.engines.image.matting import selfcheck
 
 _SIDE = 256
-_AWAY = 110  # of 255: how far the filled place may be from the wall round it
+# Largest difference in levels (of 255) between the filling and the wall around it.
+_AWAY = 110
 
 
-def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
-    """A PNG of the filled image and the line that says how it went; raises `EngineError`."""
+def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
+    """Return a PNG of the filled image and a summary line; raise `EngineError` if the filling differs."""
     engine = OnnxInpaintEngine(source=str(folder))
-    heard(0.3)
+    report(0.3)
     rgb, subject = selfcheck.scene()
     small = cv2.resize(rgb, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
     marked = cv2.resize(subject.astype(np.uint8), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) > 0
-    filled = engine.filled(small, masks.hole(marked, 4, 2))
-    heard(1.0)
+    filled = engine.fill_hole(small, masks.hole(marked, 4, 2))
+    report(1.0)
     away = float(np.abs(filled[marked].mean(0) - small[~marked].mean(0)).max())
     if not away < _AWAY:
         raise EngineError(
-            "The weights do not fill a plain wall: what they make is not like what is round it."
+            f"Self-check failed: the filling differs from the wall by {away:.0f} (limit {_AWAY} of 255)"
         )
     data = encode.encode(filled, None, format="png")
-    return data, f"{engine.version[2:]} fills a hole, {away:.0f} of 255 away from the wall round it"
+    return data, f"{engine.version[2:]} fills a hole; {away:.0f} of 255 levels from the surrounding wall"

@@ -39,7 +39,7 @@ def alpha(rgb: Pixels, hint: Array | None = None) -> tuple[Array, float]:
 
 def cut(rgb: Pixels, hint: Array | None = None, only: Array | None = None) -> MattingResult:
     """The subject at working size; `only` is where it may be, HxW of that size from 0 to 1."""
-    small = saliency.reduced(rgb, WORK_SIDE)
+    small = saliency.downscale(rgb, WORK_SIDE)
     floats = small.astype(np.float32) / 255
     around = background.look(floats)
     belief = _belief(small, around)

@@ -20,13 +20,13 @@ _SIDE = 512
 _APART = 0.25  # by which the mask must be higher inside of the subject than outside
 
 
-def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
+def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A PNG of a cut by these weights and the line that says how it went; raises `EngineError`."""
     engine = OnnxMattingEngine(source=str(folder))
-    heard(0.3)
+    report(0.3)
     rgb, truth = scene()
     alpha, sure = engine.alpha(rgb)
-    heard(1.0)
+    report(1.0)
     apart = float(alpha[truth].mean() - alpha[~truth].mean())
     if not apart > _APART:
         raise EngineError("The weights do not find a plain subject: they cut nothing out.")

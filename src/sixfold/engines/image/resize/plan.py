@@ -59,7 +59,7 @@ class ResizePlan:
 def look(rgb: Pixels) -> DetectedRegion:
     """What matters in HxWx3."""
     height, width = rgb.shape[:2]
-    small = saliency.reduced(rgb, _WORK_SIDE)
+    small = saliency.downscale(rgb, _WORK_SIDE)
     stands_out = saliency.saliency(small)
     heads = tuple(_part(face.head(width, height), width, height) for face in face_detection.find(rgb))
     level, _ = cv2.threshold((stands_out * 255).astype(np.uint8), 0, 255, cv2.THRESH_BINARY + cv2.THRESH_OTSU)

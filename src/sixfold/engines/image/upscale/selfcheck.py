@@ -17,14 +17,14 @@ _SMALL, _SCALE = 48, 4
 _AWAY = 0.15  # of white: how far the larger image may be from the smaller one
 
 
-def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
+def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A PNG of an enlarged image and the line that says how it went; raises `EngineError`."""
     engine = OnnxUpscaleEngine(source=str(folder))
-    heard(0.3)
+    report(0.3)
     rgb, _ = selfcheck.scene()
     small = cv2.resize(rgb, (_SMALL, _SMALL), interpolation=cv2.INTER_AREA).astype(np.float32) / 255
     large = engine.enlarged(small, _SCALE)
-    heard(1.0)
+    report(1.0)
     back = cv2.resize(large, (_SMALL, _SMALL), interpolation=cv2.INTER_AREA)
     away = float(np.abs(back - small).mean())
     if not away < _AWAY:

@@ -18,14 +18,14 @@ _FRAMES = 17
 _MIDDLE = 0.3  # seconds: a frame of the middle
 
 
-def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
+def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A frame of a short film as PNG, and the line that says how it was made; raises `EngineError`."""
     engine = VideoDiffusersEngine(source=str(folder))
     size = engine.profile_of(engine.load()).size_for((480, 272))
     inputs = {"prompt": PROMPT, "seed": 1, "width": size[0], "height": size[1], "num_frames": _FRAMES}
     asked = {**inputs, "frames_per_second": 24, "num_inference_steps": STEPS}
     with tempfile.TemporaryDirectory() as scratch:
-        listener = SelfCheckListener(Path(scratch), heard)
+        listener = SelfCheckListener(Path(scratch), report)
         result = engine.run(Task("selfcheck", "selfcheck", asked), listener)
         path = result.artifacts[0].path
         if path is None:

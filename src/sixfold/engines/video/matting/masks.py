@@ -45,7 +45,7 @@ class ShotMasks:
 
     def begins(self, rgb: Array) -> bool:
         """Whether the next frame is the first of a shot."""
-        small = saliency.reduced(rgb, _GLANCE_SIDE).astype(np.float32)
+        small = saliency.downscale(rgb, _GLANCE_SIDE).astype(np.float32)
         before, self._before = self._before, small
         if before is None or before.shape != small.shape:
             return True
@@ -83,11 +83,11 @@ class MaskTracker:
 
     def see(self, rgb: Array) -> None:
         """Look at a frame that will be asked for later; `ahead` of them help, and none has to."""
-        self._coming.append(saliency.reduced(rgb, segmentation.WORK_SIDE))
+        self._coming.append(saliency.downscale(rgb, segmentation.WORK_SIDE))
 
     def alpha(self, rgb: Array) -> Array:
         """The mask of the next frame."""
-        small = self._coming.popleft() if self._coming else saliency.reduced(rgb, segmentation.WORK_SIDE)
+        small = self._coming.popleft() if self._coming else saliency.downscale(rgb, segmentation.WORK_SIDE)
         carried = self._carried(small)
         self._since += 1
         if carried is None or self._since >= _EVERY:

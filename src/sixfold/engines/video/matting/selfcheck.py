@@ -15,7 +15,7 @@ from sixfold.engines.video.matting.onnx import OnnxVideoMattingEngine
 _FRAMES = 3
 
 
-def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
+def run(folder: Path, report: Callable[[float], None] = lambda _fraction: None) -> tuple[bytes, str]:
     """A PNG of the last frame's mask and the line that says how it went; raises `EngineError`."""
     engine = OnnxVideoMattingEngine(source=str(folder))
     masks = engine.masks()
@@ -23,7 +23,7 @@ def picture(folder: Path, heard: Callable[[float], None] = lambda _fraction: Non
     alpha = np.zeros(rgb.shape[:2])
     for frame in range(_FRAMES):
         alpha = masks.alpha(np.roll(rgb, 2 * frame, 1))
-        heard((frame + 1) / _FRAMES)
+        report((frame + 1) / _FRAMES)
     if alpha.shape != rgb.shape[:2] or not np.isfinite(alpha).all():
         raise EngineError("The weights give no mask: they are no model that cuts subjects out of films.")
     cover = np.rint(alpha * 255).astype(np.uint8)
