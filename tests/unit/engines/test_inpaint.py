@@ -125,7 +125,7 @@ def test_masks_of_other_sizes_fit_empty_ones_change_nothing_whole_ones_are_refus
     small = cv2.resize(spot(), (SIDE // 2, SIDE // 2))
     assert np.abs(cleaned(tmp_path, picture, small).astype(int) - picture).max() > 0
     assert np.array_equal(cleaned(tmp_path, picture, np.zeros_like(spot())), picture)
-    with pytest.raises(UnusableInput, match="covers the whole picture"):
+    with pytest.raises(UnusableInput, match="covers the whole image"):
         cleaned(tmp_path, picture, np.full_like(spot(), 255))
 
 

@@ -129,7 +129,7 @@ def test_a_models_file_serves_window_by_window(tmp_path: Path) -> None:
 
 def test_a_model_of_another_kind_and_no_model_are_told(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    with pytest.raises(EngineError, match="ONNX model not found"):
+    with pytest.raises(EngineError, match="no ONNX model"):
         OnnxStemEngine(source=str(tmp_path))
     engine = OnnxStemEngine(source=str(model(tmp_path / "two.onnx", (0.5, 0.5))))
     inputs = {"stems": "two", "format": "wav", "model": "htdemucs"}
