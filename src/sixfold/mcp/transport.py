@@ -51,7 +51,7 @@ class McpEndpoint:
     async def post(self, request: Request) -> Response:
         """Answer what a body asks."""
         self._check_origin(request)
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
         version = request.headers.get("mcp-protocol-version", "")
 
@@ -61,7 +61,7 @@ class McpEndpoint:
             )
 
         once = IdempotentRequest(principal.replays, raw, self._dialect)
-        return await self._services.repeats.run(request, once, work)
+        return await self._services.idempotency.run(request, once, work)
 
     async def _read(self, request: Request, raw: bytes, call: ToolInvocation) -> Response:
         try:
@@ -86,7 +86,7 @@ class McpEndpoint:
 
     def _check_origin(self, request: Request) -> None:
         """Refuse a browser's page that is not ours: a name may point here that is somebody else's."""
-        if "origin" in request.headers and not self._services.origins.trusts(request):
+        if "origin" in request.headers and not self._services.trusted_hosts.trusts(request):
             raise errors.Forbidden("This page may not call the tools of this server")
 
     async def _single(self, document: Any, request: Request, call: ToolInvocation) -> Response:
@@ -140,7 +140,7 @@ class McpEndpoint:
     async def _answer(self, message: RpcMessage, call: ToolInvocation, *, counted: bool = True) -> Plain:
         try:
             if not counted:
-                await self._services.doors.count_request(call.principal)
+                await self._services.authenticator.count_request(call.principal)
             return jsonrpc.result(message.id, await self._server.answer(message, call))
         except RpcError as failure:
             return jsonrpc.error(message.id, failure)

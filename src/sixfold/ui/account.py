@@ -132,7 +132,7 @@ class AccountPage:
         return self._pages.render("account.html", session, **values)
 
     async def _changed(self, request: Request) -> tuple[SessionCookie, dict[str, str]]:
-        self._services.origins.admit(request)
+        self._services.trusted_hosts.admit(request)
         return await forms.signed(request, self._services.sessions)
 
 

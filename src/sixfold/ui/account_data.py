@@ -57,7 +57,7 @@ class AccountDataPages:
             return self._render(session, "That is not this account's address, so nothing was done")
         days = self._services.settings.deletion_days
         await self._services.database.write(deletion.close(session.account, days, session.token))
-        await self._services.leaving.sweep()
+        await self._services.account_deletion.sweep()
         if days:
             return RedirectResponse(PATH, 303)
         response = RedirectResponse("/", 303)

@@ -76,7 +76,7 @@ class AdminPages:
             failed=sum(int(row["total"]) for row in day.failures),
             storage=await read(admin_queries.storage()),
             disk=disk,
-            sessions=[running.session for running in self._services.live.running],
+            sessions=[running.session for running in self._services.live_sessions.running],
             draining=self._services.pipeline.draining,
         )
 
@@ -92,7 +92,7 @@ class AdminPages:
             shelves={title: found for title, found in shelves.items() if found},
             ready=sum(bench.standing.ready for bench in benches),
             total=len(benches),
-            faults=sorted(self._services.own_faults.items()),
+            faults=sorted(self._services.model_faults.items()),
         )
 
     async def requests(self, request: Request, guest: PageUser) -> Response:
@@ -124,19 +124,23 @@ class AdminPages:
     async def close(self, request: Request, _guest: PageUser) -> Response:
         """Close a live session of any account."""
         wanted = requests.path_value(request, "session_id")
-        found = [running.session for running in self._services.live.running if running.session.id == wanted]
+        found = [
+            running.session
+            for running in self._services.live_sessions.running
+            if running.session.id == wanted
+        ]
         if not found:
             raise errors.NotFound("There is no such session here")
-        await self._services.live.close(wanted, Tenant(found[0].account_id))
+        await self._services.live_sessions.close(wanted, Tenant(found[0].account_id))
         return RedirectResponse("/admin", 303)
 
     async def rest(self, request: Request, _guest: PageUser) -> Response:
         """Stop the idle workers of an engine to free their memory."""
-        await self._services.supervisor.stop_idle(requests.path_value(request, "engine"))
+        await self._services.scheduler.stop_idle(requests.path_value(request, "engine"))
         return RedirectResponse("/admin", 303)
 
     def _benches(self, waiting: Mapping[str, int]) -> list[TestbedState]:
-        workers = self._services.supervisor.snapshot()
+        workers = self._services.scheduler.snapshot()
         standing = self._services.pipeline.terms.standing
         served: dict[str, list[str]] = {}
         for model in self._services.catalog.models():

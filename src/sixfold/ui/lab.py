@@ -36,7 +36,7 @@ class Lab:
     async def show(self, _request: Request, guest: PageUser) -> Response:
         """Show the queue, the workers and the result of a full ledger check."""
         read = self._services.database.read
-        workers = self._services.supervisor.snapshot()
+        workers = self._services.scheduler.snapshot()
         return self._pages.render(
             "admin/lab.html",
             guest.session,
@@ -49,7 +49,7 @@ class Lab:
 
     async def worker(self, request: Request, _guest: PageUser) -> Response:
         """Send SIGKILL to all workers of an engine."""
-        self._killed += await self._services.supervisor.kill_workers(requests.path_value(request, "engine"))
+        self._killed += await self._services.scheduler.kill_workers(requests.path_value(request, "engine"))
         return RedirectResponse("/lab", 303)
 
     async def server(self, _request: Request, _guest: PageUser) -> Response:

@@ -37,9 +37,13 @@ class LoginPages:
 
     async def form(self, request: Request) -> Response:
         """Show the form; with the token of a one-time link, sign in at once."""
-        self._services.origins.admit(request)
+        self._services.trusted_hosts.admit(request)
         token = request.query_params.get("token")
-        if token is not None and self._services.origins.trusts_origin(request) and request.method == "GET":
+        if (
+            token is not None
+            and self._services.trusted_hosts.trusts_origin(request)
+            and request.method == "GET"
+        ):
             return await self._entrance.by_link(request, token)
         # Another site's page must not sign a user in without confirmation.
         if token is not None:

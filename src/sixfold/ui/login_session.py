@@ -24,7 +24,7 @@ class LoginSessions:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self.attempts = SignInAttempts(services.origins, services.trusted_browsers)
+        self.attempts = SignInAttempts(services.trusted_hosts, services.trusted_browsers)
 
     async def knows(self, request: Request, attempt: Attempt, password: str, stored: str | None) -> bool:
         """Return whether a password matches; if so, the attempt is not counted as failed."""

@@ -44,7 +44,7 @@ class ConsentPages:
 
     async def ask(self, request: Request) -> Response:
         """Show the consent page; redirects anonymous users to the sign-in page."""
-        self._services.origins.admit(request)
+        self._services.trusted_hosts.admit(request)
         asked = {name: value for name, value in request.query_params.items() if name in _ASKED}
         wished = await self._wish(asked)
         if isinstance(wished, Response):

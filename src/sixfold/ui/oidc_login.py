@@ -36,7 +36,7 @@ class OidcLoginPages:
 
     async def begin(self, request: Request) -> Response:
         """Redirect to the provider to sign in."""
-        self._services.origins.admit(request)
+        self._services.trusted_hosts.admit(request)
         self._entrance.attempts.ask(request)
         following = sessions.own_path(request.query_params.get("next", ""))
         url, ticket = await self._begin({"next": following})
@@ -61,7 +61,7 @@ class OidcLoginPages:
 
     async def back(self, request: Request) -> Response:
         """Handle the callback, which is valid once and in the browser that started it."""
-        if not self._services.origins.trusts_host(request):
+        if not self._services.trusted_hosts.trusts_host(request):
             raise errors.Forbidden("This address is not this server's own")
         answer = {name: request.query_params[name] for name in _ANSWER if name in request.query_params}
         if any(len(value) > _MAX_CHARS for value in answer.values()):

@@ -77,7 +77,7 @@ class RunRoutes:
     async def _price(self, model: Model, quoted: PriceQuote) -> dict[str, Any]:
         """Return the price and duration; prices by time are estimated from earlier runs, if there are any."""
         ahead = await self._services.pipeline.waiting(quoted.engine.name)
-        times = self._services.times
+        times = self._services.durations
         usual, known = (
             times.usual(model.name, quoted.engine.name),
             times.knows(model.name, quoted.engine.name),
@@ -142,7 +142,7 @@ class RunRoutes:
 
     def _nodes(self, prediction_id: str) -> tuple[NodeStateChanged, ...]:
         """Return earlier node events: fast nodes may have finished before the stream started."""
-        history = self._services.histories.of(prediction_id)
+        history = self._services.event_histories.of(prediction_id)
         events = () if history is None else history.events
         return tuple(event for _, event in events if isinstance(event, NodeStateChanged))
 
@@ -177,7 +177,7 @@ class RunRoutes:
         wish = SessionRequest(
             guest.principal, requests.request_id(request), str(body.get("model", "")), inputs
         )
-        opened = await self._services.live.create(wish)
+        opened = await self._services.live_sessions.create(wish)
         path = f"{_SOCKET}/{opened.session.id}?token={quote(opened.token)}"
         return responses.json({"path": path, "id": opened.session.id}, 201)
 

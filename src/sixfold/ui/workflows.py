@@ -70,9 +70,9 @@ class WorkflowPages:
     async def show(self, request: Request) -> Response:
         """List the workflows."""
         guest = await self._guests.of(request)
-        await self._services.workshop.load()
+        await self._services.workflows.load()
         found, following = await self._spaces.listed(request, _account(guest))
-        built_in = self._services.workshop.spaces
+        built_in = self._services.workflows.spaces
         return self._pages.render(
             "workflows.html",
             _session(guest),
@@ -87,7 +87,7 @@ class WorkflowPages:
         """Show one workflow with its graph and form."""
         guest = await self._guests.of(request)
         space = await self._found(request, guest)
-        await self._services.workshop.load()
+        await self._services.workflows.load()
         model = (
             self._services.catalog[space.model]
             if guest is None
@@ -100,7 +100,7 @@ class WorkflowPages:
             "workflow.html",
             _session(guest),
             space=space,
-            own=space.slug not in self._services.workshop.spaces,
+            own=space.slug not in self._services.workflows.spaces,
             drawing=Markup(_STYLE.sub("", self._spaces.drawn(space), count=1)),  # noqa: S704 - escaped by `draw`
             nodes=nodes,
             model=model,
@@ -123,7 +123,7 @@ class WorkflowPages:
     async def picture(self, request: Request) -> Response:
         """Return the SVG of a workflow's graph, for a card."""
         space = await self._found(request, await self._guests.of(request))
-        await self._services.workshop.load()
+        await self._services.workflows.load()
         return Response(self._spaces.drawn(space), 200, _PICTURE, "image/svg+xml")
 
     async def download(self, request: Request) -> Response:
@@ -142,7 +142,7 @@ class WorkflowPages:
         return responses.json({"path": f"/workflows/{space.slug}", "slug": space.slug}, 201)
 
     async def _found(self, request: Request, guest: PageUser | None) -> Workflow:
-        self._services.origins.admit(request)
+        self._services.trusted_hosts.admit(request)
         return await self._spaces.find(requests.path_value(request, "slug"), _account(guest))
 
 

@@ -195,7 +195,7 @@ class PredictionSerializer:
         """Estimate the seconds until a run of `model` ends that has `ahead` predictions before it."""
         workers = self._workers(engine)
         rounds = (ahead + workers.get("busy", 0)) // self._width(engine)
-        return self._services.times.until_end(model, engine, rounds, cold=self.is_cold(engine))
+        return self._services.durations.until_end(model, engine, rounds, cold=self.is_cold(engine))
 
     def is_cold(self, engine: str) -> bool:
         """Return whether a worker has to start first."""
@@ -205,11 +205,11 @@ class PredictionSerializer:
         if record.is_terminal:
             return None
         if record.started_at is not None:
-            return self._services.times.left(record, progress)
+            return self._services.durations.left(record, progress)
         return self.until_end(record.model, record.engine, ahead)
 
     def _workers(self, engine: str) -> Mapping[str, int]:
-        return self._services.supervisor.snapshot().get(engine, {})
+        return self._services.scheduler.snapshot().get(engine, {})
 
     def _width(self, name: str) -> int:
         """Return the number of concurrent runs of an engine, or of workers for an account's own engine."""

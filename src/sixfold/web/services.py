@@ -50,33 +50,33 @@ class WebServices:
     templates: Templates
     media: MediaService
     pipeline: PredictionService
-    supervisor: Scheduler
-    times: DurationEstimator
-    histories: EventHistories
+    scheduler: Scheduler
+    durations: DurationEstimator
+    event_histories: EventHistories
     outbox: WebhookOutbox
     webhook_secrets: WebhookSecrets
     spaces: GradioSpacePort
-    spaces_here: LocalSpaces
+    local_spaces: LocalSpaces
     # The problems of custom model files, by file name.
-    own_faults: Mapping[str, str]
-    live: SessionService
-    origins: TrustedHosts
+    model_faults: Mapping[str, str]
+    live_sessions: SessionService
+    trusted_hosts: TrustedHosts
     admission: Admission
-    doors: Authenticator
+    authenticator: Authenticator
     sessions: SessionCookies
     trusted_browsers: TrustedBrowsers
-    repeats: IdempotencyGuard
+    idempotency: IdempotencyGuard
     memory: MemoryService
-    relay: Gateway
+    gateway: Gateway
     responses: KeptResponses
     checkout: Checkout
     provider: OidcProvider
-    leaving: AccountDeletion
+    account_deletion: AccountDeletion
     deposits: TokenDeposits
     images: ImageInspector
-    workshop: GraphService
+    workflows: GraphService
     signer: Signer
-    survey: AvailabilitySurvey
+    availability: AvailabilitySurvey
     connections: Connections
 
     def media_url(self, file: OutputFile) -> str:

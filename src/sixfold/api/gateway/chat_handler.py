@@ -95,10 +95,10 @@ class CachedKeyAuth:
         moment = time.monotonic()
         seen = self._seen.get(shown)
         if seen is not None and moment - seen[0] < _KEY_SECONDS:
-            principal = await self._services.doors.admit(seen[1])
+            principal = await self._services.authenticator.admit(seen[1])
         else:
             bearer, plain = (value.decode("latin-1") if value is not None else None for value in shown)
-            principal = await self._services.doors.key(auth.token_of(bearer) or plain)
+            principal = await self._services.authenticator.key(auth.token_of(bearer) or plain)
             if len(self._seen) >= _MAX_SEEN:
                 self._seen.clear()
             self._seen[shown] = (moment, principal)
@@ -141,7 +141,7 @@ class ChatHandler:
             return (await self._whole(again, wanted, None, paid)).response()
 
         once = IdempotentRequest(principal.replays, raw, self._tongue.dialect)
-        return await self._services.repeats.run(call.request(), once, work)
+        return await self._services.idempotency.run(call.request(), once, work)
 
     def _ask(
         self, call: RawRequest, principal: Principal, wanted: ChatCall, raw: bytes, services: tuple[str, ...]

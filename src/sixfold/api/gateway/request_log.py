@@ -62,7 +62,7 @@ class RequestLogRoutes:
 
     async def page(self, request: Request) -> Response:
         """Some of them."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         wanted = CallFilter(
             model=requests.query_text(request, "model", MAX_TEXT),
             state=requests.query_choice(request, "status", STATES, MAX_TEXT),

@@ -44,7 +44,7 @@ class ModelRoutes:
     def __init__(self, services: WebServices, door: CachedKeyAuth, images: Sequence[str]) -> None:
         self._services = services
         self._door = door
-        self._relay = services.relay
+        self._relay = services.gateway
         self._images = frozenset(images)
         self._own = tuple(dict.fromkeys((*media_jobs.OURS, *images)))
 
@@ -180,7 +180,7 @@ class ChatRoutes:
 
 def faces(services: WebServices) -> tuple[ApiGroup, ...]:
     """The part of Area B that talks with models."""
-    relay, door = services.relay, CachedKeyAuth(services)
+    relay, door = services.gateway, CachedKeyAuth(services)
     drawing = image_models.names(services.catalog)
     talk, models = ChatRoutes(services, door, relay), ModelRoutes(services, door, drawing)
     body = services.settings.inline_body_bytes

@@ -77,11 +77,11 @@ class ServiceRoutes:
     def __init__(self, services: WebServices, catalogue: ServiceList) -> None:
         self._services = services
         self._catalogue = catalogue
-        self._talker = ChatHandler(services, services.relay, chat.TONGUE)
+        self._talker = ChatHandler(services, services.gateway, chat.TONGUE)
 
     async def run(self, request: Request) -> Response:
         """Its answer; 202 with `async`, a stream with `stream`."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
         body = await bodies.parsed(bodies.parse_object, raw)
         name, later, stream = _named(body), _switch(body, "async"), _switch(body, "stream")
@@ -102,7 +102,7 @@ class ServiceRoutes:
             order = await self._order(request, principal, name, given, idempotency_id)
             return await self._made(name, order, later=later)
 
-        return await self._services.repeats.run(
+        return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.coded), make
         )
 
@@ -188,7 +188,7 @@ class ServiceRoutes:
         self, principal: Principal, request_id: str, name: str, asked: dict[str, Any], key: str | None
     ) -> GatewayReply:
         """The reply; one that was paid under the same Idempotency-Key, and never heard, is not paid again."""
-        relay = self._services.relay
+        relay = self._services.gateway
         with chat_services.named():
             conversation = chat.wanted(_encode(asked)).parse()
         paid = None if key is None else await relay.paid_before(key, request_id)

@@ -77,7 +77,7 @@ class ServiceList:
         """All of them; with a key, the account's own models too, a page at a time."""
         document: dict[str, Any] = {"services": [] if requests.cursor(request) else [*self._built_in()]}
         if auth.bearer_token(request) is not None:
-            principal = await self._services.doors.bearer(request)
+            principal = await self._services.authenticator.bearer(request)
             if principal.has(Rights.RUN):
                 own, following = await requests.own_models(
                     self._services.pipeline.own, request, principal.account_id

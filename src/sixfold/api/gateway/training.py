@@ -24,7 +24,7 @@ class TrainingRoutes:
 
     async def begin(self, request: Request) -> Response:
         """Where to ask after it: no training is over at once."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
         given = await bodies.parsed(bodies.parse_object, raw)
 
@@ -44,7 +44,7 @@ class TrainingRoutes:
                 raise
             return responses.json(begun(trained_models.MODEL, prediction), 202)
 
-        return await self._services.repeats.run(
+        return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.coded), make
         )
 

@@ -34,14 +34,14 @@ class ContainerImageRoutes:
 
     async def post(self, request: Request) -> Response:
         """The template that an image became."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
         async def made(_idempotency_id: str | None) -> Response:
             return await self._learned(principal, bodies.parse_object(raw))
 
         once = IdempotentRequest(principal.replays, raw, responses.coded)
-        return await self._services.repeats.run(request, once, made)
+        return await self._services.idempotency.run(request, once, made)
 
     async def _learned(self, principal: Principal, body: dict[str, Any]) -> Response:
         services, image, hardware = self._services, body.get("image"), body.get("hardware")

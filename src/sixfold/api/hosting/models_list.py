@@ -277,7 +277,7 @@ class HostedModelList:
         """Who asks, if it is said."""
         if auth.bearer_token(request) is None:
             return None
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         return principal.account_id if principal.has(rights.Rights.RUN) else None
 
 

@@ -63,7 +63,7 @@ class PredictionRoutes:
             )
             return await work(await self._services.pipeline.submit(order), wanted)
 
-        return await self._services.repeats.run(request, once, accepted)
+        return await self._services.idempotency.run(request, once, accepted)
 
     async def _run(self, prediction: Prediction, wanted: schemas.RunRequest) -> Response:
         if wanted.wait_seconds:
@@ -83,7 +83,7 @@ class PredictionRoutes:
         await self._services.pipeline.prepare(found.model, wanted.inputs, charged=True)
         quoted = run_requests.quote(self._services, found, wanted)
         ahead = await self._services.pipeline.waiting(quoted.engine.name)
-        usual = self._services.times.usual(wanted.model, quoted.engine.name)
+        usual = self._services.durations.usual(wanted.model, quoted.engine.name)
         seconds = self._teller.until_end(wanted.model, quoted.engine.name, ahead)
         cold = self._teller.is_cold(quoted.engine.name)
         return responses.json(schemas.quote(quoted, usual.run, seconds, cold=cold))
@@ -126,7 +126,7 @@ class PredictionRoutes:
     # -- what all of them need ---------------------------------------------------------------------
 
     async def _enter(self, request: Request) -> Principal:
-        return await self._services.doors.bearer(request)
+        return await self._services.authenticator.bearer(request)
 
     async def _find(self, request: Request) -> Prediction:
         principal = await self._enter(request)

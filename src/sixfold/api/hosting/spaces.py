@@ -31,14 +31,14 @@ class SpaceImportRoutes:
 
     async def post(self, request: Request) -> Response:
         """The template that a space became."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
         async def made(_idempotency_id: str | None) -> Response:
             return await self._imported(principal, bodies.parse_object(raw))
 
         once = IdempotentRequest(principal.replays, raw, responses.coded)
-        return await self._services.repeats.run(request, once, made)
+        return await self._services.idempotency.run(request, once, made)
 
     async def _imported(self, principal: Principal, body: dict[str, Any]) -> Response:
         services = self._services
@@ -56,7 +56,7 @@ class SpaceImportRoutes:
             private = principal.has(Rights.OPERATE)
             found = await services.spaces.read(space, hardware=hire.hardware, private=private)
         else:
-            found = await services.spaces_here.bring(
+            found = await services.local_spaces.bring(
                 space, run=way, folder=given["folder"], hardware=hire.hardware
             )
         own = await services.pipeline.own.put(
@@ -71,7 +71,7 @@ class SpaceImportRoutes:
         Without a choice it is the endpoint in the request, else a container where one can be started.
         """
         run, folder, operates = given["run"], given["folder"], principal.has(Rights.OPERATE)
-        here = self._services.spaces_here
+        here = self._services.local_spaces
         if folder and run == "remote":
             raise errors.InvalidInput.of("run", "run must be container or process for a folder")
         if not folder and run == "process":

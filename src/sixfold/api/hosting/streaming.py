@@ -39,7 +39,7 @@ class EventStream:
 
     def __init__(self, services: WebServices, prediction: Prediction, tell: Tell, seen: int) -> None:
         self._pipeline = services.pipeline
-        self._histories = services.histories
+        self._histories = services.event_histories
         self._prediction = prediction
         self._tell = tell
         self._seen = seen

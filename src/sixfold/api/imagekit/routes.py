@@ -93,7 +93,7 @@ class ImageKitRoutes:
 
     async def picture(self, request: Request) -> Response:
         """A picture's bytes."""
-        principal = await self._services.doors.image_kit(request)
+        principal = await self._services.authenticator.image_kit(request)
         inputs = schemas.picture(request, self._services.catalog[PICTURE])
         inputs["format"] = _format(request)
         asked = _ImageKitRequest(principal, PICTURE, inputs, requests.request_id(request))
@@ -103,7 +103,7 @@ class ImageKitRoutes:
         """The handler that puts a model's picture at the caller's path."""
 
         async def upload(request: Request) -> Response:
-            principal = await self._services.doors.image_kit(request)
+            principal = await self._services.authenticator.image_kit(request)
             inputs, place = schemas.upload(request, self._services.catalog[model], principal)
             key = save_paths.key(place.path) or ""
             await self._require_free(key)
@@ -115,14 +115,14 @@ class ImageKitRoutes:
 
     async def style(self, request: Request) -> Response:
         """A source picture repainted: JSON, or the bytes when an image is asked for."""
-        principal = await self._services.doors.image_kit(request)
+        principal = await self._services.authenticator.image_kit(request)
         inputs = await schemas.style(request, self._services.catalog[STYLE])
         wants_bytes = requests.preferred_type(request.headers.get("accept"), (_JSON, *FORMATS)) in FORMATS
         inputs["format"] = _format(request) if wants_bytes else "webp"
         wants = b"image" if wants_bytes else b"json"
         owner = principal.replays
         if principal.keyless:  # strangers share the tenant where the service is open to all
-            owner = f"{owner}/{self._services.origins.network(request)}"
+            owner = f"{owner}/{self._services.trusted_hosts.network(request)}"
         once = IdempotentRequest(owner, wants + await request.body(), dialect.answer)
 
         async def work(idempotency_id: str | None) -> Response:
@@ -130,7 +130,7 @@ class ImageKitRoutes:
             prediction = await self._made("body", asked)
             return await self._bytes(prediction) if wants_bytes else self._told(prediction)
 
-        return await self._services.repeats.run(request, once, work)
+        return await self._services.idempotency.run(request, once, work)
 
     # -- the road --------------------------------------------------------------------------------
 

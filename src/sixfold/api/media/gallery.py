@@ -103,14 +103,14 @@ class GalleryRoutes:
         publish = {"create-ai": self._character, "create-post": self._post}[service]
 
         async def create(request: Request) -> Response:
-            principal, given, raw = await media_auth.enter(request, self._services.doors)
+            principal, given, raw = await media_auth.enter(request, self._services.authenticator)
             principal.permit(service)
             once = IdempotentRequest(principal.replays, raw, dialect.answer)
 
             async def work(_idempotency_id: str | None) -> Response:
                 return responses.json(await publish(principal, given))
 
-            return await self._services.repeats.run(request, once, work)
+            return await self._services.idempotency.run(request, once, work)
 
         return create
 

@@ -38,7 +38,7 @@ class MediaRoutes:
         """The handler of one endpoint."""
 
         async def make(request: Request) -> Response:
-            principal, given, raw = await media_auth.enter(request, self._services.doors)
+            principal, given, raw = await media_auth.enter(request, self._services.authenticator)
             once = IdempotentRequest(principal.replays, raw, dialect.answer)
 
             async def work(idempotency_id: str | None) -> Response:
@@ -47,7 +47,7 @@ class MediaRoutes:
                 except errors.InvalidInput as error:
                     raise endpoint.spoken(error) from error
 
-            return await self._services.repeats.run(request, once, work)
+            return await self._services.idempotency.run(request, once, work)
 
         return make
 

@@ -50,7 +50,7 @@ class MemoryFileRoutes:
         try:
             received = await uploads.receive(request, path)
             once = IdempotentRequest(caller.replays, received.digest, responses.coded)
-            return await self._services.repeats.run(request, once, lambda _: self._import(caller, path))
+            return await self._services.idempotency.run(request, once, lambda _: self._import(caller, path))
         except OSError as error:
             raise errors.StoreFailed from error
         finally:

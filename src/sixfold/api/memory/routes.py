@@ -55,7 +55,7 @@ class PageRoutes:
         async def handle(request: Request) -> Response:
             caller = await caller_of(self._services, request)
             once = IdempotentRequest(caller.replays, await request.body(), responses.coded)
-            return await self._services.repeats.run(request, once, lambda _: work(request, caller))
+            return await self._services.idempotency.run(request, once, lambda _: work(request, caller))
 
         return handle
 

@@ -85,7 +85,7 @@ TAGS = fields(
 
 async def caller_of(services: WebServices, request: Request) -> Caller:
     """The caller that a request's bearer header names."""
-    return Caller.of(await services.doors.bearer(request))
+    return Caller.of(await services.authenticator.bearer(request))
 
 
 def from_query(operation: Operation, request: Request) -> dict[str, Any]:

@@ -38,19 +38,19 @@ class AccountDataRoutes:
 
     async def take_out(self, request: Request) -> Response:
         """A zip, as it is made."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         self._taking.spend(principal.account_id)
         return archive(self._services, principal.account_id)
 
     async def close(self, request: Request) -> Response:
         """Leave: this key works no more, and after some days there is nothing left."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         given = bodies.parse_object(await request.body() or b"{}")
         account = await self._services.database.read(accounts.by_id(principal.account_id))
         deletion.confirm(account, given.get("confirm", request.query_params.get("confirm")))
         days = self._services.settings.deletion_days
         moment = await self._services.database.write(deletion.close(account, days))
-        await self._services.leaving.sweep()
+        await self._services.account_deletion.sweep()
         left: ClosedAccountSchema = {"account_id": account.id, "erased_at": rfc3339(moment)}
         return responses.json(left, 202)
 

@@ -38,7 +38,7 @@ class AccountRoutes:
 
     async def show(self, request: Request) -> Response:
         """The balance, and what is held of it."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         account = await self._services.database.read(accounts.by_id(principal.account_id))
         may_see = principal.has(rights.Rights.ACCOUNT_MANAGE)
         secret = None
@@ -58,7 +58,7 @@ class AccountRoutes:
 
     async def entries(self, request: Request) -> Response:
         """The journal, newest first."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
         page = await self._services.database.read(ledger_queries.page(principal.account_id, limit, cursor))

@@ -31,14 +31,14 @@ class EngineRoutes:
 
     async def show(self, request: Request) -> Response:
         """Return the resources, engines and models; `refresh=true` looks for servers and weights first."""
-        await self._services.doors.bearer(request)
+        await self._services.authenticator.bearer(request)
         text = request.query_params.get("refresh", "false")
         if text not in _FLAGS:
             raise errors.BadRequest("refresh must be true or false")
         if _FLAGS[text]:
-            await self._services.survey.refresh()
-        found = await self._services.survey.resources()
+            await self._services.availability.refresh()
+        found = await self._services.availability.resources()
         report = availability.report(self._services.catalog, self._services.pipeline.terms, found)
-        warnings = self._services.doors.keyless.warnings
+        warnings = self._services.authenticator.keyless.warnings
         document: EnginesSchema = {"version": __version__, "warnings": warnings, **report}
         return responses.json(document, headers={"Cache-Control": "no-store"})

@@ -32,6 +32,6 @@ class HealthRoutes:
 
     async def metrics(self, request: Request) -> Response:
         """Prometheus' text format; for the operator."""
-        await self._services.doors.bearer(request)
-        text = await self._metrics.text(self._services.database, self._services.supervisor)
+        await self._services.authenticator.bearer(request)
+        text = await self._metrics.text(self._services.database, self._services.scheduler)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})

@@ -96,7 +96,7 @@ class MediaFileRoutes:
         asking: Principal | Account | None = None
         if auth.bearer_token(request) is not None:
             with contextlib.suppress(errors.Unauthenticated):
-                principal = await self._services.doors.bearer(request)
+                principal = await self._services.authenticator.bearer(request)
                 asking = principal if principal.has(Rights.RUN | Rights.ACCOUNT_READ) else None
         elif (session := await self._services.sessions.of(request)) is not None:
             asking = session.account

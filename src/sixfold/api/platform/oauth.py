@@ -72,7 +72,7 @@ class OAuthRoutes:
 
     async def register(self, request: Request) -> Response:
         """A program introduces itself (RFC 7591)."""
-        self._registering.spend(self._services.origins.network(request))
+        self._registering.spend(self._services.trusted_hosts.network(request))
         body = bodies.parse_object(await request.body())
         uris = body.get("redirect_uris")
         name = body.get("client_name")
@@ -99,7 +99,7 @@ class OAuthRoutes:
             form = await _form(request)
             tokens = await self._tokens(form)
         except oauth.OAuthError as refused:
-            self._failing.spend(self._services.origins.network(request))
+            self._failing.spend(self._services.trusted_hosts.network(request))
             return _refused(refused)
         return responses.json(tokens.plain(), 200, _NO_STORE)
 

@@ -24,7 +24,7 @@ class PaymentRoutes:
 
     async def checkout(self, request: Request) -> Response:
         """Where so much credit is paid by card."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
@@ -32,13 +32,13 @@ class PaymentRoutes:
             url = await self._services.checkout.top_up(principal.account_id, principal.email, micros)
             return responses.json({"checkout_url": url})
 
-        return await self._services.repeats.run(
+        return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.coded), work
         )
 
     async def plan(self, request: Request) -> Response:
         """Where a memory plan is paid by card."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
@@ -46,13 +46,13 @@ class PaymentRoutes:
             url = await self._services.checkout.subscribe(principal.account_id, principal.email, plan)
             return responses.json({"checkout_url": url})
 
-        return await self._services.repeats.run(
+        return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.coded), work
         )
 
     async def deposit(self, request: Request) -> Response:
         """The account's own address for tokens."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         bodies.parse_object(await request.body() or b"{}")
         return responses.json(await self._services.deposits.address(principal.account_id))
 

@@ -40,7 +40,7 @@ class UploadRoutes:
 
     async def take(self, request: Request) -> Response:
         """Keep one file; its URL serves as the input of any model."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         path = await asyncio.to_thread(self._new_path)
         try:
             received = await uploads.receive(request, path)
@@ -49,7 +49,7 @@ class UploadRoutes:
             async def work(_idempotency_id: str | None) -> Response:
                 return await self._keep(principal, received)
 
-            return await self._services.repeats.run(request, once, work)
+            return await self._services.idempotency.run(request, once, work)
         except OSError as error:
             raise errors.StoreFailed from error
         finally:

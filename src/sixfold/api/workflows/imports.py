@@ -50,7 +50,7 @@ class WorkflowImportRoutes:
 
     def __init__(self, services: WebServices, catalogue: WorkflowList) -> None:
         self._services = services
-        self._workshop = services.workshop
+        self._workshop = services.workflows
         self._catalogue = catalogue
 
     async def take(self, request: Request) -> Response:
@@ -65,7 +65,7 @@ class WorkflowImportRoutes:
             await asyncio.sleep(0)
             return responses.json({**self._catalogue.record(space), "success": True}, 201)
 
-        return await self._services.repeats.run(
+        return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, responses.coded), work
         )
 
@@ -110,7 +110,7 @@ class WorkflowImportRoutes:
         return responses.json(difference.record)
 
     async def _enter(self, request: Request) -> Principal:
-        return await self._services.doors.bearer(request)
+        return await self._services.authenticator.bearer(request)
 
     async def _estimate(self, verdict: ValidationResult, account_id: str) -> dict[str, Any] | None:
         if not verdict.valid:

@@ -39,14 +39,14 @@ class WorkflowRunRoutes:
 
     async def run(self, request: Request) -> Response:
         """Run a space; waits for its end as long as is asked."""
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         raw = await request.body()
 
         async def accepted(idempotency_id: str | None) -> Response:
             return await self._run(request, principal, raw, idempotency_id)
 
         once = IdempotentRequest(principal.replays, raw, responses.coded)
-        return await self._services.repeats.run(request, once, accepted)
+        return await self._services.idempotency.run(request, once, accepted)
 
     async def _run(
         self, request: Request, principal: Principal, raw: bytes, idempotency_id: str | None
@@ -57,7 +57,7 @@ class WorkflowRunRoutes:
         space = await self._catalogue.find(requests.path_value(request, "slug"), principal.account_id)
         pipeline = self._services.pipeline
         model = await pipeline.find(space.model, principal.account_id)
-        await self._services.workshop.look(space.graph, principal.account_id)
+        await self._services.workflows.look(space.graph, principal.account_id)
         await pipeline.prepare(model, given, charged=True)
         quote = pipeline.quote(model, given)  # before any file is fetched
         order = PredictionRequest(
@@ -83,7 +83,7 @@ class WorkflowRunRoutes:
         """The files that inputs name; raises `InvalidInput` with every one that is not there."""
         found: dict[str, MediaSource] = {}
         problems: list[errors.Problem] = []
-        registry = self._services.workshop.classes
+        registry = self._services.workflows.classes
         for at, each in enumerate(space.inputs or (), 1):
             if at % _BATCH_INPUTS == 0:
                 await asyncio.sleep(0)
@@ -91,7 +91,7 @@ class WorkflowRunRoutes:
             if not kind or not isinstance(value, str) or not value:
                 continue
             try:
-                names = self._services.workshop.names
+                names = self._services.workflows.names
                 found[each.name] = await names.source(tenant, value, kind, each.name)
             except errors.InvalidInput as wrong:
                 problems += wrong.problems

@@ -27,7 +27,7 @@ class WorkflowList:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._built_in = services.workshop.spaces
+        self._built_in = services.workflows.spaces
         self._base = services.settings.base_url
 
     async def page(self, request: Request) -> Response:
@@ -61,17 +61,17 @@ class WorkflowList:
     async def picture(self, request: Request) -> Response:
         """The graph, drawn."""
         space = await self._asked(request)
-        await self._services.workshop.load()
+        await self._services.workflows.load()
         drawn = self.drawn(space)
         return Response(drawn, 200, {**_FRESH, "Content-Security-Policy": _NO_SCRIPTS}, "image/svg+xml")
 
     def drawn(self, space: Workflow) -> str:
         """A graph in SVG."""
-        return layout.draw(space.graph, self._services.workshop.classes, space.name)
+        return layout.draw(space.graph, self._services.workflows.classes, space.name)
 
     def sketched(self, space: Workflow) -> str:
         """A graph in little, in SVG without a style of its own."""
-        return thumbnail.sketch(space.graph, self._services.workshop.classes)
+        return thumbnail.sketch(space.graph, self._services.workflows.classes)
 
     def record(self, space: Workflow) -> dict[str, Any]:
         """A space as the interface has it, with addresses that lead here."""
@@ -103,7 +103,7 @@ class WorkflowList:
     async def _known(self, request: Request) -> Principal | None:
         if auth.bearer_token(request) is None:
             return None
-        principal = await self._services.doors.bearer(request)
+        principal = await self._services.authenticator.bearer(request)
         return principal if principal.has(rights.Rights.RUN) else None
 
     async def _of(self, own: CustomModel) -> Workflow:

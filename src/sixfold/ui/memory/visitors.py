@@ -73,7 +73,7 @@ class MemoryAuth:
 
     async def _visitor(self, request: Request) -> MemoryUser | None:
         if auth.bearer_token(request) is not None:
-            return MemoryUser(Caller.of(await self._services.doors.bearer(request)), None)
+            return MemoryUser(Caller.of(await self._services.authenticator.bearer(request)), None)
         session = await self._services.sessions.admitted(request)
         if session is None:
             return None

@@ -106,7 +106,7 @@ class MediaJobRunner:
             return await work(principal, idempotency_id)
 
         once = IdempotentRequest(principal.replays, raw, openai_errors.dialect)
-        return await self._services.repeats.run(request, once, answer)
+        return await self._services.idempotency.run(request, once, answer)
 
     async def receive(self, name: str, kind: Any, data: bytes) -> MediaSource:
         """A file that came with the request, as a media input; raises `InvalidInput`."""

@@ -110,7 +110,7 @@ class ReplicateRoutes:
                 prediction = await self._services.pipeline.wait(prediction, wanted.wait_seconds)
             return self._answer(prediction, 201)
 
-        return await self._services.repeats.run(request, once, work)
+        return await self._services.idempotency.run(request, once, work)
 
     async def _by_version(self, given: Any, principal: Principal) -> Model:
         """The model of a version's id, of `owner/name`, or of `owner/name:id`."""
@@ -213,7 +213,7 @@ class ReplicateRoutes:
         return responses.json(rows)
 
     async def _enter(self, request: Request) -> Principal:
-        return await self._services.doors.bearer(request)
+        return await self._services.authenticator.bearer(request)
 
 
 def face(services: WebServices) -> ApiGroup:

@@ -47,7 +47,7 @@ class SessionRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._live = services.live
+        self._live = services.live_sessions
         self._base_url = services.settings.base_url
 
     async def create(self, request: Request) -> Response:
@@ -66,7 +66,7 @@ class SessionRoutes:
             opened = await self._live.create(wish)
             return self._answer(schemas.opened(opened, self._base_url), opened.session, 201)
 
-        return await self._services.repeats.run(request, once, work)
+        return await self._services.idempotency.run(request, once, work)
 
     async def show(self, request: Request) -> Response:
         """One session."""
@@ -81,7 +81,7 @@ class SessionRoutes:
         return self._answer(schemas.session(ended, self._base_url), ended)
 
     async def _enter(self, request: Request) -> Principal:
-        return await self._services.doors.bearer(request)
+        return await self._services.authenticator.bearer(request)
 
     def _answer(self, told: Mapping[str, Any], session: SessionRecord, status: int = 200) -> Response:
         made = {"X-Sixfold-Engine": engine_name(session.engine), "X-Sixfold-Quality": session.quality}
@@ -225,7 +225,7 @@ def sockets(services: WebServices) -> tuple[SocketRoute, ...]:
         SocketRoute(
             f"{schemas.SOCKET}/{{session_id}}",
             sessions.converse,
-            services.origins.trusts,
+            services.trusted_hosts.trusts,
             access=rights.PUBLIC,
         ),
     )

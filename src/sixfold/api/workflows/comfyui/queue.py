@@ -32,7 +32,7 @@ class ComfyQueue:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._workshop = services.workshop
+        self._workshop = services.workflows
         self._pipeline = services.pipeline
         self._numbers = itertools.count(1)
         self._open: defaultdict[Tenant, set[str]] = defaultdict(set)

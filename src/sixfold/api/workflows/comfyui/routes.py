@@ -52,7 +52,7 @@ class ComfyAuth:
 
     async def enter(self, connection: HTTPConnection) -> Principal:
         """Whom a request speaks for; raises `Unauthenticated`."""
-        doors = self._services.doors
+        doors = self._services.authenticator
         token = auth.bearer_token(connection)  # pyright: ignore[reportArgumentType]  # only its headers are read
         token = token if token is not None else connection.query_params.get("token")
         return await (doors.without_key(connection) if token is None else doors.key(token))
@@ -79,7 +79,7 @@ class ComfyRoutes:
             )
             return responses.json(refused if refused is not None else told, 200 if refused is None else 400)
 
-        return await self._services.repeats.run(
+        return await self._services.idempotency.run(
             request, IdempotentRequest(principal.replays, raw, dialect), work
         )
 
@@ -129,15 +129,15 @@ class ComfyRoutes:
         raw = await request.body()
         body = await bodies.parsed(bodies.parse_object, raw) if raw.strip() else {}
         if body.get("free_memory") is True and not principal.credential_id:  # the account shares them
-            await self._services.workshop.outcomes(principal.tenant).clear()
+            await self._services.workflows.outcomes(principal.tenant).clear()
         return Response()
 
     async def object_info(self, request: Request) -> Response:
         """The schemas of all classes, or of one."""
         await self._doors.enter(request)
         wanted = request.scope["path_params"].get("class_type")
-        await self._services.workshop.load()
-        classes = self._services.workshop.classes
+        await self._services.workflows.load()
+        classes = self._services.workflows.classes
         if self._classes is None or self._classes[0] is not classes:
             self._classes = classes, *await asyncio.to_thread(_written, classes)
         _, known, whole = self._classes
@@ -154,7 +154,7 @@ class ComfyRoutes:
         if folder not in _FOLDERS:
             return Response(status_code=404)
         kind = KINDS.get(folder)
-        spaces = self._services.workshop.spaces.values()
+        spaces = self._services.workflows.spaces.values()
         names = {str(row["file"]) for space in spaces for row in space.models if row["kind"] == kind}
         return responses.json(sorted(names))
 
@@ -209,7 +209,7 @@ class ComfyRoutes:
             await websocket.close(UNAUTHORISED, "unauthorised")
             return
         remaining = await self._runs.remaining(principal.tenant)
-        talk = ComfySocket(websocket, self._services.workshop.hub, self.flags)
+        talk = ComfySocket(websocket, self._services.workflows.hub, self.flags)
         try:
             with self._services.connections.during(current()):
                 await talk.go_on(principal.tenant, remaining)
@@ -261,7 +261,7 @@ def face(services: WebServices) -> ApiGroup:
         for path, handlers, size in rows
     )
     sockets = tuple(
-        SocketRoute(path, comfy.converse, services.origins.trusts, access=rights.RUN)
+        SocketRoute(path, comfy.converse, services.trusted_hosts.trusts, access=rights.RUN)
         for path in ("/ws", "/api/ws")
     )
     return ApiGroup("comfyui", dialect, routes, sockets=sockets)
