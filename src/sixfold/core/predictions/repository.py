@@ -81,21 +81,19 @@ def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) 
     earlier = yield from _accepted_before(draft)
     if earlier is not None:
         return Prediction.of(earlier)
-    counted = yield from one("prediction_waiting", model=draft.model, limit=queue_limit)
-    if counted is not None and counted["waiting"] >= queue_limit:
-        raise errors.QueueFull(f"{queue_limit} requests are waiting for {draft.model} already")
-    if free_queue_limit and not draft.price.micros and draft.parent_id is None:
-        yield from _refuse_free(draft, free_queue_limit)
-    first = yield from one("prediction_origin", account_id=draft.account_id, fingerprint=draft.fingerprint)
-    yield Query("prediction_insert", _row(draft, first["origin_id"] if first is not None else draft.id))
+    if draft.parent_id is None:
+        yield from settlement.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
+    free_limit = free_queue_limit if not draft.price.micros and draft.parent_id is None else 0
+    limits = {"queue_limit": queue_limit, "free_queue_limit": free_limit}
+    inserted = yield Query("prediction_insert", {**_row(draft), **limits})
+    if not inserted:
+        raise (yield from _queue_full(draft, queue_limit, free_limit))
     for record in draft.media:
         yield Query("media_insert", record)
     yield from upload_paths.reserve(draft.upload_path, draft.id)
-    if draft.parent_id is None:
-        yield from settlement.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
-    else:
+    if draft.parent_id is not None:
         yield from refunds.withhold_files(draft.id)
-    return (yield from fresh(draft.id))
+    return Prediction.of(inserted[0])
 
 
 def accept_all(
@@ -108,16 +106,19 @@ def accept_all(
     return accepted
 
 
-def _refuse_free(draft: PredictionDraft, limit: int) -> Transaction[None]:
-    """Raise `QueueFull` where the account's free predictions of the model reach the limit."""
+def _queue_full(
+    draft: PredictionDraft, queue_limit: int, free_queue_limit: int
+) -> Transaction[errors.QueueFull]:
+    """Return the error for a draft that found no place in its queue."""
     counted = yield from one(
-        "prediction_waiting_free", model=draft.model, account_id=draft.account_id, limit=limit
+        "prediction_waiting_free", model=draft.model, account_id=draft.account_id, limit=free_queue_limit
     )
-    if counted is not None and counted["waiting"] >= limit:
-        raise errors.QueueFull(
-            f"{limit} free requests of this account are waiting for {draft.model}, which is the limit of an "
-            "account; send more when some of them have ended"
+    if counted is not None and 0 < free_queue_limit <= counted["waiting"]:
+        return errors.QueueFull(
+            f"{free_queue_limit} free requests of this account are waiting for {draft.model}, which is the "
+            "limit of an account; send more when some of them have ended"
         )
+    return errors.QueueFull(f"{queue_limit} requests are waiting for {draft.model} already")
 
 
 def _accepted_before(draft: PredictionDraft) -> Transaction[Row | None]:
@@ -129,8 +130,7 @@ def _accepted_before(draft: PredictionDraft) -> Transaction[Row | None]:
     return (yield from _of_parent(draft)) if draft.parent_id is not None else None
 
 
-def _row(draft: PredictionDraft, origin_id: str) -> dict[str, Any]:
-    """A draft as `prediction_insert` takes it; `origin_id` is the first that asked for the same."""
+def _row(draft: PredictionDraft) -> dict[str, Any]:
     return {
         "id": draft.id,
         "account_id": draft.account_id,
@@ -146,7 +146,6 @@ def _row(draft: PredictionDraft, origin_id: str) -> dict[str, Any]:
         "inputs": _json(draft.inputs),
         "task": _json(draft.task),
         "fingerprint": draft.fingerprint,
-        "origin_id": origin_id,
         "price": draft.price.micros,
         "credits": draft.price.credits,
         "meter": draft.price.meter,

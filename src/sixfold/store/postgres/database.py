@@ -39,8 +39,19 @@ _BEGIN = f"BEGIN; SELECT pg_advisory_xact_lock({link.WRITING}); SAVEPOINT reques
 _RELAXED = f"BEGIN; SET LOCAL synchronous_commit = off; {_BEGIN.removeprefix('BEGIN; ')}"
 _NEXT = "RELEASE SAVEPOINT request; SAVEPOINT request"
 _UNDO = "ROLLBACK TO SAVEPOINT request"
-# Transactions that begin so are run together: each touches rows that only it names, and adds to sums.
-_ALIKE = frozenset({"prediction_succeed", "ledger_reserve"})
+# Transactions whose first query is one of these run in lockstep, one statement for all of them at each step.
+# Each changes rows that only it names, adds to sums, or has its condition in the statement itself.
+_BATCHED = frozenset(
+    {
+        "account_below_zero",
+        "key_rate_add",
+        "key_rate_spend",
+        "key_spend_add",
+        "ledger_reserve",
+        "prediction_by_idempotency",
+        "prediction_succeed",
+    }
+)
 _OURS = ("22", "42")  # classes of SQLSTATE: a wrong value, a wrong statement; the store is well
 
 
@@ -68,7 +79,7 @@ class PostgresDatabase:
         self._task: asyncio.Task[None] | None = None
         self._migrated = False
         self._closed = False
-        self._asked, self._ahead = -SECOND_US, 0  # when its clock was asked, and what it is ahead of ours
+        self._asked, self._ahead = -SECOND_US, 0  # when its clock was read, and how far it is ahead of ours
 
     # -- the port --------------------------------------------------------------------------------
 
@@ -149,10 +160,10 @@ class PostgresDatabase:
 
     async def _run_group(self, group: list[TransactionJob], begin: str) -> None:
         connection = await self._begin(begin)
-        alike = [job for job in group if job.query is not None and job.query.name in _ALIKE]
+        batched = _batchable(group)
         alone = group
-        if len(alike) > 1 and await self._run_together(connection, alike):
-            done = set(map(id, alike))
+        if len(batched) > 1 and await self._run_together(connection, batched):
+            done = set(map(id, batched))
             alone = [job for job in group if id(job) not in done]
             await connection.execute(_NEXT)
         for number, job in enumerate(alone):
@@ -185,6 +196,10 @@ class PostgresDatabase:
                     for (job, arguments), rows in zip(crowd, told, strict=True):
                         job.tell(StepResultRow(prepared.text, arguments, rows))
                         job.refuse_half()
+                for job in asking:
+                    if job.query is not None and job.query.each is not None:
+                        await self._run_each(connection, job, job.query)
+                        job.refuse_half()
                 asking = [job for job in asking if job.query is not None]
         except (RunSeparately, asyncpg.PostgresError):
             if connection.is_closed():
@@ -196,13 +211,11 @@ class PostgresDatabase:
     async def _crowds(
         self, connection: PostgresConnection, jobs: list[TransactionJob]
     ) -> dict[PreparedStatement, Crowd]:
-        """The jobs by the statement that they ask for, in their order."""
+        """Group the jobs by their next statement, in their order, without those that change several rows."""
         crowds: dict[PreparedStatement, Crowd] = {}
         for job in jobs:
             query = job.query
-            if query is not None and query.each is not None:
-                raise RunSeparately
-            if query is not None:
+            if query is not None and query.each is None:
                 try:
                     prepared, arguments = await self._prepared(connection, job, query.name, query.params)
                 except KeyError as error:  # no such query, or one without all of its values
@@ -227,21 +240,14 @@ class PostgresDatabase:
             await self._undo(connection)
 
     async def _answer(self, connection: PostgresConnection, job: TransactionJob, query: Query) -> None:
-        asked: dict[PreparedStatement, list[list[Any]]] = {}
-        for params in sql.turns(query):
-            prepared, arguments = await self._prepared(connection, job, query.name, params)
-            if query.each is not None:
-                prepared = prepared.counting()
-            asked.setdefault(prepared, []).append(arguments)
         for _ in range(_TRIES):
             try:
-                seen = [
-                    StepResultRow(prepared.text, arguments, rows)
-                    for prepared, given in asked.items()
-                    for arguments, rows in zip(
-                        given, await self._folder.run(connection, prepared, given), strict=True
-                    )
-                ]
+                if query.each is not None:
+                    await self._run_each(connection, job, query)
+                else:
+                    prepared, arguments = await self._prepared(connection, job, query.name, query.params)
+                    rows = await connection.fetch(prepared.text, *arguments)
+                    job.tell(StepResultRow(prepared.text, arguments, rows))
             except asyncpg.IntegrityConstraintViolationError as error:
                 conflict = TransactionConflict(_broken(error))
                 await self._back(connection, job)
@@ -251,12 +257,23 @@ class PostgresDatabase:
             except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, link.Migrated):
                 await self._back(connection, job)
             else:
-                if query.each is not None:
-                    job.count(seen)
-                else:
-                    job.tell(seen[0])
                 return
         raise errors.StoreFailed("The database is too busy right now; nothing was changed")
+
+    async def _run_each(self, connection: PostgresConnection, job: TransactionJob, query: Query) -> None:
+        """Run a query once for each of its sets of parameters."""
+        groups: dict[PreparedStatement, list[list[Any]]] = {}
+        for params in sql.turns(query):
+            prepared, arguments = await self._prepared(connection, job, query.name, params)
+            groups.setdefault(prepared.counting(), []).append(arguments)
+        steps = [
+            StepResultRow(prepared.text, arguments, rows)
+            for prepared, given in groups.items()
+            for arguments, rows in zip(
+                given, await self._folder.run(connection, prepared, given), strict=True
+            )
+        ]
+        job.count(steps)
 
     async def _back(self, connection: PostgresConnection, job: TransactionJob) -> None:
         """Bring a request to where it stood before the statement that failed."""
@@ -285,8 +302,10 @@ class PostgresDatabase:
             return self._clock()
         here = _monotonic_us()
         if here - self._asked > SECOND_US:
-            self._ahead = int(await connection.fetchval(f"SELECT {link.CLOCK}")) - here
-            self._asked = here
+            clock = int(await connection.fetchval(f"SELECT {link.CLOCK}"))
+            # Read after the reply, so that no moment lies ahead of the clock that readers compare with.
+            here = self._asked = _monotonic_us()
+            self._ahead = clock - here
         return self._ahead + here
 
     async def _open_writer(self) -> PostgresConnection:
@@ -314,6 +333,21 @@ class PostgresDatabase:
         return (
             self._writer is not None and not self._writer.is_closed() and self._writer.get_server_pid() == pid
         )
+
+
+def _batchable(group: list[TransactionJob]) -> list[TransactionJob]:
+    """Select the jobs that can run in lockstep: of those with one Idempotency-Key only the first."""
+    selected: list[TransactionJob] = []
+    claimed: set[Value] = set()
+    for job in group:
+        if job.query is None or job.query.name not in _BATCHED:
+            continue
+        if (key := job.query.params.get("idempotency_id")) is not None:
+            if key in claimed:
+                continue
+            claimed.add(key)
+        selected.append(job)
+    return selected
 
 
 async def _again(connection: PostgresConnection, job: TransactionJob) -> None:

@@ -1,20 +1,26 @@
--- name: prediction_insert | A priced and held prediction joins the queue.
+-- name: prediction_insert | Add a prediction to its model's queue; nothing where the queue or the account's share is full.
 INSERT INTO prediction (
     id, account_id, job_id, request_id, idempotency_id, parent_id, face, model, engine, quality,
     output_kind, inputs, task, fingerprint, origin_id, state, price, credits, meter, rate, hardware,
     charge, webhook, priced_us, list_price, key_id, keyless, credential_id, withheld, created_at)
-VALUES (
+SELECT
     :id, :account_id, :job_id, :request_id, :idempotency_id, :parent_id, :face, :model, :engine, :quality,
-    :output_kind, :inputs, :task, :fingerprint, :origin_id, 'queued', :price, :credits, :meter, :rate, :hardware,
+    :output_kind, :inputs, :task, :fingerprint,
+    COALESCE((SELECT o.origin_id FROM prediction o
+              WHERE o.account_id = :account_id AND o.fingerprint = :fingerprint
+                AND o.state NOT IN ('failed', 'canceled', 'expired')
+              ORDER BY o.id LIMIT 1), :id),
+    'queued', :price, :credits, :meter, :rate, :hardware,
     :charge, :webhook, :priced_us, :list_price, :key_id, :keyless, :credential_id,
     COALESCE((SELECT CASE WHEN p.price > 0 OR p.withheld = 1 THEN 1 ELSE 0 END FROM prediction p WHERE p.id = :parent_id), 0),
-    :now);
-
--- name: prediction_origin | The first prediction of an account that was asked for exactly this.
-SELECT origin_id FROM prediction
-WHERE account_id = :account_id AND fingerprint = :fingerprint
-  AND state NOT IN ('failed', 'canceled', 'expired')
-ORDER BY id LIMIT 1;
+    :now
+WHERE (SELECT COUNT(*) FROM (SELECT 1 FROM prediction w WHERE w.state = 'queued' AND w.model = :model
+                             LIMIT :queue_limit) AS q) < :queue_limit
+  AND (:free_queue_limit = 0
+       OR (SELECT COUNT(*) FROM (SELECT 1 FROM prediction f
+               WHERE f.state = 'queued' AND f.model = :model AND f.account_id = :account_id
+                 AND f.price = 0 AND f.parent_id IS NULL LIMIT :free_queue_limit) AS q) < :free_queue_limit)
+RETURNING *;
 
 -- name: prediction_by_id | One prediction.
 SELECT * FROM prediction WHERE id = :id;
@@ -55,10 +61,6 @@ SELECT LENGTH(inputs) + LENGTH(task) + COALESCE(LENGTH(output), 0) + COALESCE(LE
 WHERE credential_id = :credential_id AND id < :before
   AND (:model = '' OR model = :model) AND (:state = '' OR state = :state)
 ORDER BY id DESC LIMIT :limit;
-
--- name: prediction_waiting | How many of a model are waiting, counted up to a limit.
-SELECT COUNT(*) AS waiting FROM (
-    SELECT 1 FROM prediction WHERE state = 'queued' AND model = :model LIMIT :limit) AS q;
 
 -- name: prediction_waiting_free | How many free predictions of an account wait for a model, counted up to a limit.
 SELECT COUNT(*) AS waiting FROM (

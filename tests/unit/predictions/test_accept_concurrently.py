@@ -1,0 +1,88 @@
+"""Predictions accepted by the hundred at once: limits stay exact and equal requests find each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sixfold import errors
+from sixfold.core.accounts import accounts
+from sixfold.core.accounts.keys import Principal
+from sixfold.core.predictions.models import Prediction
+from sixfold.core.predictions.requests import PredictionRequest
+from tests.harness.pipeline import PRICE, Options, Road, road
+from tests.unit.predictions.test_service import FREE
+
+pytestmark = pytest.mark.asyncio
+
+
+async def submitted(built: Road, requests: list[PredictionRequest]) -> tuple[list[Prediction], Counter[Any]]:
+    """Submit all requests at once; return those accepted, and the other results by type."""
+    results = await asyncio.gather(
+        *(built.pipeline.submit(request) for request in requests), return_exceptions=True
+    )
+    accepted = [result for result in results if isinstance(result, Prediction)]
+    return accepted, Counter(type(result) for result in results if not isinstance(result, Prediction))
+
+
+async def test_queue_limit_is_exact_among_a_thousand_requests(either: Path) -> None:
+    async with road(either, Options(credit=10**9, start=False, queue_limit=333)) as built:
+        requests = [built.order(extras={"n": number}) for number in range(1_000)]
+        accepted, others = await submitted(built, requests)
+        assert (len(accepted), others) == (333, {errors.QueueFull: 667})
+        account = await built.account()
+        assert (account.held, account.posted) == (333 * PRICE, 10**9)
+        assert await built.faults() == ()
+
+
+async def test_free_share_of_each_account_is_exact(either: Path) -> None:
+    async with road(either, Options(start=False, queue_limit=500, free_queue_limit=7)) as built:
+        owners: list[Principal] = [built.payer.owner]
+        for number in range(4):
+            other = await built.database.write(accounts.create(f"other{number}@example.com"))
+            owners.append(other.owner)
+        requests = [
+            built.order(hold=FREE, principal=owner, extras={"n": number})
+            for number in range(40)
+            for owner in owners
+        ]
+        accepted, others = await submitted(built, requests)
+        assert Counter(prediction.account_id for prediction in accepted) == dict.fromkeys(
+            (owner.account_id for owner in owners), 7
+        )
+        assert others == {errors.QueueFull: 5 * 33}
+
+
+async def test_balance_is_spent_to_the_last_request(either: Path) -> None:
+    async with road(either, Options(credit=PRICE * 123, start=False)) as built:
+        accepted, others = await submitted(built, [built.order(extras={"n": n}) for n in range(400)])
+        assert (len(accepted), others) == (123, {errors.InsufficientCredits: 277})
+        account = await built.account()
+        assert (account.held, account.posted) == (PRICE * 123, PRICE * 123)
+        assert await built.faults() == ()
+
+
+async def test_equal_requests_share_their_origin(either: Path) -> None:
+    async with road(either, Options(credit=10**9, start=False)) as built:
+        requests = [built.order(extras={"n": number % 5}) for number in range(200)]
+        accepted, others = await submitted(built, requests)
+        assert (len(accepted), others) == (200, {})
+        groups: dict[str, list[Prediction]] = {}
+        for prediction in accepted:
+            groups.setdefault(prediction.origin_id, []).append(prediction)
+        assert sorted(map(len, groups.values())) == [40] * 5
+        assert all(origin in {prediction.id for prediction in group} for origin, group in groups.items())
+
+
+async def test_equal_idempotency_ids_are_accepted_once(either: Path) -> None:
+    async with road(either, Options(credit=10**9, start=False)) as built:
+        requests = [built.order(idempotency_id=f"key-{number % 10}") for number in range(100)]
+        accepted, others = await submitted(built, requests)
+        assert (len(accepted), others) == (100, {})
+        assert Counter(Counter(prediction.id for prediction in accepted).values()) == {10: 10}
+        assert (await built.account()).held == 10 * PRICE
+        assert await built.faults() == ()
