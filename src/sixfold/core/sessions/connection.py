@@ -1,4 +1,4 @@
-"""The viewer of a session: the messages to it, in order, and how many frames it accepts."""
+"""The connection of a session's viewer: its queue of outgoing messages and its credit for frames."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Any, Final
 from sixfold.core.sessions.engine import Frame
 from sixfold.core.sessions.states import SessionState
 
-CREDIT: Final = 3  # frames that a new viewer accepts before it grants more
+# Frames that a new viewer receives before it grants more credit.
+CREDIT: Final = 3
 MAX_CREDIT: Final = 1000
-PATIENCE_SECONDS: Final = 10.0  # the oldest word unsent for so long: the viewer is too slow
+# A viewer is too slow if its oldest message has waited this long.
+PATIENCE_SECONDS: Final = 10.0
 MAX_WORDS: Final = 4000
 
 NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4008, 4010, 4401, 1011
@@ -21,7 +23,7 @@ NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4
 
 @dataclass(frozen=True, slots=True)
 class StateMessage:
-    """How the session stands, and why."""
+    """The state of the session and the reason for it."""
 
     state: SessionState
     reason: str | None
@@ -29,7 +31,7 @@ class StateMessage:
 
 @dataclass(frozen=True, slots=True)
 class AckMessage:
-    """An input was taken in; it holds from frame or pose `seq` on."""
+    """The acknowledgement of an input; it takes effect from frame or pose `seq` on."""
 
     input_seq: int
     seq: int
@@ -37,7 +39,7 @@ class AckMessage:
 
 @dataclass(frozen=True, slots=True)
 class FrameMessage:
-    """One frame, the last input that it answers, and its time on the session's clock."""
+    """One frame, the last input that it reflects, and its time on the session's clock in milliseconds."""
 
     seq: int
     input_seq: int | None
@@ -47,7 +49,7 @@ class FrameMessage:
 
 @dataclass(frozen=True, slots=True)
 class PoseMessage:
-    """One pose, a JSON object as its worker wrote it, and its time on the session's clock."""
+    """One pose, a JSON object as the worker wrote it, and its time on the session's clock in milliseconds."""
 
     seq: int
     t: int
@@ -56,7 +58,7 @@ class PoseMessage:
 
 @dataclass(frozen=True, slots=True)
 class StatsMessage:
-    """Counts since the session became ready: shown, dropped for want of credit, and late ticks."""
+    """Counts since the session became ready: sent, dropped for lack of credit, and late ticks."""
 
     sent: int
     dropped: int
@@ -67,21 +69,21 @@ class StatsMessage:
 
 @dataclass(frozen=True, slots=True)
 class PongMessage:
-    """The answer to a ping."""
+    """The reply to a ping."""
 
     t: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorMessage:
-    """Something that the viewer said was not understood."""
+    """The reply to a message that is not valid."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class EndMessage:
-    """Nothing more comes; the code closes the socket."""
+    """The last message; its code closes the socket."""
 
     code: int
     reason: str
@@ -91,12 +93,13 @@ Word = StateMessage | AckMessage | FrameMessage | PoseMessage | StatsMessage | P
 
 
 class Connection:
-    """One open socket as the session sees it. The newest replaces the one before it."""
+    """One open socket of a session. A new connection replaces the previous one."""
 
     def __init__(self) -> None:
         self.credit = CREDIT
         self.greeted = False
-        self.last_seq = 0  # the newest pose that was taken
+        # The number of the newest pose that was sent.
+        self.last_seq = 0
         self._words: deque[tuple[float, Word]] = deque()
         self._wake = asyncio.Event()
         self._over = asyncio.Event()
@@ -104,20 +107,20 @@ class Connection:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing can be said any more."""
+        """Return whether the connection has ended."""
         return self._end is not None
 
     @property
     def end_of(self) -> EndMessage | None:
-        """How it ended, once it has."""
+        """Return how the connection ended, or None while it is open."""
         return self._end
 
     async def ended(self) -> None:
-        """Wait for the end."""
+        """Wait for the end of the connection."""
         await self._over.wait()
 
     def put(self, word: Word) -> None:
-        """Queue a message, unless the viewer has gone or reads too slowly."""
+        """Queue a message, unless the connection has ended; end it if the viewer reads too slowly."""
         if self._end is not None:
             return
         moment = time.monotonic()
@@ -129,14 +132,14 @@ class Connection:
         self._wake.set()
 
     def end(self, code: int, reason: str) -> None:
-        """Close the socket after what was said before. The first reason counts."""
+        """Close the socket after the queued messages. Only the first call counts."""
         if self._end is None:
             self._end = EndMessage(code, reason)
             self._wake.set()
             self._over.set()
 
     async def take(self) -> Word | EndMessage:
-        """The next thing to send."""
+        """Return the next message to send."""
         while not self._words:
             if self._end is not None:
                 return self._end

@@ -1,12 +1,12 @@
-"""Live engines: models that go on while somebody watches, one step after another.
+"""Live engines: models that run step by step while a user watches.
 
-A step is a pure function of where things stand and of what the user holds. The state travels with every
-step and is plain data of a few kilobytes, so the server always has the last one: a worker that dies
-takes nothing along, and another goes on from there.
+A step is a pure function of the state and the user's controls. The state travels with every step and is plain
+data of a few kilobytes, so the server always has the latest one: if a worker dies, another continues from
+there.
 
-The server never looks into a state or a pose. It has an engine's `EngineStep` as an `StepRequest` and what
-came of it as
-`StepResult`, with the state packed (msgpack) and each pose a JSON object, written once, in the worker.
+The server does not decode states or poses. It sends a `StepRequest` and receives a `PackedStepResult`, whose
+state is msgpack and whose poses are JSON objects encoded in the worker. Engines see the decoded forms,
+`EngineStep` and `StepResult`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MAX_WAYPOINTS = 100
 
 @dataclass(frozen=True, slots=True)
 class Controls:
-    """What the user asks of a step: the keys that are held, and a new prompt or new waypoints, if any.
+    """The user's input for a step: the pressed keys, and a new prompt or new waypoints, if any.
 
-    A waypoint is x and z on the ground, in metres. None means: as before.
+    A waypoint is x and z on the ground, in meters. None means unchanged.
     """
 
     keys: tuple[str, ...] = ()
@@ -36,9 +36,9 @@ class Controls:
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """One step of a session: `ticks` of its clock at `fps` from `state` on (None: from the beginning).
+    """One step of a session: `ticks` of its clock at `fps`, from `state` (None: the initial state).
 
-    `draw=False` asks for no picture: nobody would see it.
+    With `draw=False` no frame is rendered, because nobody would see it.
     """
 
     model: str
@@ -52,7 +52,7 @@ class EngineStep:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One encoded picture."""
+    """One encoded image."""
 
     data: bytes
     format: str
@@ -62,7 +62,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PackedStepResult:
-    """Where things stand after a step, and what is to be shown: a pose for each tick, or one frame."""
+    """The state after a step, with a pose for each tick or one frame."""
 
     state: State
     poses: tuple[Mapping[str, Any], ...] = field(default=())
@@ -71,7 +71,7 @@ class PackedStepResult:
 
 @dataclass(frozen=True, slots=True)
 class StepRequest:
-    """A `EngineStep` as a session asks for it; `state` is as it was last `StepResult`."""
+    """An `EngineStep` as the server sends it; `state` is packed as in the previous result."""
 
     model: str
     inputs: Mapping[str, Any]
@@ -84,7 +84,7 @@ class StepRequest:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came of an `StepRequest`: a `PackedStepResult` with its state and its poses packed."""
+    """The result of a step as the worker returns it: the state and the poses are encoded."""
 
     state: bytes
     poses: tuple[bytes, ...] = ()
@@ -98,26 +98,26 @@ class LiveEngine(Engine, Protocol):
     """An engine that also serves sessions."""
 
     def step(self, step: EngineStep) -> PackedStepResult:
-        """Go on by some ticks; deterministic by the step alone."""
+        """Advance by `ticks`; the result depends on the step alone."""
         ...
 
 
 @runtime_checkable
 class LiveWorker(Protocol):
-    """A worker that can step; of drivers whose workers cannot, a session is refused."""
+    """A worker that can run steps. Drivers whose workers cannot do not support sessions."""
 
     @property
     def alive(self) -> bool:
-        """False once the worker can do nothing more."""
+        """Return False once the worker can do nothing more."""
         ...
 
     async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
-        """Take a step of each of some sessions, one after the other; gives their answers in that order.
+        """Run one step for each request, in order, and return the answers in the same order.
 
-        Never raises for what an engine or the worker did.
+        Never raises for errors of an engine or the worker.
         """
         ...
 
     async def kill(self) -> None:
-        """End the worker at once. Idempotent."""
+        """Kill the worker at once. Idempotent."""
         ...

@@ -1,7 +1,7 @@
-"""Sessions that move from one server to another: where they stand is written down, and their socket decides.
+"""Handover of sessions between servers that share a database: each session's checkpoint is stored.
 
-Only servers that share a database do this. A server that was passed over finds out when it next writes down
-where the session stands, or when it wants to move it on (`sessions.Taken`).
+The server that accepts the session's socket takes the session over. The previous server notices when it next
+writes a checkpoint or a state transition (`repository.LeaseLost`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sixfold.core.sessions.states import SessionEvent
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a session stood after the tick `seq`, packed as its worker gave it."""
+    """The state of a session after tick `seq`, packed as its worker returned it."""
 
     seq: int
     state: bytes
@@ -28,7 +28,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class HandoverLost:
-    """A session as whoever takes it over has it: where it stood, and whose budget pays for it."""
+    """A session that this server has taken over, with its last checkpoint and the key that pays for it."""
 
     session: SessionRecord
     standing: Checkpoint | None
@@ -36,13 +36,13 @@ class HandoverLost:
 
 
 def note(session_id: str, lease: SessionLease, standing: Checkpoint) -> Transaction[bool]:
-    """Write down where a session stands; False when it is another server's by now, or has ended."""
+    """Store a checkpoint; return False if another server has the session or it has ended."""
     values = {"id": session_id, "holder": lease.holder, "seq": standing.seq, "standing": standing.state}
     return bool((yield Query("session_note", values)))
 
 
 def take(session_id: str, lease: SessionLease) -> Transaction[HandoverLost]:
-    """Have a session from here on; one that has ended stays as it is. Raises `NotFound`."""
+    """Take over a session; one that has ended stays as it is. Raises `NotFound`."""
     yield Query("session_take", {"id": session_id, "holder": lease.holder, "lease": lease.life_us})
     session = yield from sessions.fresh(session_id)
     row = yield from one("session_standing", id=session_id)
@@ -51,7 +51,7 @@ def take(session_id: str, lease: SessionLease) -> Transaction[HandoverLost]:
 
 
 def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
-    """Close a session whichever server has it. Raises `NotFound`."""
+    """Close a session on whichever server it runs. Raises `NotFound`."""
     yield from take(session_id, lease)
     yield from sessions.transition(session_id, SessionEvent.CLOSE, lease, "closed")
     return (yield from sessions.transition(session_id, SessionEvent.END, lease))

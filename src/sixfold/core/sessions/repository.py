@@ -1,9 +1,9 @@
-"""Sessions in the database: what one is, how it moves on, and what it costs.
+"""Sessions in the database: their records, state transitions and charges.
 
-Money goes in slices of a minute from `ready` to the end. Each slice is a hold of its own,
-`<session>:<number>`; the first is held with the order, each next one in the transaction that captures the
-one before it, and the last is captured for the part that was used. A session that fails gives its open slice
-back: what was captured before was delivered.
+A session is charged in slices of one minute, from `ready` to its end. Each slice is a hold of its own,
+`<session>:<number>`. The first hold is made when the session is created; each next one in the transaction
+that captures the previous one; the last is captured for the time used. If a session fails, its open slice is
+released, while slices captured earlier stay charged because they were delivered.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """One session as it is written down; times are epoch µs, money is micro-dollars."""
+    """One session as stored; times are epoch µs, amounts are micro-dollars."""
 
     id: str
     account_id: str
@@ -73,7 +73,7 @@ class SessionRecord:
 
     @classmethod
     def of(cls, row: Row) -> SessionRecord:
-        """The session of a database row."""
+        """Return the session of a database row."""
         known = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
         return cls(
             **known, inputs=json_decoding.decode_whole(row["inputs"]), state=SessionState(row["state"])
@@ -81,25 +81,25 @@ class SessionRecord:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing can happen to it any more."""
+        """Return whether the session has ended."""
         return self.state in TERMINAL
 
     def opens_to(self, token: str) -> bool:
-        """Whether a token, or a resume token, is this session's."""
+        """Return whether `token` is the session's token or resume token."""
         return keys.hash_of(token) in {self.token_hash, self.resume_hash}
 
     def is_resumed_by(self, token: str) -> bool:
-        """Whether a token is the one to come back with."""
+        """Return whether `token` is the session's resume token."""
         return keys.hash_of(token) == self.resume_hash
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDraft:
-    """A session that is asked for.
+    """A session to be created.
 
-    `rate` is micro-dollars an hour, `list_rate` the same by the list where less is charged, `limit` how many
-    one account may have, `payer` the key with a budget, `credential` what the session ends with,
-    `credential_id` its tenant's.
+    `rate` is micro-dollars per hour, and `list_rate` the list price if less is charged. `limit` is the number
+    of open sessions that an account may have, `payer` the key with a budget, `credential` the credential
+    whose revocation ends the session, and `credential_id` the tenant's.
     """
 
     account_id: str
@@ -121,19 +121,19 @@ class SessionDraft:
 
 @dataclass(frozen=True, slots=True)
 class SessionLease:
-    """Which server holds a session, and for how many µs without a heartbeat."""
+    """The server that holds a session, and the µs after which its lease expires without a heartbeat."""
 
     holder: str
     life_us: int
 
 
 class LeaseLost(Exception):
-    """Another server has this session by now."""
+    """Raised when another server has taken over the session."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """A new session and its two secrets, which are shown this once."""
+    """A new session and its two secrets, which are returned only here."""
 
     session: SessionRecord
     token: str
@@ -141,14 +141,15 @@ class OpenedSession:
 
 
 def usage_micros(rate: int, us: int) -> int:
-    """What a time costs at a price per hour, rounded up to the micro-dollar."""
+    """Return the cost of `us` microseconds at `rate` micro-dollars per hour, rounded up."""
     return charges.total((run_time(us, rate),))
 
 
 def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSession]:
-    """Write a session down and hold its first slice.
+    """Insert a session and hold its first slice.
 
-    Raises `InsufficientCredits`, and `TooManyRequests` when the account has as many open as it may.
+    Raises `InsufficientCredits`, and `TooManyRequests` if the account already has `draft.limit` open
+    sessions.
     """
     rows = yield Query("session_count", {"account_id": draft.account_id})
     if rows[0]["total"] >= draft.limit:
@@ -174,7 +175,7 @@ def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSessio
 
 
 def find(session_id: str, tenant: Tenant) -> Transaction[SessionRecord]:
-    """A session of a tenant; raises `NotFound`."""
+    """Return a session of a tenant; raises `NotFound`."""
     row = yield from one("session_of", id=session_id, **tenant.row)
     if row is None:
         raise errors.NotFound(f"There is no session {session_id[:80]}")
@@ -182,7 +183,7 @@ def find(session_id: str, tenant: Tenant) -> Transaction[SessionRecord]:
 
 
 def by_id(session_id: str) -> Transaction[SessionRecord | None]:
-    """A session whoever's it is: for those who show its token."""
+    """Return a session without a tenant check; the caller must verify its token."""
     row = yield from one("session_by_id", id=session_id)
     return SessionRecord.of(row) if row is not None else None
 
@@ -190,9 +191,9 @@ def by_id(session_id: str) -> Transaction[SessionRecord | None]:
 def transition(
     session_id: str, event: SessionEvent, lease: SessionLease, reason: str | None = None
 ) -> Transaction[SessionRecord]:
-    """Let `event` happen, with the money that goes with it; where it cannot happen, nothing does.
+    """Apply `event` together with its charges; do nothing if the state does not allow it.
 
-    Raises `LeaseLost` when the session is not the lease's, unless it is given up as lost.
+    Raises `LeaseLost` if the lease does not hold the session, unless the event is `LOSE`.
     """
     session = yield from fresh(session_id)
     if session.holder != lease.holder and event is not SessionEvent.LOSE:
@@ -219,9 +220,9 @@ def transition(
 
 
 def turn_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecord]:
-    """Capture each slice that is over and hold the next.
+    """Capture each slice that is over and hold the next one.
 
-    Raises `InsufficientCredits` or `BudgetExceeded` without the money for it: then `last_slice` is due.
+    Raises `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid: call `last_slice` then.
     """
     session = yield from fresh(session_id)
     moment = yield from now()
@@ -234,7 +235,7 @@ def turn_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecor
 
 
 def last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
-    """Capture the slice that is over, hold no other, and let the session close."""
+    """Capture the slice that is over, hold no further one, and close the session."""
     session = yield from fresh(session_id)
     if not session.is_terminal and _is_over(session, (yield from now())):
         captured = yield from _capture(session, SLICE_US)
@@ -243,7 +244,7 @@ def last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecor
 
 
 def slice_left(session: SessionRecord) -> Transaction[int]:
-    """The µs until the slice that runs is over, whichever server began it."""
+    """Return the µs until the current slice is over, whichever server began it."""
     moment = yield from now()
     if session.slice_at is None or not session.slice_amount:
         return SLICE_US
@@ -251,7 +252,7 @@ def slice_left(session: SessionRecord) -> Transaction[int]:
 
 
 def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionRecord, ...]]:
-    """End what other servers held: all of it, or what they let lapse."""
+    """End the sessions of other servers: all of them, or only those with an expired lease."""
     moment = yield from now()
     before = moment if lapsed_only else 2**62
     rows = yield Query("session_lost", {"holder": holder, "before": before, "limit": _MAX_SWEEP})
@@ -264,12 +265,12 @@ def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionRecord, 
 
 
 def heartbeat(lease: SessionLease) -> Transaction[int]:
-    """Extend the leases of a holder's open sessions; gives how many."""
+    """Extend the leases of a holder's open sessions and return their number."""
     return len((yield Query("session_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
 
 
 def fresh(session_id: str) -> Transaction[SessionRecord]:
-    """A session as it stands; raises `NotFound`."""
+    """Return the current record of a session; raises `NotFound`."""
     session = yield from by_id(session_id)
     if session is None:
         raise errors.NotFound(f"There is no session {session_id[:80]}")
@@ -298,7 +299,7 @@ def _end(session: SessionRecord, *, paid: bool) -> Transaction[SessionRecord]:
 
 
 def _capture(session: SessionRecord, used_us: int) -> Transaction[int]:
-    """Charge the time that was used of a slice, no more than was held for it; gives the micro-dollars."""
+    """Charge the used time of a slice, at most its hold; return the micro-dollars."""
     charge = charges.of((run_time(used_us, session.rate),), session.slice_amount)
     description = f"{session.model}: minute {session.slice + 1}"
     entry = ledger.LedgerEntry("session", description, session.id, charges.encode(charge))
@@ -307,5 +308,5 @@ def _capture(session: SessionRecord, used_us: int) -> Transaction[int]:
 
 
 def hold_of(session_id: str, number: int) -> str:
-    """The id of the hold of a session's slice."""
+    """Return the id of the hold for one slice of a session."""
     return f"{session_id}:{number}"

@@ -1,4 +1,4 @@
-"""One session at work: a seat at a worker, an absolute clock, what the user holds, and whoever watches."""
+"""One running session: its worker slot, its clock, its pending inputs and its viewer."""
 
 from __future__ import annotations
 
@@ -34,24 +34,30 @@ from sixfold.core.workers.ports import RunFailed, WorkerLost, WorkerStartFailed
 
 _LOG = logging.getLogger("sixfold.sessions")
 RESUME_SECONDS: Final = 30
-RELEASE_SECONDS: Final = 1.0  # keys are let go after so much silence
+# Pressed keys are released after this long without input.
+RELEASE_SECONDS: Final = 1.0
 _REST_SECONDS: Final = 10.0
 _BUILD_SECONDS: Final = 20.0
 _CHORE_SECONDS: Final = 0.25
-_GRAIN_SECONDS: Final = 0.001  # of the loop's timers: what is due sooner than that is due
-_BLAMED_SECONDS: Final = 60.0  # so long a lost worker makes its sessions' next rooms smaller
-_GRID_SECONDS: Final = 0.01  # every session's clock begins on it, so that those of one room step together
+# Resolution of the event loop's timers: steps due sooner than this run at once.
+_GRAIN_SECONDS: Final = 0.001
+# For this long, each lost worker reduces how many sessions share this session's next worker.
+_BLAMED_SECONDS: Final = 60.0
+# Sessions start on multiples of this time, so that those of one worker step together.
+_GRID_SECONDS: Final = 0.01
 _STATS_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 1.0
-_MAX_TICKS: Final = 100  # of one step; what is due beyond them follows at once
-_MAX_RESTARTS: Final = 3  # in a row, without a step between
+# Ticks of one step; further due ticks follow at once.
+_MAX_TICKS: Final = 100
+# Consecutive restarts without a step between them.
+_MAX_RESTARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SessionEnding:
-    """What ends a session, why, and the code that its socket is closed with.
+    """The event that ends a session, the reason, and the code that its socket is closed with.
 
-    Without an event it only ends here: another server goes on with it.
+    If `event` is None, the session ends only on this server: another one continues it.
     """
 
     event: SessionEvent | None
@@ -61,7 +67,7 @@ class SessionEnding:
 
 @dataclass(frozen=True, slots=True)
 class SessionInput:
-    """What a viewer said; fields that are None stay as they are."""
+    """An input message from the viewer; None fields stay unchanged."""
 
     seq: int
     keys: tuple[str, ...] | None = None
@@ -71,21 +77,21 @@ class SessionInput:
 
 @dataclass(frozen=True, slots=True)
 class SessionHooks:
-    """What a running session needs of the house: a seat, the database's word, and the next slice.
+    """Callbacks of a `SessionRunner`: acquire a worker slot, write a transition, charge the next slice.
 
-    `sit` is told how many workers the session has lost. `turn_slice` pays what is over, and gives the seconds
-    that are left of the slice that runs. `note` writes down where it stands and says whether
-    it is still this server's; None where there is no other.
+    `sit` receives the number of workers that the session has lost. `turn_slice` charges the slices that are
+    over and returns the seconds left in the current one. `note` stores a checkpoint and returns whether this
+    server still holds the session; it is None on a server that shares its database with no other.
     """
 
     sit: Callable[[int], Awaitable[SessionSlot]]
     happen: Callable[[str, SessionEvent, str | None], Awaitable[SessionRecord]]
     turn_slice: Callable[[str], Awaitable[tuple[SessionRecord, float]]]
-    note: Callable[[str, Checkpoint], Awaitable[bool]] | None = None  # where it stands, for other servers
+    note: Callable[[str, Checkpoint], Awaitable[bool]] | None = None
 
 
 class SessionRunner:
-    """From `requested` to its end; `run` is its whole life."""
+    """Runs a session from `requested` to its end; see `run`."""
 
     def __init__(
         self, session: SessionRecord, backstage: SessionHooks, place: Checkpoint | None = None
@@ -98,7 +104,8 @@ class SessionRunner:
         self._viewer: Connection | None = None
         self._state = place.state if place else None
         self._seq = place.seq if place else 0
-        self._place = place  # of a second ago: what was shown until then has reached its viewer
+        # The checkpoint of one second ago: everything shown until then has reached the viewer.
+        self._place = place
         self._moved_in = (
             session.state is not SessionState.REQUESTED
         )  # from another server, and nobody has come yet
@@ -110,15 +117,15 @@ class SessionRunner:
         self._heard_at = 0.0
         self._sent = self._dropped = self._late = self._restarts = 0
 
-    # -- what happens from outside ---------------------------------------------------------------
+    # -- calls from the connection ---------------------------------------------------------------
 
     def end(self, ending: SessionEnding) -> None:
-        """Let the session end; the first reason counts."""
+        """End the session; only the first call counts."""
         if not self._ending.done():
             self._ending.set_result(ending)
 
     def attach(self) -> Connection:
-        """Attach a new viewer, which replaces the one before; it receives poses after the greeting."""
+        """Attach a new viewer, which replaces the previous one; it receives poses after `resume`."""
         viewer, before = Connection(), self._viewer
         if before is not None:
             viewer.last_seq = before.last_seq
@@ -128,7 +135,7 @@ class SessionRunner:
         return viewer
 
     def resume(self, viewer: Connection, last_seq: int | None) -> None:
-        """Begin to show; from after `last_seq` on, as far back as is kept."""
+        """Start to send poses to a viewer: those after `last_seq` that are still buffered, then new ones."""
         if viewer.greeted:
             return
         viewer.greeted = True
@@ -141,27 +148,28 @@ class SessionRunner:
                     viewer.put(posed)
 
     def _catch_up(self, last_seq: int) -> None:
-        """Whoever follows a session here may have seen more than was written down of it."""
+        """Advance the clock to what the viewer has seen: that may be newer than the stored checkpoint."""
         if self._moved_in and 0 < last_seq - self._seq <= RESUME_SECONDS * self.session.fps:
             self._began -= (last_seq - self._seq) * self._period
 
     def detach(self, viewer: Connection) -> None:
-        """This viewer's socket is gone."""
+        """End the connection of a viewer whose socket has closed."""
         viewer.end(NORMAL, "gone")
 
     def apply_input(self, given: SessionInput) -> None:
-        """Take an input in; it holds from the next step on."""
+        """Queue an input; it takes effect with the next step."""
         self._heard_at = time.monotonic()
         self._keys = self._keys if given.keys is None else given.keys
         if len(self._inputs) < _MAX_TICKS:
             self._inputs.append(given)
-        else:  # more than a step can answer: the newest stands for all
+        # One step cannot acknowledge more inputs: the newest replaces the last.
+        else:
             self._inputs[-1] = given
 
-    # -- its life --------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Sit down at a worker, play until something ends it, and settle."""
+        """Acquire a worker slot, run until something ends the session, and settle its charges."""
         await self._happen(SessionEvent.START)
         sitting = asyncio.ensure_future(self._backstage.sit(0))
         await asyncio.wait({sitting, self._ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -195,9 +203,9 @@ class SessionRunner:
         await self._finish(self._ending.result() if self._ending.done() else _BROKEN)
 
     async def _built(self, seat: SessionSlot) -> bool:
-        """Take a step of no time before ready is said, in which the engine builds what it will show.
+        """Run a step of zero ticks before the session is ready, in which the engine loads its assets.
 
-        False when the session ended meanwhile; a worker that is lost is the clock's matter.
+        Returns False if the session ended meanwhile. If the worker is lost, `_play` replaces it.
         """
         building = asyncio.ensure_future(seat.step(self._of(Controls(), 0, draw=False)))
         try:
@@ -246,7 +254,8 @@ class SessionRunner:
                 if behind < -_GRAIN_SECONDS:
                     await asyncio.sleep(-behind)
                     continue
-                if behind > RESUME_SECONDS:  # the machine slept: nobody waits for what was missed
+                # The machine was suspended: nobody waits for the missed time.
+                if behind > RESUME_SECONDS:
                     self._began += behind
                 ticks = min(_MAX_TICKS, 1 + int(max(behind, 0) / self._period))
                 if await self._step(seat, ticks):
@@ -265,7 +274,7 @@ class SessionRunner:
             await asyncio.shield(seat.leave())
 
     async def _step(self, seat: SessionSlot, ticks: int) -> bool:
-        """One step; False when the worker was lost, with everything left as it was."""
+        """Run one step; return False, with nothing changed, if the worker was lost."""
         heard, viewer = len(self._inputs), self._viewer
         shown = viewer is not None and viewer.greeted and not viewer.gone
         draw = viewer is not None and shown and viewer.credit > 0
@@ -329,14 +338,15 @@ class SessionRunner:
     def _time(self, seq: int) -> int:
         return round(seq * 1000 * self._period)
 
-    # -- beside the clock ------------------------------------------------------------------------
+    # -- periodic tasks --------------------------------------------------------------------------
 
     async def _keep_house(self) -> None:
         slice_due = stats_due = note_due = 0.0
         while True:
             await asyncio.sleep(_CHORE_SECONDS)
             moment = time.monotonic()
-            with contextlib.suppress(errors.StoreFailed):  # it is tried again with the next look
+            # Retried in the next iteration.
+            with contextlib.suppress(errors.StoreFailed):
                 await self._look_at_inputs(moment - self._heard_at)
                 if moment >= slice_due:
                     slice_due = moment + await self._turn()
@@ -348,7 +358,7 @@ class SessionRunner:
                 self._viewer.put(self._stats(self._viewer))
 
     async def _note(self) -> None:
-        """Write down where it stands, and let go when another server has it."""
+        """Store a checkpoint, and end here if another server has the session."""
         if self._backstage.note is None or self._state is None:
             return
         here = Checkpoint(self._seq, self._state)
@@ -367,7 +377,7 @@ class SessionRunner:
             await self._happen(SessionEvent.INPUT)
 
     async def _turn(self) -> float:
-        """Pay what is over; gives the seconds until the next time."""
+        """Charge the slices that are over; return the seconds until the next one is due."""
         self.session, left = await self._backstage.turn_slice(self.session.id)
         if self.session.state is SessionState.CLOSING:
             if self._viewer is not None:
@@ -384,7 +394,7 @@ _BROKEN = SessionEnding(SessionEvent.FAIL, "the server erred", FAILED)
 
 
 async def _leave(sitting: asyncio.Future[SessionSlot]) -> None:
-    """Give a seat back that came too late."""
+    """Release a slot that was acquired after the session had ended."""
     await asyncio.wait({sitting})
     if not sitting.cancelled() and sitting.exception() is None:
         await sitting.result().leave()

@@ -1,4 +1,4 @@
-"""The sessions of this server: asked for, entered by a socket, closed, and ended with the server."""
+"""The sessions of this server: creation, connection, closing, and the end with the server."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CLOSES_LATER = "The session has stopped; its end is written down once the stora
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """A session as somebody asks for it; `fps` is of no account where poses are told."""
+    """A request for a session; `fps` is ignored for models that output poses."""
 
     principal: Principal
     request_id: str
@@ -54,7 +54,7 @@ class SessionRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionCatalog:
-    """What sessions are made of, and how many one account may have open."""
+    """The models that offer sessions, and the number of sessions that an account may have open."""
 
     catalog: Catalog
     templates: Templates
@@ -86,17 +86,23 @@ class SessionService:
         self._shared = False
         self._connections = Connections(database) if connections is None else connections
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------
 
     async def start(self, *, alone: bool) -> None:
-        """End what a server before this one left; where there are others, only what they let lapse."""
+        """End the sessions that a previous process left.
+
+        With other servers, only those with an expired lease.
+        """
         self._shared = not alone
         while await self._database.write(sessions.lost(self._lease.holder, lapsed_only=not alone)):
             pass
         self._beating = asyncio.create_task(self._beat(), name="sessions")
 
     async def drain(self) -> None:
-        """Close every session, or leave it to whichever server its socket comes to next; take no other."""
+        """Close every session, or leave it to the server that its socket connects to next.
+
+        Accept no others.
+        """
         self._draining = True
         for running in self._running.values():
             running.end(SessionEnding(None if self._shared else SessionEvent.CLOSE, "drained", DRAINED))
@@ -106,7 +112,7 @@ class SessionService:
             self._beating.cancel()
 
     async def _beat(self) -> None:
-        """Keep our leases, and end what other servers let lapse."""
+        """Renew this server's leases, and end the sessions whose leases other servers let expire."""
         every = self._policy.lease_seconds / 3
         sight = LeaseGuard(every, self._policy.lease_seconds)
         while True:
@@ -118,13 +124,13 @@ class SessionService:
 
     @property
     def running(self) -> tuple[SessionRunner, ...]:
-        """Every session that is open here."""
+        """Return the sessions that run on this server."""
         return tuple(self._running.values())
 
-    # -- what is asked ---------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     async def create(self, wish: SessionRequest) -> OpenedSession:
-        """Begin a session; it starts while this returns.
+        """Create a session; it starts in the background.
 
         Raises `Forbidden`, `NotFound`, `BadRequest` for a model without sessions, `InvalidInput`,
         `EngineUnavailable`, `InsufficientCredits` and `TooManyRequests`.
@@ -162,13 +168,14 @@ class SessionService:
         return opened
 
     async def find(self, session_id: str, tenant: Tenant) -> SessionRecord:
-        """A session of a tenant; raises `NotFound`."""
+        """Return a session of a tenant; raises `NotFound`."""
         return await self._database.read(sessions.find(session_id, tenant))
 
     async def close(self, session_id: str, tenant: Tenant) -> SessionRecord:
         """Close a session and wait for its end; one that has ended stays as it is.
 
-        Raises `NotFound`, and `StoreFailed` where its end cannot be written down for now: it is all the same.
+        Raises `NotFound`, and `StoreFailed` if its end cannot be stored for now; the session ends all the
+        same.
         """
         running = self._running.get(session_id)
         if running is not None and _is_of(running.session, tenant):
@@ -182,9 +189,9 @@ class SessionService:
         return session
 
     async def admit(self, session_id: str, token: str) -> tuple[SessionRecord, SessionRunner | None] | None:
-        """The session that a token opens, and its stage while it runs here; None for a wrong token.
+        """Return the session that `token` opens and its runner, if it runs here; None for a wrong token.
 
-        One of another server runs here from now on.
+        A session of another server is taken over and runs here from now on.
         """
         session = await self._database.read(sessions.by_id(session_id))
         if session is None or not token or not session.opens_to(token):
@@ -207,7 +214,7 @@ class SessionService:
     def _own_idle_seconds(self, model: str) -> float:
         return self._offer.templates[model].idle_seconds or DEFAULT_IDLE_SECONDS
 
-    # -- running them ----------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------
 
     def _begin(
         self,
@@ -248,7 +255,7 @@ class SessionService:
         )
 
     async def _happen(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
-        """Write down what happened, however long the store refuses: no session is stranded."""
+        """Write a transition, and retry while the store fails, so that no session is left unfinished."""
         while True:
             try:
                 return await self._database.write(sessions.transition(session_id, event, self._lease, reason))

@@ -1,11 +1,11 @@
-"""The life of a session: states, events, and the one table that says what follows what.
+"""The state machine of a session: states, events, and the table of transitions.
 
     requested ──start──▶ starting ──ready──▶ ready ──input──▶ active ⇄ idle
         │ ╲                 │ ╲──fail──▶ failed ◀──lose── all of them
         └──close────────────┴──close──▶ closing ◀──close── ready, active, idle
                                            └──end──▶ closed
 
-Closed and failed absorb.
+Closed and failed are terminal.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from enum import StrEnum
 
 
 class SessionState(StrEnum):
-    """Where a session stands."""
-
     REQUESTED = "requested"
     STARTING = "starting"
     READY = "ready"
@@ -27,8 +25,6 @@ class SessionState(StrEnum):
 
 
 class SessionEvent(StrEnum):
-    """What can happen to a session."""
-
     START = "start"
     READY = "ready"
     INPUT = "input"

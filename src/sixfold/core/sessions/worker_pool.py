@@ -1,8 +1,8 @@
-"""Rooms: the workers of sessions, each with as many seats as its engine's row says.
+"""Shared workers for sessions: each worker serves as many sessions as its engine allows.
 
-Whoever asks in the same turn of the loop travels in one message and is answered in one. A step that fails
-ends its own session. A worker that dies, or does not answer, is lost to all who sit there; each of them sits
-down anew with fewer others, so that one who brings down worker after worker is soon alone.
+Steps requested in the same turn of the event loop are sent to the worker in one message. A step that fails
+ends only its own session. If a worker dies or does not answer, all its sessions get new workers, each shared
+with fewer sessions, so that a session that kills worker after worker is soon alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sixfold.core.sessions.engine import LiveWorker, StepAnswer, StepRequest
 from sixfold.core.workers.ports import Driver, WorkerLost, WorkerSpec, WorkerStartFailed
 
 _ANSWER_SECONDS: Final = 20.0
-_FEWER: Final = 8  # times as few others, with each worker that was lost
+_FEWER: Final = 8  # divisor of the sharing limit for each lost worker
 
 
 @dataclass(frozen=True, slots=True)
 class SessionKind:
-    """Which sessions sit together: those of one engine, on one hardware, in a room of so many seats."""
+    """The sessions that may share a worker: the same engine, hardware and sharing limit."""
 
     engine: str
     hardware: str
@@ -29,7 +29,7 @@ class SessionKind:
 
 
 class SharedWorker:
-    """One worker and its seats. The last one to leave ends it."""
+    """One worker and the sessions that use it. The last session to leave stops it."""
 
     def __init__(self, kind: SessionKind, hiring: Awaitable[LiveWorker]) -> None:
         self.kind = kind
@@ -40,24 +40,24 @@ class SharedWorker:
 
     @property
     def worker(self) -> LiveWorker | None:
-        """Its worker, once it has started."""
+        """Return the worker if it has started."""
         done = self._hiring.done() and not self._hiring.cancelled() and self._hiring.exception() is None
         return self._hiring.result() if done else None
 
     @property
     def open(self) -> bool:
-        """Whether somebody else can sit down."""
+        """Return whether another session can join."""
         if len(self._seats) >= self.kind.seats:
             return False
         return self.worker is not None and self.worker.alive if self._hiring.done() else True
 
     @property
     def empty(self) -> bool:
-        """Whether nobody sits here."""
+        """Return whether no session uses it."""
         return not self._seats
 
     async def sit(self) -> SessionSlot:
-        """A seat, once the worker is there; raises `WorkerStartFailed`."""
+        """Return a slot once the worker has started; raises `WorkerStartFailed`."""
         seat = SessionSlot(self)
         self._seats.add(seat)
         try:
@@ -68,7 +68,7 @@ class SharedWorker:
         return seat
 
     async def leave(self, seat: SessionSlot) -> None:
-        """Give a seat back. Idempotent."""
+        """Release a slot. Idempotent."""
         self._seats.discard(seat)
         if self._seats:
             return
@@ -78,7 +78,7 @@ class SharedWorker:
             await self.worker.kill()
 
     def ask(self, ask: StepRequest) -> asyncio.Future[StepAnswer]:
-        """Ask for a step, together with whoever else does so now."""
+        """Request a step; it is sent together with those requested in the same turn of the loop."""
         loop = asyncio.get_running_loop()
         if not self._asked:
             loop.call_soon(self._send)
@@ -107,29 +107,29 @@ class SharedWorker:
 
 
 class SessionSlot:
-    """One session's place at a worker."""
+    """One session's share of a worker."""
 
     def __init__(self, room: SharedWorker) -> None:
         self.room = room
 
     async def step(self, ask: StepRequest) -> StepAnswer:
-        """Take one step; never raises for what the engine or the worker did."""
+        """Run one step; never raises for errors of the engine or the worker."""
         return await self.room.ask(ask)
 
     async def leave(self) -> None:
-        """Give the seat back. Idempotent."""
+        """Release the slot. Idempotent."""
         await self.room.leave(self)
 
 
 class SessionWorkerPool:
-    """Every room of this server."""
+    """All session workers of this server."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._rooms: set[SharedWorker] = set()
 
     async def acquire(self, spec: WorkerSpec, seats: int, lost: int) -> SessionSlot:
-        """A seat for a session that has lost so many workers; raises `WorkerStartFailed`."""
+        """Return a slot for a session that has lost `lost` workers; raises `WorkerStartFailed`."""
         kind = SessionKind(spec.engine, spec.hardware, max(1, seats // _FEWER**lost))
         self._rooms = {room for room in self._rooms if not room.empty}
         room = next((room for room in self._rooms if room.kind == kind and room.open), None)

@@ -1,18 +1,19 @@
-"""Whether a server has seen the database for long enough to say that another lets its leases lapse.
+"""Decides whether this server may expire the leases of other servers.
 
-While a database is away nobody can renew a lease. Whoever reaches it again first must not take that for the
-death of all others.
+While the database is unreachable, no server can renew a lease. The first server to reconnect must not treat
+the others as dead.
 """
 
 from __future__ import annotations
 
 import time
 
-_PATIENCE = 0.25  # of a lease: how late a look may come
+# Share of a lease by which a check may come late.
+_PATIENCE = 0.25
 
 
 class LeaseGuard:
-    """One chore's view: it looks every `every_seconds`, at leases of `lease_seconds`."""
+    """The view of one periodic task that runs every `every_seconds` and checks leases of `lease_seconds`."""
 
     def __init__(self, every_seconds: float, lease_seconds: float) -> None:
         self._late = every_seconds + _PATIENCE * lease_seconds
@@ -21,7 +22,7 @@ class LeaseGuard:
         self._clear_at = 0.0
 
     def is_reliable(self) -> bool:
-        """Call this with each look that reached the database; False for a lease's time after a gap."""
+        """Record a check that reached the database; return False for one lease time after a gap."""
         moment = time.monotonic()
         if moment - self._seen_at > self._late:
             self._clear_at = moment + self._lease

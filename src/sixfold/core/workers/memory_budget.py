@@ -1,4 +1,4 @@
-"""The memory of this machine: which workers it holds together, and who goes to make room for another."""
+"""The memory budget of this machine: which workers fit, and which idle ones are stopped for others."""
 
 from __future__ import annotations
 
@@ -12,37 +12,41 @@ from sixfold.core.workers.ports import MeasuredWorker
 
 _LOG = logging.getLogger("sixfold.supervisor")
 _GIB = 2**30
-_PATIENCE_SECONDS = 30.0  # after which those that fit let one that does not fit go first
+# After this time, engines whose workers fit must wait for one whose worker does not.
+_PATIENCE_SECONDS = 30.0
 
 
 class MachineMemory:
-    """What all workers of this machine may take of its memory, and what each is thought to take.
+    """The memory that all workers of this machine may use, and an estimate for each.
 
-    A worker takes what its engine's row says, what `beforehand` knows of it, or the most that one of its
-    kind was seen to take, whichever is more. `total_bytes` 0 sets no bound.
+    The estimate is the maximum of the engine's `ram_gb`, the result of `beforehand` and the highest peak
+    measured for a worker of that engine. `total_bytes` 0 means no limit.
     """
 
     def __init__(self, total_bytes: int = 0, beforehand: Callable[[EngineSpec], int] = lambda _: 0) -> None:
         self.total_bytes = total_bytes
-        self.cramped: dict[str, float] = {}  # engines whose next worker waits for memory, and since when
+        # Engines whose next worker waits for memory, by the monotonic time since when.
+        self.cramped: dict[str, float] = {}
         self._beforehand = beforehand
-        self._told: dict[str, int] = {}  # what `beforehand` knew since the last look
+        # Results of `beforehand` since the last measurement.
+        self._told: dict[str, int] = {}
         self._seen: dict[str, int] = {}
 
     def needs(self, engine: EngineSpec) -> int:
-        """What a worker of an engine takes; nothing where it waits for another machine."""
+        """Return the bytes that a worker of an engine needs; 0 for an engine that runs on another machine."""
         if engine.remote:
             return 0
-        if engine.name not in self._told:  # it may walk through folders, and every claim asks
+        # `beforehand` may walk through folders, and every claim calls this.
+        if engine.name not in self._told:
             self._told[engine.name] = self._beforehand(engine)
         return max(int(engine.ram_gb * _GIB), self._told[engine.name], self._seen.get(engine.name, 0))
 
     def taken(self, pools: Collection[WorkerPool]) -> int:
-        """What the workers that there are take together."""
+        """Return the bytes that the existing workers need together."""
         return sum(self.needs(pool.engine) * len(pool.seats) for pool in pools if pool.seats)
 
     def weigh(self, pools: Collection[WorkerPool]) -> None:
-        """Look at what the workers take, for the next time; what is known beforehand is asked anew."""
+        """Measure the workers' peak memory for later estimates and discard the results of `beforehand`."""
         self._told.clear()
         for pool in pools:
             for seat in pool.seats:
@@ -51,7 +55,7 @@ class MachineMemory:
                     self._seen[pool.engine.name] = max(peak, self._seen.get(pool.engine.name, 0))
 
     def holds(self, engine: EngineSpec, pools: Collection[WorkerPool]) -> bool:
-        """Whether one more worker fits; alone, each does."""
+        """Return whether one more worker fits; a single worker always does."""
         free = self.total_bytes - self.taken(pools)
         fits = not self.total_bytes or self.needs(engine) <= free or not any(pool.seats for pool in pools)
         if fits:
@@ -59,17 +63,20 @@ class MachineMemory:
         return fits
 
     def yields(self, engine: EngineSpec) -> bool:
-        """Whether an engine starts nothing more because another has waited for memory for too long."""
+        """Return whether an engine must wait because another one has waited too long for memory."""
         before = time.monotonic() - _PATIENCE_SECONDS
         others = (since for name, since in self.cramped.items() if name != engine.name)
         return any(since < before for since in others) and self.needs(engine) > 0
 
     def still(self, waiting: Collection[str]) -> None:
-        """Forget engines for which nothing waits any more."""
+        """Discard the wait times of engines without queued predictions."""
         self.cramped = {name: since for name, since in self.cramped.items() if name in waiting}
 
     def idle(self, engine: EngineSpec, pools: Collection[WorkerPool]) -> list[WorkerSlot]:
-        """Take out workers that idle, the longest first, until one more fits; none if they are too few."""
+        """Remove idle workers, longest idle first, until one more fits; return the removed slots.
+
+        If removing all idle workers would not free enough, none is removed.
+        """
         resting = [(seat, pool) for pool in pools for seat in pool.seats if seat.worker and not seat.runs]
         gone: list[WorkerSlot] = []
         lacking = self.needs(engine) - (self.total_bytes - self.taken(pools))

@@ -1,7 +1,7 @@
-"""Servers that share a database: each wakes for the others' orders and tells its waiters of their endings.
+"""Receives the events of other servers on a shared database: queued, canceled and ended predictions.
 
-A shared database tells what its other servers do the moment they do it. A word may be lost with a connection,
-so four times a second this looks too; it asks nothing while nobody waits here and nothing runs here.
+The database notifies about each change. Because a notification may be lost with a connection, the listener
+also polls four times a second, unless nothing runs here and nobody waits here for a result.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Told = Callable[[str, str, str], None]
 
 @runtime_checkable
 class SharedDatabase(Database, Protocol):
-    """A database on which several servers work."""
+    """A database that several servers use."""
 
     async def join(self, boot: str, told: Told) -> None:
-        """Live among them as `boot`, and hear of each step that another server takes.
+        """Register this server as `boot` and listen for changes made by other servers.
 
-        `told` is called with the state, the id and the engine of the prediction that moved.
+        `told` is called with the state, the id and the engine of each prediction that changed.
         """
         ...
 
 
 class PeerEventListener:
-    """One server's view of the others. Start it before the supervisor claims anything."""
+    """A listener for the events of other servers. Start it before the scheduler claims anything."""
 
     def __init__(self, database: SharedDatabase, bus: EventBus, supervisor: Scheduler) -> None:
         self._database = database
@@ -49,12 +49,12 @@ class PeerEventListener:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Join the others; raises `StoreFailed` when the database cannot be reached."""
+        """Register with the database and start to listen; raises `StoreFailed` if it cannot be reached."""
         await self._database.join(self._supervisor.boot, self._told)
         self._task = asyncio.create_task(self._listen_forever(), name="neighbours")
 
     async def stop(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -75,11 +75,12 @@ class PeerEventListener:
                     await self._wake.wait()
             self._wake.clear()
             moved, self._moved = self._moved, set()
-            with contextlib.suppress(errors.StoreFailed):  # the next look sees it
+            # The next poll finds what this one missed.
+            with contextlib.suppress(errors.StoreFailed):
                 await self._look(moved)
 
     async def _look(self, moved: set[str]) -> None:
-        """Pass on what was told, and what ended or was canceled without a word."""
+        """Publish the notified changes, and those that a lost notification did not announce."""
         asked = {*self._bus.listened(), *self._supervisor.running()}
         if not asked:
             return

@@ -1,4 +1,4 @@
-"""What workers are started with, and how much of a machine they may take."""
+"""The settings that workers are started with."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.workers.memory_budget import MachineMemory
 from sixfold.core.workers.ports import WorkerSpec
 
-RESIDENT = ("embedded", "own")  # kinds of engines whose modules are this program's, and start no thread
+# Kinds of engines whose modules belong to this program and start no threads when imported.
+RESIDENT = ("embedded", "own")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerPolicy:
-    """How many runs at once, for how long, and how often a lost one is tried again.
+    """Limits for runs and workers.
 
-    A worker idles for `idle_seconds` where that is given, else as long as `idle_of` says of the model that it
-    ran last, else as its engine's row says. Without `slots` nothing is claimed. `placed`: a worker starts on
-    the hardware that its run is paid for, as on a cluster; elsewhere every kind of it is this `machine`.
+    An idle worker is stopped after `idle_seconds` if set, else after the time that `idle_of` returns for the
+    model it ran last, else after its engine's own time. With 0 `slots` this server claims nothing. `placed`
+    means that a worker starts on the hardware that its run is charged for, as on a cluster; otherwise all
+    hardware names stand for this `machine`.
     """
 
     slots: int
@@ -37,14 +39,14 @@ class WorkerPolicy:
 
 
 def _cpu_seconds(engine: EngineSpec, policy: WorkerPolicy) -> int:
-    """What one run may take of the processors; weights compute on many threads, and have the clock alone."""
+    """Return the CPU seconds of one run; 0 (no limit) for engines that compute on many threads."""
     if engine.lanes > 1 or engine.kind == "weights":
         return 0
     return math.ceil(engine.limit_seconds(policy.run_limit_seconds))
 
 
 def worker_spec(engine: EngineSpec, policy: WorkerPolicy, hardware: str = "", holder: str = "") -> WorkerSpec:
-    """The worker that an engine runs in, on some hardware, for the server `holder`."""
+    """Return the spec of an engine's worker on `hardware`, started by the server `holder`."""
     return WorkerSpec(
         engine=engine.name,
         factory=engine.factory,

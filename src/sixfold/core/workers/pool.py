@@ -1,4 +1,4 @@
-"""Pools: the workers of one engine, each a seat with as many lanes as it takes tasks at once."""
+"""Pools: the workers of one engine, each a slot with one lane per task that it can run at the same time."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.workers.ports import Worker
 
 _BACKOFF_FIRST, _BACKOFF_LAST = 0.1, 30.0
-_AHEAD = 4  # runs that may wait for one slot where each holds it for less than BRISK_SECONDS
+# Runs that may wait for one slot if each takes less than `_BRISK_SECONDS`.
+_AHEAD = 4
 _BRISK_SECONDS = 0.05
 _TURN_SECONDS = _AHEAD * _BRISK_SECONDS
 
 
 @dataclass(slots=True, eq=False)
 class WorkerSlot:
-    """One worker, from before its start to after its end, and how many runs it holds.
+    """One worker, from before its start to after its end, and the number of runs assigned to it.
 
-    `idle_seconds` is how long it may idle by what it ran last; None leaves that to its engine. `hardware` is
-    what it was started on, where that matters.
+    `idle_seconds` is the idle limit set by its last run; None means the engine's limit. `hardware` is what
+    the worker was started on if the server places workers by hardware, else empty.
     """
 
     starting: asyncio.Task[Worker] | None = None
     runs: int = 0
-    since: float = 0.0  # when it became idle, monotonic seconds
+    # The monotonic time at which it became idle or began to start.
+    since: float = 0.0
     idle_seconds: float | None = None
     hardware: str = ""
 
     @property
     def worker(self) -> Worker | None:
-        """The worker once it has started."""
+        """Return the worker if it has started."""
         task = self.starting
         if task is None or not task.done() or task.cancelled() or task.exception() is not None:
             return None
@@ -40,7 +42,7 @@ class WorkerSlot:
 
     @property
     def usable(self) -> bool:
-        """Whether it can take a run, now or when it has started."""
+        """Return whether it can take a run, now or once it has started."""
         if self.starting is None or not self.starting.done():
             return True
         return self.worker is not None and self.worker.alive
@@ -48,7 +50,7 @@ class WorkerSlot:
 
 @dataclass(slots=True, eq=False)
 class SlotWaiter:
-    """A run whose worker is not there yet, and that takes any on its hardware that is free before."""
+    """A run that waits for the first free worker on its hardware."""
 
     hardware: str
     found: asyncio.Future[WorkerSlot]
@@ -56,9 +58,9 @@ class SlotWaiter:
 
 @dataclass(slots=True)
 class WorkerPool:
-    """The seats of one engine, and how long it has to wait after workers that did not start.
+    """The workers of one engine, and the backoff after workers that failed to start.
 
-    It is `brisk` while its runs are over sooner than the commits that claim them.
+    `brisk` is True while its runs finish faster than the commits that claim them.
     """
 
     engine: EngineSpec
@@ -70,20 +72,20 @@ class WorkerPool:
 
     @property
     def busy(self) -> int:
-        """Workers that hold a run."""
+        """Return the number of workers that hold a run."""
         return sum(1 for seat in self.seats if seat.runs)
 
     @property
     def idle(self) -> int:
-        """Workers that hold none."""
+        """Return the number of workers without a run."""
         return len(self.seats) - self.busy
 
     def slots(self) -> int:
-        """Worker slots that the pool fills; an engine on another machine fills none of this one."""
+        """Return the number of this server's slots in use; 0 for an engine that runs on another machine."""
         return 0 if self.engine.remote else self.busy
 
     def open_lanes(self, *, taken: bool) -> list[WorkerSlot]:
-        """A seat for every lane that is open, of seats that hold runs (`taken`) or of idle ones."""
+        """Return one entry per open lane, either of busy workers (`taken`) or of idle ones."""
         return [
             seat
             for seat in self.seats
@@ -92,19 +94,19 @@ class WorkerPool:
         ]
 
     def may_grow(self, slots: int) -> bool:
-        """Whether one more worker is allowed, with so many slots in the server."""
+        """Return whether one more worker is allowed on a server with `slots` slots."""
         return sum(1 for seat in self.seats if seat.usable) < (self.engine.concurrency or slots)
 
     def kinds(self) -> tuple[str, ...]:
-        """The hardware that its workers stand on."""
+        """Return the hardware names of its workers."""
         return tuple(dict.fromkeys(seat.hardware for seat in self.seats))
 
     async def seated(self, seat: WorkerSlot) -> WorkerSlot:
-        """The first seat on the same hardware that a run may have: this one once it has started, or another.
+        """Wait for the first ready slot on the same hardware: `seat` once started, or another one.
 
         Raises `WorkerStartFailed`.
         """
-        assert seat.starting is not None  # noqa: S101 - whoever claimed for it has seen to that
+        assert seat.starting is not None  # noqa: S101 - set when the run was claimed
         wait = self.line_up(seat.hardware)
         try:
             await asyncio.wait({seat.starting, wait.found}, return_when=asyncio.FIRST_COMPLETED)
@@ -117,21 +119,21 @@ class WorkerPool:
         return seat
 
     def took(self, seconds: float) -> None:
-        """Note for how long a run held its worker."""
+        """Record how long a run occupied its worker."""
         self.brisk = seconds < _BRISK_SECONDS
 
     def ahead(self, slots: int) -> int:
-        """How many runs more may be claimed before a worker is free for them."""
+        """Return how many more runs may be claimed before a worker is free for them."""
         return _AHEAD * slots - len(self.waits) if self.brisk and self.engine.lanes == 1 else 0
 
     def line_up(self, hardware: str = "") -> SlotWaiter:
-        """The end of the line of runs that take whatever worker is free next."""
+        """Append a waiter for the next free worker on `hardware`."""
         wait = SlotWaiter(hardware, asyncio.get_running_loop().create_future())
         self.waits.append(wait)
         return wait
 
     async def turn(self, wait: SlotWaiter) -> WorkerSlot | None:
-        """The seat that a run which was claimed ahead has come to; None where that takes too long."""
+        """Wait for the slot of a run that was claimed ahead; return None on timeout."""
         try:
             await asyncio.wait({wait.found}, timeout=_TURN_SECONDS)
         finally:
@@ -142,7 +144,7 @@ class WorkerPool:
         return None
 
     def offer(self, seat: WorkerSlot) -> None:
-        """A seat has become free: whoever waits longest for such a one has it."""
+        """Assign a free slot to the longest waiting run on its hardware."""
         if seat.worker is None or not seat.worker.alive or seat.runs:
             return
         for wait in self.waits:
@@ -152,19 +154,22 @@ class WorkerPool:
                 return
 
     def stuck(self, seconds: float) -> bool:
-        """Whether a run has waited for so long for its worker to start."""
+        """Return whether a run has waited longer than `seconds` for its worker to start."""
         before = time.monotonic() - seconds
         return any(seat.runs and seat.worker is None and seat.since < before for seat in self.seats)
 
     def failed(self) -> float:
-        """Note that a worker did not start; gives the seconds to wait before the next."""
+        """Record a failed start and return the backoff in seconds."""
         self.failures += 1
         delay = min(_BACKOFF_LAST, _BACKOFF_FIRST * 2 ** (self.failures - 1))
         self.resume_at = time.monotonic() + delay
         return delay
 
     def tired(self, idle_seconds: float | None) -> Iterable[WorkerSlot]:
-        """Take out the seats that have been idle for too long (`idle_seconds` where given), or have ended."""
+        """Remove and return the slots whose worker ended or was idle for too long.
+
+        `idle_seconds` overrides the limits of the slots and the engine.
+        """
         moment = time.monotonic()
         gone = [
             seat

@@ -14,31 +14,38 @@ from sixfold.core.media.ports import StagedFile
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """What a worker is to be: the engine (`module:attribute` and its options), and its limits.
+    """The engine that a worker loads (`module:attribute` with options) and the worker's limits.
 
-    `lanes` is how many tasks it takes at once; `remote` workers are coroutines of the server itself.
+    `lanes` is the number of tasks that it runs at the same time. `remote` workers are coroutines of the
+    server.
     """
 
     engine: str
     factory: str
-    memory_bytes: int  # 0 is no limit
+    memory_bytes: int  # 0: no limit
     scratch: Path
-    cpu_seconds: int = 0  # of one run; 0 is no limit
+    cpu_seconds: int = 0  # per run; 0: no limit
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     lanes: int = 1
     remote: bool = False
-    start_seconds: float = 0.0  # how long its engine may take to load, if more than the driver's own
-    cancel_seconds: float = 0.0  # how long a canceled run may take to notice, the same
-    vram_bytes: int | None = None  # of one graphics card, 0 where that is not known; None wants no card
-    hardware: str = ""  # what a cluster places it on; empty is any machine
-    holder: str = ""  # the server that hires it, by its name among those of the database
-    resident: bool = False  # whoever makes the workers may import its module, so that they are born with it
-    watched: bool = False  # somebody watches each of its steps: it does not step aside as others do
+    # Time that the engine may take to load, if longer than the driver's default.
+    start_seconds: float = 0.0
+    # Time that a canceled run may take to react, if longer than the driver's default.
+    cancel_seconds: float = 0.0
+    # Memory of one graphics card; 0 if the amount is unknown, None if no card is needed.
+    vram_bytes: int | None = None
+    hardware: str = ""  # placement on a cluster; empty: any machine
+    # The name of the server that starts the worker, unique within the database.
+    holder: str = ""
+    # The template process may import its module, so that forked workers start with it loaded.
+    resident: bool = False
+    # A live session displays each step, so the worker runs at normal CPU priority.
+    watched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted:
-    """The engine returned."""
+    """The result of an engine that returned."""
 
     files: tuple[StagedFile, ...]
     data: Mapping[str, Any]
@@ -53,7 +60,10 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The engine raised. `public`: the message is for the user; `unusable`: the input was at fault."""
+    """The error of an engine that raised.
+
+    `public` marks a message that the user may read, `unusable` an error caused by the input.
+    """
 
     message: str
     public: bool
@@ -63,12 +73,12 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunStopped:
-    """The run was canceled before it ended."""
+    """The outcome of a run that was canceled before it ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLost:
-    """The worker went away under the run: crashed, was killed, or ran out of memory."""
+    """The outcome of a run whose worker crashed, was killed or ran out of memory."""
 
     reason: str
 
@@ -78,67 +88,70 @@ Outcome = RunCompleted | RunFailed | RunStopped | WorkerLost
 
 @dataclass(frozen=True, slots=True)
 class RunReports:
-    """Where a run's progress (0 to 1) and log lines go; called on the event loop."""
+    """Callbacks for a run's progress (0 to 1) and log lines, called on the event loop."""
 
     progress: Callable[[float], None]
     log: Callable[[str], None]
 
 
 class WorkerStartFailed(Exception):
-    """The worker did not become ready; the text says why."""
+    """Raised when a worker does not become ready; the text says why."""
 
 
 class Worker(Protocol):
-    """One live worker: runs as many tasks at a time as its spec has lanes."""
+    """A running worker, which runs as many tasks at the same time as its spec has lanes."""
 
     id: str
 
     @property
     def alive(self) -> bool:
-        """False once the worker can run nothing more."""
+        """Return False once the worker can run nothing more."""
         ...
 
     async def run(self, task: Task, reports: RunReports) -> Outcome:
-        """Run `task` to its end; never raises for what the engine or the worker did."""
+        """Run `task` and return its outcome; never raises for errors of the engine or the worker."""
         ...
 
     def cancel(self, task_id: str) -> None:
-        """Ask the running task to stop; `run` then gives `RunStopped` (or what came first)."""
+        """Request that the running task stop.
+
+        `run` then returns `RunStopped`, or the outcome that came first.
+        """
         ...
 
     async def give_up(self, task_id: str) -> None:
-        """End a run that takes too long; the worker ends with it unless it can end one alone."""
+        """Abort a run that exceeded its time limit; kills the worker unless it can abort one run alone."""
         ...
 
     async def kill(self) -> None:
-        """End the worker at once; a run in progress gives `WorkerLost`. Idempotent."""
+        """Kill the worker at once; a run in progress returns `WorkerLost`. Idempotent."""
         ...
 
     async def stop(self) -> None:
-        """Let the worker go politely when idle; ends in `kill` after a short grace. Idempotent."""
+        """Stop an idle worker gracefully, and kill it after a short grace period. Idempotent."""
         ...
 
 
 class Driver(Protocol):
-    """Somewhere to run workers. Inline, process, container and Ray pass one suite."""
+    """A way to run workers: inline, in processes, in containers, on Ray or on remote machines."""
 
     name: str
 
     async def start(self, spec: WorkerSpec) -> Worker:
-        """A worker with its engine loaded; raises `WorkerStartFailed`."""
+        """Start a worker and load its engine; raises `WorkerStartFailed`."""
         ...
 
     async def close(self) -> None:
-        """Kill every worker and free everything. Idempotent."""
+        """Kill every worker and release all resources. Idempotent."""
         ...
 
 
 @runtime_checkable
 class MeasuredWorker(Protocol):
-    """A worker of which it is known what it has taken of this machine's memory."""
+    """A worker whose memory use can be measured."""
 
     def peak_bytes(self) -> int:
-        """The most so far, with all that it has started; 0 where that is not known."""
+        """Return the peak memory of the worker and its child processes in bytes; 0 if unknown."""
         ...
 
 
@@ -147,8 +160,11 @@ Living = Callable[[Sequence[str]], Awaitable[Collection[str]]]
 
 @runtime_checkable
 class DetachedRun(Protocol):
-    """A driver whose workers outlive their server."""
+    """A driver whose workers can outlive their server."""
 
     async def sweep(self, living: Living) -> int:
-        """Stop what servers left that are gone; `living` tells which of some still live. Gives how many."""
+        """Stop the workers of servers that no longer run and return their number.
+
+        `living` returns which of the given servers still run.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Engines that wait for another machine: the seam between them and the server."""
+"""Interfaces between the server and engines that call other machines."""
 
 from __future__ import annotations
 
@@ -11,71 +11,77 @@ from sixfold.core.predictions.child_runs import ChildRunPort
 
 
 class RemoteLost(Exception):
-    """Raised by a remote engine whose machine went away under the run, which may be tried again."""
+    """Raised by a remote engine if its machine went away during the run; the run may be retried."""
 
 
 class HostServices(Protocol):
-    """What a `RemoteEngine` gets from the server: keys and ways out; nothing of accounts."""
+    """Services of the server for a `RemoteEngine`: credentials and HTTP clients, but no account data."""
 
     def key(self, name: str) -> str:
-        """The operator's key for a provider (`fal_key`, …), or an empty string."""
+        """Return the operator's credential for a provider (such as `fal_key`), or an empty string."""
         ...
 
     @property
     def client(self) -> Any:
-        """An `httpx.AsyncClient` for addresses that the operator chose: providers, own servers."""
+        """Return an `httpx.AsyncClient` for addresses that the operator configured."""
         ...
 
     @property
     def children(self) -> ChildRunPort:
-        """The way to order other runs."""
+        """Return the port that submits child runs."""
         ...
 
     @property
     def workshop(self) -> Any:
-        """Where graphs are run (`graphs.workshop.Workshop`), for the engine that runs them."""
+        """Return the workflow service (`core.workflows.service`) for the engine that runs workflows."""
         ...
 
     @property
     def nodes(self) -> Any:
-        """Opens a node session in a process for a run's folder; None where nodes run in threads."""
+        """Return a function that opens a node session for a run's folder, or None if nodes run in threads."""
         ...
 
     @property
     def guarded(self) -> Any:
-        """An `httpx.AsyncClient` behind the guard, for addresses that somebody else named."""
+        """Return an `httpx.AsyncClient` with the address guard, for addresses from users or providers."""
         ...
 
     @property
     def relay(self) -> Any:
-        """The way to language models: a `core.relay.relay.Relay`."""
+        """Return the gateway to language models (`core.gateway.gateway.Gateway`)."""
         ...
 
     @property
     def conversation(self) -> Callable[[Mapping[str, Any], str], Any]:
-        """Reads a model's inputs, and a picture's address, as a `core.relay.chat.Chat`."""
+        """Return a function that builds a `ChatRequest` from a model's inputs and an image URL."""
         ...
 
     @property
     def comfyui(self) -> Any:
-        """The ComfyUI that was found, whose `url` may change (`upstreams.comfyui.address.ComfyAddress`)."""
+        """Return the address of the ComfyUI server (`ComfyAddress`), whose `url` may change."""
         ...
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
-        """Fetch a URL that a provider named, through the guard, into a file; gives its content type."""
+        """Download a provider's URL to `target` through the address guard; return its content type."""
         ...
 
 
 class RemoteEngine(Protocol):
-    """A model on another machine. Its run is canceled like any coroutine, and passes that on upstream."""
+    """A model on another machine.
+
+    Its run is canceled like any coroutine and passes that on to the provider.
+    """
 
     name: str
     version: str
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Turn `task` into a result; raises `EngineError` with a sentence when the other side fails."""
+        """Run `task` and return its result.
+
+        Raises `EngineError` with a readable message if the provider fails.
+        """
         ...
 
     async def close(self) -> None:
-        """Let go of connections. Idempotent."""
+        """Close all connections. Idempotent."""
         ...

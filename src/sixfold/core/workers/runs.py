@@ -1,4 +1,4 @@
-"""One claimed prediction on its way to one end: run, stored, captured; or failed, canceled, given back."""
+"""Runs a claimed prediction to its end: stored and captured, failed, canceled or requeued."""
 
 from __future__ import annotations
 
@@ -39,16 +39,17 @@ from sixfold.core.workers.ports import (
 _LOG = logging.getLogger("sixfold.runs")
 _MAX_LOG_CHARS = 16_384
 _RETRY_SECONDS = 0.5
-_SIGNED_ON_LOOP = 16  # files; a signature takes about 0.2 ms
+# Up to this many files are signed on the event loop; a signature takes about 0.2 ms.
+_SIGNED_ON_LOOP = 16
 
 
 class WorkerCrashed(Exception):
-    """The worker was lost under a run; the run itself is back in the queue or failed."""
+    """Raised when a worker is lost during a run; the prediction is already requeued or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFinisher:
-    """What every run needs to end: the store, the media, the signature, and how often to try."""
+    """Services that every run needs to store and sign its result."""
 
     database: Database
     media: MediaService
@@ -58,7 +59,7 @@ class RunFinisher:
 
 
 class WorkerRun:
-    """One attempt of one prediction."""
+    """One attempt to run a prediction."""
 
     def __init__(
         self, prediction: Prediction, finisher: RunFinisher, bus: EventBus, limit_seconds: float
@@ -76,17 +77,19 @@ class WorkerRun:
 
     @property
     def id(self) -> str:
-        """The prediction's id."""
         return self.prediction.id
 
     def cancel(self) -> None:
-        """Ask the run to stop, or never to begin."""
+        """Stop the run, or keep it from starting."""
         self._canceled = True
         if self._worker is not None:
             self._worker.cancel(self.id)
 
     async def run(self, worker: Worker, done: Callable[[Outcome], None]) -> None:
-        """Take it to its end on `worker`, `done` before that; raises `WorkerCrashed` when it was lost."""
+        """Run the prediction on `worker` and write its end; raises `WorkerCrashed` if the worker is lost.
+
+        `done` is called with the outcome before the result is stored.
+        """
         self._worker = worker
         try:
             if self.prediction.state is not predictions.PredictionState.RUNNING and not self._canceled:
@@ -109,7 +112,6 @@ class WorkerRun:
             await self._fail(FailureRecord(f"failpoint {hit}", "internal", self._trace()))
 
     async def _tell_the_end(self) -> None:
-        """Tell those who wait here of an end that somebody else brought about."""
         with contextlib.suppress(errors.NotFound, errors.StoreFailed):
             look = predictions.get(self.id, Tenant.of(self.prediction))
             found = await self._finisher.database.read(look)
@@ -117,21 +119,24 @@ class WorkerRun:
                 self._bus.publish(self.id, StateChanged(found))
 
     async def give_back(self, reason: str) -> None:
-        """Return the prediction to the queue (or fail it after its last attempt)."""
+        """Requeue the prediction, or fail it after its last attempt."""
         try:
             await self._finish(lambda: self._lose(reason))
         except StaleAttempt:
             await self._tell_the_end()
 
     async def put_back(self) -> None:
-        """Return to the queue what no worker was free for; nothing of it was begun."""
+        """Requeue a prediction that got no worker in time; the attempt does not count."""
         try:
             await self._finish(lambda: predictions.put_back(self.id, self._attempt))
         except StaleAttempt:
             await self._tell_the_end()
 
     async def abandon(self) -> None:
-        """The same when the server shuts down: tried once, as the next start takes it back anyway."""
+        """Requeue the prediction during shutdown.
+
+        This is tried only once: the next start requeues it anyway.
+        """
         with contextlib.suppress(StaleAttempt, errors.StoreFailed):
             await self._write(self._lose("the server is shutting down"))
 
@@ -158,7 +163,8 @@ class WorkerRun:
         except (OSError, errors.StoreFailed):
             _LOG.exception("an input could not be read", extra={"prediction_id": self.id})
             return RunFailed("An input could not be read from the storage. Please try again", public=True)
-        if self._canceled:  # while the files were fetched, when no worker could hear of it
+        # A cancel that arrived while the files were loaded had no worker to reach.
+        if self._canceled:
             return RunStopped()
         task = Task(id=self.id, model=self.prediction.model, inputs=record.inputs, files=files)
         try:
@@ -209,7 +215,7 @@ class WorkerRun:
     async def _fail(self, failure: FailureRecord) -> None:
         await self._finish(lambda: predictions.fail(self.id, self._attempt, failure))
 
-    # -- stored, captured ------------------------------------------------------------------------
+    # -- storing and capturing -------------------------------------------------------------------
 
     async def _complete(self, done: RunCompleted) -> None:
         began = time.perf_counter_ns()
@@ -252,7 +258,7 @@ class WorkerRun:
         texts = sign() if len(staged) <= _SIGNED_ON_LOOP else await asyncio.to_thread(sign)
         return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, texts)
 
-    # -- the end is written, however long the store refuses --------------------------------------
+    # -- writing the end, with retries while the database is unavailable --------------------------
 
     async def _finish(self, make: Callable[[], Transaction[Prediction]]) -> None:
         while True:

@@ -1,7 +1,7 @@
-"""The supervisor: claims what waits, keeps workers, runs, stores, captures; and gives up nothing.
+"""The scheduler: claims queued predictions, starts and stops workers, and runs each prediction to its end.
 
-One dispatcher hands free slots to the engines that have work, in turn. Every claimed prediction has a
-`WorkerRun` (see `runs`) that takes it to exactly one end.
+One dispatch loop assigns free slots to the engines with queued predictions, in turn. Every claimed prediction
+has a `WorkerRun` (see `runs`), which writes exactly one end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STUCK_SECONDS = 3.0
 
 
 class Scheduler:
-    """Runs every prediction that this server accepts. One per server; see `start` and `stop`."""
+    """Runs every prediction that this server claims. One per server; see `start` and `stop`."""
 
     def __init__(
         self,
@@ -68,17 +68,19 @@ class Scheduler:
         self._runs: dict[str, WorkerRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
-        self._settling = 0  # runs that have let their worker go while their result is stored
+        # Runs that have released their worker while their result is stored.
+        self._settling = 0
         self._stopping = False
-        self.can: Callable[[str], bool] = lambda _engine: True  # whether an engine can run here
+        # Returns whether an engine can run on this server.
+        self.can: Callable[[str], bool] = lambda _engine: True
         self.boot = ids.new("boot")
         self._lease = RunLease(self.boot, int(policy.lease_seconds * SECOND_US))
         self._sight = LeaseGuard(_SWEEP_SECONDS, policy.lease_seconds)
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take back what a server before this one left, and begin to work."""
+        """Requeue what a previous server process left and start the loops."""
         await asyncio.to_thread(shutil.rmtree, self._policy.scratch, ignore_errors=True)
         self._policy.scratch.mkdir(parents=True, exist_ok=True)
         while await self._announce(predictions.recover(self.boot, self._policy.max_attempts)):
@@ -98,13 +100,13 @@ class Scheduler:
             )
 
     async def drain(self, seconds: float) -> None:
-        """Claim nothing more and let what runs finish, for at most `seconds`."""
+        """Stop claiming and wait up to `seconds` for the running predictions."""
         self._stopping = True
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
 
     async def stop(self) -> None:
-        """End every worker; what still runs goes back into the queue for the next server."""
+        """Stop every worker; predictions that still run are requeued for the next server."""
         self._stopping = True
         starting = [seat.starting for pool in self._pools.values() for seat in pool.seats if seat.starting]
         ending: list[asyncio.Task[Any]] = [*self._loops, *self._tasks, *starting]
@@ -114,42 +116,42 @@ class Scheduler:
         await self._driver.close()
 
     def admit(self, engines: Sequence[EngineSpec]) -> None:
-        """Know engines that came later than the catalogue."""
+        """Add engines that were registered after the catalog was built."""
         for engine in engines:
             self._pools.setdefault(engine.name, WorkerPool(engine))
             self.notify_work(engine.name)
 
-    # -- what the pipeline tells -----------------------------------------------------------------
+    # -- calls of the prediction service ---------------------------------------------------------
 
     def accepted(self, prediction: Prediction) -> None:
-        """There is work for an engine."""
+        """Wake the dispatcher for a new prediction."""
         self.notify_work(prediction.engine)
 
     def cancel(self, prediction: Prediction) -> None:
-        """Somebody no longer wants a run."""
+        """Cancel a prediction if it runs here."""
         self.cancel_run(prediction.id)
 
     def cancel_run(self, prediction_id: str) -> None:
-        """The same by id; nothing when it does not run here."""
+        """Cancel the run with this prediction id; do nothing if it does not run here."""
         run = self._runs.get(prediction_id)
         if run is not None:
             run.cancel()
 
     def running(self) -> tuple[str, ...]:
-        """Every prediction that runs here."""
+        """Return the ids of the predictions that run here."""
         return tuple(self._runs)
 
     def snapshot(self) -> dict[str, dict[str, int]]:
-        """Workers of each engine, for the metrics and the operator's page."""
+        """Return the number of busy and idle workers of each engine."""
         return {name: {"busy": pool.busy, "idle": pool.idle} for name, pool in self._pools.items()}
 
     async def stop_idle(self, engine: str) -> int:
-        """Let the workers of an engine go that hold no run; gives how many."""
+        """Stop the idle workers of an engine and return their number."""
         pool = self._pools.get(engine)
         return 0 if pool is None else await self._let_go(pool.tired(0))
 
     async def kill_workers(self, engine: str) -> int:
-        """kill −9 for the workers of an engine, whatever they hold, to see what survives; gives how many."""
+        """Kill all workers of an engine, busy or not, and return their number; used by failure tests."""
         seats = self._pools[engine].seats if engine in self._pools else []
         struck = [seat.worker for seat in seats if seat.worker is not None]
         await asyncio.gather(*(worker.kill() for worker in struck))
@@ -158,7 +160,7 @@ class Scheduler:
     # -- dispatching -----------------------------------------------------------------------------
 
     def notify_work(self, engine: str) -> None:
-        """There may be work for an engine."""
+        """Wake the dispatcher because an engine may have queued predictions."""
         if engine in self._pools and engine not in self._hungry:
             self._hungry.append(engine)
         self._wake.set()
@@ -182,11 +184,13 @@ class Scheduler:
             pool = self._pools[name]
             machine = self._policy.machine
             if time.monotonic() < pool.resume_at or not self.can(name) or machine.yields(pool.engine):
-                continue  # fed again by the timer that `WorkerPool.failed` sets, and by every sweep
+                # The retry timer of `_start` and every sweep notify the dispatcher again.
+                continue
             if not self._free_slots(pool) and not pool.open_lanes(taken=True):
                 await self._look_ahead(pool)
             elif await self._claim(pool):
-                self.notify_work(name)  # else what comes, or the end of one of its runs, feeds it again
+                # Otherwise the next submission or the end of a run notifies the dispatcher.
+                self.notify_work(name)
 
     def _free_slots(self, pool: WorkerPool) -> int:
         if not self._policy.slots:
@@ -196,7 +200,7 @@ class Scheduler:
         return self._policy.slots - sum(each.slots() for each in self._pools.values())
 
     def _places(self, pool: WorkerPool) -> list[WorkerSlot]:
-        """Where runs of this engine could go now: open lanes, then idle workers, then one worker more."""
+        """Return the slots for runs of this engine: open lanes, else idle workers, else one new worker."""
         taken = pool.open_lanes(taken=True)
         free = self._free_slots(pool)
         if taken or free <= 0:
@@ -207,7 +211,7 @@ class Scheduler:
         return [WorkerSlot()] * pool.engine.lanes
 
     def _offers(self, pool: WorkerPool) -> Iterator[tuple[list[WorkerSlot], str | None]]:
-        """Places to fill, lot by lot, each with the hardware that its runs must want (None: any)."""
+        """Yield batches of slots to fill, each with the hardware that its runs must request (None: any)."""
         if not self._policy.placed:
             yield self._places(pool), None
             return
@@ -216,32 +220,35 @@ class Scheduler:
         if self._free_slots(pool) > 0 and pool.may_grow(self._policy.slots):
             yield [WorkerSlot()] * pool.engine.lanes, None
         else:
-            yield self._places(pool)[:1], None  # which moves to where its run wants it
+            # This worker restarts on the hardware that the claimed run requests.
+            yield self._places(pool)[:1], None
 
     async def _claim(self, pool: WorkerPool) -> bool:
-        """Claim for the open places; False when there is none, or nothing waits."""
+        """Claim predictions for open slots; return False if there is no slot or nothing is queued."""
         for places, hardware in self._offers(pool):
             if places and await self._fits(pool, places[0]) and await self._fill(pool, places, hardware):
                 return True
         return False
 
     async def _look_ahead(self, pool: WorkerPool) -> None:
-        """Claim what a worker will soon be free for, where nobody else wants it; else it keeps its turn."""
+        """Claim runs that a worker will soon be free for, unless another engine needs the slots."""
         count = 0 if self._hungry or self._policy.placed else pool.ahead(self._policy.slots)
         if count <= 0:
-            self._hungry.append(pool.engine.name)  # until some run ends
+            # The end of a run wakes the dispatcher.
+            self._hungry.append(pool.engine.name)
             return
         claim = claims.claim(pool.engine.name, self._lease, count, warm=True)
         claimed = await self._database.write(claim, durable=False)
         for prediction in claimed:
             self._spawn(self._serve_ahead(pool, self._begin(pool, prediction), pool.line_up()))
         for seat in pool.open_lanes(taken=False)[: max(0, self._free_slots(pool))]:
-            pool.offer(seat)  # it became free while the claim was written
+            # It became free while the claim was written.
+            pool.offer(seat)
         if len(claimed) == count:
             self.notify_work(pool.engine.name)
 
     async def _fits(self, pool: WorkerPool, seat: WorkerSlot) -> bool:
-        """Whether memory holds the worker to be started; if a run waits for it, those that idle go."""
+        """Return whether memory suffices to start this worker; stop idle workers if a run waits for it."""
         machine, pools = self._policy.machine, self._pools.values()
         if seat.starting is not None or machine.holds(pool.engine, pools):
             return True
@@ -251,7 +258,8 @@ class Scheduler:
 
     async def _fill(self, pool: WorkerPool, places: list[WorkerSlot], hardware: str | None) -> bool:
         pool.seats.extend(seat for seat in places[:1] if seat not in pool.seats)
-        for seat in places:  # before the claim, so that nobody else counts on them
+        # Reserve the slots before the claim, so that nothing else counts on them.
+        for seat in places:
             seat.runs += 1
         warm = all(seat.worker is not None for seat in places)
         claimed: tuple[Prediction, ...] = ()
@@ -277,7 +285,7 @@ class Scheduler:
         return bool(claimed)
 
     def _begin(self, pool: WorkerPool, prediction: Prediction) -> WorkerRun:
-        """The run of what was claimed; known at once, so that a cancel in the same commit finds it."""
+        """Register the run of a claimed prediction at once, so that a cancel in the same commit finds it."""
         self._bus.publish(prediction.id, StateChanged(prediction.shown))
         limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
         run = self._runs[prediction.id] = WorkerRun(prediction, self._finisher, self._bus, limit)
@@ -287,7 +295,7 @@ class Scheduler:
         return (prediction.hardware or "") if self._policy.placed else ""
 
     def _seat(self, pool: WorkerPool, seat: WorkerSlot, hardware: str) -> None:
-        """Have a worker started where there is none, and where the one there is stands on other hardware."""
+        """Start a worker if the slot has none, or if its worker runs on other hardware."""
         if seat.starting is not None and seat.hardware != hardware and seat.runs == 1:
             self._spawn(_dismiss(seat.starting))
             seat.starting = None
@@ -301,7 +309,7 @@ class Scheduler:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve_ahead(self, pool: WorkerPool, run: WorkerRun, wait: SlotWaiter) -> None:
-        """Serve it when its turn comes; it goes back into the queue where that is not soon."""
+        """Serve the run when a slot becomes free; requeue it if that takes too long."""
         try:
             seat = await pool.turn(wait)
         except asyncio.CancelledError:
@@ -319,7 +327,7 @@ class Scheduler:
         freed, began = False, time.monotonic()
 
         def free(outcome: Outcome) -> None:
-            """Let another run have the worker while this one's result is stored, unless many are at that."""
+            """Release the worker while the result is stored, unless too many are being stored already."""
             nonlocal freed
             if isinstance(outcome, RunCompleted) and self._settling < self._policy.slots:
                 freed = True
@@ -333,14 +341,14 @@ class Scheduler:
             if seat.worker is not None:
                 await run.run(seat.worker, free)
                 pool.failures = 0
-        except WorkerCrashed as crash:  # its prediction is tried again a few times; others need not wait
+        except WorkerCrashed as crash:  # the prediction is retried; others continue
             _LOG.warning("a worker was lost", extra={"engine": pool.engine.name, "reason": str(crash)})
         except asyncio.CancelledError:
             if seat.worker is not None and not freed:
                 await seat.worker.kill()
             await run.abandon()
             raise
-        except Exception:  # noqa: BLE001 - the outermost loop of a run: a bug must not strand its prediction
+        except Exception:  # noqa: BLE001 - the outermost handler of a run: a bug must not leave its prediction unfinished
             _LOG.exception("a run ended in a way that it should not")
             await run.give_back("the server erred")
         finally:
@@ -351,7 +359,7 @@ class Scheduler:
                 self._leave(pool, seat, began)
 
     async def _seated(self, pool: WorkerPool, run: WorkerRun, seat: WorkerSlot) -> WorkerSlot:
-        """Where a run has its worker; without one when that could not start (the run is ended then)."""
+        """Return the slot whose worker takes the run. If the worker cannot start, requeue or fail the run."""
         if seat.worker is not None and seat.worker.alive:
             return seat
         began = time.perf_counter_ns()
@@ -381,7 +389,7 @@ class Scheduler:
             asyncio.get_running_loop().call_later(pool.failed(), self.notify_work, engine.name)
             raise
 
-    # -- keeping house ---------------------------------------------------------------------------
+    # -- periodic tasks --------------------------------------------------------------------------
 
     async def _every(self, seconds: float, chore: Any) -> None:
         while True:
@@ -435,7 +443,7 @@ class Scheduler:
             await self._let_go(pool.tired(self._policy.idle_seconds))
 
     def memory(self) -> tuple[int, int, int]:
-        """Of this machine: what its workers take, what they may take, and how many engines wait for some."""
+        """Return the bytes needed by this machine's workers, the limit, and the number of waiting engines."""
         machine = self._policy.machine
         return machine.taken(self._pools.values()), machine.total_bytes, len(machine.cramped)
 
@@ -447,7 +455,7 @@ class Scheduler:
         return len(gone)
 
     async def _make_room(self) -> None:
-        """On a cluster that is full, whoever has idled longest goes so that another can start."""
+        """On a full cluster, stop the worker that has been idle longest so that another can start."""
         if not self._policy.placed or not any(pool.stuck(_STUCK_SECONDS) for pool in self._pools.values()):
             return
         idle = [
