@@ -37,12 +37,12 @@ class Stuck:
 class Stage:
     """A session that shows nothing by itself."""
 
-    def greet(self, _viewer: Connection, _last_seq: int | None) -> None:
-        """Nobody is greeted."""
+    def resume(self, _viewer: Connection, _last_seq: int | None) -> None:
+        """Do nothing."""
 
 
 async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions_connection, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(sessions_connection, "MAX_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(sessions, "_FAREWELL_SECONDS", 0.05)
     socket, viewer = Stuck(), Connection()
     talk = sessions._SessionSocket(cast("Any", socket), cast("Any", Stage()), viewer, None)
@@ -50,8 +50,8 @@ async def test_who_reads_again_hears_that_he_was_too_slow(monkeypatch: pytest.Mo
     for _ in range(4):
         viewer.put(PongMessage(1))
         await asyncio.sleep(0.02)
-    assert viewer.end_of is not None
-    assert viewer.end_of.code == TOO_SLOW
+    assert viewer.end_message is not None
+    assert viewer.end_message.code == TOO_SLOW
     await asyncio.sleep(0.3)
     assert not talking.done()
     socket.read.set()

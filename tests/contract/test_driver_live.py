@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sixfold.core.sessions.engine import Controls, LiveWorker, StepRequest, StepResult
+from sixfold.core.sessions.engine import Controls, LiveWorker, PackedStepResult, StepRequest
 from sixfold.core.workers.ports import Driver, RunFailed, WorkerSpec
 from tests.contract.test_driver import MAKERS
 
@@ -31,14 +31,14 @@ async def test_a_step_that_cannot_be_sent_fails_alone(driver: Driver, tmp_path: 
     worker = await driver.start(WorkerSpec("motion", FACTORY, 0, tmp_path))
     assert isinstance(worker, LiveWorker)
     answers = await worker.steps([ask(), ask(odd=object()), ask(prompt="run"), ask(large=2**70)])
-    assert [type(answer) for answer in answers] == [StepResult, RunFailed, StepResult, RunFailed]
+    assert [type(answer) for answer in answers] == [PackedStepResult, RunFailed, PackedStepResult, RunFailed]
     good, odd, best, large = answers
-    assert isinstance(good, StepResult)
-    assert isinstance(best, StepResult)
+    assert isinstance(good, PackedStepResult)
+    assert isinstance(best, PackedStepResult)
     assert good.state != best.state, "each has his own answer"
     for failed in (odd, large):
         assert isinstance(failed, RunFailed)
         assert failed.message.startswith("The step cannot be sent to a worker: ")
         assert not failed.public
     assert [type(answer) for answer in await worker.steps([ask(odd=object())])] == [RunFailed]
-    assert [type(answer) for answer in await worker.steps([ask()])] == [StepResult]
+    assert [type(answer) for answer in await worker.steps([ask()])] == [PackedStepResult]

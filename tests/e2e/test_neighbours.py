@@ -100,7 +100,7 @@ async def test_a_run_elsewhere_is_canceled(tmp_path: Path) -> None:
 async def test_a_word_that_is_lost_is_made_up_for_by_looking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_events.PeerEventListener, "_told", lambda *_: None)
+    monkeypatch.setattr(peer_events.PeerEventListener, "_on_event", lambda *_: None)
     async with pair(tmp_path, ASKS, WORKS) as (asks, works):
         assert (await asks.run()).state is PredictionState.SUCCEEDED
         slow = await asks.pipeline.submit(asks.order("slow", extras={"seconds": 60}))

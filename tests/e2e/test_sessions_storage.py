@@ -43,7 +43,7 @@ async def _is_over(opened: Room) -> None:
             break
         await asyncio.sleep(0.05)
     assert live.running == ()
-    assert all(each.empty for each in live._rooms._rooms)
+    assert all(each.is_empty for each in live._worker_pool._shared_workers)
     assert await opened.home.faults() == ()
 
 

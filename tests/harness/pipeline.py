@@ -26,7 +26,7 @@ from sixfold.core.predictions.requests import PredictionRequest
 from sixfold.core.predictions.service import PredictionService
 from sixfold.core.provenance.signing import Signer
 from sixfold.core.workers import policy as worker_policy
-from sixfold.core.workers.memory_budget import MachineMemory
+from sixfold.core.workers.memory_budget import MemoryBudget
 from sixfold.core.workers.peer_events import PeerEventListener, SharedDatabase
 from sixfold.core.workers.ports import Driver
 from sixfold.core.workers.runs import RunFinisher
@@ -158,7 +158,7 @@ class Options:
     models: Mapping[str, Any] | None = None
     start: bool = True
     placed: bool = False
-    machine: MachineMemory = field(default_factory=MachineMemory)
+    machine: MemoryBudget = field(default_factory=MemoryBudget)
 
 
 @asynccontextmanager
@@ -205,7 +205,7 @@ async def _build(folder: Path, database: Database, wanted: Options) -> Road:
         memory_bytes=2**30,
         scratch=folder / "scratch",
         placed=wanted.placed,
-        machine=wanted.machine,
+        memory=wanted.machine,
     )
     supervisor = Scheduler(database, driver, known.engines(), finisher, bus, policy)
     line.own.admit = supervisor.admit

@@ -129,7 +129,7 @@ def build(
     address = app_graphs.comfyui_address(settings)
     standings = app_catalog.standings(settings, models, clients, address)
     terms = SelectionPolicy(settings.previews_allowed, standing=standings)
-    offer = SessionCatalog(models, templates, terms, settings.session_limit)
+    session_catalog = SessionCatalog(models, templates, terms, settings.session_limit)
     road = PredictionService(database, models, media, bus, _admission(settings, terms), failpoints)
     theirs = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, road, theirs)
@@ -161,7 +161,9 @@ def build(
         spaces_here=app_drivers.hosted_spaces(settings, places.images, hub),
         shelf=own_files.build(settings, road.own, database),
         connections=(connections := Connections(database)),
-        live=SessionService(database, places.driver, offer, places.policy, workers.boot, connections),
+        live=SessionService(
+            database, places.driver, session_catalog, places.policy, workers.boot, connections
+        ),
         standings=standings,
         clients=clients,
         fetcher=fetcher,
@@ -216,7 +218,7 @@ def _join(
 ) -> None:
     """Connect the pipeline with the supervisor; one that shares its queue claims for its own engines only."""
     if is_shared:  # the machines of a Ray cluster have engines of their own
-        workers.can = lambda engine: standings(engine).ready
+        workers.can_run = lambda engine: standings(engine).ready
 
     def admit(engines: Sequence[EngineSpec]) -> None:
         standings.admit(engines)

@@ -19,7 +19,7 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.failpoints import Failpoints
 from sixfold.core.workers import policy as worker_policy
-from sixfold.core.workers.memory_budget import MachineMemory
+from sixfold.core.workers.memory_budget import MemoryBudget
 from sixfold.core.workers.ports import Driver
 from sixfold.drivers import container as containers
 from sixfold.drivers import process_memory, space_images
@@ -170,16 +170,16 @@ def policy(settings: Settings, templates: Templates) -> worker_policy.WorkerPoli
         scratch=settings.data_dir / "scratch",
         idle_of=templates.idle_seconds,
         placed=settings.driver == "ray",
-        machine=_machine(settings),
+        memory=_memory_budget(settings),
     )
 
 
-def _machine(settings: Settings) -> MachineMemory:
+def _memory_budget(settings: Settings) -> MemoryBudget:
     """The memory that workers share here; on a cluster that is Ray's to part."""
     if settings.driver == "ray":
-        return MachineMemory()
+        return MemoryBudget()
     allowed = settings.machine_memory_bytes
-    return MachineMemory(process_memory.for_workers() if allowed is None else allowed, _weights_bytes)
+    return MemoryBudget(process_memory.for_workers() if allowed is None else allowed, _weights_bytes)
 
 
 def _weights_bytes(spec: EngineSpec) -> int:

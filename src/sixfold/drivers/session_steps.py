@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sixfold.core.sessions.engine import Frame, StepAnswer, StepRequest, StepResult
+from sixfold.core.sessions.engine import Frame, PackedStepResult, StepAnswer, StepRequest
 from sixfold.core.workers.ports import RunFailed, WorkerLost
 from sixfold.worker import protocol, session_steps
 
@@ -84,4 +84,4 @@ def _answer(message: protocol.StepResults | protocol.RunFailedMessage) -> StepAn
     frame = None
     if message.image:
         frame = Frame(message.image, message.format, message.width, message.height)
-    return StepResult(message.state, tuple(message.poses), frame)
+    return PackedStepResult(message.state, tuple(message.poses), frame)

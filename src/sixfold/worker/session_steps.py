@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from sixfold.core.catalog.engines import Engine, EngineError
-from sixfold.core.sessions.engine import Controls, EngineStep, LiveEngine, PackedStepResult, StepRequest
+from sixfold.core.sessions.engine import Controls, EngineStep, LiveEngine, StepRequest, StepResult
 from sixfold.worker import protocol
 
 
@@ -64,7 +64,7 @@ def _step(asked: protocol.StepMessage) -> EngineStep:
     return EngineStep(asked.model, asked.inputs, state, controls, asked.fps, asked.ticks, asked.draw)
 
 
-def _told(stepped: PackedStepResult) -> protocol.StepResults:
+def _told(stepped: StepResult) -> protocol.StepResults:
     state = protocol.encode(dict(stepped.state))
     poses = [protocol.written(dict(pose)) for pose in stepped.poses]
     frame = stepped.frame

@@ -19,7 +19,7 @@ from sixfold.core.database import Database, Transaction
 from sixfold.core.sessions import handover
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import (
-    MAX_WORDS,
+    MAX_QUEUED,
     TOO_SLOW,
     Connection,
     EndMessage,
@@ -111,9 +111,9 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
     session = await desk.bring(SessionState.READY)
     assert await desk.money() == (30_000, SLICE)
     desk.clock["now"] += 59 * SECOND
-    assert (await desk.write(sessions.turn_slice(session.id, None))).slice == 0
+    assert (await desk.write(sessions.renew_slice(session.id, None))).slice == 0
     desk.clock["now"] += 1 * SECOND
-    assert (await desk.write(sessions.turn_slice(session.id, None))).slice == 1
+    assert (await desk.write(sessions.renew_slice(session.id, None))).slice == 1
     assert await desk.money() == (21_000, SLICE)
     desk.clock["now"] += 20 * SECOND
     await desk.write(sessions.transition(session.id, SessionEvent.CLOSE, LEASE, "closed"))
@@ -135,7 +135,7 @@ async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(desk: 
     for event in (SessionEvent.START, SessionEvent.READY):
         await desk.write(sessions.transition(session.id, event, LEASE))
     desk.clock["now"] += 60 * SECOND
-    await desk.write(sessions.turn_slice(session.id, payer))
+    await desk.write(sessions.renew_slice(session.id, payer))
     with pytest.raises(errors.BudgetExceeded):
         await desk.write(ledger.hold(desk.account.id, "more", 1, payer))
     desk.clock["now"] += 20 * SECOND
@@ -149,7 +149,7 @@ async def test_each_slice_counts_against_the_budget_of_the_key_that_asked(desk: 
 async def test_a_server_that_slept_captures_every_slice_that_is_over(desk: Desk) -> None:
     session = await desk.bring(SessionState.ACTIVE)
     desk.clock["now"] += 125 * SECOND
-    turned = await desk.write(sessions.turn_slice(session.id, None))
+    turned = await desk.write(sessions.renew_slice(session.id, None))
     assert (turned.slice, turned.cost) == (2, 2 * SLICE)
 
 
@@ -159,8 +159,8 @@ async def test_another_server_goes_on_with_the_slice_that_runs(desk: Desk) -> No
     for seconds, slice_then, left in ((0, 0, 60), (50, 0, 10), (12, 1, 58), (58, 2, 60)):
         desk.clock["now"] += seconds * SECOND
         if seconds == 50:
-            await desk.write(handover.take(session.id, other))
-        session = await desk.write(sessions.turn_slice(session.id, None))
+            await desk.write(handover.take_over(session.id, other))
+        session = await desk.write(sessions.renew_slice(session.id, None))
         assert session.slice == slice_then
         assert await desk.database.read(sessions.slice_left(session)) == left * SECOND
     assert (session.holder, session.cost) == ("boot_other", 2 * SLICE)
@@ -175,7 +175,7 @@ async def test_a_session_without_a_price_has_no_slice_to_turn(desk: Desk) -> Non
     for event in WAYS[SessionState.READY]:
         session = await desk.write(sessions.transition(session.id, event, LEASE))
     desk.clock["now"] += 90 * SECOND
-    session = await desk.write(sessions.turn_slice(session.id, None))
+    session = await desk.write(sessions.renew_slice(session.id, None))
     assert (session.slice, await desk.database.read(sessions.slice_left(session))) == (0, 60 * SECOND)
 
 
@@ -183,11 +183,11 @@ async def test_without_credit_for_another_slice_a_session_closes(desk: Desk) -> 
     session = await desk.bring(SessionState.READY)
     for _ in range(2):
         desk.clock["now"] += 60 * SECOND
-        await desk.write(sessions.turn_slice(session.id, None))
+        await desk.write(sessions.renew_slice(session.id, None))
     desk.clock["now"] += 60 * SECOND
     with pytest.raises(errors.InsufficientCredits):
-        await desk.write(sessions.turn_slice(session.id, None))
-    closing = await desk.write(sessions.last_slice(session.id, LEASE))
+        await desk.write(sessions.renew_slice(session.id, None))
+    closing = await desk.write(sessions.end_last_slice(session.id, LEASE))
     assert (closing.state, closing.reason, closing.cost) == (SessionState.CLOSING, "no credit", 3 * SLICE)
     desk.clock["now"] += 5 * SECOND
     await desk.write(sessions.transition(session.id, SessionEvent.END, LEASE))
@@ -197,11 +197,11 @@ async def test_without_credit_for_another_slice_a_session_closes(desk: Desk) -> 
 async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(desk: Desk) -> None:
     session = await desk.bring(SessionState.ACTIVE)
     desk.clock["now"] += 61 * SECOND
-    await desk.write(sessions.turn_slice(session.id, None))
-    assert await desk.write(sessions.lost(LEASE.holder, lapsed_only=False)) == ()
+    await desk.write(sessions.renew_slice(session.id, None))
+    assert await desk.write(sessions.end_lost(LEASE.holder, lapsed_only=False)) == ()
     assert await desk.write(sessions.heartbeat(LEASE)) == 1
-    assert await desk.write(sessions.lost("boot_next", lapsed_only=True)) == ()
-    (ended,) = await desk.write(sessions.lost("boot_next", lapsed_only=False))
+    assert await desk.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
+    (ended,) = await desk.write(sessions.end_lost("boot_next", lapsed_only=False))
     assert (ended.state, ended.reason, ended.cost) == (SessionState.FAILED, "lost", SLICE)
     assert await desk.money() == (30_000 - SLICE, 0)
 
@@ -209,9 +209,9 @@ async def test_a_restart_ends_what_was_open_and_gives_its_slice_back(desk: Desk)
 async def test_a_session_is_its_servers_until_its_lease_has_run_out(desk: Desk) -> None:
     session = await desk.bring(SessionState.ACTIVE)
     desk.clock["now"] += LEASE.life_us
-    assert await desk.write(sessions.lost("boot_next", lapsed_only=True)) == ()
+    assert await desk.write(sessions.end_lost("boot_next", lapsed_only=True)) == ()
     desk.clock["now"] += 1
-    (ended,) = await desk.write(sessions.lost("boot_next", lapsed_only=True))
+    (ended,) = await desk.write(sessions.end_lost("boot_next", lapsed_only=True))
     assert (ended.id, ended.state) == (session.id, SessionState.FAILED)
 
 
@@ -258,12 +258,12 @@ async def test_a_viewer_hears_in_order_and_then_the_end() -> None:
     viewer.end(4001, "replaced")
     viewer.end(1000, "later reasons count for nothing")
     viewer.put(PongMessage(1))
-    assert [await viewer.take() for _ in range(4)] == [*words, EndMessage(4001, "replaced")]
+    assert [await viewer.next_message() for _ in range(4)] == [*words, EndMessage(4001, "replaced")]
     assert viewer.last_seq == 4
 
 
 async def test_a_viewer_who_does_not_hear_is_too_slow() -> None:
     viewer = Connection()
-    for number in range(MAX_WORDS + 1):
+    for number in range(MAX_QUEUED + 1):
         viewer.put(PoseMessage(number, 0, b"{}"))
-    assert await viewer.take() == EndMessage(TOO_SLOW, "too slow")
+    assert await viewer.next_message() == EndMessage(TOO_SLOW, "too slow")

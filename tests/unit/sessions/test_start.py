@@ -11,7 +11,7 @@ import pytest
 from sixfold.core.accounts import accounts
 from sixfold.core.sessions import repository as sessions
 from sixfold.core.sessions.connection import PoseMessage
-from sixfold.core.sessions.engine import StepAnswer, StepRequest, StepResult
+from sixfold.core.sessions.engine import PackedStepResult, StepAnswer, StepRequest
 from sixfold.core.sessions.handover import Checkpoint
 from sixfold.core.sessions.repository import SessionDraft, SessionLease, SessionRecord
 from sixfold.core.sessions.runner import SessionEnding, SessionHooks, SessionRunner
@@ -36,12 +36,12 @@ class Builder:
         """Until it is killed."""
         return not self.killed.is_set()
 
-    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
+    async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Wait for the test, then go on."""
-        self.asked_for += asked
+        self.asked_for += requests
         self.asked.set()
         await self.answered.wait()
-        return [self._answer or StepResult(b"\x80")] * len(asked)
+        return [self._answer or PackedStepResult(b"\x80")] * len(requests)
 
     async def kill(self) -> None:
         """It is over."""
@@ -70,7 +70,7 @@ class Stage:
             return self._worker
 
         async def sit(_: int) -> SessionSlot:
-            return await SharedWorker(SessionKind("e", "h", 1), hire()).sit()
+            return await SharedWorker(SessionKind("e", "h", 1), hire()).join()
 
         async def turn(_: str) -> tuple[SessionRecord, float]:
             self.turned.set()
@@ -139,9 +139,9 @@ async def test_whoever_takes_one_over_asks_at_once_when_its_minute_ends(tmp_path
 class Poser(Builder):
     """A worker that tells a pose for each tick."""
 
-    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
+    async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """At once."""
-        return [StepResult(b"\x80", poses=(b"{}",) * ask.ticks) for ask in asked]
+        return [PackedStepResult(b"\x80", poses=(b"{}",) * ask.ticks) for ask in requests]
 
 
 async def test_who_follows_a_session_that_was_never_written_down_hears_no_pose_twice(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_who_follows_a_session_that_was_never_written_down_hears_no_pose_t
         heard: list[int] = []
         async with asyncio.timeout(60):
             while len(heard) < 3:
-                word = await viewer.take()
+                word = await viewer.next_message()
                 heard += [word.seq] if isinstance(word, PoseMessage) else []
         running.end(SessionEnding(SessionEvent.CLOSE, "closed", 1000))
         await life

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sixfold.core.sessions import worker_pool
-from sixfold.core.sessions.engine import Controls, StepAnswer, StepRequest, StepResult
+from sixfold.core.sessions.engine import Controls, PackedStepResult, StepAnswer, StepRequest
 from sixfold.core.sessions.worker_pool import SessionSlot, SessionWorkerPool
 from sixfold.core.workers.ports import RunFailed, WorkerLost, WorkerSpec, WorkerStartFailed
 from sixfold.drivers.inline import InlineDriver
@@ -48,25 +48,25 @@ async def test_so_many_share_a_worker_as_it_has_seats_and_the_last_to_leave_ends
 ) -> None:
     rooms = SessionWorkerPool(driver)
     seats = await sat(rooms, spec(tmp_path), 4)
-    assert len({seat.room for seat in seats}) == len(driver.workers) == 2
+    assert len({seat.shared_worker for seat in seats}) == len(driver.workers) == 2
     (other,) = await sat(rooms, spec(tmp_path, "another"), 1)
-    assert other.room not in {seat.room for seat in seats}
+    assert other.shared_worker not in {seat.shared_worker for seat in seats}
     for seat in (*seats, other):
-        assert seat.room.worker is not None
-        assert seat.room.worker.alive
-        await seat.leave()
-        await seat.leave()
+        assert seat.shared_worker.worker is not None
+        assert seat.shared_worker.worker.alive
+        await seat.release()
+        await seat.release()
     assert not driver.workers
     (again,) = await sat(rooms, spec(tmp_path), 1)
-    assert isinstance(await again.step(ask()), StepResult)
+    assert isinstance(await again.step(ask()), PackedStepResult)
 
 
 async def test_a_seat_that_was_left_is_taken_by_the_next(driver: InlineDriver, tmp_path: Path) -> None:
     rooms = SessionWorkerPool(driver)
     seats = await sat(rooms, spec(tmp_path), SEATS)
-    await seats[0].leave()
+    await seats[0].release()
     (late,) = await sat(rooms, spec(tmp_path), 1)
-    assert late.room is seats[1].room
+    assert late.shared_worker is seats[1].shared_worker
     assert len(driver.workers) == 1
 
 
@@ -77,13 +77,13 @@ async def test_those_who_ask_together_are_answered_each_his_own_and_a_failure_st
     good, worse, best = await asyncio.gather(
         seats[0].step(ask()), seats[1].step(ask(state=b"\x80")), seats[2].step(ask(prompt="run"))
     )
-    assert isinstance(good, StepResult)
-    assert isinstance(best, StepResult)
+    assert isinstance(good, PackedStepResult)
+    assert isinstance(best, PackedStepResult)
     assert set(msgspec.json.decode(good.poses[0])) == {"root", "joints", "contacts"}
     assert msgspec.msgpack.decode(best.state)["prompt"] == "run"
     assert isinstance(worse, RunFailed)
     assert not worse.public
-    assert isinstance(await seats[0].step(ask(state=good.state)), StepResult)
+    assert isinstance(await seats[0].step(ask(state=good.state)), PackedStepResult)
 
 
 async def test_the_company_changes_nothing_of_what_is_shown(driver: InlineDriver, tmp_path: Path) -> None:
@@ -101,12 +101,12 @@ async def test_a_lost_worker_is_lost_to_all_and_they_sit_down_with_fewer(tmp_pat
         answers = await asyncio.gather(*(seat.step(ask("crashing")) for seat in seats))
         assert all(isinstance(answer, WorkerLost) for answer in answers)
         for seat in seats:
-            await seat.leave()
+            await seat.release()
         alone = await sat(rooms, spec(tmp_path), SEATS, lost=1)
-        assert len({seat.room for seat in alone}) == SEATS
+        assert len({seat.shared_worker for seat in alone}) == SEATS
         (fresh,) = await sat(rooms, spec(tmp_path), 1)
-        assert fresh.room not in {seat.room for seat in alone}
-        assert isinstance(await fresh.step(ask()), StepResult)
+        assert fresh.shared_worker not in {seat.shared_worker for seat in alone}
+        assert isinstance(await fresh.step(ask()), PackedStepResult)
     finally:
         await driver.close()
 
@@ -117,7 +117,7 @@ class Mute:
     def __init__(self) -> None:
         self.alive = True
 
-    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
+    async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Nothing comes."""
         return await asyncio.get_running_loop().create_future()
 
@@ -134,10 +134,10 @@ async def test_a_worker_that_does_not_answer_is_ended(monkeypatch: pytest.Monkey
         return mute
 
     room = worker_pool.SharedWorker(worker_pool.SessionKind("e", "h", 2), hire())
-    seat = await room.sit()
-    assert room.open
+    seat = await room.join()
+    assert room.has_capacity
     assert await seat.step(ask()) == WorkerLost("the model did not answer")
-    assert (mute.alive, room.open) == (False, False)
+    assert (mute.alive, room.has_capacity) == (False, False)
 
 
 async def test_who_waits_for_a_worker_that_cannot_start_or_leaves_before_it_has(tmp_path: Path) -> None:
@@ -151,5 +151,5 @@ async def test_who_waits_for_a_worker_that_cannot_start_or_leaves_before_it_has(
     leaving.cancel()
     await asyncio.wait({leaving})
     (seat,) = await sat(rooms, spec(tmp_path), 1)
-    assert isinstance(await seat.step(ask()), StepResult)
+    assert isinstance(await seat.step(ask()), PackedStepResult)
     await driver.close()

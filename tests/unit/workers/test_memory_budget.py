@@ -11,7 +11,7 @@ import pytest
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.predictions.states import PredictionState
 from sixfold.core.workers import memory_budget as machines
-from sixfold.core.workers.memory_budget import MachineMemory
+from sixfold.core.workers.memory_budget import MemoryBudget
 from sixfold.core.workers.ports import WorkerSpec
 from sixfold.drivers import process_memory
 from sixfold.drivers.inline import InlineDriver, InlineWorker
@@ -43,7 +43,7 @@ class Counting(InlineDriver):
 def sized(driver: Counting, gigabytes: int = 16, **sizes: float) -> Options:
     rows = {engine: {"ram_gb": size} for engine, size in sizes.items()}
     return Options(
-        slots=2, driver=driver, machine=MachineMemory(gigabytes * GIB), models=models(ENGINES, rows)
+        slots=2, driver=driver, machine=MemoryBudget(gigabytes * GIB), models=models(ENGINES, rows)
     )
 
 
@@ -65,7 +65,7 @@ async def cramped(built: Road) -> None:
 async def test_two_models_that_do_not_fit_beside_each_other_take_turns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "sixfold.supervisor")
+    caplog.set_level(logging.INFO, "sixfold.scheduler")
     driver = Counting()
     async with road(tmp_path, sized(driver, slow=12, echo=12)) as built:
         first = await running(built, "slow")
@@ -145,7 +145,7 @@ async def test_who_idles_stays_while_nothing_waits(tmp_path: Path) -> None:
 
 
 async def test_what_a_worker_was_seen_to_take_counts_from_then_on(tmp_path: Path) -> None:
-    async with road(tmp_path, Options(driver=ProcessDriver(), machine=MachineMemory(16 * GIB))) as built:
+    async with road(tmp_path, Options(driver=ProcessDriver(), machine=MemoryBudget(16 * GIB))) as built:
         await built.run()
         while not built.supervisor.memory()[0]:  # noqa: ASYNC110 - the sweep looks once a second
             await asyncio.sleep(0.05)

@@ -67,9 +67,9 @@ async def test_who_idles_makes_room_for_who_cannot_start(tmp_path: Path) -> None
 
 async def test_what_cannot_run_here_is_left_to_others(tmp_path: Path) -> None:
     async with road(tmp_path, Options(slots=2)) as built:
-        built.supervisor.can = lambda engine: engine != "slow"
+        built.supervisor.can_run = lambda engine: engine != "slow"
         left = await built.pipeline.submit(built.order("slow", extras={"seconds": 0}))
         assert (await built.run()).state is PredictionState.SUCCEEDED
         assert (await built.pipeline.get(left.id, Tenant.of(left))).state is PredictionState.QUEUED
-        built.supervisor.can = lambda _engine: True
+        built.supervisor.can_run = lambda _engine: True
         assert (await built.pipeline.wait(left, 60)).state is PredictionState.SUCCEEDED

@@ -15,8 +15,8 @@ from sixfold.core.sessions.states import SessionState
 CREDIT: Final = 3
 MAX_CREDIT: Final = 1000
 # A viewer is too slow if its oldest message has waited this long.
-PATIENCE_SECONDS: Final = 10.0
-MAX_WORDS: Final = 4000
+MAX_DELAY_SECONDS: Final = 10.0
+MAX_QUEUED: Final = 4000
 
 NORMAL, IDLE, REPLACED, TOO_SLOW, DRAINED, REVOKED, FAILED = 1000, 4000, 4001, 4008, 4010, 4401, 1011
 
@@ -89,7 +89,9 @@ class EndMessage:
     reason: str
 
 
-Word = StateMessage | AckMessage | FrameMessage | PoseMessage | StatsMessage | PongMessage | ErrorMessage
+OutgoingMessage = (
+    StateMessage | AckMessage | FrameMessage | PoseMessage | StatsMessage | PongMessage | ErrorMessage
+)
 
 
 class Connection:
@@ -97,38 +99,38 @@ class Connection:
 
     def __init__(self) -> None:
         self.credit = CREDIT
-        self.greeted = False
+        self.resumed = False
         # The number of the newest pose that was sent.
         self.last_seq = 0
-        self._words: deque[tuple[float, Word]] = deque()
+        self._queue: deque[tuple[float, OutgoingMessage]] = deque()
         self._wake = asyncio.Event()
-        self._over = asyncio.Event()
+        self._closed = asyncio.Event()
         self._end: EndMessage | None = None
 
     @property
-    def gone(self) -> bool:
+    def closed(self) -> bool:
         """Return whether the connection has ended."""
         return self._end is not None
 
     @property
-    def end_of(self) -> EndMessage | None:
+    def end_message(self) -> EndMessage | None:
         """Return how the connection ended, or None while it is open."""
         return self._end
 
-    async def ended(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait for the end of the connection."""
-        await self._over.wait()
+        await self._closed.wait()
 
-    def put(self, word: Word) -> None:
+    def put(self, message: OutgoingMessage) -> None:
         """Queue a message, unless the connection has ended; end it if the viewer reads too slowly."""
         if self._end is not None:
             return
-        moment = time.monotonic()
-        if self._words and (moment - self._words[0][0] > PATIENCE_SECONDS or len(self._words) >= MAX_WORDS):
-            self._words.clear()
+        now = time.monotonic()
+        if self._queue and (now - self._queue[0][0] > MAX_DELAY_SECONDS or len(self._queue) >= MAX_QUEUED):
+            self._queue.clear()
             self.end(TOO_SLOW, "too slow")
             return
-        self._words.append((moment, word))
+        self._queue.append((now, message))
         self._wake.set()
 
     def end(self, code: int, reason: str) -> None:
@@ -136,16 +138,16 @@ class Connection:
         if self._end is None:
             self._end = EndMessage(code, reason)
             self._wake.set()
-            self._over.set()
+            self._closed.set()
 
-    async def take(self) -> Word | EndMessage:
+    async def next_message(self) -> OutgoingMessage | EndMessage:
         """Return the next message to send."""
-        while not self._words:
+        while not self._queue:
             if self._end is not None:
                 return self._end
             self._wake.clear()
             await self._wake.wait()
-        _, word = self._words.popleft()
-        if isinstance(word, PoseMessage):
-            self.last_seq = word.seq
-        return word
+        _, message = self._queue.popleft()
+        if isinstance(message, PoseMessage):
+            self.last_seq = message.seq
+        return message

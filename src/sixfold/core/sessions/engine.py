@@ -61,7 +61,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class PackedStepResult:
+class StepResult:
     """The state after a step, with a pose for each tick or one frame."""
 
     state: State
@@ -83,7 +83,7 @@ class StepRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class StepResult:
+class PackedStepResult:
     """The result of a step as the worker returns it: the state and the poses are encoded."""
 
     state: bytes
@@ -91,13 +91,13 @@ class StepResult:
     frame: Frame | None = None
 
 
-StepAnswer = StepResult | RunFailed | WorkerLost
+StepAnswer = PackedStepResult | RunFailed | WorkerLost
 
 
 class LiveEngine(Engine, Protocol):
     """An engine that also serves sessions."""
 
-    def step(self, step: EngineStep) -> PackedStepResult:
+    def step(self, step: EngineStep) -> StepResult:
         """Advance by `ticks`; the result depends on the step alone."""
         ...
 
@@ -111,7 +111,7 @@ class LiveWorker(Protocol):
         """Return False once the worker can do nothing more."""
         ...
 
-    async def steps(self, asked: Sequence[StepRequest]) -> Sequence[StepAnswer]:
+    async def steps(self, requests: Sequence[StepRequest]) -> Sequence[StepAnswer]:
         """Run one step for each request, in order, and return the answers in the same order.
 
         Never raises for errors of an engine or the worker.

@@ -27,32 +27,32 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class HandoverLost:
+class Handover:
     """A session that this server has taken over, with its last checkpoint and the key that pays for it."""
 
     session: SessionRecord
-    standing: Checkpoint | None
+    checkpoint: Checkpoint | None
     payer: Payer | None
 
 
-def note(session_id: str, lease: SessionLease, standing: Checkpoint) -> Transaction[bool]:
+def save_checkpoint(session_id: str, lease: SessionLease, checkpoint: Checkpoint) -> Transaction[bool]:
     """Store a checkpoint; return False if another server has the session or it has ended."""
-    values = {"id": session_id, "holder": lease.holder, "seq": standing.seq, "standing": standing.state}
+    values = {"id": session_id, "holder": lease.holder, "seq": checkpoint.seq, "standing": checkpoint.state}
     return bool((yield Query("session_note", values)))
 
 
-def take(session_id: str, lease: SessionLease) -> Transaction[HandoverLost]:
+def take_over(session_id: str, lease: SessionLease) -> Transaction[Handover]:
     """Take over a session; one that has ended stays as it is. Raises `NotFound`."""
     yield Query("session_take", {"id": session_id, "holder": lease.holder, "lease": lease.life_us})
-    session = yield from sessions.fresh(session_id)
+    session = yield from sessions.get(session_id)
     row = yield from one("session_standing", id=session_id)
-    standing = None if row is None else Checkpoint(row["seq"], bytes(row["standing"]))
-    return HandoverLost(session, standing, (yield from _payer(session)))
+    checkpoint = None if row is None else Checkpoint(row["seq"], bytes(row["standing"]))
+    return Handover(session, checkpoint, (yield from _payer(session)))
 
 
 def close(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
     """Close a session on whichever server it runs. Raises `NotFound`."""
-    yield from take(session_id, lease)
+    yield from take_over(session_id, lease)
     yield from sessions.transition(session_id, SessionEvent.CLOSE, lease, "closed")
     return (yield from sessions.transition(session_id, SessionEvent.END, lease))
 

@@ -25,7 +25,7 @@ from sixfold.core.sessions.states import TERMINAL, TRANSITIONS, SessionEvent, Se
 
 SLICE_US = 60 * SECOND_US
 _MAX_SWEEP = 100
-_KEPT = (
+_DRAFT_COLUMNS = (
     "account_id",
     "request_id",
     "model",
@@ -74,9 +74,9 @@ class SessionRecord:
     @classmethod
     def of(cls, row: Row) -> SessionRecord:
         """Return the session of a database row."""
-        known = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
+        values = {name: row[name] for name in cls.__slots__ if name not in {"inputs", "state"}}
         return cls(
-            **known, inputs=json_decoding.decode_whole(row["inputs"]), state=SessionState(row["state"])
+            **values, inputs=json_decoding.decode_whole(row["inputs"]), state=SessionState(row["state"])
         )
 
     @property
@@ -160,7 +160,7 @@ def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSessio
     rows = yield Query(
         "session_insert",
         {
-            **{name: getattr(draft, name) for name in _KEPT},
+            **{name: getattr(draft, name) for name in _DRAFT_COLUMNS},
             "id": session_id,
             "inputs": msgspec.json.encode(draft.inputs).decode(),
             "token_hash": keys.hash_of(token),
@@ -195,18 +195,18 @@ def transition(
 
     Raises `LeaseLost` if the lease does not hold the session, unless the event is `LOSE`.
     """
-    session = yield from fresh(session_id)
+    session = yield from get(session_id)
     if session.holder != lease.holder and event is not SessionEvent.LOSE:
         raise LeaseLost(session_id)
-    following = TRANSITIONS.get((session.state, event))
-    if following is None:
+    next_state = TRANSITIONS.get((session.state, event))
+    if next_state is None:
         return session
     rows = yield Query(
         "session_move",
         {
             "id": session_id,
             "from_state": session.state,
-            "state": following,
+            "state": next_state,
             "reason": reason,
             "lease": lease.life_us,
         },
@@ -214,48 +214,48 @@ def transition(
     session = SessionRecord.of(rows[0])
     if event is SessionEvent.READY:
         session = SessionRecord.of((yield Query("session_ready", {"id": session_id}))[0])
-    if following in TERMINAL:
+    if next_state in TERMINAL:
         session = yield from _end(session, paid=event is SessionEvent.END)
     return session
 
 
-def turn_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecord]:
+def renew_slice(session_id: str, payer: Payer | None) -> Transaction[SessionRecord]:
     """Capture each slice that is over and hold the next one.
 
     Raises `InsufficientCredits` or `BudgetExceeded` if the next slice cannot be paid: call `last_slice` then.
     """
-    session = yield from fresh(session_id)
-    moment = yield from now()
-    while not session.is_terminal and _is_over(session, moment):
+    session = yield from get(session_id)
+    now_us = yield from now()
+    while not session.is_terminal and _is_over(session, now_us):
         captured = yield from _capture(session, SLICE_US)
         amount = usage_micros(session.rate, SLICE_US)
         yield from ledger.hold(session.account_id, hold_of(session.id, session.slice + 1), amount, payer)
-        session = yield from _turned(session, captured, amount)
+        session = yield from _write_slice(session, captured, amount)
     return session
 
 
-def last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
+def end_last_slice(session_id: str, lease: SessionLease) -> Transaction[SessionRecord]:
     """Capture the slice that is over, hold no further one, and close the session."""
-    session = yield from fresh(session_id)
+    session = yield from get(session_id)
     if not session.is_terminal and _is_over(session, (yield from now())):
         captured = yield from _capture(session, SLICE_US)
-        yield from _turned(session, captured, 0)
+        yield from _write_slice(session, captured, 0)
     return (yield from transition(session_id, SessionEvent.CLOSE, lease, "no credit"))
 
 
 def slice_left(session: SessionRecord) -> Transaction[int]:
     """Return the µs until the current slice is over, whichever server began it."""
-    moment = yield from now()
+    now_us = yield from now()
     if session.slice_at is None or not session.slice_amount:
         return SLICE_US
-    return max(0, session.slice_at + SLICE_US - moment)
+    return max(0, session.slice_at + SLICE_US - now_us)
 
 
-def lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionRecord, ...]]:
+def end_lost(holder: str, *, lapsed_only: bool) -> Transaction[tuple[SessionRecord, ...]]:
     """End the sessions of other servers: all of them, or only those with an expired lease."""
-    moment = yield from now()
-    before = moment if lapsed_only else 2**62
-    rows = yield Query("session_lost", {"holder": holder, "before": before, "limit": _MAX_SWEEP})
+    now_us = yield from now()
+    expired_before = now_us if lapsed_only else 2**62
+    rows = yield Query("session_lost", {"holder": holder, "before": expired_before, "limit": _MAX_SWEEP})
     ended: list[SessionRecord] = []
     for row in rows:
         ended.append(
@@ -269,7 +269,7 @@ def heartbeat(lease: SessionLease) -> Transaction[int]:
     return len((yield Query("session_heartbeat", {"holder": lease.holder, "lease": lease.life_us})))
 
 
-def fresh(session_id: str) -> Transaction[SessionRecord]:
+def get(session_id: str) -> Transaction[SessionRecord]:
     """Return the current record of a session; raises `NotFound`."""
     session = yield from by_id(session_id)
     if session is None:
@@ -277,11 +277,11 @@ def fresh(session_id: str) -> Transaction[SessionRecord]:
     return session
 
 
-def _is_over(session: SessionRecord, moment: int) -> bool:
-    return session.slice_at is not None and session.slice_amount > 0 and moment - session.slice_at >= SLICE_US
+def _is_over(session: SessionRecord, now_us: int) -> bool:
+    return session.slice_at is not None and session.slice_amount > 0 and now_us - session.slice_at >= SLICE_US
 
 
-def _turned(session: SessionRecord, captured: int, amount: int) -> Transaction[SessionRecord]:
+def _write_slice(session: SessionRecord, captured: int, amount: int) -> Transaction[SessionRecord]:
     values = {"id": session.id, "slice": session.slice, "life": SLICE_US, "captured": captured}
     return SessionRecord.of((yield Query("session_slice", {**values, "amount": amount}))[0])
 

@@ -25,7 +25,7 @@ from sixfold.core.sessions.connection import (
     StateMessage,
     StatsMessage,
 )
-from sixfold.core.sessions.engine import Controls, StepRequest, StepResult
+from sixfold.core.sessions.engine import Controls, PackedStepResult, StepRequest
 from sixfold.core.sessions.handover import Checkpoint
 from sixfold.core.sessions.repository import LeaseLost, SessionRecord
 from sixfold.core.sessions.states import SessionEvent, SessionState
@@ -36,17 +36,17 @@ _LOG = logging.getLogger("sixfold.sessions")
 RESUME_SECONDS: Final = 30
 # Pressed keys are released after this long without input.
 RELEASE_SECONDS: Final = 1.0
-_REST_SECONDS: Final = 10.0
+_IDLE_SECONDS: Final = 10.0
 _BUILD_SECONDS: Final = 20.0
-_CHORE_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 # Resolution of the event loop's timers: steps due sooner than this run at once.
-_GRAIN_SECONDS: Final = 0.001
+_TIMER_RESOLUTION: Final = 0.001
 # For this long, each lost worker reduces how many sessions share this session's next worker.
-_BLAMED_SECONDS: Final = 60.0
+_LOST_WORKER_SECONDS: Final = 60.0
 # Sessions start on multiples of this time, so that those of one worker step together.
 _GRID_SECONDS: Final = 0.01
 _STATS_SECONDS: Final = 1.0
-_NOTE_SECONDS: Final = 1.0
+_CHECKPOINT_SECONDS: Final = 1.0
 # Ticks of one step; further due ticks follow at once.
 _MAX_TICKS: Final = 100
 # Consecutive restarts without a step between them.
@@ -79,42 +79,42 @@ class SessionInput:
 class SessionHooks:
     """Callbacks of a `SessionRunner`: acquire a worker slot, write a transition, charge the next slice.
 
-    `sit` receives the number of workers that the session has lost. `turn_slice` charges the slices that are
-    over and returns the seconds left in the current one. `note` stores a checkpoint and returns whether this
+    `acquire_slot` receives the number of workers that the session has lost. `renew_slice` charges the slices
+    that are over and returns the seconds left in the current one. `save_checkpoint` returns whether this
     server still holds the session; it is None on a server that shares its database with no other.
     """
 
-    sit: Callable[[int], Awaitable[SessionSlot]]
-    happen: Callable[[str, SessionEvent, str | None], Awaitable[SessionRecord]]
-    turn_slice: Callable[[str], Awaitable[tuple[SessionRecord, float]]]
-    note: Callable[[str, Checkpoint], Awaitable[bool]] | None = None
+    acquire_slot: Callable[[int], Awaitable[SessionSlot]]
+    transition: Callable[[str, SessionEvent, str | None], Awaitable[SessionRecord]]
+    renew_slice: Callable[[str], Awaitable[tuple[SessionRecord, float]]]
+    save_checkpoint: Callable[[str, Checkpoint], Awaitable[bool]] | None = None
 
 
 class SessionRunner:
     """Runs a session from `requested` to its end; see `run`."""
 
     def __init__(
-        self, session: SessionRecord, backstage: SessionHooks, place: Checkpoint | None = None
+        self, session: SessionRecord, hooks: SessionHooks, checkpoint: Checkpoint | None = None
     ) -> None:
         self.session = session
-        self._backstage = backstage
+        self._hooks = hooks
         self._period = 1 / session.fps
         self._ending: asyncio.Future[SessionEnding] = asyncio.get_running_loop().create_future()
-        self.seat: SessionSlot | None = None
-        self._viewer: Connection | None = None
-        self._state = place.state if place else None
-        self._seq = place.seq if place else 0
+        self.slot: SessionSlot | None = None
+        self._connection: Connection | None = None
+        self._state = checkpoint.state if checkpoint else None
+        self._seq = checkpoint.seq if checkpoint else 0
         # The checkpoint of one second ago: everything shown until then has reached the viewer.
-        self._place = place
-        self._moved_in = (
+        self._checkpoint = checkpoint
+        self._taken_over = (
             session.state is not SessionState.REQUESTED
         )  # from another server, and nobody has come yet
-        self._began = 0.0
-        self._kept: deque[PoseMessage] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
+        self._started_at = 0.0
+        self._recent_poses: deque[PoseMessage] = deque(maxlen=session.fps * (RESUME_SECONDS + 5))
         self._inputs: list[SessionInput] = []
         self._input_seq: int | None = None
         self._keys: tuple[str, ...] = ()
-        self._heard_at = 0.0
+        self._last_input_at = 0.0
         self._sent = self._dropped = self._late = self._restarts = 0
 
     # -- calls from the connection ---------------------------------------------------------------
@@ -126,71 +126,71 @@ class SessionRunner:
 
     def attach(self) -> Connection:
         """Attach a new viewer, which replaces the previous one; it receives poses after `resume`."""
-        viewer, before = Connection(), self._viewer
-        if before is not None:
-            viewer.last_seq = before.last_seq
-            before.end(REPLACED, "replaced")
-        self._viewer = viewer
-        viewer.put(StateMessage(self.session.state, self.session.reason))
-        return viewer
+        connection, previous = Connection(), self._connection
+        if previous is not None:
+            connection.last_seq = previous.last_seq
+            previous.end(REPLACED, "replaced")
+        self._connection = connection
+        connection.put(StateMessage(self.session.state, self.session.reason))
+        return connection
 
-    def resume(self, viewer: Connection, last_seq: int | None) -> None:
+    def resume(self, connection: Connection, last_seq: int | None) -> None:
         """Start to send poses to a viewer: those after `last_seq` that are still buffered, then new ones."""
-        if viewer.greeted:
+        if connection.resumed:
             return
-        viewer.greeted = True
+        connection.resumed = True
         if last_seq is not None:
             self._catch_up(last_seq)
-            viewer.last_seq = max(viewer.last_seq, last_seq if self._moved_in else 0)
-            self._moved_in = False
-            for posed in self._kept:
-                if posed.seq > last_seq:
-                    viewer.put(posed)
+            connection.last_seq = max(connection.last_seq, last_seq if self._taken_over else 0)
+            self._taken_over = False
+            for message in self._recent_poses:
+                if message.seq > last_seq:
+                    connection.put(message)
 
     def _catch_up(self, last_seq: int) -> None:
         """Advance the clock to what the viewer has seen: that may be newer than the stored checkpoint."""
-        if self._moved_in and 0 < last_seq - self._seq <= RESUME_SECONDS * self.session.fps:
-            self._began -= (last_seq - self._seq) * self._period
+        if self._taken_over and 0 < last_seq - self._seq <= RESUME_SECONDS * self.session.fps:
+            self._started_at -= (last_seq - self._seq) * self._period
 
-    def detach(self, viewer: Connection) -> None:
+    def detach(self, connection: Connection) -> None:
         """End the connection of a viewer whose socket has closed."""
-        viewer.end(NORMAL, "gone")
+        connection.end(NORMAL, "gone")
 
-    def apply_input(self, given: SessionInput) -> None:
+    def apply_input(self, message: SessionInput) -> None:
         """Queue an input; it takes effect with the next step."""
-        self._heard_at = time.monotonic()
-        self._keys = self._keys if given.keys is None else given.keys
+        self._last_input_at = time.monotonic()
+        self._keys = self._keys if message.keys is None else message.keys
         if len(self._inputs) < _MAX_TICKS:
-            self._inputs.append(given)
+            self._inputs.append(message)
         # One step cannot acknowledge more inputs: the newest replaces the last.
         else:
-            self._inputs[-1] = given
+            self._inputs[-1] = message
 
     # -- lifecycle -------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Acquire a worker slot, run until something ends the session, and settle its charges."""
-        await self._happen(SessionEvent.START)
-        sitting = asyncio.ensure_future(self._backstage.sit(0))
-        await asyncio.wait({sitting, self._ending}, return_when=asyncio.FIRST_COMPLETED)
+        await self._transition(SessionEvent.START)
+        acquiring = asyncio.ensure_future(self._hooks.acquire_slot(0))
+        await asyncio.wait({acquiring, self._ending}, return_when=asyncio.FIRST_COMPLETED)
         if self._ending.done():
-            sitting.cancel()
-            await _leave(sitting)
+            acquiring.cancel()
+            await _release_late(acquiring)
             await self._finish(self._ending.result())
             return
         try:
-            seat = sitting.result()
+            slot = acquiring.result()
         except WorkerStartFailed as failure:
             _LOG.warning("a session's worker did not start", extra={"reason": str(failure)})
             await self._finish(SessionEnding(SessionEvent.FAIL, "the model did not start", FAILED))
             return
-        if not await self._built(seat):
-            await seat.leave()
+        if not await self._build(slot):
+            await slot.release()
             await self._finish(self._ending.result())
             return
-        await self._happen(SessionEvent.READY)
-        self._heard_at = time.monotonic()
-        tasks = asyncio.create_task(self._play(seat)), asyncio.create_task(self._keep_house())
+        await self._transition(SessionEvent.READY)
+        self._last_input_at = time.monotonic()
+        tasks = asyncio.create_task(self._run_clock(slot)), asyncio.create_task(self._run_periodic_tasks())
         try:
             await asyncio.wait({self._ending, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -199,86 +199,86 @@ class SessionRunner:
             results = await asyncio.gather(*tasks, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
-                _LOG.error("a session stopped in a way that it should not", exc_info=result)
-        await self._finish(self._ending.result() if self._ending.done() else _BROKEN)
+                _LOG.error("a session ended with an unexpected error", exc_info=result)
+        await self._finish(self._ending.result() if self._ending.done() else _SERVER_ERROR)
 
-    async def _built(self, seat: SessionSlot) -> bool:
+    async def _build(self, slot: SessionSlot) -> bool:
         """Run a step of zero ticks before the session is ready, in which the engine loads its assets.
 
-        Returns False if the session ended meanwhile. If the worker is lost, `_play` replaces it.
+        Returns False if the session ended meanwhile. If the worker is lost, `_run_clock` replaces it.
         """
-        building = asyncio.ensure_future(seat.step(self._of(Controls(), 0, draw=False)))
+        step = asyncio.ensure_future(slot.step(self._step_request(Controls(), 0, draw=False)))
         try:
             await asyncio.wait(
-                {building, self._ending}, timeout=_BUILD_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                {step, self._ending}, timeout=_BUILD_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
-            answer = building.result() if building.done() else None
+            answer = step.result() if step.done() else None
         finally:
-            building.cancel()
+            step.cancel()
         if isinstance(answer, RunFailed):
             self._fail(answer)
-        elif isinstance(answer, StepResult):
+        elif isinstance(answer, PackedStepResult):
             self._state = answer.state
         return not self._ending.done()
 
     async def _finish(self, ending: SessionEnding) -> None:
         if ending.event is None:
-            await self._note()
+            await self._save_checkpoint()
         else:
-            await self._happen(ending.event, ending.reason)
+            await self._transition(ending.event, ending.reason)
         if ending.event is SessionEvent.CLOSE:
-            await self._happen(SessionEvent.END)
-        if self._viewer is not None:
-            self._viewer.end(ending.code, ending.reason)
+            await self._transition(SessionEvent.END)
+        if self._connection is not None:
+            self._connection.end(ending.code, ending.reason)
 
-    async def _happen(self, event: SessionEvent, reason: str | None = None) -> None:
-        before = self.session
+    async def _transition(self, event: SessionEvent, reason: str | None = None) -> None:
+        previous = self.session
         try:
-            self.session = await self._backstage.happen(self.session.id, event, reason)
+            self.session = await self._hooks.transition(self.session.id, event, reason)
         except LeaseLost:
-            self.end(_TAKEN)
-        if self.session.state is not before.state and self._viewer is not None:
-            self._viewer.put(StateMessage(self.session.state, self.session.reason))
+            self.end(_TAKEN_OVER)
+        if self.session.state is not previous.state and self._connection is not None:
+            self._connection.put(StateMessage(self.session.state, self.session.reason))
 
     # -- the clock -------------------------------------------------------------------------------
 
-    async def _play(self, seat: SessionSlot) -> None:
+    async def _run_clock(self, slot: SessionSlot) -> None:
         loop = asyncio.get_running_loop()
         failures, lost = 0, list[float]()
-        here = math.ceil(loop.time() / _GRID_SECONDS) * _GRID_SECONDS
-        self._began += here - self._seq * self._period
+        start = math.ceil(loop.time() / _GRID_SECONDS) * _GRID_SECONDS
+        self._started_at += start - self._seq * self._period
         try:
             while True:
-                self.seat = seat
-                behind = loop.time() - self._began - (self._seq + 1) * self._period
-                if behind < -_GRAIN_SECONDS:
+                self.slot = slot
+                behind = loop.time() - self._started_at - (self._seq + 1) * self._period
+                if behind < -_TIMER_RESOLUTION:
                     await asyncio.sleep(-behind)
                     continue
                 # The machine was suspended: nobody waits for the missed time.
                 if behind > RESUME_SECONDS:
-                    self._began += behind
+                    self._started_at += behind
                 ticks = min(_MAX_TICKS, 1 + int(max(behind, 0) / self._period))
-                if await self._step(seat, ticks):
+                if await self._step(slot, ticks):
                     failures = 0
                     continue
                 failures += 1
                 self._restarts += 1
                 if failures > _MAX_RESTARTS:
                     return self.end(SessionEnding(SessionEvent.FAIL, "the model was lost", FAILED))
-                lost = [moment for moment in lost if loop.time() - moment < _BLAMED_SECONDS] + [loop.time()]
-                await seat.leave()
-                seat = await self._backstage.sit(len(lost))
+                lost = [now for now in lost if loop.time() - now < _LOST_WORKER_SECONDS] + [loop.time()]
+                await slot.release()
+                slot = await self._hooks.acquire_slot(len(lost))
         except WorkerStartFailed:
             self.end(SessionEnding(SessionEvent.FAIL, "the model did not start again", FAILED))
         finally:
-            await asyncio.shield(seat.leave())
+            await asyncio.shield(slot.release())
 
-    async def _step(self, seat: SessionSlot, ticks: int) -> bool:
+    async def _step(self, slot: SessionSlot, ticks: int) -> bool:
         """Run one step; return False, with nothing changed, if the worker was lost."""
-        heard, viewer = len(self._inputs), self._viewer
-        shown = viewer is not None and viewer.greeted and not viewer.gone
-        draw = viewer is not None and shown and viewer.credit > 0
-        answer = await seat.step(self._of(self._controls(heard), ticks, draw=draw))
+        input_count, connection = len(self._inputs), self._connection
+        visible = connection is not None and connection.resumed and not connection.closed
+        draw = connection is not None and visible and connection.credit > 0
+        answer = await slot.step(self._step_request(self._controls(input_count), ticks, draw=draw))
         if isinstance(answer, WorkerLost):
             _LOG.warning("a session's worker was lost", extra={"reason": answer.reason})
             return False
@@ -286,12 +286,12 @@ class SessionRunner:
             self._fail(answer)
             return True
         self._state = answer.state
-        self._answer(heard)
+        self._acknowledge(input_count)
         self._late += ticks - 1
-        self._show(answer, ticks, draw=draw, shown=shown)
+        self._publish(answer, ticks, draw=draw, visible=visible)
         return True
 
-    def _of(self, controls: Controls, ticks: int, *, draw: bool) -> StepRequest:
+    def _step_request(self, controls: Controls, ticks: int, *, draw: bool) -> StepRequest:
         session = self.session
         return StepRequest(session.model, session.inputs, self._state, controls, session.fps, ticks, draw)
 
@@ -300,39 +300,39 @@ class SessionRunner:
             SessionEnding(SessionEvent.FAIL, failed.message if failed.public else "the model failed", FAILED)
         )
 
-    def _controls(self, heard: int) -> Controls:
-        silent = time.monotonic() - self._heard_at > RELEASE_SECONDS
-        fresh = self._inputs[:heard]
-        prompts = [given.prompt for given in fresh if given.prompt is not None]
-        routes = [given.waypoints for given in fresh if given.waypoints is not None]
+    def _controls(self, input_count: int) -> Controls:
+        silent = time.monotonic() - self._last_input_at > RELEASE_SECONDS
+        fresh = self._inputs[:input_count]
+        prompts = [message.prompt for message in fresh if message.prompt is not None]
+        routes = [message.waypoints for message in fresh if message.waypoints is not None]
         return Controls(
             keys=() if silent else self._keys,
             prompt=prompts[-1] if prompts else None,
             waypoints=routes[-1] if routes else None,
         )
 
-    def _answer(self, heard: int) -> None:
-        answered, self._inputs = self._inputs[:heard], self._inputs[heard:]
-        for given in answered:
-            self._input_seq = given.seq
-            if self._viewer is not None:
-                self._viewer.put(AckMessage(given.seq, self._seq + 1))
+    def _acknowledge(self, input_count: int) -> None:
+        answered, self._inputs = self._inputs[:input_count], self._inputs[input_count:]
+        for message in answered:
+            self._input_seq = message.seq
+            if self._connection is not None:
+                self._connection.put(AckMessage(message.seq, self._seq + 1))
 
-    def _show(self, answer: StepResult, ticks: int, *, draw: bool, shown: bool) -> None:
+    def _publish(self, answer: PackedStepResult, ticks: int, *, draw: bool, visible: bool) -> None:
         first = self._seq + 1
         self._seq += ticks
-        viewer = self._viewer
+        connection = self._connection
         for seq, pose in enumerate(answer.poses, first):
-            posed = PoseMessage(seq, self._time(seq), pose)
-            self._kept.append(posed)
-            if viewer is not None and viewer.greeted and seq > viewer.last_seq:
-                self._sent += not viewer.gone
-                viewer.put(posed)
-        if answer.frame is not None and viewer is not None and draw:
-            viewer.credit -= 1
+            message = PoseMessage(seq, self._time(seq), pose)
+            self._recent_poses.append(message)
+            if connection is not None and connection.resumed and seq > connection.last_seq:
+                self._sent += not connection.closed
+                connection.put(message)
+        if answer.frame is not None and connection is not None and draw:
+            connection.credit -= 1
             self._sent += 1
-            viewer.put(FrameMessage(self._seq, self._input_seq, self._time(self._seq), answer.frame))
-        elif shown and not answer.poses:
+            connection.put(FrameMessage(self._seq, self._input_seq, self._time(self._seq), answer.frame))
+        elif visible and not answer.poses:
             self._dropped += 1
 
     def _time(self, seq: int) -> int:
@@ -340,61 +340,61 @@ class SessionRunner:
 
     # -- periodic tasks --------------------------------------------------------------------------
 
-    async def _keep_house(self) -> None:
-        slice_due = stats_due = note_due = 0.0
+    async def _run_periodic_tasks(self) -> None:
+        slice_due = stats_due = checkpoint_due = 0.0
         while True:
-            await asyncio.sleep(_CHORE_SECONDS)
-            moment = time.monotonic()
+            await asyncio.sleep(_POLL_SECONDS)
+            now = time.monotonic()
             # Retried in the next iteration.
             with contextlib.suppress(errors.StoreFailed):
-                await self._look_at_inputs(moment - self._heard_at)
-                if moment >= slice_due:
-                    slice_due = moment + await self._turn()
-                if moment >= note_due:
-                    note_due = moment + _NOTE_SECONDS
-                    await self._note()
-            if moment >= stats_due and self._viewer is not None and self._viewer.greeted:
-                stats_due = moment + _STATS_SECONDS
-                self._viewer.put(self._stats(self._viewer))
+                await self._check_inputs(now - self._last_input_at)
+                if now >= slice_due:
+                    slice_due = now + await self._charge()
+                if now >= checkpoint_due:
+                    checkpoint_due = now + _CHECKPOINT_SECONDS
+                    await self._save_checkpoint()
+            if now >= stats_due and self._connection is not None and self._connection.resumed:
+                stats_due = now + _STATS_SECONDS
+                self._connection.put(self._stats(self._connection))
 
-    async def _note(self) -> None:
+    async def _save_checkpoint(self) -> None:
         """Store a checkpoint, and end here if another server has the session."""
-        if self._backstage.note is None or self._state is None:
+        if self._hooks.save_checkpoint is None or self._state is None:
             return
-        here = Checkpoint(self._seq, self._state)
-        before, self._place = self._place or here, here
-        if not await self._backstage.note(self.session.id, before):
-            self.end(_TAKEN)
+        start = Checkpoint(self._seq, self._state)
+        previous, self._checkpoint = self._checkpoint or start, start
+        if not await self._hooks.save_checkpoint(self.session.id, previous):
+            self.end(_TAKEN_OVER)
 
-    async def _look_at_inputs(self, silence: float) -> None:
+    async def _check_inputs(self, silence: float) -> None:
         limit = self.session.idle_us / 1_000_000
         if silence >= limit:
             self.end(SessionEnding(SessionEvent.CLOSE, "idle", IDLE))
-        elif silence >= min(_REST_SECONDS, limit / 2):
+        elif silence >= min(_IDLE_SECONDS, limit / 2):
             if self.session.state in {SessionState.READY, SessionState.ACTIVE}:
-                await self._happen(SessionEvent.REST)
+                await self._transition(SessionEvent.REST)
         elif self._input_seq is not None and self.session.state in {SessionState.READY, SessionState.IDLE}:
-            await self._happen(SessionEvent.INPUT)
+            await self._transition(SessionEvent.INPUT)
 
-    async def _turn(self) -> float:
+    async def _charge(self) -> float:
         """Charge the slices that are over; return the seconds until the next one is due."""
-        self.session, left = await self._backstage.turn_slice(self.session.id)
+        self.session, left = await self._hooks.renew_slice(self.session.id)
         if self.session.state is SessionState.CLOSING:
-            if self._viewer is not None:
-                self._viewer.put(StateMessage(self.session.state, self.session.reason))
+            if self._connection is not None:
+                self._connection.put(StateMessage(self.session.state, self.session.reason))
             self.end(SessionEnding(SessionEvent.CLOSE, "no credit", NORMAL))
         return left
 
-    def _stats(self, viewer: Connection) -> StatsMessage:
-        return StatsMessage(self._sent, self._dropped, self._late, viewer.credit, self._restarts)
+    def _stats(self, connection: Connection) -> StatsMessage:
+        return StatsMessage(self._sent, self._dropped, self._late, connection.credit, self._restarts)
 
 
-_TAKEN = SessionEnding(None, "replaced", REPLACED)
-_BROKEN = SessionEnding(SessionEvent.FAIL, "the server erred", FAILED)
+_TAKEN_OVER = SessionEnding(None, "replaced", REPLACED)
+_SERVER_ERROR = SessionEnding(SessionEvent.FAIL, "internal server error", FAILED)
 
 
-async def _leave(sitting: asyncio.Future[SessionSlot]) -> None:
+async def _release_late(acquiring: asyncio.Future[SessionSlot]) -> None:
     """Release a slot that was acquired after the session had ended."""
-    await asyncio.wait({sitting})
-    if not sitting.cancelled() and sitting.exception() is None:
-        await sitting.result().leave()
+    await asyncio.wait({acquiring})
+    if not acquiring.cancelled() and acquiring.exception() is None:
+        await acquiring.result().release()

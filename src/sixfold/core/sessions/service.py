@@ -38,7 +38,7 @@ DEFAULT_IDLE_SECONDS = 120
 _DRAIN_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
 _CLOSE_SECONDS = 10.0
-_CLOSES_LATER = "The session has stopped; its end is written down once the storage can be reached: ask again"
+_CLOSE_PENDING = "The session has stopped, but its end could not be stored. Please ask again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SessionCatalog:
 
     catalog: Catalog
     templates: Templates
-    terms: SelectionPolicy
+    policy: SelectionPolicy
     limit: int
 
 
@@ -69,19 +69,19 @@ class SessionService:
         self,
         database: Database,
         driver: Driver,
-        offer: SessionCatalog,
+        session_catalog: SessionCatalog,
         policy: WorkerPolicy,
         boot: str,
         connections: Connections | None = None,
     ) -> None:
         self._database = database
-        self._rooms = SessionWorkerPool(driver)
-        self._offer = offer
+        self._worker_pool = SessionWorkerPool(driver)
+        self._session_catalog = session_catalog
         self._policy = policy
         self._lease = SessionLease(boot, int(policy.lease_seconds * SECOND_US))
         self._running: dict[str, SessionRunner] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeat_task: asyncio.Task[None] | None = None
         self._draining = False
         self._shared = False
         self._connections = Connections(database) if connections is None else connections
@@ -94,9 +94,9 @@ class SessionService:
         With other servers, only those with an expired lease.
         """
         self._shared = not alone
-        while await self._database.write(sessions.lost(self._lease.holder, lapsed_only=not alone)):
+        while await self._database.write(sessions.end_lost(self._lease.holder, lapsed_only=not alone)):
             pass
-        self._beating = asyncio.create_task(self._beat(), name="sessions")
+        self._heartbeat_task = asyncio.create_task(self._heartbeat(), name="sessions")
 
     async def drain(self) -> None:
         """Close every session, or leave it to the server that its socket connects to next.
@@ -108,19 +108,19 @@ class SessionService:
             running.end(SessionEnding(None if self._shared else SessionEvent.CLOSE, "drained", DRAINED))
         if self._tasks:
             await asyncio.wait(set(self._tasks.values()), timeout=_DRAIN_SECONDS)
-        if self._beating is not None:
-            self._beating.cancel()
+        if self._heartbeat_task is not None:
+            self._heartbeat_task.cancel()
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         """Renew this server's leases, and end the sessions whose leases other servers let expire."""
-        every = self._policy.lease_seconds / 3
-        sight = LeaseGuard(every, self._policy.lease_seconds)
+        interval = self._policy.lease_seconds / 3
+        lease_guard = LeaseGuard(interval, self._policy.lease_seconds)
         while True:
-            await asyncio.sleep(every)
+            await asyncio.sleep(interval)
             with contextlib.suppress(errors.StoreFailed):
                 await self._database.write(sessions.heartbeat(self._lease), durable=False)
-                if sight.is_reliable():
-                    await self._database.write(sessions.lost(self._lease.holder, lapsed_only=True))
+                if lease_guard.is_reliable():
+                    await self._database.write(sessions.end_lost(self._lease.holder, lapsed_only=True))
 
     @property
     def running(self) -> tuple[SessionRunner, ...]:
@@ -129,42 +129,45 @@ class SessionService:
 
     # -- requests --------------------------------------------------------------------------------
 
-    async def create(self, wish: SessionRequest) -> OpenedSession:
+    async def create(self, request: SessionRequest) -> OpenedSession:
         """Create a session; it starts in the background.
 
         Raises `Forbidden`, `NotFound`, `BadRequest` for a model without sessions, `InvalidInput`,
         `EngineUnavailable`, `InsufficientCredits` and `TooManyRequests`.
         """
-        wish.principal.require(rights.RUN)
-        wish.principal.permit(wish.model)
+        request.principal.require(rights.RUN)
+        request.principal.permit(request.model)
         if self._draining:
             raise errors.ShuttingDown
-        model = self._offer.catalog[wish.model]
-        if wish.model not in self._offer.templates or not self._offer.templates[wish.model].session:
-            raise errors.BadRequest(f"{wish.model} has no sessions: run it, or join its queue")
-        values = model.check(wish.inputs)
-        engine, quality = model.choose(values, self._offer.terms)
-        hire = self._offer.templates.hardware_rate(wish.model, None)
-        free = self._offer.catalog.prices.own_hardware_free and engine.on_own_hardware
+        model = self._session_catalog.catalog[request.model]
+        if (
+            request.model not in self._session_catalog.templates
+            or not self._session_catalog.templates[request.model].session
+        ):
+            raise errors.BadRequest(f"{request.model} has no sessions: run it, or join its queue")
+        values = model.check(request.inputs)
+        engine, quality = model.choose(values, self._session_catalog.policy)
+        rate = self._session_catalog.templates.hardware_rate(request.model, None)
+        free = self._session_catalog.catalog.prices.own_hardware_free and engine.on_own_hardware
         draft = SessionDraft(
-            account_id=wish.principal.account_id,
-            request_id=wish.request_id,
-            model=wish.model,
+            account_id=request.principal.account_id,
+            request_id=request.request_id,
+            model=request.model,
             engine=engine.name,
             quality=quality,
-            hardware=hire.hardware,
+            hardware=rate.hardware,
             inputs=values,
-            fps=POSE_FPS if model.output_kind == "json" else wish.fps or DEFAULT_FPS,
-            rate=0 if free else hire.hour_micros,
-            list_rate=hire.hour_micros if free else None,
-            idle_us=int(self._idle_seconds(wish.model) * SECOND_US),
-            limit=self._offer.limit,
-            payer=limits.payer_of(wish.principal),
+            fps=POSE_FPS if model.output_kind == "json" else request.fps or DEFAULT_FPS,
+            rate=0 if free else rate.hour_micros,
+            list_rate=rate.hour_micros if free else None,
+            idle_us=int(self._idle_seconds(request.model) * SECOND_US),
+            limit=self._session_catalog.limit,
+            payer=limits.payer_of(request.principal),
             credential=None if (credential := current()) is None else credential.text,
-            credential_id=wish.principal.credential_id or None,
+            credential_id=request.principal.credential_id or None,
         )
         opened = await self._database.write(sessions.create(draft, self._lease))
-        self._begin(opened.session, engine, draft.payer)
+        self._start_runner(opened.session, engine, draft.payer)
         return opened
 
     async def find(self, session_id: str, tenant: Tenant) -> SessionRecord:
@@ -178,11 +181,11 @@ class SessionService:
         same.
         """
         running = self._running.get(session_id)
-        if running is not None and _is_of(running.session, tenant):
+        if running is not None and _belongs_to(running.session, tenant):
             running.end(SessionEnding(SessionEvent.CLOSE, "closed", NORMAL))
             _, open_still = await asyncio.wait({self._tasks[session_id]}, timeout=_CLOSE_SECONDS)
             if open_still:
-                raise errors.StoreFailed(_CLOSES_LATER)
+                raise errors.StoreFailed(_CLOSE_PENDING)
         session = await self.find(session_id, tenant)
         if self._shared and not session.is_terminal:
             return await self._database.write(handover.close(session.id, self._lease))
@@ -197,41 +200,41 @@ class SessionService:
         if session is None or not token or not session.opens_to(token):
             return None
         if self._shared and not (self._draining or session.is_terminal or session.id in self._running):
-            session = await self._take(session)
+            session = await self._take_over(session)
         return session, self._running.get(session.id)
 
-    async def _take(self, session: SessionRecord) -> SessionRecord:
-        taken = await self._database.write(handover.take(session.id, self._lease))
-        if not taken.session.is_terminal and session.id not in self._running:
-            engine = self._offer.catalog.engines()[session.engine]
-            self._begin(taken.session, engine, taken.payer, taken.standing)
-        return taken.session
+    async def _take_over(self, session: SessionRecord) -> SessionRecord:
+        handed = await self._database.write(handover.take_over(session.id, self._lease))
+        if not handed.session.is_terminal and session.id not in self._running:
+            engine = self._session_catalog.catalog.engines()[session.engine]
+            self._start_runner(handed.session, engine, handed.payer, handed.checkpoint)
+        return handed.session
 
     def _idle_seconds(self, model: str) -> float:
-        chosen = self._policy.idle_seconds
-        return chosen if chosen is not None else self._own_idle_seconds(model)
+        configured = self._policy.idle_seconds
+        return configured if configured is not None else self._template_idle_seconds(model)
 
-    def _own_idle_seconds(self, model: str) -> float:
-        return self._offer.templates[model].idle_seconds or DEFAULT_IDLE_SECONDS
+    def _template_idle_seconds(self, model: str) -> float:
+        return self._session_catalog.templates[model].idle_seconds or DEFAULT_IDLE_SECONDS
 
     # -- running ---------------------------------------------------------------------------------
 
-    def _begin(
+    def _start_runner(
         self,
         session: SessionRecord,
         engine: EngineSpec,
         payer: Payer | None,
-        standing: Checkpoint | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         spec = worker_spec(engine, self._policy, session.hardware, self._lease.holder)
         spec = replace(spec, watched=True)
-        backstage = SessionHooks(
-            sit=lambda lost: self._rooms.acquire(spec, engine.seats, lost),
-            happen=self._happen,
-            turn_slice=lambda session_id: self._turn_slice(session_id, payer),
-            note=self._note if self._shared else None,
+        hooks = SessionHooks(
+            acquire_slot=lambda lost: self._worker_pool.acquire(spec, engine.seats, lost),
+            transition=self._transition,
+            renew_slice=lambda session_id: self._renew_slice(session_id, payer),
+            save_checkpoint=self._save_checkpoint if self._shared else None,
         )
-        self._running[session.id] = running = SessionRunner(session, backstage, standing)
+        self._running[session.id] = running = SessionRunner(session, hooks, checkpoint)
         task = asyncio.create_task(self._run(running), name=session.id)
         self._tasks[session.id] = task
 
@@ -240,7 +243,7 @@ class SessionService:
         try:
             await running.run()
         except errors.SixfoldError:
-            _LOG.exception("a session could not be settled; the next start does it")
+            _LOG.exception("a session could not be settled; the next server start settles it")
         finally:
             remove()
             del self._running[running.session.id], self._tasks[running.session.id]
@@ -254,26 +257,26 @@ class SessionService:
             lambda: running.end(SessionEnding(SessionEvent.CLOSE, "revoked", REVOKED)),
         )
 
-    async def _happen(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
+    async def _transition(self, session_id: str, event: SessionEvent, reason: str | None) -> SessionRecord:
         """Write a transition, and retry while the store fails, so that no session is left unfinished."""
         while True:
             try:
                 return await self._database.write(sessions.transition(session_id, event, self._lease, reason))
             except errors.StoreFailed:
-                _LOG.exception("a session could not be moved on; trying again")
+                _LOG.exception("a session transition could not be written; retrying")
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _note(self, session_id: str, standing: Checkpoint) -> bool:
-        noting = handover.note(session_id, self._lease, standing)
-        return await self._database.write(noting, durable=False)
+    async def _save_checkpoint(self, session_id: str, checkpoint: Checkpoint) -> bool:
+        storing = handover.save_checkpoint(session_id, self._lease, checkpoint)
+        return await self._database.write(storing, durable=False)
 
-    async def _turn_slice(self, session_id: str, payer: Payer | None) -> tuple[SessionRecord, float]:
+    async def _renew_slice(self, session_id: str, payer: Payer | None) -> tuple[SessionRecord, float]:
         try:
-            session = await self._database.write(sessions.turn_slice(session_id, payer))
+            session = await self._database.write(sessions.renew_slice(session_id, payer))
         except (errors.InsufficientCredits, errors.BudgetExceeded):
-            session = await self._database.write(sessions.last_slice(session_id, self._lease))
+            session = await self._database.write(sessions.end_last_slice(session_id, self._lease))
         return session, await self._database.read(sessions.slice_left(session)) / SECOND_US
 
 
-def _is_of(session: SessionRecord, tenant: Tenant) -> bool:
+def _belongs_to(session: SessionRecord, tenant: Tenant) -> bool:
     return tenant.sees(session.account_id, session.credential_id or "")

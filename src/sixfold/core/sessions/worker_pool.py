@@ -16,7 +16,7 @@ from sixfold.core.sessions.engine import LiveWorker, StepAnswer, StepRequest
 from sixfold.core.workers.ports import Driver, WorkerLost, WorkerSpec, WorkerStartFailed
 
 _ANSWER_SECONDS: Final = 20.0
-_FEWER: Final = 8  # divisor of the sharing limit for each lost worker
+_SHARING_DIVISOR: Final = 8  # divisor of the sharing limit for each lost worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,100 +25,100 @@ class SessionKind:
 
     engine: str
     hardware: str
-    seats: int
+    max_sessions: int
 
 
 class SharedWorker:
     """One worker and the sessions that use it. The last session to leave stops it."""
 
-    def __init__(self, kind: SessionKind, hiring: Awaitable[LiveWorker]) -> None:
+    def __init__(self, kind: SessionKind, starting: Awaitable[LiveWorker]) -> None:
         self.kind = kind
-        self._hiring = asyncio.ensure_future(hiring)
-        self._seats: set[SessionSlot] = set()
-        self._asked: list[tuple[StepRequest, asyncio.Future[StepAnswer]]] = []
-        self._taking: set[asyncio.Task[None]] = set()
+        self._starting = asyncio.ensure_future(starting)
+        self._slots: set[SessionSlot] = set()
+        self._pending: list[tuple[StepRequest, asyncio.Future[StepAnswer]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def worker(self) -> LiveWorker | None:
         """Return the worker if it has started."""
-        done = self._hiring.done() and not self._hiring.cancelled() and self._hiring.exception() is None
-        return self._hiring.result() if done else None
+        done = self._starting.done() and not self._starting.cancelled() and self._starting.exception() is None
+        return self._starting.result() if done else None
 
     @property
-    def open(self) -> bool:
+    def has_capacity(self) -> bool:
         """Return whether another session can join."""
-        if len(self._seats) >= self.kind.seats:
+        if len(self._slots) >= self.kind.max_sessions:
             return False
-        return self.worker is not None and self.worker.alive if self._hiring.done() else True
+        return self.worker is not None and self.worker.alive if self._starting.done() else True
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether no session uses it."""
-        return not self._seats
+        return not self._slots
 
-    async def sit(self) -> SessionSlot:
+    async def join(self) -> SessionSlot:
         """Return a slot once the worker has started; raises `WorkerStartFailed`."""
-        seat = SessionSlot(self)
-        self._seats.add(seat)
+        slot = SessionSlot(self)
+        self._slots.add(slot)
         try:
-            await asyncio.shield(self._hiring)
+            await asyncio.shield(self._starting)
         except BaseException:
-            await self.leave(seat)
+            await self.release(slot)
             raise
-        return seat
+        return slot
 
-    async def leave(self, seat: SessionSlot) -> None:
+    async def release(self, slot: SessionSlot) -> None:
         """Release a slot. Idempotent."""
-        self._seats.discard(seat)
-        if self._seats:
+        self._slots.discard(slot)
+        if self._slots:
             return
-        self._hiring.cancel()
-        await asyncio.wait({self._hiring})
+        self._starting.cancel()
+        await asyncio.wait({self._starting})
         if self.worker is not None:
             await self.worker.kill()
 
-    def ask(self, ask: StepRequest) -> asyncio.Future[StepAnswer]:
+    def request(self, request: StepRequest) -> asyncio.Future[StepAnswer]:
         """Request a step; it is sent together with those requested in the same turn of the loop."""
         loop = asyncio.get_running_loop()
-        if not self._asked:
+        if not self._pending:
             loop.call_soon(self._send)
         answer: asyncio.Future[StepAnswer] = loop.create_future()
-        self._asked.append((ask, answer))
+        self._pending.append((request, answer))
         return answer
 
     def _send(self) -> None:
-        asked, self._asked = self._asked, []
-        task = asyncio.create_task(self._take(asked))
-        self._taking.add(task)
-        task.add_done_callback(self._taking.discard)
+        batch, self._pending = self._pending, []
+        task = asyncio.create_task(self._run_batch(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def _take(self, asked: Sequence[tuple[StepRequest, asyncio.Future[StepAnswer]]]) -> None:
-        answers: Sequence[StepAnswer] = [WorkerLost("the model did not answer")] * len(asked)
-        worker = self._hiring.result()
+    async def _run_batch(self, batch: Sequence[tuple[StepRequest, asyncio.Future[StepAnswer]]]) -> None:
+        answers: Sequence[StepAnswer] = [WorkerLost("the model did not answer")] * len(batch)
+        worker = self._starting.result()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                answers = await worker.steps([ask for ask, _ in asked])
+                answers = await worker.steps([request for request, _ in batch])
         except TimeoutError:
             await worker.kill()
         finally:
-            for (_, waiting), answer in zip(asked, answers, strict=True):
-                if not waiting.done():
-                    waiting.set_result(answer)
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
 
 
 class SessionSlot:
     """One session's share of a worker."""
 
-    def __init__(self, room: SharedWorker) -> None:
-        self.room = room
+    def __init__(self, shared_worker: SharedWorker) -> None:
+        self.shared_worker = shared_worker
 
-    async def step(self, ask: StepRequest) -> StepAnswer:
+    async def step(self, request: StepRequest) -> StepAnswer:
         """Run one step; never raises for errors of the engine or the worker."""
-        return await self.room.ask(ask)
+        return await self.shared_worker.request(request)
 
-    async def leave(self) -> None:
+    async def release(self) -> None:
         """Release the slot. Idempotent."""
-        await self.room.leave(self)
+        await self.shared_worker.release(self)
 
 
 class SessionWorkerPool:
@@ -126,21 +126,30 @@ class SessionWorkerPool:
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._rooms: set[SharedWorker] = set()
+        self._shared_workers: set[SharedWorker] = set()
 
-    async def acquire(self, spec: WorkerSpec, seats: int, lost: int) -> SessionSlot:
+    async def acquire(self, spec: WorkerSpec, max_sessions: int, lost: int) -> SessionSlot:
         """Return a slot for a session that has lost `lost` workers; raises `WorkerStartFailed`."""
-        kind = SessionKind(spec.engine, spec.hardware, max(1, seats // _FEWER**lost))
-        self._rooms = {room for room in self._rooms if not room.empty}
-        room = next((room for room in self._rooms if room.kind == kind and room.open), None)
-        if room is None:
-            room = SharedWorker(kind, self._hire(spec))
-            self._rooms.add(room)
-        return await room.sit()
+        kind = SessionKind(spec.engine, spec.hardware, max(1, max_sessions // _SHARING_DIVISOR**lost))
+        self._shared_workers = {
+            shared_worker for shared_worker in self._shared_workers if not shared_worker.is_empty
+        }
+        shared_worker = next(
+            (
+                shared_worker
+                for shared_worker in self._shared_workers
+                if shared_worker.kind == kind and shared_worker.has_capacity
+            ),
+            None,
+        )
+        if shared_worker is None:
+            shared_worker = SharedWorker(kind, self._start(spec))
+            self._shared_workers.add(shared_worker)
+        return await shared_worker.join()
 
-    async def _hire(self, spec: WorkerSpec) -> LiveWorker:
+    async def _start(self, spec: WorkerSpec) -> LiveWorker:
         worker = await self._driver.start(spec)
         if isinstance(worker, LiveWorker):
             return worker
         await worker.kill()
-        raise WorkerStartFailed(f"workers of {spec.engine} cannot step")
+        raise WorkerStartFailed(f"workers of {spec.engine} do not support sessions")

@@ -22,14 +22,14 @@ from sixfold.core.workers.scheduler import Scheduler
 
 SWEEP_SECONDS = 0.25
 
-Told = Callable[[str, str, str], None]
+EventCallback = Callable[[str, str, str], None]
 
 
 @runtime_checkable
 class SharedDatabase(Database, Protocol):
     """A database that several servers use."""
 
-    async def join(self, boot: str, told: Told) -> None:
+    async def join(self, boot: str, on_event: EventCallback) -> None:
         """Register this server as `boot` and listen for changes made by other servers.
 
         `told` is called with the state, the id and the engine of each prediction that changed.
@@ -43,15 +43,15 @@ class PeerEventListener:
     def __init__(self, database: SharedDatabase, bus: EventBus, supervisor: Scheduler) -> None:
         self._database = database
         self._bus = bus
-        self._supervisor = supervisor
-        self._moved: set[str] = set()
+        self._scheduler = supervisor
+        self._notified: set[str] = set()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Register with the database and start to listen; raises `StoreFailed` if it cannot be reached."""
-        await self._database.join(self._supervisor.boot, self._told)
-        self._task = asyncio.create_task(self._listen_forever(), name="neighbours")
+        await self._database.join(self._scheduler.boot, self._on_event)
+        self._task = asyncio.create_task(self._listen_forever(), name="peer-events")
 
     async def stop(self) -> None:
         """Stop listening."""
@@ -59,13 +59,13 @@ class PeerEventListener:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _told(self, state: str, prediction_id: str, engine: str) -> None:
+    def _on_event(self, state: str, prediction_id: str, engine: str) -> None:
         if state == PredictionState.QUEUED:
-            self._supervisor.notify_work(engine)
+            self._scheduler.notify_work(engine)
         elif state == PredictionState.CANCELING:
-            self._supervisor.cancel_run(prediction_id)
+            self._scheduler.cancel_run(prediction_id)
         if prediction_id in self._bus.listened():
-            self._moved.add(prediction_id)
+            self._notified.add(prediction_id)
             self._wake.set()
 
     async def _listen_forever(self) -> None:
@@ -74,27 +74,27 @@ class PeerEventListener:
                 async with asyncio.timeout(SWEEP_SECONDS):
                     await self._wake.wait()
             self._wake.clear()
-            moved, self._moved = self._moved, set()
+            notified, self._notified = self._notified, set()
             # The next poll finds what this one missed.
             with contextlib.suppress(errors.StoreFailed):
-                await self._look(moved)
+                await self._poll(notified)
 
-    async def _look(self, moved: set[str]) -> None:
+    async def _poll(self, notified: set[str]) -> None:
         """Publish the notified changes, and those that a lost notification did not announce."""
-        asked = {*self._bus.listened(), *self._supervisor.running()}
-        if not asked:
+        ids = {*self._bus.listened(), *self._scheduler.running()}
+        if not ids:
             return
-        for prediction in await self._database.read(_news(asked - moved, moved)):
+        for prediction in await self._database.read(_changed_predictions(ids - notified, notified)):
             if prediction.state is PredictionState.CANCELING:
-                self._supervisor.cancel_run(prediction.id)
-            if prediction.is_terminal or prediction.id in moved:
+                self._scheduler.cancel_run(prediction.id)
+            if prediction.is_terminal or prediction.id in notified:
                 self._bus.publish(prediction.id, StateChanged(prediction))
 
 
-def _news(asked: Iterable[str], moved: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:
-    ended = yield Query("predictions_ended", {"ids": _json(asked)})
-    told = (yield Query("predictions_by_id", {"ids": _json(moved)})) if moved else ()
-    return tuple(Prediction.of(row) for row in (*ended, *told))
+def _changed_predictions(ids: Iterable[str], notified: Iterable[str]) -> Transaction[tuple[Prediction, ...]]:
+    ended = yield Query("predictions_ended", {"ids": _json(ids)})
+    current = (yield Query("predictions_by_id", {"ids": _json(notified)})) if notified else ()
+    return tuple(Prediction.of(row) for row in (*ended, *current))
 
 
 def _json(ids: Iterable[str]) -> str:

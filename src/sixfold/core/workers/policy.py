@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.core.workers.memory_budget import MachineMemory
+from sixfold.core.workers.memory_budget import MemoryBudget
 from sixfold.core.workers.ports import WorkerSpec
 
 # Kinds of engines whose modules belong to this program and start no threads when imported.
@@ -35,7 +35,7 @@ class WorkerPolicy:
     scratch: Path
     idle_of: Callable[[str], float | None] = lambda _model: None
     placed: bool = False
-    machine: MachineMemory = field(default_factory=MachineMemory)
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
 
 
 def _cpu_seconds(engine: EngineSpec, policy: WorkerPolicy) -> int:

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from sixfold.core.catalog.models import EngineSpec
 from sixfold.core.workers.ports import Worker
 
-_BACKOFF_FIRST, _BACKOFF_LAST = 0.1, 30.0
+_MIN_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.1, 30.0
 # Runs that may wait for one slot if each takes less than `_BRISK_SECONDS`.
-_AHEAD = 4
+_MAX_AHEAD = 4
 _BRISK_SECONDS = 0.05
-_TURN_SECONDS = _AHEAD * _BRISK_SECONDS
+_TURN_SECONDS = _MAX_AHEAD * _BRISK_SECONDS
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class SlotWaiter:
     """A run that waits for the first free worker on its hardware."""
 
     hardware: str
-    found: asyncio.Future[WorkerSlot]
+    slot: asyncio.Future[WorkerSlot]
 
 
 @dataclass(slots=True)
@@ -64,8 +64,8 @@ class WorkerPool:
     """
 
     engine: EngineSpec
-    seats: list[WorkerSlot] = field(default_factory=list[WorkerSlot])
-    waits: list[SlotWaiter] = field(default_factory=list[SlotWaiter])
+    slots: list[WorkerSlot] = field(default_factory=list[WorkerSlot])
+    waiters: list[SlotWaiter] = field(default_factory=list[SlotWaiter])
     failures: int = 0
     resume_at: float = 0.0
     brisk: bool = False
@@ -73,116 +73,116 @@ class WorkerPool:
     @property
     def busy(self) -> int:
         """Return the number of workers that hold a run."""
-        return sum(1 for seat in self.seats if seat.runs)
+        return sum(1 for slot in self.slots if slot.runs)
 
     @property
     def idle(self) -> int:
         """Return the number of workers without a run."""
-        return len(self.seats) - self.busy
+        return len(self.slots) - self.busy
 
-    def slots(self) -> int:
+    def slots_in_use(self) -> int:
         """Return the number of this server's slots in use; 0 for an engine that runs on another machine."""
         return 0 if self.engine.remote else self.busy
 
-    def open_lanes(self, *, taken: bool) -> list[WorkerSlot]:
-        """Return one entry per open lane, either of busy workers (`taken`) or of idle ones."""
+    def open_lanes(self, *, busy: bool) -> list[WorkerSlot]:
+        """Return one entry per open lane, either of busy workers (`busy`) or of idle ones."""
         return [
-            seat
-            for seat in self.seats
-            if seat.usable and bool(seat.runs) == taken
-            for _ in range(self.engine.lanes - seat.runs)
+            slot
+            for slot in self.slots
+            if slot.usable and bool(slot.runs) == busy
+            for _ in range(self.engine.lanes - slot.runs)
         ]
 
-    def may_grow(self, slots: int) -> bool:
-        """Return whether one more worker is allowed on a server with `slots` slots."""
-        return sum(1 for seat in self.seats if seat.usable) < (self.engine.concurrency or slots)
+    def can_grow(self, slot_count: int) -> bool:
+        """Return whether one more worker is allowed on a server with `slot_count` slots."""
+        return sum(1 for slot in self.slots if slot.usable) < (self.engine.concurrency or slot_count)
 
-    def kinds(self) -> tuple[str, ...]:
+    def hardware_names(self) -> tuple[str, ...]:
         """Return the hardware names of its workers."""
-        return tuple(dict.fromkeys(seat.hardware for seat in self.seats))
+        return tuple(dict.fromkeys(slot.hardware for slot in self.slots))
 
-    async def seated(self, seat: WorkerSlot) -> WorkerSlot:
-        """Wait for the first ready slot on the same hardware: `seat` once started, or another one.
+    async def wait_for_start(self, slot: WorkerSlot) -> WorkerSlot:
+        """Wait for the first ready slot on the same hardware: `slot` once started, or another one.
 
         Raises `WorkerStartFailed`.
         """
-        assert seat.starting is not None  # noqa: S101 - set when the run was claimed
-        wait = self.line_up(seat.hardware)
+        assert slot.starting is not None  # noqa: S101 - set when the run was claimed
+        waiter = self.add_waiter(slot.hardware)
         try:
-            await asyncio.wait({seat.starting, wait.found}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({slot.starting, waiter.slot}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.waits.remove(wait)
-        if wait.found.done():
-            seat.runs -= 1
-            return wait.found.result()
-        await asyncio.shield(seat.starting)
-        return seat
+            self.waiters.remove(waiter)
+        if waiter.slot.done():
+            slot.runs -= 1
+            return waiter.slot.result()
+        await asyncio.shield(slot.starting)
+        return slot
 
-    def took(self, seconds: float) -> None:
+    def record_run(self, seconds: float) -> None:
         """Record how long a run occupied its worker."""
         self.brisk = seconds < _BRISK_SECONDS
 
-    def ahead(self, slots: int) -> int:
+    def max_claims_ahead(self, slot_count: int) -> int:
         """Return how many more runs may be claimed before a worker is free for them."""
-        return _AHEAD * slots - len(self.waits) if self.brisk and self.engine.lanes == 1 else 0
+        return _MAX_AHEAD * slot_count - len(self.waiters) if self.brisk and self.engine.lanes == 1 else 0
 
-    def line_up(self, hardware: str = "") -> SlotWaiter:
+    def add_waiter(self, hardware: str = "") -> SlotWaiter:
         """Append a waiter for the next free worker on `hardware`."""
-        wait = SlotWaiter(hardware, asyncio.get_running_loop().create_future())
-        self.waits.append(wait)
-        return wait
+        waiter = SlotWaiter(hardware, asyncio.get_running_loop().create_future())
+        self.waiters.append(waiter)
+        return waiter
 
-    async def turn(self, wait: SlotWaiter) -> WorkerSlot | None:
+    async def wait_for_turn(self, waiter: SlotWaiter) -> WorkerSlot | None:
         """Wait for the slot of a run that was claimed ahead; return None on timeout."""
         try:
-            await asyncio.wait({wait.found}, timeout=_TURN_SECONDS)
+            await asyncio.wait({waiter.slot}, timeout=_TURN_SECONDS)
         finally:
-            self.waits.remove(wait)
-        if wait.found.done():
-            return wait.found.result()
+            self.waiters.remove(waiter)
+        if waiter.slot.done():
+            return waiter.slot.result()
         self.brisk = False
         return None
 
-    def offer(self, seat: WorkerSlot) -> None:
+    def assign(self, slot: WorkerSlot) -> None:
         """Assign a free slot to the longest waiting run on its hardware."""
-        if seat.worker is None or not seat.worker.alive or seat.runs:
+        if slot.worker is None or not slot.worker.alive or slot.runs:
             return
-        for wait in self.waits:
-            if wait.hardware == seat.hardware and not wait.found.done():
-                seat.runs += 1
-                wait.found.set_result(seat)
+        for waiter in self.waiters:
+            if waiter.hardware == slot.hardware and not waiter.slot.done():
+                slot.runs += 1
+                waiter.slot.set_result(slot)
                 return
 
-    def stuck(self, seconds: float) -> bool:
+    def has_slow_start(self, seconds: float) -> bool:
         """Return whether a run has waited longer than `seconds` for its worker to start."""
-        before = time.monotonic() - seconds
-        return any(seat.runs and seat.worker is None and seat.since < before for seat in self.seats)
+        started_before = time.monotonic() - seconds
+        return any(slot.runs and slot.worker is None and slot.since < started_before for slot in self.slots)
 
-    def failed(self) -> float:
+    def record_start_failure(self) -> float:
         """Record a failed start and return the backoff in seconds."""
         self.failures += 1
-        delay = min(_BACKOFF_LAST, _BACKOFF_FIRST * 2 ** (self.failures - 1))
+        delay = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2 ** (self.failures - 1))
         self.resume_at = time.monotonic() + delay
         return delay
 
-    def tired(self, idle_seconds: float | None) -> Iterable[WorkerSlot]:
+    def pop_idle(self, idle_seconds: float | None) -> Iterable[WorkerSlot]:
         """Remove and return the slots whose worker ended or was idle for too long.
 
         `idle_seconds` overrides the limits of the slots and the engine.
         """
-        moment = time.monotonic()
-        gone = [
-            seat
-            for seat in self.seats
-            if not seat.runs
-            and (seat.starting is None or seat.starting.done())
-            and (not seat.usable or moment - seat.since >= self._may_idle(seat, idle_seconds))
+        now = time.monotonic()
+        removed = [
+            slot
+            for slot in self.slots
+            if not slot.runs
+            and (slot.starting is None or slot.starting.done())
+            and (not slot.usable or now - slot.since >= self._idle_limit(slot, idle_seconds))
         ]
-        self.seats = [seat for seat in self.seats if seat not in gone]
-        return gone
+        self.slots = [slot for slot in self.slots if slot not in removed]
+        return removed
 
-    def _may_idle(self, seat: WorkerSlot, idle_seconds: float | None) -> float:
-        for wanted in (idle_seconds, seat.idle_seconds):
-            if wanted is not None:
-                return wanted
+    def _idle_limit(self, slot: WorkerSlot, idle_seconds: float | None) -> float:
+        for seconds in (idle_seconds, slot.idle_seconds):
+            if seconds is not None:
+                return seconds
         return self.engine.idle_seconds

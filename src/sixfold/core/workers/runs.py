@@ -72,7 +72,7 @@ class WorkerRun:
         self._canceled = False
         self._log_lines: list[str] = []
         self._log_chars = 0
-        self._began = 0
+        self._started_at = 0
         self.cold_start_us = 0
 
     @property
@@ -106,31 +106,31 @@ class WorkerRun:
             self._hit("dispatch.after")
             await self._settle(outcome)
         except StaleAttempt:
-            _LOG.warning("a stale attempt was refused", extra={"prediction_id": self.id})
-            await self._tell_the_end()
+            _LOG.warning("a write of a stale attempt was rejected", extra={"prediction_id": self.id})
+            await self._publish_current_state()
         except FailpointHit as hit:
             await self._fail(FailureRecord(f"failpoint {hit}", "internal", self._trace()))
 
-    async def _tell_the_end(self) -> None:
+    async def _publish_current_state(self) -> None:
         with contextlib.suppress(errors.NotFound, errors.StoreFailed):
-            look = predictions.get(self.id, Tenant.of(self.prediction))
-            found = await self._finisher.database.read(look)
-            if found.is_terminal:
-                self._bus.publish(self.id, StateChanged(found))
+            query = predictions.get(self.id, Tenant.of(self.prediction))
+            current = await self._finisher.database.read(query)
+            if current.is_terminal:
+                self._bus.publish(self.id, StateChanged(current))
 
     async def give_back(self, reason: str) -> None:
         """Requeue the prediction, or fail it after its last attempt."""
         try:
             await self._finish(lambda: self._lose(reason))
         except StaleAttempt:
-            await self._tell_the_end()
+            await self._publish_current_state()
 
     async def put_back(self) -> None:
         """Requeue a prediction that got no worker in time; the attempt does not count."""
         try:
             await self._finish(lambda: predictions.put_back(self.id, self._attempt))
         except StaleAttempt:
-            await self._tell_the_end()
+            await self._publish_current_state()
 
     async def abandon(self) -> None:
         """Requeue the prediction during shutdown.
@@ -153,7 +153,7 @@ class WorkerRun:
         self._finisher.failpoints.hit(point)
 
     async def _outcome(self, worker: Worker) -> Outcome:
-        self._began = time.perf_counter_ns()
+        self._started_at = time.perf_counter_ns()
         record = self.prediction.task
         blobs = self._finisher.media.blobs
         try:
@@ -185,7 +185,7 @@ class WorkerRun:
 
     def _trace(self, run_us: int | None = None) -> Trace:
         if run_us is None:
-            run_us = (time.perf_counter_ns() - self._began) // 1000 if self._began else 0
+            run_us = (time.perf_counter_ns() - self._started_at) // 1000 if self._started_at else 0
         logs = "\n".join(self._log_lines)[:_MAX_LOG_CHARS]
         return Trace(logs=logs, cold_start_us=self.cold_start_us, run_us=run_us)
 
@@ -218,22 +218,22 @@ class WorkerRun:
     # -- storing and capturing -------------------------------------------------------------------
 
     async def _complete(self, done: RunCompleted) -> None:
-        began = time.perf_counter_ns()
+        started_at = time.perf_counter_ns()
         self._hit("store.before")
         try:
             stored = await self._store(done.files, done)
         except (OSError, errors.StoreFailed) as error:
             _LOG.exception("a result could not be stored", extra={"prediction_id": self.id})
             media_files.discard(done.files)
-            why = error.message if isinstance(error, errors.StoreFailed) else error.strerror
+            reason = error.message if isinstance(error, errors.StoreFailed) else error.strerror
             await self._fail(
-                FailureRecord(f"The result could not be stored: {why}", "storage", self._trace())
+                FailureRecord(f"The result could not be stored: {reason}", "storage", self._trace())
             )
             return
         self._hit("store.after")
         trace = dataclasses.replace(
             self._trace(done.run_us),
-            stored_us=(time.perf_counter_ns() - began) // 1000,
+            stored_us=(time.perf_counter_ns() - started_at) // 1000,
             stored_bytes=stored.total_bytes,
         )
         success = SuccessRecord(
@@ -253,19 +253,19 @@ class WorkerRun:
 
     async def _store(self, staged: tuple[StagedFile, ...], done: RunCompleted) -> StoredMedia:
         prediction, signer = self.prediction, self._finisher.signer
-        told = done.engine_version, done.quality or prediction.quality
-        sign = functools.partial(lineage.sign_manifests, signer, prediction, len(staged), *told)
-        texts = sign() if len(staged) <= _SIGNED_ON_LOOP else await asyncio.to_thread(sign)
-        return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, texts)
+        run_details = done.engine_version, done.quality or prediction.quality
+        sign_all = functools.partial(lineage.sign_manifests, signer, prediction, len(staged), *run_details)
+        manifests = sign_all() if len(staged) <= _SIGNED_ON_LOOP else await asyncio.to_thread(sign_all)
+        return await self._finisher.media.store_outputs(self.id, prediction.account_id, staged, manifests)
 
     # -- writing the end, with retries while the database is unavailable --------------------------
 
-    async def _finish(self, make: Callable[[], Transaction[Prediction]]) -> None:
+    async def _finish(self, make_transaction: Callable[[], Transaction[Prediction]]) -> None:
         while True:
             try:
-                await self._write(make())
+                await self._write(make_transaction())
             except errors.StoreFailed:
-                _LOG.exception("an ending could not be written; trying again")
+                _LOG.exception("the end of a run could not be written; retrying")
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return

@@ -40,9 +40,9 @@ from sixfold.core.workers.ports import (
 )
 from sixfold.core.workers.runs import RunFinisher, WorkerCrashed, WorkerRun
 
-_LOG = logging.getLogger("sixfold.supervisor")
+_LOG = logging.getLogger("sixfold.scheduler")
 _SWEEP_SECONDS = 1.0
-_STUCK_SECONDS = 3.0
+_SLOW_SECONDS = 3.0
 
 
 class Scheduler:
@@ -63,19 +63,19 @@ class Scheduler:
         self._bus = bus
         self._policy = policy
         self._pools = {name: WorkerPool(engine) for name, engine in engines.items()}
-        self._hungry: deque[str] = deque()
+        self._engine_queue: deque[str] = deque()
         self._wake = asyncio.Event()
         self._runs: dict[str, WorkerRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
         # Runs that have released their worker while their result is stored.
-        self._settling = 0
+        self._storing = 0
         self._stopping = False
         # Returns whether an engine can run on this server.
-        self.can: Callable[[str], bool] = lambda _engine: True
+        self.can_run: Callable[[str], bool] = lambda _engine: True
         self.boot = ids.new("boot")
         self._lease = RunLease(self.boot, int(policy.lease_seconds * SECOND_US))
-        self._sight = LeaseGuard(_SWEEP_SECONDS, policy.lease_seconds)
+        self._lease_guard = LeaseGuard(_SWEEP_SECONDS, policy.lease_seconds)
 
     # -- lifecycle -------------------------------------------------------------------------------
 
@@ -86,18 +86,16 @@ class Scheduler:
         while await self._announce(predictions.recover(self.boot, self._policy.max_attempts)):
             pass
         await self._look_for_work()
+        lease_seconds = self._policy.lease_seconds
         self._loops = [
             asyncio.create_task(self._dispatch_forever(), name="dispatch"),
-            asyncio.create_task(self._every(self._policy.lease_seconds / 3, self._beat), name="heartbeat"),
+            asyncio.create_task(self._every(lease_seconds / 3, self._heartbeat), name="heartbeat"),
             asyncio.create_task(self._every(_SWEEP_SECONDS, self._sweep), name="sweep"),
         ]
         if isinstance(self._driver, DetachedRun):
-            stray = self._driver.sweep
-            self._loops.append(
-                asyncio.create_task(
-                    self._every(self._policy.lease_seconds / 6, lambda: stray(self._living)), name="strays"
-                )
-            )
+            sweep = self._driver.sweep
+            orphans = self._every(lease_seconds / 6, lambda: sweep(self._living_servers))
+            self._loops.append(asyncio.create_task(orphans, name="orphans"))
 
     async def drain(self, seconds: float) -> None:
         """Stop claiming and wait up to `seconds` for the running predictions."""
@@ -108,7 +106,7 @@ class Scheduler:
     async def stop(self) -> None:
         """Stop every worker; predictions that still run are requeued for the next server."""
         self._stopping = True
-        starting = [seat.starting for pool in self._pools.values() for seat in pool.seats if seat.starting]
+        starting = [slot.starting for pool in self._pools.values() for slot in pool.slots if slot.starting]
         ending: list[asyncio.Task[Any]] = [*self._loops, *self._tasks, *starting]
         for task in ending:
             task.cancel()
@@ -148,21 +146,21 @@ class Scheduler:
     async def stop_idle(self, engine: str) -> int:
         """Stop the idle workers of an engine and return their number."""
         pool = self._pools.get(engine)
-        return 0 if pool is None else await self._let_go(pool.tired(0))
+        return 0 if pool is None else await self._stop_workers(pool.pop_idle(0))
 
     async def kill_workers(self, engine: str) -> int:
         """Kill all workers of an engine, busy or not, and return their number; used by failure tests."""
-        seats = self._pools[engine].seats if engine in self._pools else []
-        struck = [seat.worker for seat in seats if seat.worker is not None]
-        await asyncio.gather(*(worker.kill() for worker in struck))
-        return len(struck)
+        slots = self._pools[engine].slots if engine in self._pools else []
+        workers = [slot.worker for slot in slots if slot.worker is not None]
+        await asyncio.gather(*(worker.kill() for worker in workers))
+        return len(workers)
 
     # -- dispatching -----------------------------------------------------------------------------
 
     def notify_work(self, engine: str) -> None:
         """Wake the dispatcher because an engine may have queued predictions."""
-        if engine in self._pools and engine not in self._hungry:
-            self._hungry.append(engine)
+        if engine in self._pools and engine not in self._engine_queue:
+            self._engine_queue.append(engine)
         self._wake.set()
 
     async def _dispatch_forever(self) -> None:
@@ -172,22 +170,22 @@ class Scheduler:
             try:
                 await self._dispatch()
             except errors.StoreFailed:
-                _LOG.exception("cannot claim work; trying again")
+                _LOG.exception("predictions could not be claimed; retrying")
                 await asyncio.sleep(_SWEEP_SECONDS)
                 self._wake.set()
 
     async def _dispatch(self) -> None:
-        for _ in range(len(self._hungry)):
+        for _ in range(len(self._engine_queue)):
             if self._stopping:
                 return
-            name = self._hungry.popleft()
+            name = self._engine_queue.popleft()
             pool = self._pools[name]
-            machine = self._policy.machine
-            if time.monotonic() < pool.resume_at or not self.can(name) or machine.yields(pool.engine):
+            memory = self._policy.memory
+            if time.monotonic() < pool.resume_at or not self.can_run(name) or memory.must_wait(pool.engine):
                 # The retry timer of `_start` and every sweep notify the dispatcher again.
                 continue
-            if not self._free_slots(pool) and not pool.open_lanes(taken=True):
-                await self._look_ahead(pool)
+            if not self._free_slots(pool) and not pool.open_lanes(busy=True):
+                await self._claim_ahead(pool)
             elif await self._claim(pool):
                 # Otherwise the next submission or the end of a run notifies the dispatcher.
                 self.notify_work(name)
@@ -197,78 +195,81 @@ class Scheduler:
             return 0
         if pool.engine.remote:
             return (pool.engine.concurrency or self._policy.slots) - pool.busy
-        return self._policy.slots - sum(each.slots() for each in self._pools.values())
+        return self._policy.slots - sum(each.slots_in_use() for each in self._pools.values())
 
-    def _places(self, pool: WorkerPool) -> list[WorkerSlot]:
+    def _open_slots(self, pool: WorkerPool) -> list[WorkerSlot]:
         """Return the slots for runs of this engine: open lanes, else idle workers, else one new worker."""
-        taken = pool.open_lanes(taken=True)
+        shared = pool.open_lanes(busy=True)
         free = self._free_slots(pool)
-        if taken or free <= 0:
-            return taken
-        ready = pool.open_lanes(taken=False)[: free * pool.engine.lanes]
-        if ready or not pool.may_grow(self._policy.slots):
-            return ready
+        if shared or free <= 0:
+            return shared
+        idle = pool.open_lanes(busy=False)[: free * pool.engine.lanes]
+        if idle or not pool.can_grow(self._policy.slots):
+            return idle
         return [WorkerSlot()] * pool.engine.lanes
 
-    def _offers(self, pool: WorkerPool) -> Iterator[tuple[list[WorkerSlot], str | None]]:
+    def _slot_batches(self, pool: WorkerPool) -> Iterator[tuple[list[WorkerSlot], str | None]]:
         """Yield batches of slots to fill, each with the hardware that its runs must request (None: any)."""
         if not self._policy.placed:
-            yield self._places(pool), None
+            yield self._open_slots(pool), None
             return
-        for kind in pool.kinds():
-            yield [seat for seat in self._places(pool) if seat.starting and seat.hardware == kind], kind
-        if self._free_slots(pool) > 0 and pool.may_grow(self._policy.slots):
+        for hardware in pool.hardware_names():
+            yield (
+                [slot for slot in self._open_slots(pool) if slot.starting and slot.hardware == hardware],
+                hardware,
+            )
+        if self._free_slots(pool) > 0 and pool.can_grow(self._policy.slots):
             yield [WorkerSlot()] * pool.engine.lanes, None
         else:
             # This worker restarts on the hardware that the claimed run requests.
-            yield self._places(pool)[:1], None
+            yield self._open_slots(pool)[:1], None
 
     async def _claim(self, pool: WorkerPool) -> bool:
         """Claim predictions for open slots; return False if there is no slot or nothing is queued."""
-        for places, hardware in self._offers(pool):
-            if places and await self._fits(pool, places[0]) and await self._fill(pool, places, hardware):
+        for slots, hardware in self._slot_batches(pool):
+            if slots and await self._has_memory(pool, slots[0]) and await self._fill(pool, slots, hardware):
                 return True
         return False
 
-    async def _look_ahead(self, pool: WorkerPool) -> None:
+    async def _claim_ahead(self, pool: WorkerPool) -> None:
         """Claim runs that a worker will soon be free for, unless another engine needs the slots."""
-        count = 0 if self._hungry or self._policy.placed else pool.ahead(self._policy.slots)
+        count = 0 if self._engine_queue or self._policy.placed else pool.max_claims_ahead(self._policy.slots)
         if count <= 0:
             # The end of a run wakes the dispatcher.
-            self._hungry.append(pool.engine.name)
+            self._engine_queue.append(pool.engine.name)
             return
         claim = claims.claim(pool.engine.name, self._lease, count, warm=True)
         claimed = await self._database.write(claim, durable=False)
         for prediction in claimed:
-            self._spawn(self._serve_ahead(pool, self._begin(pool, prediction), pool.line_up()))
-        for seat in pool.open_lanes(taken=False)[: max(0, self._free_slots(pool))]:
+            self._spawn(self._serve_ahead(pool, self._register_run(pool, prediction), pool.add_waiter()))
+        for slot in pool.open_lanes(busy=False)[: max(0, self._free_slots(pool))]:
             # It became free while the claim was written.
-            pool.offer(seat)
+            pool.assign(slot)
         if len(claimed) == count:
             self.notify_work(pool.engine.name)
 
-    async def _fits(self, pool: WorkerPool, seat: WorkerSlot) -> bool:
+    async def _has_memory(self, pool: WorkerPool, slot: WorkerSlot) -> bool:
         """Return whether memory suffices to start this worker; stop idle workers if a run waits for it."""
-        machine, pools = self._policy.machine, self._pools.values()
-        if seat.starting is not None or machine.holds(pool.engine, pools):
+        memory, pools = self._policy.memory, self._pools.values()
+        if slot.starting is not None or memory.fits(pool.engine, pools):
             return True
         if pool.engine.name in await self._database.read(_engines_waiting()):
-            await self._let_go(machine.idle(pool.engine, pools))
-        return machine.holds(pool.engine, pools)
+            await self._stop_workers(memory.pop_idle(pool.engine, pools))
+        return memory.fits(pool.engine, pools)
 
-    async def _fill(self, pool: WorkerPool, places: list[WorkerSlot], hardware: str | None) -> bool:
-        pool.seats.extend(seat for seat in places[:1] if seat not in pool.seats)
+    async def _fill(self, pool: WorkerPool, slots: list[WorkerSlot], hardware: str | None) -> bool:
+        pool.slots.extend(slot for slot in slots[:1] if slot not in pool.slots)
         # Reserve the slots before the claim, so that nothing else counts on them.
-        for seat in places:
-            seat.runs += 1
-        warm = all(seat.worker is not None for seat in places)
+        for slot in slots:
+            slot.runs += 1
+        warm = all(slot.worker is not None for slot in slots)
         claimed: tuple[Prediction, ...] = ()
         try:
             claimed = await self._database.write(
                 claims.claim(
                     pool.engine.name,
                     self._lease,
-                    len(places),
+                    len(slots),
                     warm=warm,
                     hardware=hardware,
                     free_runs=pool.engine.free_runs,
@@ -276,15 +277,15 @@ class Scheduler:
                 durable=False,
             )
         finally:
-            for seat in places[len(claimed) :]:
-                seat.runs -= 1
-            pool.seats = [seat for seat in pool.seats if seat.runs or seat.starting is not None]
-        for prediction, seat in zip(claimed, places, strict=False):
-            self._seat(pool, seat, self._hardware(prediction))
-            self._spawn(self._serve(pool, self._begin(pool, prediction), seat))
+            for slot in slots[len(claimed) :]:
+                slot.runs -= 1
+            pool.slots = [slot for slot in pool.slots if slot.runs or slot.starting is not None]
+        for prediction, slot in zip(claimed, slots, strict=False):
+            self._ensure_worker(pool, slot, self._hardware(prediction))
+            self._spawn(self._serve(pool, self._register_run(pool, prediction), slot))
         return bool(claimed)
 
-    def _begin(self, pool: WorkerPool, prediction: Prediction) -> WorkerRun:
+    def _register_run(self, pool: WorkerPool, prediction: Prediction) -> WorkerRun:
         """Register the run of a claimed prediction at once, so that a cancel in the same commit finds it."""
         self._bus.publish(prediction.id, StateChanged(prediction.shown))
         limit = pool.engine.limit_seconds(self._policy.run_limit_seconds)
@@ -294,90 +295,90 @@ class Scheduler:
     def _hardware(self, prediction: Prediction) -> str:
         return (prediction.hardware or "") if self._policy.placed else ""
 
-    def _seat(self, pool: WorkerPool, seat: WorkerSlot, hardware: str) -> None:
+    def _ensure_worker(self, pool: WorkerPool, slot: WorkerSlot, hardware: str) -> None:
         """Start a worker if the slot has none, or if its worker runs on other hardware."""
-        if seat.starting is not None and seat.hardware != hardware and seat.runs == 1:
-            self._spawn(_dismiss(seat.starting))
-            seat.starting = None
-        if seat.starting is None:
-            seat.hardware, seat.since = hardware, time.monotonic()
-            seat.starting = asyncio.create_task(self._start(pool, hardware))
+        if slot.starting is not None and slot.hardware != hardware and slot.runs == 1:
+            self._spawn(_stop_when_started(slot.starting))
+            slot.starting = None
+        if slot.starting is None:
+            slot.hardware, slot.since = hardware, time.monotonic()
+            slot.starting = asyncio.create_task(self._start(pool, hardware))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve_ahead(self, pool: WorkerPool, run: WorkerRun, wait: SlotWaiter) -> None:
+    async def _serve_ahead(self, pool: WorkerPool, run: WorkerRun, waiter: SlotWaiter) -> None:
         """Serve the run when a slot becomes free; requeue it if that takes too long."""
         try:
-            seat = await pool.turn(wait)
+            slot = await pool.wait_for_turn(waiter)
         except asyncio.CancelledError:
             del self._runs[run.id]
             await run.abandon()
             raise
-        if seat is not None:
-            await self._serve(pool, run, seat)
+        if slot is not None:
+            await self._serve(pool, run, slot)
             return
         del self._runs[run.id]
         await run.put_back()
         self.notify_work(pool.engine.name)
 
-    async def _serve(self, pool: WorkerPool, run: WorkerRun, seat: WorkerSlot) -> None:
-        freed, began = False, time.monotonic()
+    async def _serve(self, pool: WorkerPool, run: WorkerRun, slot: WorkerSlot) -> None:
+        released, started_at = False, time.monotonic()
 
-        def free(outcome: Outcome) -> None:
+        def release(outcome: Outcome) -> None:
             """Release the worker while the result is stored, unless too many are being stored already."""
-            nonlocal freed
-            if isinstance(outcome, RunCompleted) and self._settling < self._policy.slots:
-                freed = True
-                self._settling += 1
-                self._leave(pool, seat, began)
+            nonlocal released
+            if isinstance(outcome, RunCompleted) and self._storing < self._policy.slots:
+                released = True
+                self._storing += 1
+                self._release(pool, slot, started_at)
 
         try:
             self._finisher.failpoints.hit("claim.after")
-            seat = await self._seated(pool, run, seat)
-            seat.idle_seconds = self._policy.idle_of(run.prediction.model)
-            if seat.worker is not None:
-                await run.run(seat.worker, free)
+            slot = await self._wait_for_worker(pool, run, slot)
+            slot.idle_seconds = self._policy.idle_of(run.prediction.model)
+            if slot.worker is not None:
+                await run.run(slot.worker, release)
                 pool.failures = 0
-        except WorkerCrashed as crash:  # the prediction is retried; others continue
+        except WorkerCrashed as crash:  # retried by `runs`
             _LOG.warning("a worker was lost", extra={"engine": pool.engine.name, "reason": str(crash)})
         except asyncio.CancelledError:
-            if seat.worker is not None and not freed:
-                await seat.worker.kill()
+            if slot.worker is not None and not released:
+                await slot.worker.kill()
             await run.abandon()
             raise
         except Exception:  # noqa: BLE001 - the outermost handler of a run: a bug must not leave its prediction unfinished
-            _LOG.exception("a run ended in a way that it should not")
-            await run.give_back("the server erred")
+            _LOG.exception("a run ended with an unexpected error")
+            await run.give_back("internal server error")
         finally:
             del self._runs[run.id]
-            if freed:
-                self._settling -= 1
+            if released:
+                self._storing -= 1
             else:
-                self._leave(pool, seat, began)
+                self._release(pool, slot, started_at)
 
-    async def _seated(self, pool: WorkerPool, run: WorkerRun, seat: WorkerSlot) -> WorkerSlot:
+    async def _wait_for_worker(self, pool: WorkerPool, run: WorkerRun, slot: WorkerSlot) -> WorkerSlot:
         """Return the slot whose worker takes the run. If the worker cannot start, requeue or fail the run."""
-        if seat.worker is not None and seat.worker.alive:
-            return seat
-        began = time.perf_counter_ns()
+        if slot.worker is not None and slot.worker.alive:
+            return slot
+        started_at = time.perf_counter_ns()
         try:
-            seat = await pool.seated(seat)
+            slot = await pool.wait_for_start(slot)
         except WorkerStartFailed as failure:
             await run.give_back(f"the worker did not start: {failure}")
-        run.cold_start_us = (time.perf_counter_ns() - began) // 1000
-        return seat
+        run.cold_start_us = (time.perf_counter_ns() - started_at) // 1000
+        return slot
 
-    def _leave(self, pool: WorkerPool, seat: WorkerSlot, began: float) -> None:
-        seat.runs -= 1
-        seat.since = time.monotonic()
-        pool.took(seat.since - began)
-        if not seat.usable and seat in pool.seats:
-            pool.seats.remove(seat)
-        pool.offer(seat)
-        for engine in (pool.engine.name, *self._policy.machine.cramped):
+    def _release(self, pool: WorkerPool, slot: WorkerSlot, started_at: float) -> None:
+        slot.runs -= 1
+        slot.since = time.monotonic()
+        pool.record_run(slot.since - started_at)
+        if not slot.usable and slot in pool.slots:
+            pool.slots.remove(slot)
+        pool.assign(slot)
+        for engine in (pool.engine.name, *self._policy.memory.waiting_since):
             self.notify_work(engine)
 
     async def _start(self, pool: WorkerPool, hardware: str) -> Worker:
@@ -386,31 +387,31 @@ class Scheduler:
             return await self._driver.start(worker_spec(engine, self._policy, hardware, self.boot))
         except WorkerStartFailed as failure:
             _LOG.warning("a worker did not start", extra={"engine": engine.name, "reason": str(failure)})
-            asyncio.get_running_loop().call_later(pool.failed(), self.notify_work, engine.name)
+            asyncio.get_running_loop().call_later(pool.record_start_failure(), self.notify_work, engine.name)
             raise
 
     # -- periodic tasks --------------------------------------------------------------------------
 
-    async def _every(self, seconds: float, chore: Any) -> None:
+    async def _every(self, seconds: float, task: Any) -> None:
         while True:
             await asyncio.sleep(seconds)
             try:
-                await chore()
+                await task()
             except errors.StoreFailed:
-                _LOG.exception("housekeeping failed; trying again")
+                _LOG.exception("a periodic task failed; retrying")
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         if self._runs:
             await self._database.write(predictions.heartbeat(self._lease), durable=False)
 
     async def _sweep(self) -> None:
         await self._expire()
         await self._look_for_work()
-        if self._sight.is_reliable():
+        if self._lease_guard.is_reliable():
             await self._announce(predictions.lapse(self._policy.max_attempts), if_any=_LAPSED)
-        self._policy.machine.weigh(self._pools.values())
+        self._policy.memory.measure(self._pools.values())
         await self._stop_idle()
-        await self._make_room()
+        await self._evict_idle()
 
     async def _expire(self) -> None:
         life_us = int(self._policy.queue_ttl_seconds * SECOND_US)
@@ -424,51 +425,52 @@ class Scheduler:
         if if_any is not None and not await self._database.read(_rows(if_any)):
             transaction.close()
             return 0
-        moved = await self._database.write(transaction)
-        for prediction in moved:
+        changed = await self._database.write(transaction)
+        for prediction in changed:
             self._bus.publish(prediction.id, StateChanged(prediction))
-        return len(moved)
+        return len(changed)
 
     async def _look_for_work(self) -> None:
         waiting = await self._database.read(_engines_waiting())
-        self._policy.machine.still(waiting)
+        self._policy.memory.discard_waits(waiting)
         for name in waiting:
             self.notify_work(name)
 
-    async def _living(self, boots: Sequence[str]) -> frozenset[str]:
+    async def _living_servers(self, boots: Sequence[str]) -> frozenset[str]:
         return await self._database.read(_servers_living(boots, self.boot))
 
     async def _stop_idle(self) -> None:
         for pool in self._pools.values():
-            await self._let_go(pool.tired(self._policy.idle_seconds))
+            await self._stop_workers(pool.pop_idle(self._policy.idle_seconds))
 
     def memory(self) -> tuple[int, int, int]:
         """Return the bytes needed by this machine's workers, the limit, and the number of waiting engines."""
-        machine = self._policy.machine
-        return machine.taken(self._pools.values()), machine.total_bytes, len(machine.cramped)
+        memory = self._policy.memory
+        return memory.used_bytes(self._pools.values()), memory.total_bytes, len(memory.waiting_since)
 
-    async def _let_go(self, seats: Iterable[WorkerSlot]) -> int:
-        gone = [seat.worker for seat in seats if seat.worker is not None]
-        for worker in gone:
+    async def _stop_workers(self, slots: Iterable[WorkerSlot]) -> int:
+        workers = [slot.worker for slot in slots if slot.worker is not None]
+        for worker in workers:
             with contextlib.suppress(OSError):
                 await worker.stop()
-        return len(gone)
+        return len(workers)
 
-    async def _make_room(self) -> None:
+    async def _evict_idle(self) -> None:
         """On a full cluster, stop the worker that has been idle longest so that another can start."""
-        if not self._policy.placed or not any(pool.stuck(_STUCK_SECONDS) for pool in self._pools.values()):
+        pools = self._pools.values()
+        if not self._policy.placed or not any(pool.has_slow_start(_SLOW_SECONDS) for pool in pools):
             return
         idle = [
-            (seat.since, pool, seat)
-            for pool in self._pools.values()
-            for seat in pool.seats
-            if seat.worker is not None and not seat.runs
+            (slot.since, pool, slot)
+            for pool in pools
+            for slot in pool.slots
+            if slot.worker is not None and not slot.runs
         ]
         if idle:
-            _, pool, seat = min(idle, key=lambda each: each[0])
-            pool.seats.remove(seat)
-            assert seat.starting is not None  # noqa: S101 - it has a worker
-            await _dismiss(seat.starting)
+            _, pool, slot = min(idle, key=lambda each: each[0])
+            pool.slots.remove(slot)
+            assert slot.starting is not None  # noqa: S101 - it has a worker
+            await _stop_when_started(slot.starting)
 
 
 _LAPSED = Query("prediction_lapsed", {"limit": 1})
@@ -488,6 +490,6 @@ def _servers_living(boots: Sequence[str], own: str) -> Transaction[frozenset[str
     return frozenset(str(row["boot"]) for row in rows)
 
 
-async def _dismiss(starting: asyncio.Task[Worker]) -> None:
+async def _stop_when_started(starting: asyncio.Task[Worker]) -> None:
     with contextlib.suppress(WorkerStartFailed, OSError):
         await (await starting).stop()

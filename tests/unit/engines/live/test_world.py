@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import Task
-from sixfold.core.sessions.engine import Controls, EngineStep, PackedStepResult
+from sixfold.core.sessions.engine import Controls, EngineStep, StepResult
 from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.engine import HEIGHT, WIDTH, WorldEngine
 from tests.unit.engines.video.films import Recorder
@@ -22,7 +22,7 @@ from tests.unit.engines.video.films import Recorder
 ENGINE = WorldEngine()  # it keeps the lands that were built last
 
 
-def looked(prompt: str, state: Any = None, **more: Any) -> tuple[PackedStepResult, np.ndarray[Any, Any]]:
+def looked(prompt: str, state: Any = None, **more: Any) -> tuple[StepResult, np.ndarray[Any, Any]]:
     """A frame of a session, as RGB from 0 to 255."""
     controls = Controls(more.pop("keys", ()), more.pop("new", None))
     told = ENGINE.step(EngineStep("world-model", {"prompt": prompt}, state, controls, 30, **more))

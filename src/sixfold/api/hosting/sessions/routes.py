@@ -134,7 +134,7 @@ class _SessionSocket:
         greeting = loop.call_later(_GREETING_SECONDS, self._running.resume, self._viewer, self._last_seq)
         hearing = asyncio.create_task(self._hear())
         speaking = asyncio.create_task(self._speak())
-        ending = asyncio.create_task(self._viewer.ended())
+        ending = asyncio.create_task(self._viewer.wait_closed())
         try:
             await asyncio.wait({hearing, speaking, ending}, return_when=asyncio.FIRST_COMPLETED)
             if ending.done() and not speaking.done():  # what was said before it may still go out
@@ -147,18 +147,18 @@ class _SessionSocket:
             await asyncio.gather(hearing, speaking, ending, return_exceptions=True)
 
     def _farewell(self) -> float:
-        end = self._viewer.end_of
+        end = self._viewer.end_message
         return _SLOW_FAREWELL_SECONDS if end is not None and end.code == TOO_SLOW else _FAREWELL_SECONDS
 
     async def _say_goodbye(self) -> None:
-        end = self._viewer.end_of
+        end = self._viewer.end_message
         if end is not None:
             with contextlib.suppress(RuntimeError, TimeoutError, WebSocketDisconnect, OSError):
                 async with asyncio.timeout(_FAREWELL_SECONDS):
                     await self._websocket.close(end.code, end.reason)
 
     async def _speak(self) -> None:
-        while not isinstance(word := await self._viewer.take(), EndMessage):
+        while not isinstance(word := await self._viewer.next_message(), EndMessage):
             await _send(self._websocket, schemas.said(word))
 
     async def _hear(self) -> None:

@@ -233,7 +233,7 @@ def _is_metres(value: Any) -> bool:
 # -- what the server says --------------------------------------------------------------------------
 
 
-def said(word: words.Word) -> list[str | bytes]:
+def said(word: words.OutgoingMessage) -> list[str | bytes]:
     """A word as messages: one of text, and for a frame its picture."""
     if isinstance(word, words.PoseMessage):
         return [f'{{"type":"pose","seq":{word.seq},"t":{word.t},{word.pose[1:].decode()}']

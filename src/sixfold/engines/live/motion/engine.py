@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.core.sessions.engine import EngineStep, PackedStepResult
+from sixfold.core.sessions.engine import EngineStep, StepResult
 from sixfold.engines.live.motion import simulation
 
 FPS = 20
@@ -28,7 +28,7 @@ class MotionEngine:
             context.progress((number + 1) / steps)
         return Result(data={"value": poses})
 
-    def step(self, step: EngineStep) -> PackedStepResult:
+    def step(self, step: EngineStep) -> StepResult:
         """A pose for each tick."""
         if step.state is None:
             state = simulation.begin(str(step.inputs.get("prompt", "")))
@@ -37,4 +37,4 @@ class MotionEngine:
         simulation.hear(state, step.controls)
         keys = step.controls.keys
         poses = tuple(simulation.advance(state, keys, 1 / step.fps) for _ in range(step.ticks))
-        return PackedStepResult(state, poses)
+        return StepResult(state, poses)

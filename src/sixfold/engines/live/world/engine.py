@@ -7,7 +7,7 @@ from collections import OrderedDict
 import cv2
 
 from sixfold.core.catalog.engines import Artifact, Context, Result, Task
-from sixfold.core.sessions.engine import EngineStep, Frame, PackedStepResult
+from sixfold.core.sessions.engine import EngineStep, Frame, StepResult
 from sixfold.engines.image.encode import CONTENT_TYPES, encode
 from sixfold.engines.live.world import navigation, prompt_parser, terrain
 from sixfold.engines.live.world.renderer import RenderedView
@@ -44,7 +44,7 @@ class WorldEngine:
         info = {"width": view.width, "height": view.height}
         return Result((Artifact(CONTENT_TYPES["webp"], data, info),))
 
-    def step(self, step: EngineStep) -> PackedStepResult:
+    def step(self, step: EngineStep) -> StepResult:
         """Go on by some ticks; one frame where somebody looks."""
         prompt = step.controls.prompt or (step.state["prompt"] if step.state else step.inputs.get("prompt"))
         prompt = str(prompt or _DEFAULT)
@@ -55,10 +55,10 @@ class WorldEngine:
             navigation.settle(state, view.land)
         navigation.advance(state, view.land, step.controls.keys, step.ticks / step.fps)
         if not step.draw:
-            return PackedStepResult(state)
+            return StepResult(state)
         pixels = view.draw(navigation.eye(state))
         _, data = cv2.imencode(".jpg", pixels[..., ::-1], (cv2.IMWRITE_JPEG_QUALITY, _QUALITY))
-        return PackedStepResult(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height))
+        return StepResult(state, frame=Frame(data.tobytes(), "jpeg", view.width, view.height))
 
     def _view(self, prompt: str, scale: int) -> RenderedView:
         """The view of a prompt's land, built when it is first asked for."""
