@@ -42,7 +42,7 @@ class ProviderChatEngine:
         context.progress(0.05)
         try:
             chat = self._outside.conversation(task.inputs, shown)
-            reply = await relay.prepaid(
+            reply = await relay.complete_prepaid(
                 parent.account_id, ids.new("req"), chat, str(task.inputs.get("model") or model), held
             )
         except errors.SixfoldError as error:

@@ -51,7 +51,9 @@ class ProviderSpeechToSpeechEngine:
         context.progress(0.3)
         chat = _chat(task, heard)
         try:
-            reply = await self._outside.relay.prepaid(parent.account_id, ids.new("req"), chat, _DEFAULT)
+            reply = await self._outside.relay.complete_prepaid(
+                parent.account_id, ids.new("req"), chat, _DEFAULT
+            )
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
         context.log(f"answered by {reply.target}")
