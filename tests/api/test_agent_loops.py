@@ -319,7 +319,7 @@ async def test_a_shape_beside_tools_reaches_a_server_of_messages_whole() -> None
             "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": schema}},
         }
     )
-    sent = json.loads(Messages().ask(chat, "small", stream=False))
+    sent = json.loads(Messages().build_request(chat, "small", stream=False))
     assert sent["tool_choice"] == {"type": "auto"}
     assert sent["system"].startswith("Be kind\n\nAnswer with one JSON object")
     assert json.loads(sent["system"].partition("schema: ")[2]) == schema
@@ -335,7 +335,9 @@ async def test_thinking_goes_on_only_with_the_sealed_thought_it_began_with() -> 
             "reasoning": {"effort": "low"},
             "input": [{"role": "user", "content": "x"}, *given],
         }
-        asked = json.loads(Messages().ask(responses_face.parse(json.dumps(body).encode()), "m", stream=False))
+        asked = json.loads(
+            Messages().build_request(responses_face.parse(json.dumps(body).encode()), "m", stream=False)
+        )
         assert ("thinking" in asked) is thinks
 
 
@@ -425,7 +427,11 @@ async def test_a_response_that_breaks_off_fails_by_its_name(door: Gateway) -> No
         "failed",
         "server_error",
     )
-    assert response.error.message == error.message == "The model server broke off its answer"
+    assert (
+        response.error.message
+        == error.message
+        == "The model server disconnected before the response was complete"
+    )
 
 
 async def test_calls_of_one_number_are_two_calls() -> None:

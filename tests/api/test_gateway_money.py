@@ -181,7 +181,7 @@ async def test_whose_money_went_elsewhere_while_a_server_was_asked_gets_no_answe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stream: bool
 ) -> None:
     """He had plenty when he asked, so his hold was not waited for."""
-    monkeypatch.setattr(billing, "_LATER_SECONDS", 60)
+    monkeypatch.setattr(billing, "_DEFER_SECONDS", 60)
     async with gateway(tmp_path) as door:
         door.acme.mode = "wait"
         asking = asyncio.create_task(door.chat(stream=stream, max_tokens=100))

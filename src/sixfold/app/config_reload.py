@@ -130,9 +130,9 @@ class ConfigReloader:
             raise InvalidSetting(str(error)) from error
         restart = (*_restart(self._source.loaded, settings), *_restart_of_gateway(running, policy))
         fixed: dict[str, Any] = {name: getattr(running, name) for name in FIXED_AT_START}
-        gguf = tuple(row for row in running.upstreams if row.kind == GGUF)
-        rows = tuple(row for row in policy.upstreams if row.kind != GGUF)
-        policy = dataclasses.replace(policy, **fixed, upstreams=(*rows, *gguf))
+        gguf = tuple(row for row in running.servers if row.kind == GGUF)
+        rows = tuple(row for row in policy.servers if row.kind != GGUF)
+        policy = dataclasses.replace(policy, **fixed, servers=(*rows, *gguf))
         return _ParsedConfig(settings, prices, book, policy, restart)
 
 
@@ -154,7 +154,7 @@ def _restart(started: Settings, now: Settings) -> tuple[str, ...]:
 
 def _restart_of_gateway(running: GatewayPolicy, now: GatewayPolicy) -> tuple[str, ...]:
     changed = [f"[gateway] {name}" for name in FIXED_AT_START if getattr(running, name) != getattr(now, name)]
-    before, after = ({row.name: row for row in each.upstreams if row.kind == GGUF} for each in (running, now))
+    before, after = ({row.name: row for row in each.servers if row.kind == GGUF} for each in (running, now))
     files = [name for name in before | after if before.get(name) != after.get(name)]
     return (*changed, *(f"[gateway.upstreams.{name}]" for name in files))
 

@@ -277,9 +277,9 @@ class _TracedResponse:
             self._first = False
         return block
 
-    async def whole(self) -> bytes:
+    async def read_all(self) -> bytes:
         """All that is left."""
-        return await self._answer.whole()
+        return await self._answer.read_all()
 
     async def aclose(self) -> None:
         """Let go of the connection."""

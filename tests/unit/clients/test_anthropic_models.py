@@ -18,7 +18,7 @@ def sent(model: str, effort: str = "") -> dict[str, Any]:
     asked = ChatRequest(
         (ChatMessage("user", (TextPart("Hello"),)),), max_tokens=100, temperature=0.5, effort=effort
     )
-    return json.loads(Messages().ask(asked, model, stream=False))
+    return json.loads(Messages().build_request(asked, model, stream=False))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ async def client() -> AsyncIterator[asyncio_http.Client]:
 async def _asked(client: asyncio_http.Client, url: str, body: bytes = b"{}") -> bytes:
     answer = await client.post(url, {}, body, stream=False)
     try:
-        return await answer.whole()
+        return await answer.read_all()
     finally:
         await answer.aclose()
 

@@ -48,8 +48,8 @@ def pieces(whole: bytes, cuts: list[int]) -> list[bytes]:
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
 def test_a_stream_is_read_the_same_however_it_is_cut(cuts: list[int]) -> None:
     scan = CompletionsParser()
-    passed = b"".join(scan.pass_on(piece, keep_usage=True) for piece in pieces(WHOLE, cuts))
-    passed += scan.pass_on(b"", keep_usage=True)
+    passed = b"".join(scan.forward(piece, keep_usage=True) for piece in pieces(WHOLE, cuts))
+    passed += scan.forward(b"", keep_usage=True)
     assert passed == WHOLE
     assert (scan.complete, scan.chars) == (True, 9)
     assert scan.usage is not None
@@ -59,8 +59,8 @@ def test_a_stream_is_read_the_same_however_it_is_cut(cuts: list[int]) -> None:
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=12))
 def test_usage_that_nobody_asked_for_is_left_out(cuts: list[int]) -> None:
     scan = CompletionsParser()
-    passed = b"".join(scan.pass_on(piece, keep_usage=False) for piece in pieces(WHOLE, cuts))
-    passed += scan.pass_on(b"", keep_usage=False)
+    passed = b"".join(scan.forward(piece, keep_usage=False) for piece in pieces(WHOLE, cuts))
+    passed += scan.forward(b"", keep_usage=False)
     assert b"prompt_tokens" not in passed
     assert list(sse.data(passed)) == list(sse.data(WHOLE.replace(USAGE, b"")))
     assert scan.usage is not None
@@ -69,38 +69,38 @@ def test_usage_that_nobody_asked_for_is_left_out(cuts: list[int]) -> None:
 def test_usage_beside_text_is_left_out_of_its_event_only() -> None:
     event = b'data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":1}}\n\n'
     assert (
-        CompletionsParser().pass_on(event, keep_usage=False)
+        CompletionsParser().forward(event, keep_usage=False)
         == b'data: {"choices":[{"delta":{"content":"x"}}]}\n\n'
     )
 
 
 def test_the_word_usage_in_a_text_is_a_text() -> None:
     event = b'data: {"choices":[{"delta":{"content":"\\"usage\\": {"}}]}\n\n'
-    assert CompletionsParser().pass_on(event, keep_usage=False) == event
+    assert CompletionsParser().forward(event, keep_usage=False) == event
 
 
 def test_whole_events_pass_at_once_and_a_broken_one_waits() -> None:
     scan = CompletionsParser()
-    assert scan.pass_on(CHUNK % b"a" + b"data: {", keep_usage=True) == CHUNK % b"a"
-    assert scan.pass_on(b"}\n", keep_usage=True) == b""
-    assert scan.pass_on(b"\n", keep_usage=True) == b"data: {}\n\n"
+    assert scan.forward(CHUNK % b"a" + b"data: {", keep_usage=True) == CHUNK % b"a"
+    assert scan.forward(b"}\n", keep_usage=True) == b""
+    assert scan.forward(b"\n", keep_usage=True) == b"data: {}\n\n"
 
 
 @pytest.mark.parametrize("end", [b"", END])
 def test_a_stream_is_whole_once_it_says_so(end: bytes) -> None:
     scan = CompletionsParser()
-    scan.pass_on(CHUNK % b"a" + end, keep_usage=True)
+    scan.forward(CHUNK % b"a" + end, keep_usage=True)
     assert scan.complete is bool(end)
 
 
 def test_an_error_within_a_stream_is_one() -> None:
     scan = CompletionsParser()
-    scan.pass_on(b'data: {"error":{"message":"overloaded"}}\n\n', keep_usage=True)
+    scan.forward(b'data: {"error":{"message":"overloaded"}}\n\n', keep_usage=True)
     assert "overloaded" in scan.error
 
 
 def test_calls_are_told_as_they_come() -> None:
-    listening = Completions().listen(ChatRequest(()))
+    listening = Completions().stream_parser(ChatRequest(()))
     assert list(listening.events(CALL)) == [ToolCallStart(0, "c", "f"), ToolCallDelta(0, "{}")]
 
 
@@ -112,42 +112,44 @@ def test_calls_are_told_as_they_come() -> None:
     ],
 )
 def test_calls_are_understood_as_servers_write_them(call: bytes) -> None:
-    listening = Completions().listen(ChatRequest(()))
+    listening = Completions().stream_parser(ChatRequest(()))
     chunk = b'data: {"choices":[{"delta":{"tool_calls":[%s]}}]}\n\n' % call
     assert list(listening.events(chunk)) == [ToolCallStart(0, "c", "f"), ToolCallDelta(0, '{"a":1}')]
     body = b'{"choices":[{"message":{"content":null,"tool_calls":[%s]}}]}' % call
-    assert Completions().read(body, ChatRequest(())).calls == (ToolCall("c", "f", '{"a":1}'),)
+    assert Completions().parse_response(body, ChatRequest(())).calls == (ToolCall("c", "f", '{"a":1}'),)
     assert listening.chars == Completions().usage(body)[1] == len('{"a":1}')
 
 
 def test_who_had_to_call_a_tool_stopped_for_it_whatever_the_server_calls_that() -> None:
-    listening = Completions().listen(ChatRequest(()))
+    listening = Completions().stream_parser(ChatRequest(()))
     list(listening.events(CALL + END))
     assert listening.end() == MessageEnd("tool", NOTHING)
     body = b'{"choices":[{"message":{"tool_calls":[{"function":{"name":"f"}}]},"finish_reason":"stop"}]}'
-    assert Completions().read(body, ChatRequest(())).stop == "tool"
+    assert Completions().parse_response(body, ChatRequest(())).stop == "tool"
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_a_thought_goes_back_to_the_kind_of_server_that_had_it_and_to_no_other(field: str) -> None:
     wire = Completions()
-    said = wire.read(b'{"choices":[{"message":{"content":"x","%s":"hm"}}]}' % field.encode(), ChatRequest(()))
+    said = wire.parse_response(
+        b'{"choices":[{"message":{"content":"x","%s":"hm"}}]}' % field.encode(), ChatRequest(())
+    )
     assert said.parts[0] == ReasoningPart("hm", field)
-    listening = wire.listen(ChatRequest(()))
+    listening = wire.stream_parser(ChatRequest(()))
     thought = b'data: {"choices":[{"delta":{"%s":"hm"}}]}\n\n' % field.encode()
     events = list(listening.events(thought + CHUNK % b"x" + CHUNK % b"y"))
     assert events == [ReasoningDelta("hm"), ReasoningDelta("", field), TextDelta("x"), TextDelta("y")]
     chat = ChatRequest((ChatMessage("assistant", (*said.parts, ToolCall("c", "f", "{}"))),), effort="low")
-    asked = json.loads(wire.ask(chat, "m", stream=False))
+    asked = json.loads(wire.build_request(chat, "m", stream=False))
     assert asked["messages"][0][field] == "hm"
-    other = json.loads(Messages().ask(chat, "m", stream=False))
+    other = json.loads(Messages().build_request(chat, "m", stream=False))
     assert [block["type"] for block in other["messages"][0]["content"]] == ["text", "tool_use"]
     assert "thinking" not in other
 
 
 def test_a_long_name_of_a_user_is_told_as_its_hash() -> None:
     told = [
-        json.loads(Completions().ask(ChatRequest((), user=name), "m", stream=False))
+        json.loads(Completions().build_request(ChatRequest((), user=name), "m", stream=False))
         for name in ("ada", "a" * 65)
     ]
     assert (told[0]["user"], len(told[1]["user"])) == ("ada", 64)
@@ -155,8 +157,8 @@ def test_a_long_name_of_a_user_is_told_as_its_hash() -> None:
 
 def test_a_last_event_without_its_end_is_heard() -> None:
     whole = CHUNK % b"a" + END + USAGE.rstrip(b"\n")
-    scan, listening = CompletionsParser(), Completions().listen(ChatRequest(()))
-    assert (scan.pass_on(whole, keep_usage=True) + scan.pass_on(b"", keep_usage=True)).endswith(USAGE)
+    scan, listening = CompletionsParser(), Completions().stream_parser(ChatRequest(()))
+    assert (scan.forward(whole, keep_usage=True) + scan.forward(b"", keep_usage=True)).endswith(USAGE)
     list(listening.events(whole))
     list(listening.events(b""))
     assert scan.usage == listening.usage is not None
@@ -164,7 +166,7 @@ def test_a_last_event_without_its_end_is_heard() -> None:
 
 def test_an_error_is_one_whatever_stands_beside_it() -> None:
     scan = CompletionsParser()
-    scan.pass_on(b'data: {"choices":null,"error":{"message":"gone"}}\n\n', keep_usage=True)
+    scan.forward(b'data: {"choices":null,"error":{"message":"gone"}}\n\n', keep_usage=True)
     assert "gone" in scan.error
 
 
@@ -187,7 +189,7 @@ def test_a_message_counts_what_was_cached_as_input() -> None:
         b'event: message_delta\ndata: {"type":"message_delta","delta":{"stop_reason":"end_turn"},'
         b'"usage":{"output_tokens":4}}\n\nevent: message_stop\ndata: {"type":"message_stop"}\n\n'
     )
-    listening = Messages().listen(ChatRequest(()))
+    listening = Messages().stream_parser(ChatRequest(()))
     assert list(listening.events(events)) == [TextDelta("Hi")]
     assert listening.complete
     assert listening.usage is not None

@@ -26,7 +26,7 @@ def said(*blocks: dict[str, Any]) -> dict[str, Any]:
 def passed(*messages: Any) -> dict[str, Any]:
     thinking = {"type": "enabled", "budget_tokens": 1024}
     body = json.dumps({"model": "both", "thinking": thinking, "messages": messages})
-    return json.loads(Messages().pass_on(body.encode(), "small"))
+    return json.loads(Messages().rewrite_request(body.encode(), "small"))
 
 
 @pytest.mark.parametrize("seal", ["", "reasoning", "reasoning_content"])
@@ -52,8 +52,8 @@ def test_what_is_not_foreign_stays_byte_for_byte() -> None:
     block = b'{"signature":"Eq\\u0052k", "type":"thinking","thinking":"\\u00e9"}'
     foreign = b'{"type":"thinking","thinking":"","signature":""}'
     body = b'{"model":"m","messages":[{"role": "assistant",  "content": [%s]}]}'
-    assert body[13:] % block in Messages().pass_on(body % block, "small")
-    mixed = Messages().pass_on(body % (block + b" , " + foreign), "small")
+    assert body[13:] % block in Messages().rewrite_request(body % block, "small")
+    mixed = Messages().rewrite_request(body % (block + b" , " + foreign), "small")
     assert block in mixed
     assert foreign not in mixed
 

@@ -24,7 +24,7 @@ def _call(account_id: str, name: str = "req_a") -> CallRecord:
 
 
 async def _seen(database: Database, account_id: str, wanted: CallFilter = ALL) -> list[dict[str, Any]]:
-    rows, _ = await database.read(request_log.page(account_id, wanted, 10, None))
+    rows, _ = await database.read(request_log.list_calls(account_id, wanted, 10, None))
     assert await database.read(ledger_queries.verify()) == ()
     return [dict(row) for row in rows]
 

@@ -100,14 +100,14 @@ async def test_an_ending_is_booked_though_nobody_waits_and_only_once(database: D
 
 async def _trusting(database: Database, credit: int) -> tuple[BillingBatcher, str]:
     till, account_id = await _till(database, credit)
-    trusting = BillingBatcher(database, trusting=True)
+    trusting = BillingBatcher(database, defer_holds=True)
     trusting.holder = till.holder
     return trusting, account_id
 
 
 async def _log(database: Database, account_id: str) -> list[tuple[str, int, int]]:
     """State, held and cost of each call, the oldest first."""
-    rows, _ = await database.read(request_log.page(account_id, request_log.CallFilter(), 100, None))
+    rows, _ = await database.read(request_log.list_calls(account_id, request_log.CallFilter(), 100, None))
     return [(row["state"], row["held"], row["cost"]) for row in reversed(rows)]
 
 
@@ -187,7 +187,7 @@ async def test_who_spent_it_elsewhere_in_the_meantime_is_refused_and_nothing_is_
 async def test_one_that_does_not_fit_leaves_those_beside_it_alone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sixfold.core.gateway.billing._LATER_SECONDS", 60)  # each is booked with its ending
+    monkeypatch.setattr("sixfold.core.gateway.billing._DEFER_SECONDS", 60)  # each is booked with its ending
     till, account_id = await _trusting(database, credit=1000)
     calls = [_call(account_id, held=30) for _ in range(3)]
     for call in calls:

@@ -9,8 +9,8 @@ from sixfold.core.gateway.capabilities import (
     EMBEDDINGS,
     VISION,
     ServedModel,
-    by_name,
-    guessed,
+    guess_capabilities,
+    guess_model,
 )
 
 SUGGESTED = {
@@ -35,12 +35,12 @@ SUGGESTED = {
     ("able", "name"), [(able, name) for able, names in SUGGESTED.items() for name in names.split()]
 )
 def test_a_name_suggests_what_the_model_can_do(able: tuple[str, ...], name: str) -> None:
-    assert guessed(name) == frozenset(able)
+    assert guess_capabilities(name) == frozenset(able)
 
 
 def test_vision_is_unknown_only_where_neither_server_nor_name_says() -> None:
-    assert by_name("small").vision is None
-    assert by_name("llava").vision is True
-    assert by_name("nomic-embed-text").vision is False
+    assert guess_model("small").vision is None
+    assert guess_model("llava").vision is True
+    assert guess_model("nomic-embed-text").vision is False
     assert ServedModel("llava", frozenset({CHAT}), stated=True).vision is False
     assert ServedModel("image-maker", frozenset({VISION}), stated=True).vision is False

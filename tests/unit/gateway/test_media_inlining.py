@@ -9,7 +9,7 @@ import pytest
 
 from sixfold import errors
 from sixfold.core.accounts.tenants import Tenant
-from sixfold.core.gateway.media_inlining import MOST, MediaInliner
+from sixfold.core.gateway.media_inlining import MAX_URLS, MediaInliner
 
 URL = "https://example.com/a.png"
 DATA = "data:image/png;base64,aGk="
@@ -88,7 +88,7 @@ async def test_what_is_no_address_of_a_part_stays_as_it_is() -> None:
 
 
 async def test_too_many_addresses_and_what_is_no_json_are_refused() -> None:
-    with pytest.raises(errors.InvalidInput, match=f"{MOST} files"):
-        await shown(Store(), turn(*[{"image_url": URL}] * (MOST + 1)))
+    with pytest.raises(errors.InvalidInput, match=f"{MAX_URLS} media URLs"):
+        await shown(Store(), turn(*[{"image_url": URL}] * (MAX_URLS + 1)))
     with pytest.raises(errors.BadRequest):
         await shown(Store(), b'{"image_url": ')

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sixfold import errors
-from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
+from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, guess_model
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import ModelAlias, parse
 from sixfold.core.gateway.routing import DEFAULT, ModelRouter
@@ -18,7 +18,7 @@ class Standin:
     """A server that has some models and answers nothing."""
 
     local = False
-    near = False
+    in_local_network = False
 
     def __init__(
         self, name: str, *models: str | ServedModel, ready: bool = True, discovered: bool = False
@@ -26,7 +26,7 @@ class Standin:
         self.name = name
         self.ready = ready
         self.discovered = discovered
-        self._listing = tuple(by_name(model) if isinstance(model, str) else model for model in models)
+        self._listing = tuple(guess_model(model) if isinstance(model, str) else model for model in models)
 
     def serves(self, model: str) -> bool:
         return model in self.models()
@@ -74,18 +74,20 @@ def test_a_local_server_is_asked_before_a_provider_that_is_faster() -> None:
     paid, own = Standin("paid", "m"), Standin("own", "m")
     own.local = True
     health = HealthTracker(Clock())
-    health.succeeded("paid/m", 0.1)
-    health.succeeded("own/m", 2.0)
+    health.record_success("paid/m", 0.1)
+    health.record_success("own/m", 2.0)
     found = router(paid, own, health=health)
     assert names(found, "m") == ["own/m", "paid/m"]
     for _ in range(20):
-        health.failed("own/m")
+        health.record_failure("own/m")
     assert names(found, "m") == ["paid/m", "own/m"]
 
 
 def test_an_alias_whose_target_is_not_there_is_an_error_that_names_the_target() -> None:
     found = router(Standin("a", "m"), aliases={"fast": ["ollama/qwen3", "b/m"]})
-    with pytest.raises(errors.UnknownModel, match="'fast' leads to ollama/qwen3 or b/m, which is not there"):
+    with pytest.raises(
+        errors.UnknownModel, match="'fast' refers to ollama/qwen3 or b/m, which is not available"
+    ):
         found.resolve("fast")
 
 
@@ -105,8 +107,8 @@ def test_weights_draw_the_first_and_the_others_follow(drawn: float, first: str) 
 
 def test_of_several_servers_the_fastest_is_asked() -> None:
     health = HealthTracker(Clock())
-    health.succeeded("a/m", 0.9)
-    health.succeeded("b/m", 0.1)
+    health.record_success("a/m", 0.9)
+    health.record_success("b/m", 0.1)
     assert names(router(Standin("a", "m"), Standin("b", "m"), health=health), "m") == ["b/m", "a/m"]
 
 
@@ -115,25 +117,25 @@ def test_a_server_that_is_out_of_order_comes_last() -> None:
     health = HealthTracker(clock)
     found = router(Standin("a", "m"), Standin("b", "m"), aliases={"x": ["a/m", "b/m"]}, health=health)
     for _ in range(5):
-        health.failed("a/m")
+        health.record_failure("a/m")
     assert names(found, "x") == ["b/m", "a/m"]
     assert not health.allows("a/m")
     clock.now += 6
     assert names(found, "x") == ["a/m", "b/m"]
     assert health.allows("a/m")  # the trial
     assert not health.allows("a/m")  # one at a time
-    health.succeeded("a/m", 0.1)
+    health.record_success("a/m", 0.1)
     assert health.allows("a/m")
 
 
 def test_a_target_is_busy_until_it_answers_or_breaks() -> None:
     health = HealthTracker(Clock())
-    health.failed("a/m", busy=True)
-    health.failed("b/m", busy=True)
+    health.record_failure("a/m", busy=True)
+    health.record_failure("b/m", busy=True)
     assert health.busy(["a/m", "b/m"])
-    health.failed("b/m")
+    health.record_failure("b/m")
     assert not health.busy(["a/m", "b/m"])
-    health.succeeded("a/m", 0.1)
+    health.record_success("a/m", 0.1)
     assert not health.busy(["a/m"])
 
 
@@ -141,10 +143,10 @@ def test_a_circuit_stays_open_longer_each_time() -> None:
     clock = Clock()
     health = HealthTracker(clock)
     for _ in range(5):
-        health.failed("a/m")
+        health.record_failure("a/m")
     clock.now += 6
     assert health.allows("a/m")
-    health.failed("a/m")
+    health.record_failure("a/m")
     clock.now += 6
     assert not health.allows("a/m")
     clock.now += 6
@@ -155,7 +157,7 @@ def test_retries_have_a_budget_that_success_fills() -> None:
     health = HealthTracker(Clock())
     assert sum(health.may_retry() for _ in range(100)) == 20
     for _ in range(10):
-        health.succeeded("a/m", 0.1)
+        health.record_success("a/m", 0.1)
     assert sum(health.may_retry() for _ in range(100)) == 2
 
 
@@ -207,9 +209,9 @@ def test_chat_with_a_model_that_cannot_is_refused_unless_that_is_but_a_guess() -
         Standin("a", EMBEDDER, "e5-chat"), Standin("b", TALKER), aliases={"x": ["a/embedder", "b/talker"]}
     )
     with pytest.raises(errors.InvalidInput, match="a/embedder is an embedding model"):
-        found.for_chat("a/embedder")
-    assert [target.name for target in found.for_chat("e5-chat")] == ["a/e5-chat"]
-    assert [target.name for target in found.for_chat("x")] == ["b/talker"]
+        found.resolve_chat("a/embedder")
+    assert [target.name for target in found.resolve_chat("e5-chat")] == ["a/e5-chat"]
+    assert [target.name for target in found.resolve_chat("x")] == ["b/talker"]
 
 
 def test_a_name_without_a_tag_is_that_of_the_latest() -> None:
@@ -254,5 +256,5 @@ def test_nonsense_in_the_table_is_named(table: Any) -> None:
 
 
 def test_providers_of_pictures_are_left_to_the_engines() -> None:
-    assert parse({"upstreams": {"fal": {"kind": "fal", "api_key": "k"}}}).upstreams == ()
+    assert parse({"upstreams": {"fal": {"kind": "fal", "api_key": "k"}}}).servers == ()
     assert parse({"aliases": {"x": "a/m"}}).aliases == {"x": (ModelAlias("a/m"),)}

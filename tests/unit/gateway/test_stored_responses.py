@@ -168,7 +168,7 @@ async def test_the_same_id_of_two_accounts_is_two_responses(tmp_path: Path, back
 
 async def test_what_a_request_does_not_say_the_operator_does(tmp_path: Path) -> None:
     async with place("sqlite", tmp_path) as here:
-        assert [here.shelf().keeps(asked) for asked in (None, True, False)] == [True, True, False]
+        assert [here.shelf().should_store(asked) for asked in (None, True, False)] == [True, True, False]
         asked_only = here.shelf(store_responses=False)
-        assert [asked_only.keeps(asked) for asked in (None, True, False)] == [False, True, False]
-        assert not here.shelf(responses_bytes=0).keeps(True)
+        assert [asked_only.should_store(asked) for asked in (None, True, False)] == [False, True, False]
+        assert not here.shelf(responses_bytes=0).should_store(True)

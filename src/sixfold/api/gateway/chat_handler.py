@@ -137,7 +137,7 @@ class ChatHandler:
             paid = None if scope is None else await self._relay.paid_before(scope, ask.request_id)
             if paid is None:
                 return (await self._whole(ask, wanted, payer)).response()
-            again = msgspec.structs.replace(ask, held=0)
+            again = msgspec.structs.replace(ask, prepaid_hold=0)
             return (await self._whole(again, wanted, None, paid)).response()
 
         once = IdempotentRequest(principal.replays, raw, self._tongue.dialect)
@@ -150,7 +150,7 @@ class ChatHandler:
         return GatewayRequest(
             account_id=principal.account_id,
             request_id=call.request_id,
-            face=wire,
+            endpoint=wire,
             wire=wire,
             model=wanted.model,
             body=raw,
@@ -158,9 +158,9 @@ class ChatHandler:
             stream=wanted.stream,
             max_tokens=wanted.max_tokens,
             keep_usage=wanted.keep_usage,
-            recalled=wanted.recalled,
+            stored_tokens=wanted.recalled,
             services=services,
-            limited_to=principal.scope.services,
+            allowed_services=principal.scope.services,
             below_zero=principal.below_zero,
             tpm=principal.scope.tpm,
             key_id=principal.key_id,

@@ -60,7 +60,7 @@ class RequestLogRoutes:
     def __init__(self, services: WebServices) -> None:
         self._services = services
 
-    async def page(self, request: Request) -> Response:
+    async def list_calls(self, request: Request) -> Response:
         """Some of them."""
         principal = await self._services.authenticator.bearer(request)
         wanted = CallFilter(
@@ -71,7 +71,7 @@ class RequestLogRoutes:
         )
         cursor = requests.query_text(request, "cursor", MAX_TEXT) or None
         rows, following = await self._services.database.read(
-            request_log.page(
+            request_log.list_calls(
                 principal.account_id, wanted, requests.page_size(request, PAGE, MAX_PAGE, MAX_TEXT), cursor
             )
         )
@@ -115,5 +115,9 @@ def face(services: WebServices) -> ApiGroup:
     return ApiGroup(
         "calls",
         responses.coded,
-        (RouteEntry("/api/gateway/calls", {"GET": RequestLogRoutes(services).page}, access=rights.RUN),),
+        (
+            RouteEntry(
+                "/api/gateway/calls", {"GET": RequestLogRoutes(services).list_calls}, access=rights.RUN
+            ),
+        ),
     )

@@ -85,8 +85,8 @@ class GatewayRuntime:
 
     async def reconfigure(self, policy: GatewayPolicy, prices: PriceBook) -> None:
         """Put another policy and other prices in force; servers are looked for before they replace others."""
-        before = {row.name: row for row in self.relay.policy.upstreams}
-        after = {row.name: row for row in policy.upstreams}
+        before = {row.name: row for row in self.relay.policy.servers}
+        after = {row.name: row for row in policy.servers}
         changed = [name for name in before | after if before.get(name) != after.get(name)]
         if changed:
             servers = self._open_servers(policy)
@@ -146,7 +146,7 @@ def build(settings: Settings, database: Database, media: MediaService) -> Gatewa
     limiter = limits.rates(database, "tokens", shared=settings.on_postgres)
     attempts = FailoverClient(policy, health, MediaInliner(_fetched(media)))
     relay = Gateway(database, router, attempts, prices, policy, limiter)
-    relay.watch = tracing.settled if tracing is not None else None
+    relay.on_call_end = tracing.settled if tracing is not None else None
     return GatewayRuntime(relay, open_servers, ResponseStore(database, policy), tracing)
 
 
@@ -182,7 +182,7 @@ async def look(
 
 
 def _standing(router: ModelRouter, name: str) -> EngineStatus:
-    count = len(router.upstreams())
+    count = len(router.servers())
     if not count:
         return EngineStatus(False, "no model server is known")
     if not router.available(name):
@@ -222,9 +222,9 @@ def _opener(
     transport = open_transport(policy.connect_seconds, policy.timeout_seconds)
     if tracing is not None:
         transport = tracing.way(transport)
-    own = llama.build(policy.upstreams, settings.data_dir / "weights", transport)
+    own = llama.build(policy.servers, settings.data_dir / "weights", transport)
     return lambda current: ModelServers(
-        [row for row in current.upstreams if row.kind != llama.KIND],
+        [row for row in current.servers if row.kind != llama.KIND],
         transport,
         lambda name: provider_key(settings, name),
         hosts=ProbeHosts(settings.probe_hosts, probe=settings.probe),

@@ -15,7 +15,7 @@ import msgspec
 from sixfold.clients.chat import sse
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
-    THOUGHTS,
+    REASONING_FIELDS,
     ChatMessage,
     ChatRequest,
     ChatResponse,
@@ -128,7 +128,7 @@ class _MessageText(msgspec.Struct):
     @property
     def field(self) -> str:
         """Where the thought stands."""
-        return THOUGHTS[0] if self.reasoning_content else THOUGHTS[1]
+        return REASONING_FIELDS[0] if self.reasoning_content else REASONING_FIELDS[1]
 
     @property
     def chars(self) -> int:
@@ -184,7 +184,7 @@ class Completions:
     def __init__(self, limit: str = "max_tokens") -> None:
         self._limit = limit
 
-    def pass_on(self, body: bytes, model: str) -> bytes:
+    def rewrite_request(self, body: bytes, model: str) -> bytes:
         """The same request for the server's own name of the model; a stream is asked for its usage."""
         fields = _raws(body)
         fields["model"] = msgspec.Raw(_encode(model))
@@ -196,7 +196,7 @@ class Completions:
             )
         return _encode(fields)
 
-    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
+    def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """A conversation as a request."""
         fields: dict[str, Any] = {"model": model, "messages": _messages(chat)}
         if stream:
@@ -236,7 +236,7 @@ class Completions:
         choices = _document(body).choices or ()
         return None, sum(choice.message.chars for choice in choices if choice.message is not None)
 
-    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
+    def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """An answer in no dialect."""
         found = _document(body)
         choice = found.choices[0] if found.choices else _CompletionChoice()
@@ -253,15 +253,15 @@ class Completions:
         usage = found.usage.read() if found.usage is not None else None
         return ChatResponse(found.id or "", found.model or "", tuple(parts), stop, usage or NOTHING)
 
-    def refusal(self, body: bytes) -> UpstreamRejection:
+    def parse_error(self, body: bytes) -> UpstreamRejection:
         """What an error says."""
         return objection(body)
 
-    def scan(self) -> CompletionsParser:
+    def scanner(self) -> CompletionsParser:
         """For a stream that is passed on."""
         return CompletionsParser()
 
-    def listen(self, chat: ChatRequest) -> CompletionsParser:
+    def stream_parser(self, chat: ChatRequest) -> CompletionsParser:
         """For a stream that is translated."""
         return CompletionsParser()
 
@@ -283,7 +283,7 @@ class CompletionsParser:
         self._begun = 0
         self._thought = ""  # the field of a thought that goes on
 
-    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+    def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Whole events; without the one that tells of usage where the caller did not ask for it."""
         events = self._cutter.feed(block)[0] if block else self._cutter.flush()
         if not events:

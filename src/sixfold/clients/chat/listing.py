@@ -25,7 +25,7 @@ from sixfold.core.gateway.capabilities import (
     TOOLS,
     VISION,
     ServedModel,
-    by_name,
+    guess_model,
 )
 from sixfold.core.gateway.ports import UpstreamFailure, UpstreamStream
 
@@ -199,7 +199,7 @@ async def _plain(queries: ModelQueries, *, loaded: bool = False) -> Models | Non
 
 def _of_row(name: str, row: _Row, loaded: bool) -> ServedModel:
     status = _within(row.status, "value")
-    found = by_name(name, loaded=loaded if status is None else status == "loaded")
+    found = guess_model(name, loaded=loaded if status is None else status == "loaded")
     accepted = _words(_within(row.architecture, "input_modalities"))
     if not accepted or not found.chat:
         return found
@@ -334,7 +334,7 @@ def _capabilities(value: Any) -> frozenset[str] | None:
 
 
 def _of_ollama(name: str, able: frozenset[str] | None, loaded: bool) -> ServedModel:
-    return by_name(name, loaded=loaded) if able is None else ServedModel(name, able, loaded, stated=True)
+    return guess_model(name, loaded=loaded) if able is None else ServedModel(name, able, loaded, stated=True)
 
 
 def _key(name: str, row: _OllamaTag) -> str:
@@ -363,6 +363,6 @@ def configured(models: Iterable[str], found: Models) -> Models:
     return tuple(
         replace(there, name=name)
         if (there := known.get(name) or known.get(f"{name}:latest"))
-        else by_name(name)
+        else guess_model(name)
         for name in models
     )

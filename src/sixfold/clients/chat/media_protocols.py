@@ -62,7 +62,7 @@ class MediaGeneration:
         self._listed = listed
         self._gives = gives
 
-    def pass_on(self, body: bytes, model: str) -> bytes:
+    def rewrite_request(self, body: bytes, model: str) -> bytes:
         """The same request for the server's own name of the model; a form comes without one."""
         if body.startswith(b"--"):
             border = body[: body.index(b"\r\n") + 2]
@@ -111,23 +111,23 @@ class MediaGeneration:
             units=Units(images, milliseconds, image_out=drawn) if counted or drawn else None,
         )
 
-    def refusal(self, body: bytes) -> UpstreamRejection:
+    def parse_error(self, body: bytes) -> UpstreamRejection:
         """What an error says."""
         return objection(body)
 
-    def scan(self) -> MediaUsageScanner:
+    def scanner(self) -> MediaUsageScanner:
         """For a stream that is passed on."""
         return MediaUsageScanner(self)
 
-    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
+    def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """Never: a conversation is not asked for by these."""
         raise NotImplementedError
 
-    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
+    def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """Never, as above."""
         raise NotImplementedError
 
-    def listen(self, chat: ChatRequest) -> MediaUsageScanner:
+    def stream_parser(self, chat: ChatRequest) -> MediaUsageScanner:
         """Never, as above."""
         raise NotImplementedError
 
@@ -164,7 +164,7 @@ class MediaUsageScanner:
         self._told: bool | None = None
         self._cutter = sse.EventSplitter()
 
-    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+    def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Sound as it comes; of events whole ones."""
         if self._told is None:
             self._told = block.startswith(_EVENTS)

@@ -16,7 +16,7 @@ from sixfold.clients.chat import anthropic_models, sse
 from sixfold.clients.chat.completions import objection
 from sixfold.core import json_decoding
 from sixfold.core.gateway.chat import (
-    THOUGHTS,
+    REASONING_FIELDS,
     ChatMessage,
     ChatRequest,
     ChatResponse,
@@ -44,7 +44,7 @@ _any = json_decoding.decode_whole
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _DEFAULT_MAX_TOKENS = 4096
-_FOREIGN = frozenset({"", *THOUGHTS})  # seals of thoughts that no server of this protocol had
+_FOREIGN = frozenset({"", *REASONING_FIELDS})  # seals of thoughts that no server of this protocol had
 _SHAPE = "answer_in_json"
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
@@ -142,7 +142,7 @@ class Messages:
     name = "messages"
     path = "/messages"
 
-    def pass_on(self, body: bytes, model: str) -> bytes:
+    def rewrite_request(self, body: bytes, model: str) -> bytes:
         """The same request for the server's own name of the model, without thoughts that it never had."""
         fields = _raws(body)
         if b'"thinking"' in body and "messages" in fields:
@@ -150,7 +150,7 @@ class Messages:
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
-    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
+    def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """A conversation as a request."""
         effort = chat.effort if not _shaped(chat) and _sealed(chat.messages) else ""
         thinking = anthropic_models.thinking(model, effort)
@@ -183,7 +183,7 @@ class Messages:
         chars = sum(len(block.text or block.thinking or bytes(block.input)) for block in found.content or ())
         return found.usage.read() if found.usage is not None else None, chars
 
-    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
+    def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """An answer in no dialect."""
         found, shaped = _document(body), _shaped(chat)
         parts = (_part(block, shaped=shaped) for block in found.content or ())
@@ -196,15 +196,15 @@ class Messages:
             found.usage.read() if found.usage is not None else NOTHING,
         )
 
-    def refusal(self, body: bytes) -> UpstreamRejection:
+    def parse_error(self, body: bytes) -> UpstreamRejection:
         """What an error says."""
         return objection(body)
 
-    def scan(self) -> MessagesParser:
+    def scanner(self) -> MessagesParser:
         """For a stream that is passed on."""
         return MessagesParser(shaped=False)
 
-    def listen(self, chat: ChatRequest) -> MessagesParser:
+    def stream_parser(self, chat: ChatRequest) -> MessagesParser:
         """For a stream that is translated."""
         return MessagesParser(shaped=_shaped(chat))
 
@@ -227,7 +227,7 @@ class MessagesParser:
         """What was told so far."""
         return self._told.read() if self._told is not None else None
 
-    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+    def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Whole events."""
         events = self._cutter.feed(block)[0] if block else self._cutter.flush()
         for data in sse.data(events):
@@ -362,7 +362,9 @@ def _sealed(messages: Sequence[ChatMessage]) -> bool:
         elif turn or not any(isinstance(part, ToolResult) for part in message.parts):
             break
     calls = any(isinstance(part, ToolCall) for part in turn)
-    return not calls or any(isinstance(part, ReasoningPart) and part.seal and not part.field for part in turn)
+    return not calls or any(
+        isinstance(part, ReasoningPart) and part.signature and not part.field for part in turn
+    )
 
 
 def _shaped(chat: ChatRequest) -> bool:
@@ -429,8 +431,8 @@ def _block(part: Part) -> dict[str, Any] | None:
             told: dict[str, Any] = {"type": "tool_result", "tool_use_id": part.call_id, "content": content}
             return {**told, "is_error": True} if part.failed else told
         case ReasoningPart():
-            sealed = {"type": "thinking", "thinking": part.text, "signature": part.seal}
-            return sealed if part.seal and not part.field else None
+            sealed = {"type": "thinking", "thinking": part.text, "signature": part.signature}
+            return sealed if part.signature and not part.field else None
 
 
 def _source(picture: ImagePart) -> dict[str, str]:

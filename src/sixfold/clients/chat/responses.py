@@ -68,17 +68,17 @@ class ResponsesProtocol:
     name = "responses"
     path = "/responses"
 
-    def pass_on(self, body: bytes, model: str) -> bytes:
+    def rewrite_request(self, body: bytes, model: str) -> bytes:
         """The same request for the server's own name of the model."""
         fields = _raws(body)
         fields["model"] = msgspec.Raw(_encode(model))
         return _encode(fields)
 
-    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
+    def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """Never: other dialects are asked for by chat completions."""
         raise NotImplementedError
 
-    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
+    def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """Never, as above."""
         raise NotImplementedError
 
@@ -94,15 +94,15 @@ class ResponsesProtocol:
             map(len, map(bytes, found.output))
         )
 
-    def refusal(self, body: bytes) -> UpstreamRejection:
+    def parse_error(self, body: bytes) -> UpstreamRejection:
         """What an error says."""
         return objection(body)
 
-    def scan(self) -> ResponsesParser:
+    def scanner(self) -> ResponsesParser:
         """For a stream that is passed on."""
         return ResponsesParser()
 
-    def listen(self, chat: ChatRequest) -> ResponsesParser:
+    def stream_parser(self, chat: ChatRequest) -> ResponsesParser:
         """Never, as above."""
         raise NotImplementedError
 
@@ -117,7 +117,7 @@ class ResponsesParser:
         self.error = ""
         self._cutter = sse.EventSplitter()
 
-    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+    def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Whole events."""
         events = self._cutter.feed(block)[0] if block else self._cutter.flush()
         for data in sse.data(events):

@@ -68,7 +68,7 @@ class ModelServer:
         self._headed: tuple[str | None, dict[str, str]] = (None, {})
         own = urlsplit(self.base_url).hostname in _LOOPBACK
         self.local = row.local or row.kind in LOCAL_KINDS or (own and not key())
-        self.near = self.local or _stands_near(urlsplit(self.base_url).hostname or "")
+        self.in_local_network = self.local or _stands_near(urlsplit(self.base_url).hostname or "")
         speaks = self.base_url == _BASES["openai"] if row.responses is None else row.responses
         self._own = {"messages"} if row.kind == "anthropic" else _WIRES.keys() - {"messages"}
         if not speaks:
@@ -80,9 +80,9 @@ class ModelServer:
         """Whether it was there when it was last looked for, and a provider's key is set."""
         return self.there and (self._open or bool(self._key()))
 
-    def wire(self, asked: str) -> WireProtocol:
+    def wire(self, protocol: str) -> WireProtocol:
         """The caller's own protocol where it speaks that."""
-        return _WIRES[asked] if asked in self._own else self._main
+        return _WIRES[protocol] if protocol in self._own else self._main
 
     def serves(self, model: str) -> bool:
         """Whether it has a model; one without a list is simply asked, for what a header can tell."""
@@ -264,7 +264,7 @@ class ModelServers:
 
     async def look(self) -> None:
         """Look for servers on known ports, and ask those of this network what they have."""
-        await self._ask([server for server in self._servers if server.near])
+        await self._ask([server for server in self._servers if server.in_local_network])
 
     async def refresh(self) -> None:
         """The same, and ask providers too."""

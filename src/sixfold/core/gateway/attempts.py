@@ -23,19 +23,19 @@ from sixfold.core.gateway.request_log import CallRecord
 from sixfold.core.gateway.routing import RouteTarget
 from sixfold.core.gateway.usage import TokenRates, TokenUsage
 
-_LOG = logging.getLogger("sixfold.relay")
+_LOG = logging.getLogger("sixfold.gateway")
 # Larger requests are parsed and serialized in a thread.
 LOOP_BYTES = 256 * 1024
 REFUSED = frozenset({400, 404, 409, 413, 415, 422})
 # The operator's key or account is at fault, not the caller.
-_OURS = frozenset({401, 402, 403})
-_REPEATED = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
-_LONGEST_PAUSE, _DAY = 2.0, 86400.0
-_SHOWN = frozenset({"chat", "messages", "responses"})
+_KEY_REJECTED = frozenset({401, 402, 403})
+_RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
+_MAX_PAUSE_SECONDS, _DAY_SECONDS = 2.0, 86400.0
+_CHAT_PROTOCOLS = frozenset({"chat", "messages", "responses"})
 
 # The usage that a complete response reports, and its length in characters.
 UsageAndLength = tuple[TokenUsage | None, int]
-Take = Callable[[UpstreamStream, WireProtocol], Awaitable[tuple[bytes, UsageAndLength]]]
+ReadResponse = Callable[[UpstreamStream, WireProtocol], Awaitable[tuple[bytes, UsageAndLength]]]
 
 
 class RoutePlan(msgspec.Struct, frozen=True):
@@ -49,24 +49,24 @@ class RoutePlan(msgspec.Struct, frozen=True):
 class ActiveCall(msgspec.Struct):
     """A request in progress."""
 
-    ask: GatewayRequest
+    request: GatewayRequest
     plan: RoutePlan
-    call: CallRecord
-    began: float
+    record: CallRecord
+    started_at: float
     chat: ChatRequest | None = None
 
     def conversation(self) -> ChatRequest:
         """Return the parsed conversation; it is parsed only once."""
         if self.chat is None:
-            self.chat = self.ask.parse()
+            self.chat = self.request.parse()
         return self.chat
 
 
-def _written(asked: ActiveCall, target: RouteTarget, wire: WireProtocol) -> bytes:
-    ask = asked.ask
-    if wire.name == ask.wire:
-        return wire.pass_on(ask.body, target.model)
-    return wire.ask(asked.conversation(), target.model, stream=ask.stream)
+def _build_body(active: ActiveCall, target: RouteTarget, wire: WireProtocol) -> bytes:
+    request = active.request
+    if wire.name == request.wire:
+        return wire.rewrite_request(request.body, target.model)
+    return wire.build_request(active.conversation(), target.model, stream=request.stream)
 
 
 class UpstreamResponse(msgspec.Struct, frozen=True):
@@ -76,8 +76,8 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     rates: TokenRates
     wire: WireProtocol
     stream: UpstreamStream
-    first: bytes
-    told: UsageAndLength = (None, 0)
+    first_block: bytes
+    usage: UsageAndLength = (None, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,120 +93,127 @@ class CallFailure:
 class FailoverClient:
     """Opens responses according to the policy: retries, other targets, circuit breakers."""
 
-    def __init__(self, policy: GatewayPolicy, health: HealthTracker, showing: MediaInliner) -> None:
+    def __init__(self, policy: GatewayPolicy, health: HealthTracker, media: MediaInliner) -> None:
         self._policy = policy
         self.health = health
-        self._showing = showing
+        self._media = media
         self._deadlines = Deadlines(policy.timeout_seconds)
 
     def reconfigure(self, policy: GatewayPolicy) -> None:
         """Apply another policy; timeouts stay as they were at the start."""
         self._policy = policy
 
-    async def open(self, asked: ActiveCall, take: Take) -> UpstreamResponse:
+    async def open(self, active: ActiveCall, read: ReadResponse) -> UpstreamResponse:
         """Return the first successful response; raises the error of the last attempt."""
         failure: CallFailure | None = None
-        for target, rates in asked.plan.targets:
+        for target, rates in active.plan.targets:
             for attempt in range(1 + self._policy.retries):
                 if not self.health.allows(target.name) or (attempt and not self.health.may_retry()):
                     break
-                asked.call.attempts += 1
-                got = await self._attempt(asked, target, rates, take)
-                if isinstance(got, UpstreamResponse):
-                    return got
-                failure = got
+                active.record.attempts += 1
+                result = await self._attempt(active, target, rates, read)
+                if isinstance(result, UpstreamResponse):
+                    return result
+                failure = result
                 if failure.terminal:
                     raise failure.error
                 if not failure.retryable or attempt == self._policy.retries:
                     break
-                pause = min(_LONGEST_PAUSE, 0.1 * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
-                if failure.retry_after is not None and failure.retry_after > _LONGEST_PAUSE:
+                pause = min(_MAX_PAUSE_SECONDS, 0.1 * 2**attempt) * random.uniform(0.5, 1)  # noqa: S311 - jitter
+                if failure.retry_after is not None and failure.retry_after > _MAX_PAUSE_SECONDS:
                     break
                 await asyncio.sleep(failure.retry_after if failure.retry_after is not None else pause)
         if failure is None:
-            raise self._alone([target.name for target, _ in asked.plan.targets])
+            raise self._unavailable_error([target.name for target, _ in active.plan.targets])
         raise failure.error
 
-    def _alone(self, names: Sequence[str]) -> errors.SixfoldError:
+    def _unavailable_error(self, targets: Sequence[str]) -> errors.SixfoldError:
         """Return the error for a request whose targets all have an open circuit."""
-        seconds = self.health.again_in(names)
-        if self.health.busy(names):
-            return errors.TooManyRequests("Every model server of this name is busy", retry_after=seconds)
-        out = errors.EngineFailed("Every model server of this name is out of order; try again soon")
-        out.retry_after = seconds
-        return out
+        seconds = self.health.seconds_until_open(targets)
+        if self.health.busy(targets):
+            return errors.TooManyRequests("Every model server for this model is busy", retry_after=seconds)
+        error = errors.EngineFailed("Every model server for this model is failing; try again later")
+        error.retry_after = seconds
+        return error
 
     async def inline_media(
-        self, ask: GatewayRequest, target: RouteTarget, wire: WireProtocol, body: bytes
+        self, request: GatewayRequest, target: RouteTarget, wire: WireProtocol, body: bytes
     ) -> bytes:
         """Return the request body; for servers in the local network, media URLs are replaced with their
         bytes.
         """
-        if target.upstream.near and wire.name in _SHOWN:
-            return await self._showing.inline(ask.tenant, body)
+        if target.upstream.in_local_network and wire.name in _CHAT_PROTOCOLS:
+            return await self._media.inline(request.tenant, body)
         return body
 
     async def _attempt(
-        self, asked: ActiveCall, target: RouteTarget, rates: TokenRates, take: Take
+        self, active: ActiveCall, target: RouteTarget, rates: TokenRates, read: ReadResponse
     ) -> UpstreamResponse | CallFailure:
-        ask, name = asked.ask, target.name
-        wire = target.upstream.wire(ask.wire)
+        request, name = active.request, target.name
+        wire = target.upstream.wire(request.wire)
         try:
-            if len(ask.body) > LOOP_BYTES:
-                body = await asyncio.to_thread(_written, asked, target, wire)
+            if len(request.body) > LOOP_BYTES:
+                body = await asyncio.to_thread(_build_body, active, target, wire)
             else:
-                body = _written(asked, target, wire)
-            body = await self.inline_media(ask, target, wire, body)
+                body = _build_body(active, target, wire)
+            body = await self.inline_media(request, target, wire, body)
         except BaseException:
-            self.health.untried(name)
+            self.health.release_trial(name)
             raise
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         stream: UpstreamStream | None = None
         try:
             with self._deadlines.start():
-                stream = await target.upstream.open(wire, wire.path, body, ask.headers, stream=ask.stream)
+                stream = await target.upstream.open(
+                    wire, wire.path, body, request.headers, stream=request.stream
+                )
                 if stream.status >= 300:
                     return await self._classify_error_response(stream, wire, name)
-                first, told = await take(stream, wire)
+                first_block, usage = await read(stream, wire)
         except (UpstreamFailure, TimeoutError) as error:
             if stream is not None:
                 await stream.aclose()
-            self.health.failed(name)
-            said = str(error) or "did not answer in time"
+            self.health.record_failure(name)
+            reason = str(error) or "did not respond in time"
             return CallFailure(
-                errors.EngineFailed(f"The model server {said}"), retryable=isinstance(error, UpstreamFailure)
+                errors.EngineFailed(f"The model server {reason}"),
+                retryable=isinstance(error, UpstreamFailure),
             )
         except BaseException:
             if stream is not None:
                 await stream.aclose()
-            self.health.untried(name)
+            self.health.release_trial(name)
             raise
-        seconds = time.perf_counter() - began
-        self.health.succeeded(name, seconds)
-        asked.call.target = name
-        asked.call.first_us = int((time.perf_counter() - asked.began) * 1_000_000)
-        return UpstreamResponse(target, rates, wire, stream, first, told)
+        seconds = time.perf_counter() - started_at
+        self.health.record_success(name, seconds)
+        active.record.target = name
+        active.record.first_us = int((time.perf_counter() - active.started_at) * 1_000_000)
+        return UpstreamResponse(target, rates, wire, stream, first_block, usage)
 
     async def _classify_error_response(
         self, stream: UpstreamStream, wire: WireProtocol, name: str
     ) -> CallFailure:
-        status, after = stream.status, parse_retry_after(stream.retry_after)
+        status, retry_after = stream.status, parse_retry_after(stream.retry_after)
         try:
-            objection = wire.refusal(await stream.whole())
+            rejection = wire.parse_error(await stream.read_all())
         finally:
             await stream.aclose()
         if status in REFUSED:
-            self.health.untried(name)
-            return CallFailure(objection.error(status), terminal=status != 404)
-        self.health.failed(name, busy=status == 429)
+            self.health.release_trial(name)
+            return CallFailure(rejection.error(status), terminal=status != 404)
+        self.health.record_failure(name, busy=status == 429)
         if status == 429:
-            busy = errors.TooManyRequests("The model server is busy", retry_after=max(1, int(after or 1)))
-            return CallFailure(busy, retryable=True, retry_after=after)
-        if status in _OURS:
-            _LOG.warning("%s does not take this server's key: %d", name, status)
-            return CallFailure(errors.EngineFailed("The model server does not take this server's key"))
+            busy = errors.TooManyRequests(
+                "The model server is busy", retry_after=max(1, int(retry_after or 1))
+            )
+            return CallFailure(busy, retryable=True, retry_after=retry_after)
+        if status in _KEY_REJECTED:
+            _LOG.warning("%s rejected the API key of this server: status %d", name, status)
+            return CallFailure(errors.EngineFailed("The model server rejected the API key of this server"))
         return CallFailure(
-            errors.EngineFailed("The model server failed"), retryable=status in _REPEATED, retry_after=after
+            errors.EngineFailed("The model server failed"),
+            retryable=status in _RETRYABLE,
+            retry_after=retry_after,
         )
 
 
@@ -214,24 +221,24 @@ async def read_first_chunk(stream: UpstreamStream, wire: WireProtocol) -> tuple[
     """Return the first bytes of a stream; raises `UpstreamFailure` if it is empty or begins with an error."""
     block = await stream.read()
     if not block:
-        raise UpstreamFailure("gave an empty answer")
-    if wire.name in _SHOWN and block.lstrip()[:1] in (b"{", b"<"):
-        raise UpstreamFailure("gave an answer that is no stream")
+        raise UpstreamFailure("returned an empty response")
+    if wire.name in _CHAT_PROTOCOLS and block.lstrip()[:1] in (b"{", b"<"):
+        raise UpstreamFailure("returned a response that is not an event stream")
     if b'"error"' in block:
-        scan = wire.scan()
-        scan.pass_on(block, keep_usage=True)
-        if scan.error and not scan.chars:
-            raise UpstreamFailure(scan.error.removeprefix("The model server "))
+        scanner = wire.scanner()
+        scanner.forward(block, keep_usage=True)
+        if scanner.error and not scanner.chars:
+            raise UpstreamFailure(scanner.error.removeprefix("The model server "))
     return block, (None, 0)
 
 
 async def read_full_body(stream: UpstreamStream, wire: WireProtocol) -> tuple[bytes, UsageAndLength]:
     """Return the body of a response with its usage; raises `UpstreamFailure` if it cannot be parsed."""
     try:
-        body = await stream.whole()
+        body = await stream.read_all()
         return body, wire.usage(body)
     except ValueError as error:
-        raise UpstreamFailure("gave an answer that cannot be read") from error
+        raise UpstreamFailure("returned a response that cannot be parsed") from error
     finally:
         await stream.aclose()
 
@@ -245,4 +252,4 @@ def parse_retry_after(text: str) -> float | None:
             seconds = parsedate_to_datetime(text).timestamp() - time.time()
         except (ValueError, OverflowError):
             return None
-    return max(0.0, seconds) if seconds <= _DAY else None
+    return max(0.0, seconds) if seconds <= _DAY_SECONDS else None

@@ -21,43 +21,43 @@ from sixfold.core.gateway.credit_cache import CreditCache
 from sixfold.core.gateway.request_log import CallOutcome, CallRecord
 from sixfold.errors import StoreFailed
 
-_MAX_TOGETHER = 256
+_MAX_BATCH = 256
 # A deferred hold is written after one to two of these intervals, unless its call ends before.
-_LATER_SECONDS = 0.01
+_DEFER_SECONDS = 0.01
 
 
 class _BillingEntry(NamedTuple):
-    """A queued hold if there is no `ending`, else a charge; both in one if `whole`."""
+    """A queued hold if there is no `outcome`, else a charge; both in one if `combined`."""
 
     call: CallRecord
     payer: Payer | None
-    ending: CallOutcome | None
-    booked: asyncio.Future[None]
-    whole: bool = False
+    outcome: CallOutcome | None
+    done: asyncio.Future[None]
+    combined: bool = False
 
     @property
     def durable(self) -> bool:
         """Whether the entry needs an fsync. Holds do not: if the machine loses power, the call is lost
         too.
         """
-        return self.ending is not None and self.call.held > 0
+        return self.outcome is not None and self.call.held > 0
 
 
 class BillingBatcher:
-    """Books calls in batches for the server process `holder`; with `trusting`, some holds are deferred."""
+    """Books calls in batches for the server process `holder`; with `defer_holds`, some are deferred."""
 
-    def __init__(self, database: Database, *, trusting: bool = False) -> None:
+    def __init__(self, database: Database, *, defer_holds: bool = False) -> None:
         self.holder = ""
         self._database = database
-        self._credit = CreditCache(database, self._unwritten) if trusting else None
-        self._waiting: list[_BillingEntry] = []
-        self._working: asyncio.Task[None] | None = None
+        self._credit = CreditCache(database, self._deferred_amount) if defer_holds else None
+        self._queue: list[_BillingEntry] = []
+        self._worker: asyncio.Task[None] | None = None
         # Calls whose hold is deferred, by call id; `_aged` are the ids that the last timer has seen.
-        self._later: dict[str, tuple[CallRecord, Payer | None]] = {}
-        self._aged: frozenset[str] = frozenset()
+        self._deferred: dict[str, tuple[CallRecord, Payer | None]] = {}
+        self._seen_deferred: frozenset[str] = frozenset()
         # Holds that were queued after having been deferred, by call id.
-        self._begun: dict[str, asyncio.Future[None]] = {}
-        self._looking: asyncio.TimerHandle | None = None
+        self._queued_holds: dict[str, asyncio.Future[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     async def hold(self, call: CallRecord, payer: Payer | None) -> None:
         """Hold the amount of a call; on `InsufficientCredits` or `BudgetExceeded` nothing is written.
@@ -70,142 +70,148 @@ class BillingBatcher:
             if covered is None:
                 covered = await self._credit.refresh_and_reserve(call.account_id, payer, call.held)
             if covered:
-                self._begin_later(call, payer)
+                self._defer_hold(call, payer)
                 return
             # Write the account's deferred holds first, to keep the order of its calls.
-            self._begin_now(self._trusted(call.account_id))
-        slip = _entry(call, payer)
-        self._enqueue(slip)
+            self._queue_holds(self._deferred_calls(call.account_id))
+        entry = _entry(call, payer)
+        self._enqueue(entry)
         try:
-            await slip.booked
+            await entry.done
         except asyncio.CancelledError:
-            self._cancel(slip)
+            self._cancel(entry)
             raise
 
     async def ensure_held(self, call: CallRecord) -> None:
         """Wait until the hold of a call is written; raises what `hold` raises."""
-        if call.id in self._later:
-            self._begin_now([call])
-        begun = self._begun.get(call.id)
-        if begun is not None:
-            await asyncio.shield(begun)
+        if call.id in self._deferred:
+            self._queue_holds([call])
+        hold = self._queued_holds.get(call.id)
+        if hold is not None:
+            await asyncio.shield(hold)
 
-    def settle(self, call: CallRecord, ending: CallOutcome) -> asyncio.Future[None]:
+    def settle(self, call: CallRecord, outcome: CallOutcome) -> asyncio.Future[None]:
         """Queue the outcome and charge of a call; the future is done once they are on disk.
 
         If a deferred hold is refused now, the future raises what `hold` raises and nothing is written.
         """
-        later = self._later.pop(call.id, None)
-        if later is not None:
-            return self._enqueue(_entry(call, later[1], ending, whole=True))
-        slip, begun = _entry(call, None, ending), self._begun.pop(call.id, None)
-        if begun is None:
-            return self._enqueue(slip)
-        if begun.done():
-            self._follow(begun, slip)
+        deferred = self._deferred.pop(call.id, None)
+        if deferred is not None:
+            return self._enqueue(_entry(call, deferred[1], outcome, combined=True))
+        entry, hold = _entry(call, None, outcome), self._queued_holds.pop(call.id, None)
+        if hold is None:
+            return self._enqueue(entry)
+        if hold.done():
+            self._enqueue_after_hold(hold, entry)
         else:
-            begun.add_done_callback(lambda begun: self._follow(begun, slip))
-        return slip.booked
+            hold.add_done_callback(lambda hold: self._enqueue_after_hold(hold, entry))
+        return entry.done
 
     async def flush(self) -> None:
         """Wait until all entries are written."""
-        self._begin_now([call for call, _ in self._later.values()])
-        while self._working is not None:
-            await asyncio.wait({self._working})
+        self._queue_holds([call for call, _ in self._deferred.values()])
+        while self._worker is not None:
+            await asyncio.wait({self._worker})
 
-    def _trusted(self, account_id: str) -> list[CallRecord]:
+    def _deferred_calls(self, account_id: str) -> list[CallRecord]:
         """Return an account's calls whose hold is deferred."""
-        return [call for call, _ in self._later.values() if call.account_id == account_id]
+        return [call for call, _ in self._deferred.values() if call.account_id == account_id]
 
-    def _unwritten(self, account_id: str) -> int:
-        return sum(call.held for call in self._trusted(account_id))
+    def _deferred_amount(self, account_id: str) -> int:
+        return sum(call.held for call in self._deferred_calls(account_id))
 
-    def _begin_later(self, call: CallRecord, payer: Payer | None) -> None:
-        self._later[call.id] = call, payer
-        if self._looking is None:
-            self._look_later()
+    def _defer_hold(self, call: CallRecord, payer: Payer | None) -> None:
+        self._deferred[call.id] = call, payer
+        if self._timer is None:
+            self._start_timer()
 
-    def _look_later(self) -> None:
-        self._looking = asyncio.get_running_loop().call_later(_LATER_SECONDS, self._look)
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_DEFER_SECONDS, self._queue_seen)
 
-    def _look(self) -> None:
+    def _queue_seen(self) -> None:
         """Queue the deferred holds that the previous timer has already seen."""
-        self._begin_now([call for name, (call, _) in self._later.items() if name in self._aged])
-        self._aged, self._looking = frozenset(self._later), None
-        if self._later:
-            self._look_later()
+        self._queue_holds([call for name, (call, _) in self._deferred.items() if name in self._seen_deferred])
+        self._seen_deferred, self._timer = frozenset(self._deferred), None
+        if self._deferred:
+            self._start_timer()
 
-    def _begin_now(self, calls: Iterable[CallRecord]) -> None:
+    def _queue_holds(self, calls: Iterable[CallRecord]) -> None:
         for call in calls:
-            self._begun[call.id] = self._enqueue(_entry(*self._later.pop(call.id)))
+            self._queued_holds[call.id] = self._enqueue(_entry(*self._deferred.pop(call.id)))
 
-    def _follow(self, begun: asyncio.Future[None], slip: _BillingEntry) -> None:
+    def _enqueue_after_hold(self, hold: asyncio.Future[None], entry: _BillingEntry) -> None:
         """Queue the outcome of a call unless its hold was refused."""
-        refused = begun.exception()
-        if refused is None:
-            self._enqueue(slip)
-        elif not slip.booked.done():
-            slip.booked.set_exception(refused)
+        error = hold.exception()
+        if error is None:
+            self._enqueue(entry)
+        elif not entry.done.done():
+            entry.done.set_exception(error)
 
-    def _enqueue(self, slip: _BillingEntry) -> asyncio.Future[None]:
-        self._waiting.append(slip)
-        if self._working is None:
-            self._working = asyncio.get_running_loop().create_task(self._work(), name="till")
-        return slip.booked
+    def _enqueue(self, entry: _BillingEntry) -> asyncio.Future[None]:
+        self._queue.append(entry)
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._write_queue(), name="billing")
+        return entry.done
 
-    def _cancel(self, slip: _BillingEntry) -> None:
+    def _cancel(self, entry: _BillingEntry) -> None:
         """Remove a hold from the queue, or end the call if its hold is being written."""
-        for index, waiting in enumerate(self._waiting):
-            if waiting.booked is slip.booked:
-                del self._waiting[index]
+        for index, queued in enumerate(self._queue):
+            if queued.done is entry.done:
+                del self._queue[index]
                 return
-        self._enqueue(_entry(slip.call, None, CallOutcome("failed", error="Nobody waited")))
+        self._enqueue(_entry(entry.call, None, CallOutcome("failed", error="The caller disconnected")))
 
-    async def _work(self) -> None:
+    async def _write_queue(self) -> None:
         try:
-            while self._waiting:
-                slips, self._waiting = self._waiting[:_MAX_TOGETHER], self._waiting[_MAX_TOGETHER:]
-                if not await self._write_batch(slips):
-                    await self._write_each(slips)
+            while self._queue:
+                entries, self._queue = self._queue[:_MAX_BATCH], self._queue[_MAX_BATCH:]
+                if not await self._write_batch(entries):
+                    await self._write_each(entries)
         finally:
-            self._working = None
+            self._worker = None
 
-    async def _write_batch(self, slips: Sequence[_BillingEntry]) -> bool:
+    async def _write_batch(self, entries: Sequence[_BillingEntry]) -> bool:
         """Return whether the entries were written at once, or refused because the database failed."""
-        if len(slips) == 1 and not slips[0].whole:
+        if len(entries) == 1 and not entries[0].combined:
             return False
-        verdict = await self._write(self._book(slips), any(slip.durable for slip in slips))
-        if verdict is not None and not isinstance(verdict, StoreFailed):
+        error = await self._write(self._transaction(entries), any(entry.durable for entry in entries))
+        if error is not None and not isinstance(error, StoreFailed):
             return False
-        for slip in slips:
-            _resolve(slip, verdict)
+        for entry in entries:
+            _resolve(entry, error)
         return True
 
-    async def _write_each(self, slips: Sequence[_BillingEntry]) -> None:
-        if len(slips) == 1:
-            _resolve(slips[0], await self._write(self._single(slips[0]), slips[0].durable))
+    async def _write_each(self, entries: Sequence[_BillingEntry]) -> None:
+        if len(entries) == 1:
+            _resolve(entries[0], await self._write(self._single_transaction(entries[0]), entries[0].durable))
             return
-        writing = [self._write(self._single(slip), slip.durable) for slip in slips]
-        for slip, verdict in zip(slips, await asyncio.gather(*writing), strict=True):
-            _resolve(slip, verdict)
+        writes = [self._write(self._single_transaction(entry), entry.durable) for entry in entries]
+        for entry, error in zip(entries, await asyncio.gather(*writes), strict=True):
+            _resolve(entry, error)
 
-    def _book(self, slips: Sequence[_BillingEntry]) -> Transaction[None]:
-        begun = [(slip.call, slip.payer) for slip in slips if slip.ending is None]
-        ended = [(slip.call, slip.ending) for slip in slips if slip.ending is not None and not slip.whole]
-        whole = [
-            (slip.call, slip.payer, slip.ending) for slip in slips if slip.ending is not None and slip.whole
+    def _transaction(self, entries: Sequence[_BillingEntry]) -> Transaction[None]:
+        holds = [(entry.call, entry.payer) for entry in entries if entry.outcome is None]
+        outcomes = [
+            (entry.call, entry.outcome)
+            for entry in entries
+            if entry.outcome is not None and not entry.combined
         ]
-        return request_log.write_batch(begun, ended, self.holder, whole)
+        combined = [
+            (entry.call, entry.payer, entry.outcome)
+            for entry in entries
+            if entry.outcome is not None and entry.combined
+        ]
+        return request_log.write_batch(holds, outcomes, self.holder, combined)
 
-    def _single(self, slip: _BillingEntry) -> Transaction[None]:
-        call, ending = slip.call, slip.ending
-        if ending is None:
-            return request_log.begin(call, self.holder, slip.payer)
-        if slip.whole:
-            return self._book([slip])
+    def _single_transaction(self, entry: _BillingEntry) -> Transaction[None]:
+        call, outcome = entry.call, entry.outcome
+        if outcome is None:
+            return request_log.begin(call, self.holder, entry.payer)
+        if entry.combined:
+            return self._transaction([entry])
         if call.held:
-            return request_log.finish(call, ending, self.holder)
-        return request_log.insert(call, ending, self.holder)
+            return request_log.finish(call, outcome, self.holder)
+        return request_log.insert(call, outcome, self.holder)
 
     async def _write(self, transaction: Transaction[None], durable: bool) -> Exception | None:
         """Return None if the transaction was written, else its error."""
@@ -217,15 +223,15 @@ class BillingBatcher:
 
 
 def _entry(
-    call: CallRecord, payer: Payer | None, ending: CallOutcome | None = None, *, whole: bool = False
+    call: CallRecord, payer: Payer | None, outcome: CallOutcome | None = None, *, combined: bool = False
 ) -> _BillingEntry:
-    return _BillingEntry(call, payer, ending, asyncio.get_running_loop().create_future(), whole)
+    return _BillingEntry(call, payer, outcome, asyncio.get_running_loop().create_future(), combined)
 
 
-def _resolve(slip: _BillingEntry, verdict: Exception | None) -> None:
-    if slip.booked.done():
+def _resolve(entry: _BillingEntry, error: Exception | None) -> None:
+    if entry.done.done():
         return
-    if verdict is None:
-        slip.booked.set_result(None)
+    if error is None:
+        entry.done.set_result(None)
     else:
-        slip.booked.set_exception(verdict)
+        entry.done.set_exception(error)

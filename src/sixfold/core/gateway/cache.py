@@ -17,7 +17,7 @@ T = TypeVar("T")
 class _CacheEntry(Generic[T]):
     value: T
     size: int
-    until: float
+    expires_at: float
 
 
 class ResponseCache(Generic[T]):
@@ -27,39 +27,39 @@ class ResponseCache(Generic[T]):
         self._max_bytes = max_bytes
         self._seconds = seconds
         self._clock = clock
-        self._kept: OrderedDict[bytes, _CacheEntry[T]] = OrderedDict()
+        self._entries: OrderedDict[bytes, _CacheEntry[T]] = OrderedDict()
         self._bytes = 0
 
-    def get(self, ask: GatewayRequest) -> T | None:
+    def get(self, request: GatewayRequest) -> T | None:
         """Return the cached response to a request, or None."""
-        key = _key(ask)
-        found = self._kept.get(key)
-        if found is None:
+        key = _key(request)
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        if found.until < self._clock():
+        if entry.expires_at < self._clock():
             self._drop(key)
             return None
-        self._kept.move_to_end(key)
-        return found.value
+        self._entries.move_to_end(key)
+        return entry.value
 
-    def put(self, ask: GatewayRequest, value: T, size: int) -> None:
+    def put(self, request: GatewayRequest, value: T, size: int) -> None:
         """Store the response to a request."""
-        key = _key(ask)
-        if key in self._kept:
+        key = _key(request)
+        if key in self._entries:
             self._drop(key)
         if size > self._max_bytes:
             return
-        self._kept[key] = _CacheEntry(value, size, self._clock() + self._seconds)
+        self._entries[key] = _CacheEntry(value, size, self._clock() + self._seconds)
         self._bytes += size
         while self._bytes > self._max_bytes:
-            self._drop(next(iter(self._kept)))
+            self._drop(next(iter(self._entries)))
 
     def _drop(self, key: bytes) -> None:
-        self._bytes -= self._kept.pop(key).size
+        self._bytes -= self._entries.pop(key).size
 
 
-def _key(ask: GatewayRequest) -> bytes:
-    told = "\0".join((ask.account_id, ask.wire, ask.model)).encode()
+def _key(request: GatewayRequest) -> bytes:
+    prefix = "\0".join((request.account_id, request.wire, request.model)).encode()
     # Requests of internal callers have no body.
-    said = ask.body or repr(ask.parse()).encode()
-    return hashlib.sha256(told + b"\0" + said).digest()
+    content = request.body or repr(request.parse()).encode()
+    return hashlib.sha256(prefix + b"\0" + content).digest()

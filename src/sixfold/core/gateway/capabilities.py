@@ -57,16 +57,16 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(4096)
-def guessed(name: str) -> frozenset[str]:
+def guess_capabilities(name: str) -> frozenset[str]:
     """Guess the capabilities of a model by its name; an unknown name can chat."""
-    low = name.lower()
-    if _OTHER.search(low):
+    lower = name.lower()
+    if _OTHER.search(lower):
         return frozenset()
-    if _EMBEDDING.search(low):
+    if _EMBEDDING.search(lower):
         return frozenset({EMBEDDINGS})
-    return frozenset({CHAT, VISION}) if _VISION.search(low) else frozenset({CHAT})
+    return frozenset({CHAT, VISION}) if _VISION.search(lower) else frozenset({CHAT})
 
 
-def by_name(name: str, *, loaded: bool = False) -> ServedModel:
+def guess_model(name: str, *, loaded: bool = False) -> ServedModel:
     """Return a model with guessed capabilities."""
-    return ServedModel(name, guessed(name), loaded)
+    return ServedModel(name, guess_capabilities(name), loaded)

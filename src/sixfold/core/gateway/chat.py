@@ -5,6 +5,7 @@ Only calls between two protocols use it; within one protocol, bytes are passed o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,9 +16,11 @@ Stop = Literal["end", "length", "tool", "filter", "sequence"]
 # The most that a current server counts for a large image.
 _IMAGE_TOKENS = 1500
 _CHARS_PER_TOKEN = 3.5
+_SLICE_BYTES = 256 * 1024
+_BASE64 = re.compile(rb"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{1024,}={0,2}")
 _MESSAGE_TOKENS = 4
-# Fields of chat completions; `ReasoningPart.seal` is the name of the field.
-THOUGHTS = ("reasoning_content", "reasoning")
+# Fields of chat completions; `ReasoningPart.signature` is the name of the field.
+REASONING_FIELDS = ("reasoning_content", "reasoning")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +59,15 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPart:
-    """A piece of reasoning; its server uses `seal` to verify it or to recognize it as its own."""
+    """A piece of reasoning; its server uses `signature` to verify it or to recognize it as its own."""
 
     text: str
-    seal: str = ""
+    signature: str = ""
 
     @property
     def field(self) -> str:
         """Name of the chat completion field that held the text, empty for other signatures."""
-        return self.seal if self.seal in THOUGHTS else ""
+        return self.signature if self.signature in REASONING_FIELDS else ""
 
 
 Part = TextPart | ImagePart | ToolCall | ToolResult | ReasoningPart
@@ -144,10 +147,10 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """The next piece of reasoning; the last one has the `seal`."""
+    """The next piece of reasoning; the last one has the `signature`."""
 
     text: str
-    seal: str = ""
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +183,14 @@ Event = TextDelta | ReasoningDelta | ToolCallStart | ToolCallDelta | MessageEnd
 
 def estimate(chat: ChatRequest) -> int:
     """Estimate the input tokens of a request, rather too many than too few."""
-    chars, pictures = len(chat.system), 0
+    chars, images = len(chat.system), 0
     for message in chat.messages:
         for part in message.parts:
-            found_chars, found_pictures = _size(part)
-            chars += found_chars
-            pictures += found_pictures
+            part_chars, part_images = _size(part)
+            chars += part_chars
+            images += part_images
     chars += sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in chat.tools)
-    return (
-        int(chars / _CHARS_PER_TOKEN) + _MESSAGE_TOKENS * (len(chat.messages) + 1) + _IMAGE_TOKENS * pictures
-    )
+    return int(chars / _CHARS_PER_TOKEN) + _MESSAGE_TOKENS * (len(chat.messages) + 1) + _IMAGE_TOKENS * images
 
 
 def _size(part: Part) -> tuple[int, int]:
@@ -208,3 +209,19 @@ def _size(part: Part) -> tuple[int, int]:
 def tokens_of(text_chars: int) -> int:
     """Estimate the tokens of a text from its number of characters."""
     return -(-text_chars * 2 // 7) if text_chars else 0
+
+
+def estimate_body(body: bytes) -> int:
+    """Estimate the input tokens of a serialized request; a base64 run counts as one image."""
+    size, images = len(body), 0
+    # Whether an image continues in the next slice.
+    image_continues = False
+    # The regular expression holds the interpreter's lock, so other threads run between two slices.
+    for start in range(0, len(body), _SLICE_BYTES):
+        block = body[start : start + _SLICE_BYTES]
+        image_continued, image_continues = image_continues, False
+        for match in _BASE64.finditer(block):
+            size -= match.end() - match.start()
+            images += not (image_continued and match.start() == 0)
+            image_continues = match.end() == len(block)
+    return tokens_of(size) + _IMAGE_TOKENS * images

@@ -18,9 +18,9 @@ from sixfold.core.accounts.limits import Payer
 from sixfold.core.database import Database, Transaction, one
 
 # One part of the remaining credit may be reserved from the cache.
-_PART = 4
-_SECONDS = 0.1
-_MAX_KNOWN = 1024
+_PARTS = 4
+_TTL_SECONDS = 0.1
+_MAX_ENTRIES = 1024
 # The balance of accounts that need no credit.
 _UNLIMITED = 2**62
 
@@ -28,21 +28,24 @@ _UNLIMITED = 2**62
 class _CachedCredit(msgspec.Struct):
     """The micro-dollars that may still be reserved, and the clock time at which the entry expires."""
 
-    left: int
-    until: float
+    remaining: int
+    expires_at: float
 
 
 class CreditCache:
     """Cached shares of accounts' credit and keys' budgets.
 
-    `unwritten` returns the total of an account's deferred holds, `clock` monotonic seconds.
+    `deferred_amount` returns the total of an account's deferred holds, `clock` monotonic seconds.
     """
 
     def __init__(
-        self, database: Database, unwritten: Callable[[str], int], clock: Callable[[], float] = time.monotonic
+        self,
+        database: Database,
+        deferred_amount: Callable[[str], int],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
-        self._unwritten = unwritten
+        self._deferred_amount = deferred_amount
         self._clock = clock
         self._shares: dict[Hashable, _CachedCredit] = {}
 
@@ -51,42 +54,42 @@ class CreditCache:
 
         After None, call `refresh_and_reserve`.
         """
-        account = self._known(account_id)
+        account = self._current(account_id)
         if account is None:
             return None
-        if account.left < amount:
+        if account.remaining < amount:
             return False
         if payer is not None:
-            budget = self._known(payer)
+            budget = self._current(payer)
             if budget is None:
                 return None
-            if budget.left < amount:
+            if budget.remaining < amount:
                 return False
-            budget.left -= amount
-        account.left -= amount
+            budget.remaining -= amount
+        account.remaining -= amount
         return True
 
     async def refresh_and_reserve(self, account_id: str, payer: Payer | None, amount: int) -> bool:
         """Read the balances that have expired, then return what `try_reserve` returns."""
-        await self._share(account_id, account_id, _available(account_id))
+        await self._refresh(account_id, account_id, _available(account_id))
         if payer is not None:
-            await self._share(payer, account_id, limits.unspent(payer))
+            await self._refresh(payer, account_id, limits.unspent(payer))
         return bool(self.try_reserve(account_id, payer, amount))
 
-    def _known(self, name: Hashable) -> _CachedCredit | None:
+    def _current(self, name: Hashable) -> _CachedCredit | None:
         share = self._shares.get(name)
-        return share if share is not None and self._clock() <= share.until else None
+        return share if share is not None and self._clock() <= share.expires_at else None
 
-    async def _share(self, name: Hashable, account_id: str, left: Transaction[int]) -> None:
-        if self._known(name) is not None:
+    async def _refresh(self, name: Hashable, account_id: str, read_balance: Transaction[int]) -> None:
+        if self._current(name) is not None:
             return
-        found = await self._database.read(left) - self._unwritten(account_id)
+        remaining = await self._database.read(read_balance) - self._deferred_amount(account_id)
         # A concurrent call has refreshed it.
-        if self._known(name) is not None:
+        if self._current(name) is not None:
             return
-        if len(self._shares) >= _MAX_KNOWN:
+        if len(self._shares) >= _MAX_ENTRIES:
             self._shares.clear()
-        self._shares[name] = _CachedCredit(found // _PART, self._clock() + _SECONDS)
+        self._shares[name] = _CachedCredit(remaining // _PARTS, self._clock() + _TTL_SECONDS)
 
 
 def _available(account_id: str) -> Transaction[int]:

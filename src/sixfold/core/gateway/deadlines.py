@@ -30,20 +30,20 @@ class Deadlines:
         due = loop.time() + self._seconds
         self._running[deadline] = None
         if self._timer is None:
-            self._timer = loop.call_at(due, self._ring)
+            self._timer = loop.call_at(due, self._expire_due)
         return due
 
     def leave(self, deadline: Deadline) -> None:
         """Stop watching a deadline."""
         self._running.pop(deadline, None)
 
-    def _ring(self) -> None:
+    def _expire_due(self) -> None:
         self._timer = None
         loop = asyncio.get_running_loop()
-        moment = loop.time()
+        current_time = loop.time()
         for deadline in list(self._running):
-            if deadline.due > moment:
-                self._timer = loop.call_at(deadline.due, self._ring)
+            if deadline.due > current_time:
+                self._timer = loop.call_at(deadline.due, self._expire_due)
                 return
             del self._running[deadline]
             deadline.expire()
@@ -52,10 +52,10 @@ class Deadlines:
 class Deadline:
     """The deadline of one block, which runs in one task."""
 
-    __slots__ = ("_canceling", "_expired", "_of", "_task", "due")
+    __slots__ = ("_canceling", "_deadlines", "_expired", "_task", "due")
 
-    def __init__(self, of: Deadlines) -> None:
-        self._of = of
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
         self._task: asyncio.Task[Any] | None = None
         self._canceling = 0
         self._expired = False
@@ -70,12 +70,12 @@ class Deadline:
     def __enter__(self) -> None:
         self._task = task = asyncio.current_task()
         self._canceling = task.cancelling() if task is not None else 0
-        self.due = self._of.enter(self)
+        self.due = self._deadlines.enter(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
-        self._of.leave(self)
+        self._deadlines.leave(self)
         task, self._task = self._task, None
         if self._expired and task is not None:
             others = task.uncancel() > self._canceling

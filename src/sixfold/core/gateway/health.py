@@ -21,7 +21,7 @@ class TargetHealth:
 
     failures: int = 0
     open_until: float = 0.0
-    trying: bool = False
+    on_trial: bool = False
     busy: bool = False
     first_seconds: float = 0.0
 
@@ -31,72 +31,72 @@ class HealthTracker:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._known: dict[str, TargetHealth] = {}
+        self._targets: dict[str, TargetHealth] = {}
         # Targets whose circuit has opened and that have not responded since.
-        self.out: set[str] = set()
+        self.tripped: set[str] = set()
         self._retries = _RETRY_STORE
 
-    def standing(self, target: str) -> TargetHealth:
+    def get(self, target: str) -> TargetHealth:
         """Return the state of a target."""
-        found = self._known.get(target)
-        if found is None:
-            found = self._known[target] = TargetHealth()
-        return found
+        health = self._targets.get(target)
+        if health is None:
+            health = self._targets[target] = TargetHealth()
+        return health
 
     def allows(self, target: str) -> bool:
         """Return whether to call a target now; for an open circuit, True starts the trial call."""
-        if target not in self.out:
+        if target not in self.tripped:
             return True
-        found = self.standing(target)
-        if found.trying or self._clock() < found.open_until:
+        health = self.get(target)
+        if health.on_trial or self._clock() < health.open_until:
             return False
-        found.trying = True
+        health.on_trial = True
         return True
 
     def is_open(self, target: str) -> bool:
         """Return whether a target must not be called now."""
-        if target not in self.out:
+        if target not in self.tripped:
             return False
-        found = self.standing(target)
-        return found.trying or self._clock() < found.open_until
+        health = self.get(target)
+        return health.on_trial or self._clock() < health.open_until
 
-    def again_in(self, targets: Iterable[str]) -> int:
+    def seconds_until_open(self, targets: Iterable[str]) -> int:
         """Return the seconds until the first of these targets, all with open circuits, may be called."""
-        return max(1, math.ceil(min(self.standing(target).open_until for target in targets) - self._clock()))
+        return max(1, math.ceil(min(self.get(target).open_until for target in targets) - self._clock()))
 
     def busy(self, targets: Iterable[str]) -> bool:
         """Return whether the last error of all these targets was a 429."""
-        return all(self.standing(target).busy for target in targets)
+        return all(self.get(target).busy for target in targets)
 
-    def succeeded(self, target: str, first_seconds: float) -> None:
+    def record_success(self, target: str, first_seconds: float) -> None:
         """Record a response whose first byte took `first_seconds`."""
-        found = self.standing(target)
-        old = found.first_seconds or first_seconds
-        found.first_seconds = old + _WEIGHT * (first_seconds - old)
-        if found.failures:
-            self.out.discard(target)
-        found.failures, found.trying, found.busy = 0, False, False
+        health = self.get(target)
+        average = health.first_seconds or first_seconds
+        health.first_seconds = average + _WEIGHT * (first_seconds - average)
+        if health.failures:
+            self.tripped.discard(target)
+        health.failures, health.on_trial, health.busy = 0, False, False
         self._retries = min(_RETRY_STORE, self._retries + 1)
 
-    def failed(self, target: str, *, busy: bool = False) -> None:
+    def record_failure(self, target: str, *, busy: bool = False) -> None:
         """Record a failure; `busy` for a 429."""
-        found = self.standing(target)
-        found.failures += 1
-        found.trying, found.busy = False, busy
-        over = found.failures - _FAILURES
-        if over >= 0:
-            self.out.add(target)
-            found.open_until = self._clock() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(over, 8))
+        health = self.get(target)
+        health.failures += 1
+        health.on_trial, health.busy = False, busy
+        excess = health.failures - _FAILURES
+        if excess >= 0:
+            self.tripped.add(target)
+            health.open_until = self._clock() + min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(excess, 8))
 
     def forget(self, upstream: str) -> None:
         """Drop the state of a server's targets, for example after its URL has changed."""
-        for target in [name for name in self._known if name.startswith(f"{upstream}/")]:
-            del self._known[target]
-            self.out.discard(target)
+        for target in [name for name in self._targets if name.startswith(f"{upstream}/")]:
+            del self._targets[target]
+            self.tripped.discard(target)
 
-    def untried(self, target: str) -> None:
+    def release_trial(self, target: str) -> None:
         """Release the trial of a call that was not made or whose result says nothing about the target."""
-        self.standing(target).trying = False
+        self.get(target).on_trial = False
 
     def may_retry(self) -> bool:
         """Take one retry from the budget: a fifth of the successes, so that retries cannot flood a server."""

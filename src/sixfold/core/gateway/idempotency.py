@@ -9,8 +9,8 @@ from __future__ import annotations
 from sixfold.core.accounts import charges, idempotency, ledger
 from sixfold.core.database import Query, Transaction, one
 
-_PAID = frozenset({"succeeded", "left"})
-_ASKED_AGAIN = "Nobody heard how this ended; it was asked again"
+_PAID_STATES = frozenset({"succeeded", "left"})
+_REPEATED_ERROR = "The result of this call was lost; the request was repeated"
 
 
 def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
@@ -18,17 +18,18 @@ def paid_before(scope: str, call_id: str) -> Transaction[int | None]:
 
     An earlier call that is still running ends here and costs nothing.
     """
-    before = yield from one("gateway_call_once_get", id=scope, life=idempotency.LIFE_US)
-    if before is not None and before["state"] in _PAID:
-        return int(before["cost"])
-    if before is not None and before["state"] == "running":
-        earlier = str(before["call_id"])
+    previous = yield from one("gateway_call_once_get", id=scope, life=idempotency.LIFE_US)
+    if previous is not None and previous["state"] in _PAID_STATES:
+        return int(previous["cost"])
+    if previous is not None and previous["state"] == "running":
+        previous_id = str(previous["call_id"])
         if (
             yield Query(
-                "gateway_call_abandon", {"id": earlier, "error": _ASKED_AGAIN, "charge": charges.NOTHING}
+                "gateway_call_abandon",
+                {"id": previous_id, "error": _REPEATED_ERROR, "charge": charges.NOTHING},
             )
         ):
-            yield from ledger.release(earlier)
+            yield from ledger.release(previous_id)
     yield Query("gateway_call_once_put", {"id": scope, "call_id": call_id})
     return None
 

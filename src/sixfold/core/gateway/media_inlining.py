@@ -19,12 +19,12 @@ from sixfold.core import json_decoding
 from sixfold.core.accounts.tenants import Tenant
 
 # URLs in one request, and the bytes of all their files.
-MOST = 32
-_BYTES = 64 * 2**20
+MAX_URLS = 32
+_MAX_BYTES = 64 * 2**20
 # JSON may escape the characters of a name.
-_MAYBE = re.compile(rb'_url"|"source"|\\u')
+_MAY_HAVE_URLS = re.compile(rb'_url"|"source"|\\u')
 # This includes local paths, as some servers open their own files.
-_ADDRESS = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
+_FETCHED_URL = re.compile(r"\s*(?!data:)\S", re.IGNORECASE)
 _KINDS = {"image_url": "image", "audio_url": "audio", "video_url": "video", "source": "image"}
 # Takes a tenant, an input's name and type, and a URL; returns the content type and the bytes. Raises
 # `InvalidInput`.
@@ -41,55 +41,57 @@ class MediaInliner:
 
     async def inline(self, tenant: Tenant, body: bytes) -> bytes:
         """Return the request with its media inlined; raises `InvalidInput`."""
-        if _MAYBE.search(body) is None:
+        if _MAY_HAVE_URLS.search(body) is None:
             return body
         try:
             document = _decode(body)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise errors.BadRequest("The request is no JSON that can be read") from error
-        found = _addresses(document)
-        if not found:
+            raise errors.BadRequest("The request body is not valid JSON") from error
+        fields = _url_fields(document)
+        if not fields:
             return body
-        if len(found) > MOST:
-            raise errors.InvalidInput.of("messages", f"messages may show {MOST} files by their addresses")
-        room = _BYTES
-        for place, name in found:
-            address = _address(place[name]).strip()
-            kind, data = await self._fetch(tenant, name, _KINDS.get(name, "file"), address)
-            room -= len(data)
-            if room < 0:
-                raise errors.InvalidInput.of("messages", f"messages may show {_BYTES >> 20} MiB of files")
-            text = base64.b64encode(data).decode()
+        if len(fields) > MAX_URLS:
+            raise errors.InvalidInput.of("messages", f"messages may have at most {MAX_URLS} media URLs")
+        remaining_bytes = _MAX_BYTES
+        for part, name in fields:
+            url = _url(part[name]).strip()
+            kind, data = await self._fetch(tenant, name, _KINDS.get(name, "file"), url)
+            remaining_bytes -= len(data)
+            if remaining_bytes < 0:
+                raise errors.InvalidInput.of(
+                    "messages", f"the media of messages may have at most {_MAX_BYTES >> 20} MiB"
+                )
+            encoded = base64.b64encode(data).decode()
             if name == "source":
-                place[name] = {"type": "base64", "media_type": kind, "data": text}
+                part[name] = {"type": "base64", "media_type": kind, "data": encoded}
             else:
-                shown = f"data:{kind};base64,{text}"
-                place[name] = {**place[name], "url": shown} if isinstance(place[name], dict) else shown
+                data_uri = f"data:{kind};base64,{encoded}"
+                part[name] = {**part[name], "url": data_uri} if isinstance(part[name], dict) else data_uri
         return _encode(document)
 
 
-def _addresses(document: Any) -> list[tuple[dict[str, Any], str]]:
+def _url_fields(document: Any) -> list[tuple[dict[str, Any], str]]:
     """Return the message parts with a URL, each with the name of the field that has it."""
-    found: list[tuple[dict[str, Any], str]] = []
-    whole = cast("dict[str, Any]", document if isinstance(document, dict) else {})
-    left: list[Any] = [whole.get("messages"), whole.get("input")]
-    while left:
-        one = left.pop()
-        if isinstance(one, list):
-            left += cast("list[Any]", one)
-        elif isinstance(one, dict):
-            part = cast("dict[str, Any]", one)
-            left += [part.get("content"), part.get("output")]
-            found += [
+    fields: list[tuple[dict[str, Any], str]] = []
+    request = cast("dict[str, Any]", document if isinstance(document, dict) else {})
+    pending: list[Any] = [request.get("messages"), request.get("input")]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += cast("list[Any]", value)
+        elif isinstance(value, dict):
+            part = cast("dict[str, Any]", value)
+            pending += [part.get("content"), part.get("output")]
+            fields += [
                 (part, name)
-                for name, value in part.items()
-                if (name.endswith("_url") or (name == "source" and isinstance(value, dict)))
-                and _ADDRESS.match(_address(value))
+                for name, field_value in part.items()
+                if (name.endswith("_url") or (name == "source" and isinstance(field_value, dict)))
+                and _FETCHED_URL.match(_url(field_value))
             ]
-    return found
+    return fields
 
 
-def _address(value: Any) -> str:
+def _url(value: Any) -> str:
     """Return the URL of a field that is a string or an object with `url`."""
     inner = cast("dict[str, Any]", value).get("url") if isinstance(value, dict) else value
     return inner if isinstance(inner, str) else ""

@@ -21,7 +21,9 @@ _NUMBERS: Mapping[str, tuple[float, float]] = {
     "responses_days": (0, 3650),
     "responses_bytes": (0, 2**40),
 }
-_WHOLE = frozenset({"retries", "max_tokens", "cache_bytes", "log_days", "responses_days", "responses_bytes"})
+_INTEGERS = frozenset(
+    {"retries", "max_tokens", "cache_bytes", "log_days", "responses_days", "responses_bytes"}
+)
 _SWITCHES = frozenset({"cache", "allow_unpriced", "log_bodies", "store_responses"})
 FIXED_AT_START = ("timeout_seconds", "connect_seconds", "cache", "cache_seconds", "cache_bytes")
 _TABLES = frozenset({"upstreams", "aliases", "prices"})
@@ -70,7 +72,7 @@ class GatewayPolicy:
     store_responses: bool = True
     responses_days: int = 30
     responses_bytes: int = 2**30
-    upstreams: tuple[UpstreamRow, ...] = ()
+    servers: tuple[UpstreamRow, ...] = ()
     aliases: Mapping[str, tuple[ModelAlias, ...]] = field(default_factory=dict[str, tuple[ModelAlias, ...]])
 
 
@@ -86,11 +88,9 @@ def parse(table: Mapping[str, Any]) -> GatewayPolicy:
             values[name] = value
         elif name not in _TABLES:
             raise ValueError(f"[gateway] has an unknown setting {name!r}")
-    upstreams = tuple(_upstream(name, row) for name, row in _table(table, "upstreams").items())
-    aliases = {name: _choices(name, value) for name, value in _table(table, "aliases").items()}
-    return GatewayPolicy(
-        **values, upstreams=tuple(row for row in upstreams if row is not None), aliases=aliases
-    )
+    servers = tuple(_upstream(name, row) for name, row in _table(table, "upstreams").items())
+    aliases = {name: _alias_targets(name, value) for name, value in _table(table, "aliases").items()}
+    return GatewayPolicy(**values, servers=tuple(row for row in servers if row is not None), aliases=aliases)
 
 
 def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -101,34 +101,34 @@ def _table(table: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _number(name: str, value: Any) -> float:
-    least, most = _NUMBERS[name]
-    kinds = (int,) if name in _WHOLE else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-        raise ValueError(f"[gateway] {name} must be a number from {least:g} to {most:g}, not {value!r}")
+    minimum, maximum = _NUMBERS[name]
+    kinds = (int,) if name in _INTEGERS else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not minimum <= value <= maximum:
+        raise ValueError(f"[gateway] {name} must be a number from {minimum:g} to {maximum:g}, not {value!r}")
     return value
 
 
-def _upstream(name: str, given: Any) -> UpstreamRow | None:
+def _upstream(name: str, value: Any) -> UpstreamRow | None:
     """Return a chat server, or None for a provider of media, which the engines read."""
-    if not isinstance(given, dict) or "/" in name:
+    if not isinstance(value, dict) or "/" in name:
         raise ValueError(f"[gateway.upstreams.{name}] must be a table, with no / in its name")
-    row = cast("dict[str, Any]", given)
-    where, kind = f"[gateway.upstreams.{name}]", row.get("kind")
+    row = cast("dict[str, Any]", value)
+    label, kind = f"[gateway.upstreams.{name}]", row.get("kind")
     if not isinstance(kind, str):
-        raise ValueError(f"{where} needs a kind: {', '.join(sorted(CHAT_KINDS))}")  # noqa: TRY004 - as above
+        raise ValueError(f"{label} must have a kind, one of {', '.join(sorted(CHAT_KINDS))}")  # noqa: TRY004 - as above
     if kind not in CHAT_KINDS:
         return None
     if kind == "gguf":
         options = {name: value for name, value in row.items() if name != "kind"}
         return UpstreamRow(name, kind, local=True, options=options)
     if unknown := set(row) - _FIELDS - {"api_key_env"}:
-        raise ValueError(f"{where} has an unknown field {sorted(unknown)[0]!r}")
+        raise ValueError(f"{label} has an unknown field {sorted(unknown)[0]!r}")
     base_url = row.get("base_url", "")
     if not isinstance(base_url, str) or (base_url and not base_url.startswith(("http://", "https://"))):
-        raise ValueError(f"{where} base_url must be an http or https address")
+        raise ValueError(f"{label} base_url must be an http or https address")
     models = row.get("models", [])
     if not isinstance(models, list) or not all(isinstance(model, str) for model in cast("list[Any]", models)):
-        raise ValueError(f"{where} models must be a list of names")
+        raise ValueError(f"{label} models must be a list of names")
     return UpstreamRow(
         name=name,
         kind=kind,
@@ -140,15 +140,15 @@ def _upstream(name: str, given: Any) -> UpstreamRow | None:
     )
 
 
-def _choices(name: str, value: Any) -> tuple[ModelAlias, ...]:
+def _alias_targets(name: str, value: Any) -> tuple[ModelAlias, ...]:
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    found = tuple(_choice(name, item) for item in items)
-    if not found:
-        raise ValueError(f"the alias {name} names no target")
-    return found
+    targets = tuple(_alias_target(name, item) for item in items)
+    if not targets:
+        raise ValueError(f"the alias {name} must have at least one target")
+    return targets
 
 
-def _choice(name: str, item: Any) -> ModelAlias:
+def _alias_target(name: str, item: Any) -> ModelAlias:
     if isinstance(item, str) and item:
         return ModelAlias(item)
     if isinstance(item, dict):
@@ -156,4 +156,4 @@ def _choice(name: str, item: Any) -> ModelAlias:
         weight, target = row.get("weight", 1), row.get("target")
         if isinstance(target, str) and isinstance(weight, int | float) and weight >= 0:
             return ModelAlias(target, float(weight))
-    raise ValueError(f'the alias {name} needs targets such as "NAME/model", or {{ target, weight }}')
+    raise ValueError(f'the targets of the alias {name} must be "NAME/model" or {{ target, weight }}')

@@ -43,7 +43,7 @@ class UsageScanner(Protocol):
     complete: bool
     error: str
 
-    def pass_on(self, block: bytes, *, keep_usage: bool) -> bytes:
+    def forward(self, block: bytes, *, keep_usage: bool) -> bytes:
         """Return the bytes to send now; an incomplete event may be held back."""
         ...
 
@@ -66,15 +66,15 @@ class WireProtocol(Protocol):
     name: str
     path: str
 
-    def ask(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
+    def build_request(self, chat: ChatRequest, model: str, *, stream: bool) -> bytes:
         """Serialize a chat request."""
         ...
 
-    def pass_on(self, body: bytes, model: str) -> bytes:
+    def rewrite_request(self, body: bytes, model: str) -> bytes:
         """Return a request of this protocol with the server's model name, asking for usage."""
         ...
 
-    def read(self, body: bytes, chat: ChatRequest) -> ChatResponse:
+    def parse_response(self, body: bytes, chat: ChatRequest) -> ChatResponse:
         """Parse a response; raises `ValueError` if it is invalid."""
         ...
 
@@ -82,15 +82,15 @@ class WireProtocol(Protocol):
         """Return a response's usage and length in characters; raises `ValueError` if it is invalid."""
         ...
 
-    def refusal(self, body: bytes) -> UpstreamRejection:
+    def parse_error(self, body: bytes) -> UpstreamRejection:
         """Parse an error response."""
         ...
 
-    def scan(self) -> UsageScanner:
+    def scanner(self) -> UsageScanner:
         """Return a scanner for a stream that is passed on."""
         ...
 
-    def listen(self, chat: ChatRequest) -> StreamParser:
+    def stream_parser(self, chat: ChatRequest) -> StreamParser:
         """Return a parser for a stream that is translated."""
         ...
 
@@ -105,7 +105,7 @@ class UpstreamStream(Protocol):
         """Return the next bytes, empty at the end; raises `UpstreamFailure`."""
         ...
 
-    async def whole(self) -> bytes:
+    async def read_all(self) -> bytes:
         """Return all remaining bytes; raises `UpstreamFailure`."""
         ...
 
@@ -119,8 +119,9 @@ class Upstream(Protocol):
 
     name: str
     local: bool
-    # `near`: on this machine or in its network. `discovered`: found on a known port, not configured.
-    near: bool
+    # Whether it runs on this machine or in its network.
+    in_local_network: bool
+    # Whether it was found on a known port instead of configured.
     discovered: bool
 
     @property
@@ -128,8 +129,8 @@ class Upstream(Protocol):
         """Whether the server can be called: its API key is set."""
         ...
 
-    def wire(self, asked: str) -> WireProtocol:
-        """Return the protocol that the server speaks for a request in the protocol `asked`."""
+    def wire(self, protocol: str) -> WireProtocol:
+        """Return the protocol that the server speaks for a request in the `protocol`."""
         ...
 
     def serves(self, model: str) -> bool:
@@ -158,12 +159,12 @@ class Upstream(Protocol):
 class GatewayRequest(msgspec.Struct, frozen=True):
     """A request: `body` in the protocol `wire`, and `parse` for a server that speaks another protocol.
 
-    `limited_to` are the services of a limited key, which must contain the model or one of `services`.
+    `allowed_services` are the services of a limited key, which must contain the model or one of `services`.
     """
 
     account_id: str
     request_id: str
-    face: str
+    endpoint: str
     wire: str
     model: str
     body: bytes
@@ -171,15 +172,15 @@ class GatewayRequest(msgspec.Struct, frozen=True):
     stream: bool = False
     max_tokens: int | None = None
     # The expected usage of a request that is not a chat.
-    most: TokenUsage | None = None
+    expected_usage: TokenUsage | None = None
     keep_usage: bool = True
     services: tuple[str, ...] = ()
-    limited_to: tuple[str, ...] = ()
+    allowed_services: tuple[str, ...] = ()
     below_zero: bool = False
     # Input tokens that `body` omits because the server stores them.
-    recalled: int = 0
+    stored_tokens: int = 0
     # The hold of the prediction that pays for this call; nothing is held or charged here.
-    held: int | None = None
+    prepaid_hold: int | None = None
     tpm: int | None = None
     key_id: str | None = None
     credential_id: str = ""

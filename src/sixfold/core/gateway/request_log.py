@@ -20,12 +20,12 @@ from sixfold.core.gateway.usage import NOTHING, TokenUsage
 
 # A hold is released when its call exceeds its time limit by this many microseconds.
 CALL_US = 60 * 1_000_000
-_MAX_WORDS, _MAX_ERROR = 20_000, 300
-_ABANDONED = "The server stopped while this ran"
+_MAX_SEARCH_CHARS, _MAX_ERROR_CHARS = 20_000, 300
+_ABANDONED = "The server stopped while this call was running"
 _LAST_ID = "~"
 _encode = msgspec.json.Encoder().encode
 # Endpoints whose ledger entries are charges instead of chats.
-_MADE = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})
+_MEDIA_ENDPOINTS = frozenset({"embeddings", "images", "edits", "speech", "transcriptions"})
 
 
 class CallRecord(msgspec.Struct):
@@ -36,7 +36,7 @@ class CallRecord(msgspec.Struct):
     id: str
     account_id: str
     key_id: str | None
-    face: str
+    endpoint: str
     model: str
     target: str
     streamed: bool
@@ -66,63 +66,65 @@ class CallOutcome(msgspec.Struct, frozen=True):
 
 def begin(call: CallRecord, holder: str, payer: Payer | None) -> Transaction[None]:
     """Hold the amount of a call; on `InsufficientCredits` or `BudgetExceeded` nothing is written."""
-    yield from ledger.hold(call.account_id, call.id, call.held, payer, _about(call, holder))
+    yield from ledger.hold(call.account_id, call.id, call.held, payer, _hold_details(call, holder))
     call.held_at = yield from now()
 
 
-def finish(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[None]:
+def finish(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[None]:
     """End a call with a hold and charge its cost; does nothing if a sweep has ended it before."""
-    if (yield Query("gateway_call_finish", _row(call, ending, holder))):
-        yield from ledger.capture(call.id, ending.cost, _entry(call, ending))
+    if (yield Query("gateway_call_finish", _row(call, outcome, holder))):
+        yield from ledger.capture(call.id, outcome.cost, _entry(call, outcome))
 
 
-def insert(call: CallRecord, ending: CallOutcome, holder: str) -> Transaction[None]:
+def insert(call: CallRecord, outcome: CallOutcome, holder: str) -> Transaction[None]:
     """Insert a call without a hold."""
-    yield Query("gateway_call_insert", _row(call, ending, holder))
+    yield Query("gateway_call_insert", _row(call, outcome, holder))
 
 
 def write_batch(
-    begun: Sequence[tuple[CallRecord, Payer | None]],
-    ended: Sequence[tuple[CallRecord, CallOutcome]],
+    holds: Sequence[tuple[CallRecord, Payer | None]],
+    outcomes: Sequence[tuple[CallRecord, CallOutcome]],
     holder: str,
-    whole: Sequence[tuple[CallRecord, Payer | None, CallOutcome]] = (),
+    combined: Sequence[tuple[CallRecord, Payer | None, CallOutcome]] = (),
 ) -> Transaction[None]:
     """Apply `begin`, `finish` and `insert` to many calls: all of them or none.
 
-    `whole` are calls that ended before they were held. Raises what `begin` and `finish` raise; if the calls
-    do not fit together, each may still fit by itself.
+    `combined` are calls that ended before they were held. Raises what `begin` and `finish` raise; if the
+    calls do not fit together, each may still fit by itself.
     """
-    if begun:
-        moment = yield from ledger_batches.hold_all(
+    if holds:
+        held_at = yield from ledger_batches.hold_all(
             [
-                ledger_batches.HoldRequest(call.account_id, call.id, call.held, payer, _about(call, holder))
-                for call, payer in begun
+                ledger_batches.HoldRequest(
+                    call.account_id, call.id, call.held, payer, _hold_details(call, holder)
+                )
+                for call, payer in holds
             ]
         )
-        for call, _ in begun:
-            call.held_at = moment
-    rows = [_row(call, ending, holder) for call, ending in ended]
-    rows += [_row(call, ending, holder) for call, _, ending in whole]
+        for call, _ in holds:
+            call.held_at = held_at
+    rows = [_row(call, outcome, holder) for call, outcome in outcomes]
+    rows += [_row(call, outcome, holder) for call, _, outcome in combined]
     if rows:
         yield Query("gateway_call_insert", {}, rows)
-    charges = [_charge(call, ending) for call, ending in ended if call.held]
-    if charges:
-        yield from ledger_batches.capture_all(charges)
-    purchases = [_purchase(call, payer, ending) for call, payer, ending in whole if ending.cost]
+    captures = [_charge(call, outcome) for call, outcome in outcomes if call.held]
+    if captures:
+        yield from ledger_batches.capture_all(captures)
+    purchases = [_purchase(call, payer, outcome) for call, payer, outcome in combined if outcome.cost]
     if purchases:
         yield from ledger_batches.charge_all(purchases)
 
 
-def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transaction[frozenset[str]]:
-    """Release the holds of calls that began before `before` (epoch µs) and of those whose server is gone.
+def sweep(holder: str, cutoff: int, missing_before: frozenset[str] | None) -> Transaction[frozenset[str]]:
+    """Release the holds of calls that began before `cutoff` (epoch µs) and of those whose server is gone.
 
-    Return the servers that are gone now. A server that was not among `suspects`, the result of the last
-    sweep, is only noted, as it may have lost its database for a moment. With `suspects` None, all are
+    Return the servers that are gone now. A server that was not in `missing_before`, the result of the last
+    sweep, is only noted, as it may have lost its database for a moment. If `missing_before` is None, all are
     released at once.
     """
-    rows = yield Query("find_orphaned_holds", {"holder": holder, "before": before})
+    rows = yield Query("find_orphaned_holds", {"holder": holder, "before": cutoff})
     for row in rows:
-        if row["late"] or suspects is None or row["holder"] in suspects:
+        if row["late"] or missing_before is None or row["holder"] in missing_before:
             ended = yield Query(
                 "gateway_call_abandon", {"id": row["id"], "error": _ABANDONED, "charge": charges.NOTHING}
             )
@@ -131,7 +133,7 @@ def sweep(holder: str, before: int, suspects: frozenset[str] | None) -> Transact
     return frozenset(str(row["holder"]) for row in rows if row["holder"] != holder)
 
 
-def forget(before: int) -> Transaction[int]:
+def delete_before(before: int) -> Transaction[int]:
     """Delete calls that began before `before` (epoch µs); return their number."""
     return len((yield Query("gateway_call_forget", {"id": ids.earliest("req", before), "before": before})))
 
@@ -146,90 +148,92 @@ class CallFilter:
     text: str = ""
 
 
-def page(
-    account_id: str, wanted: CallFilter, limit: int, cursor: str | None
+def list_calls(
+    account_id: str, filters: CallFilter, limit: int, cursor: str | None
 ) -> Transaction[tuple[tuple[Row, ...], str | None]]:
     """Return an account's calls, newest first, and the cursor of the next page; raises `BadRequest`."""
     if cursor is not None and not cursor.startswith("req_"):
         raise errors.BadRequest("Invalid cursor")
-    escaped = wanted.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    escaped = filters.text.casefold().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     rows = yield Query(
         "gateway_call_page",
         {
             "account_id": account_id,
             "before": cursor or _LAST_ID,
-            "model": wanted.model,
-            "state": wanted.state,
-            "key_id": wanted.key_id,
+            "model": filters.model,
+            "state": filters.state,
+            "key_id": filters.key_id,
             "pattern": f"%{escaped}%",
             "limit": limit + 1,
         },
     )
-    found = tuple(rows[:limit])
-    return found, str(found[-1]["id"]) if len(rows) > limit else None
+    calls = tuple(rows[:limit])
+    return calls, str(calls[-1]["id"]) if len(rows) > limit else None
 
 
-def _charge(call: CallRecord, ending: CallOutcome) -> ledger_batches.Capture:
+def _charge(call: CallRecord, outcome: CallOutcome) -> ledger_batches.Capture:
     key_id = call.key_id if call.counted else None
     return ledger_batches.Capture(
-        call.account_id, call.id, call.held, ending.cost, _entry(call, ending), key_id, call.held_at
+        call.account_id, call.id, call.held, outcome.cost, _entry(call, outcome), key_id, call.held_at
     )
 
 
-def _purchase(call: CallRecord, payer: Payer | None, ending: CallOutcome) -> ledger_batches.DirectCharge:
+def _purchase(call: CallRecord, payer: Payer | None, outcome: CallOutcome) -> ledger_batches.DirectCharge:
     return ledger_batches.DirectCharge(
-        call.account_id, call.id, call.held, ending.cost, _entry(call, ending), payer
+        call.account_id, call.id, call.held, outcome.cost, _entry(call, outcome), payer
     )
 
 
-def _entry(call: CallRecord, ending: CallOutcome) -> ledger.LedgerEntry:
-    kind = "charge" if call.face in _MADE else "chat"
-    return ledger.LedgerEntry(kind, f"{call.model} by {call.target}", call.id, ending.charge)
+def _entry(call: CallRecord, outcome: CallOutcome) -> ledger.LedgerEntry:
+    kind = "charge" if call.endpoint in _MEDIA_ENDPOINTS else "chat"
+    return ledger.LedgerEntry(kind, f"{call.model} by {call.target}", call.id, outcome.charge)
 
 
-def _about(call: CallRecord, holder: str) -> str:
+def _hold_details(call: CallRecord, holder: str) -> str:
     """Return the JSON of a hold, from which a sweep can end the call."""
-    told = _encode(
+    details = _encode(
         {
             "holder": holder,
             "key_id": call.key_id,
-            "face": call.face,
+            "face": call.endpoint,
             "model": call.model,
             "target": call.target,
             "streamed": int(call.streamed),
         }
     )
     # PostgreSQL rejects NUL characters within JSON.
-    return told.decode().replace("\\u0000", "\\ufffd")
+    return details.decode().replace("\\u0000", "\\ufffd")
 
 
-def _row(call: CallRecord, ending: CallOutcome, holder: str) -> dict[str, Value]:
+def _row(call: CallRecord, outcome: CallOutcome, holder: str) -> dict[str, Value]:
     """Return the log row of a call that has ended."""
-    error, usage = ending.error[:_MAX_ERROR], ending.usage
-    words = " ".join(filter(None, (call.id, call.model, call.target, error, call.request, call.response)))
+    error, usage = outcome.error[:_MAX_ERROR_CHARS], outcome.usage
+    search_text = " ".join(
+        filter(None, (call.id, call.model, call.target, error, call.request, call.response))
+    )
     return {
         "id": call.id,
         "account_id": call.account_id,
         "key_id": call.key_id,
-        "face": call.face,
+        "face": call.endpoint,
         "model": call.model,
         "target": call.target,
-        "state": ending.state,
+        "state": outcome.state,
         "holder": holder,
         "streamed": int(call.streamed),
         "attempts": call.attempts,
         "input_tokens": usage.input,
         "cached_tokens": usage.cached,
         "output_tokens": usage.output,
-        "counted_by": ending.counted_by,
+        "counted_by": outcome.counted_by,
         "held": call.held,
         "held_at": call.held_at,
-        "cost": ending.cost,
+        "cost": outcome.cost,
         "first_us": call.first_us,
         "total_us": call.total_us,
         "error": error,
         "request": call.request,
         "response": call.response,
-        "words": words[:_MAX_WORDS].casefold(),
-        "charge": ending.charge,
+        "words": search_text[:_MAX_SEARCH_CHARS].casefold(),
+        "charge": outcome.charge,
     }

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 
 from sixfold import errors
-from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, by_name
+from sixfold.core.gateway.capabilities import CHAT, EMBEDDINGS, VISION, ServedModel, guess_model
 from sixfold.core.gateway.health import HealthTracker
 from sixfold.core.gateway.policy import ModelAlias
 from sixfold.core.gateway.ports import Upstream
@@ -39,14 +39,14 @@ class RouteTarget:
         self.model = model
         self.name = f"{upstream.name}/{model}"
 
-    def described(self) -> ServedModel:
+    def model_info(self) -> ServedModel:
         """Return the model's listing entry, or a guess by its name if the server does not list it."""
         for each in self.upstream.listing():
             if each.name in (self.model, self.model + _LATEST):
                 return each
-        return by_name(self.model)
+        return guess_model(self.model)
 
-    def speaks(self, wire: str) -> bool:
+    def accepts(self, wire: str) -> bool:
         """Return whether the server accepts requests in a protocol without translation."""
         return self.upstream.wire(wire).name == wire
 
@@ -56,25 +56,25 @@ class ModelRouter:
 
     def __init__(
         self,
-        upstreams: Callable[[], Iterable[Upstream]],
+        servers: Callable[[], Iterable[Upstream]],
         aliases: Mapping[str, tuple[ModelAlias, ...]],
         health: HealthTracker,
-        draw: Callable[[], float] = random.random,
+        random_number: Callable[[], float] = random.random,
     ) -> None:
-        self._upstreams = upstreams
+        self._servers = servers
         self._aliases = aliases
         self._health = health
-        self._draw = draw
+        self._random = random_number
 
     def reconfigure(
-        self, upstreams: Callable[[], Iterable[Upstream]], aliases: Mapping[str, tuple[ModelAlias, ...]]
+        self, servers: Callable[[], Iterable[Upstream]], aliases: Mapping[str, tuple[ModelAlias, ...]]
     ) -> None:
         """Replace the servers and aliases."""
-        self._upstreams, self._aliases = upstreams, aliases
+        self._servers, self._aliases = servers, aliases
 
-    def upstreams(self) -> tuple[Upstream, ...]:
+    def servers(self) -> tuple[Upstream, ...]:
         """Return every server that can be called."""
-        return tuple([upstream for upstream in self._upstreams() if upstream.ready])
+        return tuple([upstream for upstream in self._servers() if upstream.ready])
 
     def resolve(self, name: str) -> tuple[RouteTarget, ...]:
         """Return the targets of a name in the order to try them; raises `UnknownModel`.
@@ -82,33 +82,33 @@ class ModelRouter:
         Targets with an open circuit come last. If several servers have the model, local ones come first, then
         the fastest.
         """
-        found = self._targets(name)
-        if not found and name in DEFAULT:
-            found = self._default(name)
-        if not found:
-            raise self._missing(name)
-        if self._health.out and any(self._health.is_open(target.name) for target in found):
-            return tuple(sorted(found, key=lambda target: self._health.is_open(target.name)))
-        return found
+        targets = self._targets(name)
+        if not targets and name in DEFAULT:
+            targets = self._default_targets(name)
+        if not targets:
+            raise self._unknown_model_error(name)
+        if self._health.tripped and any(self._health.is_open(target.name) for target in targets):
+            return tuple(sorted(targets, key=lambda target: self._health.is_open(target.name)))
+        return targets
 
-    def for_chat(self, name: str) -> tuple[RouteTarget, ...]:
+    def resolve_chat(self, name: str) -> tuple[RouteTarget, ...]:
         """Return the targets that accept conversations; raises `InvalidInput` if there are none."""
-        found = self.resolve(name)
-        able = tuple([target for target in found if _may_chat(target)])
-        if able:
-            return able
-        model = found[0].described()
-        what = "an embedding model" if EMBEDDINGS in model.capabilities else "not a chat model"
+        targets = self.resolve(name)
+        chat_targets = tuple([target for target in targets if _may_be_chat(target)])
+        if chat_targets:
+            return chat_targets
+        model = targets[0].model_info()
+        kind = "an embedding model" if EMBEDDINGS in model.capabilities else "not a chat model"
         instead = "send it to /v1/embeddings, or " if EMBEDDINGS in model.capabilities else ""
         raise errors.InvalidInput.of(
-            "model", f"{name[:100]} is {what}: {instead}choose a chat model from GET /v1/models"
+            "model", f"{name[:100]} is {kind}: {instead}choose a chat model from GET /v1/models"
         )
 
     def available(self, name: str) -> bool:
         """Return whether a `DEFAULT` name resolves to a model, or a server has not been listed yet."""
-        if self._targets(name) or self._default(name):
+        if self._targets(name) or self._default_targets(name):
             return True
-        return any(not upstream.discovered and not upstream.listing() for upstream in self.upstreams())
+        return any(not upstream.discovered and not upstream.listing() for upstream in self.servers())
 
     def local_embeddings(self) -> str:
         """Return the full name of an embedding model on a local server, or an empty string."""
@@ -117,83 +117,85 @@ class ModelRouter:
                 return RouteTarget(upstream, model.name.removesuffix(_LATEST)).name
         return ""
 
-    def draws(self, name: str) -> bool:
+    def is_weighted(self, name: str) -> bool:
         """Return whether a name is an alias whose targets are chosen at random by weight."""
         choices = self._aliases.get(name)
         return choices is not None and choices[0].weight is not None
 
-    def passes(self, name: str, wire: str) -> bool:
+    def accepts_protocol(self, name: str, wire: str) -> bool:
         """Return whether a server of this name accepts requests in a protocol without translation."""
-        return any(target.speaks(wire) for target in self._targets(name))
+        return any(target.accepts(wire) for target in self._targets(name))
 
     def models(self) -> tuple[tuple[str, str], ...]:
         """Return every name that a request may use with its owner, sorted."""
-        found = {alias: "sixfold" for alias in self._aliases if self._targets(alias)}
-        several: dict[str, str] = {}
-        for upstream in self.upstreams():
+        owners = {alias: "sixfold" for alias in self._aliases if self._targets(alias)}
+        bare_names: dict[str, str] = {}
+        for upstream in self.servers():
             for model in upstream.models():
-                found.setdefault(f"{upstream.name}/{model}", upstream.name)
-                several.setdefault(model, upstream.name)
-        found |= {name: "sixfold" for name in DEFAULT if name not in found and self.available(name)}
-        return tuple(sorted({**several, **found}.items()))
+                owners.setdefault(f"{upstream.name}/{model}", upstream.name)
+                bare_names.setdefault(model, upstream.name)
+        owners |= {name: "sixfold" for name in DEFAULT if name not in owners and self.available(name)}
+        return tuple(sorted({**bare_names, **owners}.items()))
 
     def _targets(self, name: str) -> tuple[RouteTarget, ...]:
         if name in self._aliases:
-            return self._of_alias(self._aliases[name])
-        return self._direct(name)
+            return self._alias_targets(self._aliases[name])
+        return self._direct_targets(name)
 
-    def _of_alias(self, choices: tuple[ModelAlias, ...]) -> tuple[RouteTarget, ...]:
-        ordered = _weighted(choices, self._draw) if choices[0].weight is not None else choices
-        return tuple([target for choice in ordered for target in self._direct(choice.target)])
+    def _alias_targets(self, choices: tuple[ModelAlias, ...]) -> tuple[RouteTarget, ...]:
+        ordered = _weighted(choices, self._random) if choices[0].weight is not None else choices
+        return tuple([target for choice in ordered for target in self._direct_targets(choice.target)])
 
-    def _direct(self, name: str) -> tuple[RouteTarget, ...]:
+    def _direct_targets(self, name: str) -> tuple[RouteTarget, ...]:
         prefix, slash, model = name.partition("/")
-        if slash and (upstream := self._named(prefix, model)) is not None:
+        if slash and (upstream := self._find_server(prefix, model)) is not None:
             return (RouteTarget(upstream, model),)
-        found = [RouteTarget(upstream, name) for upstream in self.upstreams() if _lists(upstream, name)]
-        if len(found) < 2:
-            return tuple(found)
+        targets = [RouteTarget(upstream, name) for upstream in self.servers() if _lists(upstream, name)]
+        if len(targets) < 2:
+            return tuple(targets)
         # Local servers are free, so providers are used only if no local server responds.
         return tuple(
             sorted(
-                found,
-                key=lambda each: (
-                    not each.upstream.local,
-                    self._health.standing(each.name).first_seconds,
+                targets,
+                key=lambda target: (
+                    not target.upstream.local,
+                    self._health.get(target.name).first_seconds,
                 ),
             )
         )
 
-    def _named(self, prefix: str, model: str) -> Upstream | None:
+    def _find_server(self, prefix: str, model: str) -> Upstream | None:
         """Return the server of this name, else a discovered one of that kind on another host
         (`ollama@gpu-box`).
         """
-        able = [each for each in self._upstreams() if each.ready and each.serves(model)]
-        elsewhere = f"{prefix}@"
+        candidates = [each for each in self._servers() if each.ready and each.serves(model)]
+        other_hosts = f"{prefix}@"
         return next(
-            (each for each in able if each.name == prefix),
-            next((each for each in able if each.discovered and each.name.startswith(elsewhere)), None),
+            (each for each in candidates if each.name == prefix),
+            next(
+                (each for each in candidates if each.discovered and each.name.startswith(other_hosts)), None
+            ),
         )
 
-    def _default(self, name: str) -> tuple[RouteTarget, ...]:
+    def _default_targets(self, name: str) -> tuple[RouteTarget, ...]:
         """Return the targets of the first alias that has the capability, else of the first such model."""
         if name != VISION:
-            return self._first(_chats)
-        return self._first(_sees) or self._first(_may_see)
+            return self._first_targets(_is_chat)
+        return self._first_targets(_is_vision) or self._first_targets(_may_be_vision)
 
-    def _first(self, fits: Callable[[Upstream, ServedModel], bool]) -> tuple[RouteTarget, ...]:
+    def _first_targets(self, accepts: Callable[[Upstream, ServedModel], bool]) -> tuple[RouteTarget, ...]:
         for alias in self._aliases:
             targets = self._targets(alias)
-            if found := tuple([each for each in targets if fits(each.upstream, each.described())]):
-                return found
+            if accepted := tuple([each for each in targets if accepts(each.upstream, each.model_info())]):
+                return accepted
         for upstream, model in self._ranked():
-            if fits(upstream, model):
+            if accepts(upstream, model):
                 return (RouteTarget(upstream, model.name),)
         return ()
 
     def _ranked(self) -> list[tuple[Upstream, ServedModel]]:
         """Return all listed models: configured servers first, loaded models first within a server."""
-        servers = self.upstreams()
+        servers = self.servers()
         rows = [
             (len(servers) if upstream.discovered else place, not model.loaded, upstream, model)
             for place, upstream in enumerate(servers)
@@ -201,18 +203,18 @@ class ModelRouter:
         ]
         return [(upstream, model) for *_, upstream, model in sorted(rows, key=lambda row: row[:2])]
 
-    def _missing(self, name: str) -> errors.SixfoldError:
-        if not self.upstreams():
+    def _unknown_model_error(self, name: str) -> errors.SixfoldError:
+        if not self.servers():
             return errors.EngineUnavailable(UNLOCK)
         if name in DEFAULT:
             return errors.EngineUnavailable(NO_VISION if name == VISION else NO_CHAT)
         if name in self._aliases:
             targets = " or ".join(choice.target for choice in self._aliases[name])
             return errors.UnknownModel(
-                f"The alias {name[:100]!r} leads to {targets[:300]}, which is not there; "
+                f"The alias {name[:100]!r} refers to {targets[:300]}, which is not available; "
                 "GET /v1/models lists the models"
             )
-        return errors.UnknownModel(f"There is no model {name[:100]!r} here; GET /v1/models lists them")
+        return errors.UnknownModel(f"The model {name[:100]!r} was not found; GET /v1/models lists the models")
 
 
 def _lists(upstream: Upstream, name: str) -> bool:
@@ -220,29 +222,29 @@ def _lists(upstream: Upstream, name: str) -> bool:
     return name in models or (":" not in name and name + _LATEST in models)
 
 
-def _chats(_upstream: Upstream, model: ServedModel) -> bool:
+def _is_chat(_upstream: Upstream, model: ServedModel) -> bool:
     return model.chat
 
 
-def _sees(_upstream: Upstream, model: ServedModel) -> bool:
+def _is_vision(_upstream: Upstream, model: ServedModel) -> bool:
     return model.vision is True
 
 
-def _may_see(upstream: Upstream, model: ServedModel) -> bool:
+def _may_be_vision(upstream: Upstream, model: ServedModel) -> bool:
     """Return whether a configured server's model may accept images; a discovered server has to list that."""
     return model.vision is None and not upstream.discovered
 
 
-def _may_chat(target: RouteTarget) -> bool:
+def _may_be_chat(target: RouteTarget) -> bool:
     """Return whether the model may accept conversations; a guess by name alone does not exclude it."""
-    model = target.described()
+    model = target.model_info()
     return model.chat or not model.stated
 
 
-def _weighted(choices: tuple[ModelAlias, ...], draw: Callable[[], float]) -> tuple[ModelAlias, ...]:
+def _weighted(choices: tuple[ModelAlias, ...], random_number: Callable[[], float]) -> tuple[ModelAlias, ...]:
     """Return the choices with one drawn by weight first and the others by descending weight."""
     weights = [1.0 if choice.weight is None else choice.weight for choice in choices]
-    point, first = draw() * sum(weights), 0
+    point, first = random_number() * sum(weights), 0
     for index, weight in enumerate(weights):
         point -= weight
         if point < 0:

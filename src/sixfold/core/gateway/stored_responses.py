@@ -18,9 +18,9 @@ from sixfold.core.database import Database, Query, Row, Transaction, Value, many
 from sixfold.core.gateway.policy import GatewayPolicy
 
 # Responses in one conversation.
-_LINKS = 1000
+_MAX_RESPONSES = 1000
 # An account is checked each time it has grown by this fraction (1/n) of its limit.
-_LOOKS = 64
+_CHECKS_PER_LIMIT = 64
 
 
 class StoredResponse(msgspec.Struct, frozen=True):
@@ -59,58 +59,60 @@ class Conversation(msgspec.Struct, frozen=True):
     fault: errors.SixfoldError | None = None
 
 
-def keep(tenant: Tenant, kept: StoredResponse) -> Transaction[None]:
+def keep(tenant: Tenant, response: StoredResponse) -> Transaction[None]:
     """Insert a response."""
-    row: dict[str, Value] = msgspec.structs.asdict(kept)
-    yield Query("response_keep", {**row, **tenant.row, "size": kept.size})
+    row: dict[str, Value] = msgspec.structs.asdict(response)
+    yield Query("response_keep", {**row, **tenant.row, "size": response.size})
 
 
-def get_conversation(tenant: Tenant, response_id: str, most: int) -> Transaction[Conversation | None]:
+def get_conversation(tenant: Tenant, response_id: str, max_bytes: int) -> Transaction[Conversation | None]:
     """Return a response with those before it, or None if no tenant stores it.
 
-    Raises `ResponseNotFound` for another tenant's. `fault` is `TooLong` for more than `most` bytes or a
+    Raises `ResponseNotFound` for another tenant's. `fault` is `TooLong` for more than `max_bytes` or a
     thousand responses.
     """
-    params: dict[str, Value] = {"id": response_id, **tenant.row, "links": _LINKS, "most": most}
+    params: dict[str, Value] = {"id": response_id, **tenant.row, "links": _MAX_RESPONSES, "most": max_bytes}
     rows = yield Query("response_conversation", params)
     if not rows:
-        yield from _refuse_known(response_id)
+        yield from _reject_foreign(response_id)
         return None
     first, fault = rows[0], None
-    if first["size"] > most or (first["previous"] and len(rows) == _LINKS):
+    if first["size"] > max_bytes or (first["previous"] and len(rows) == _MAX_RESPONSES):
         fault = _too_long()
     elif first["previous"]:
         fault = ResponseNotFound(str(first["previous"]))
     return Conversation(tuple(map(_from_row, rows)), fault)
 
 
-def get_many(tenant: Tenant, response_ids: Iterable[str], most: int) -> Transaction[list[str]]:
-    """Return the responses that the tenant stores; raises `TooLong` for more than `most` bytes.
+def get_many(tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Transaction[list[str]]:
+    """Return the responses that the tenant stores; raises `TooLong` for more than `max_bytes`.
 
     Raises `ResponseNotFound` for another tenant's response, which must not be requested from a model server
     that shares its ids.
     """
-    found: list[str] = []
+    responses: list[str] = []
     for response_id in response_ids:
         row = yield from one("response_shown", **tenant.row, id=response_id)
         if row is None:
-            yield from _refuse_known(response_id)
+            yield from _reject_foreign(response_id)
         else:
-            found.append(str(row["response"]))
-            most -= len(found[-1].encode())
-        if most < 0:
+            responses.append(str(row["response"]))
+            max_bytes -= len(responses[-1].encode())
+        if max_bytes < 0:
             raise _too_long()
-    return found
+    return responses
 
 
-def _refuse_known(response_id: str) -> Transaction[None]:
+def _reject_foreign(response_id: str) -> Transaction[None]:
     """Raise `ResponseNotFound` if any tenant stores a response with this id."""
     if (yield from one("response_known", id=response_id)) is not None:
         raise ResponseNotFound(response_id)
 
 
 def _too_long() -> errors.TooLong:
-    return errors.TooLong("This conversation is too long to go on: begin one with what matters of it")
+    return errors.TooLong(
+        "This conversation is too long to continue; start a new one with the parts that matter"
+    )
 
 
 def _from_row(row: Row) -> StoredResponse:
@@ -124,31 +126,33 @@ class ResponseStore:
         self._database = database
         self._policy = policy
         # Bytes that were added since the last check, by account.
-        self._grown: dict[str, int] = {}
+        self._added_bytes: dict[str, int] = {}
 
     def reconfigure(self, policy: GatewayPolicy) -> None:
         """Apply another policy."""
         self._policy = policy
 
-    def keeps(self, asked: bool | None) -> bool:
+    def should_store(self, requested: bool | None) -> bool:
         """Return whether to store a response: the request's own setting, else the operator's."""
-        return self._policy.responses_bytes > 0 and (self._policy.store_responses if asked is None else asked)
+        return self._policy.responses_bytes > 0 and (
+            self._policy.store_responses if requested is None else requested
+        )
 
-    async def keep(self, tenant: Tenant, kept: StoredResponse) -> None:
+    async def keep(self, tenant: Tenant, response: StoredResponse) -> None:
         """Store a response durably."""
         account_id = tenant.account_id
-        await self._database.write(keep(tenant, kept))
+        await self._database.write(keep(tenant, response))
         # An account that was never checked counts as full, so that it is checked once.
-        unseen = self._policy.responses_bytes
-        self._grown[account_id] = self._grown.get(account_id, unseen) + kept.size
+        unchecked = self._policy.responses_bytes
+        self._added_bytes[account_id] = self._added_bytes.get(account_id, unchecked) + response.size
 
-    async def get_conversation(self, tenant: Tenant, response_id: str, most: int) -> Conversation | None:
+    async def get_conversation(self, tenant: Tenant, response_id: str, max_bytes: int) -> Conversation | None:
         """See `get_conversation`."""
-        return await self._database.read(get_conversation(tenant, response_id, most))
+        return await self._database.read(get_conversation(tenant, response_id, max_bytes))
 
-    async def get_many(self, tenant: Tenant, response_ids: Iterable[str], most: int) -> Sequence[str]:
+    async def get_many(self, tenant: Tenant, response_ids: Iterable[str], max_bytes: int) -> Sequence[str]:
         """See `get_many`."""
-        return await self._database.read(get_many(tenant, response_ids, most))
+        return await self._database.read(get_many(tenant, response_ids, max_bytes))
 
     async def get(self, tenant: Tenant, response_id: str) -> str:
         """Return a response as it was sent; raises `ResponseNotFound`."""
@@ -159,16 +163,20 @@ class ResponseStore:
 
     async def delete(self, tenant: Tenant, response_id: str) -> None:
         """Delete a response; raises `ResponseNotFound`."""
-        forgetting = many("response_forget", **tenant.row, id=response_id)
-        if not await self._database.write(forgetting):
+        deletion = many("response_forget", **tenant.row, id=response_id)
+        if not await self._database.write(deletion):
             raise ResponseNotFound(response_id)
 
     async def sweep(self) -> None:
         """Delete expired responses, and the oldest ones of accounts above their limit."""
-        days, most = self._policy.responses_days, self._policy.responses_bytes
+        days, max_bytes = self._policy.responses_days, self._policy.responses_bytes
         if days:
             await self._database.write(many("response_sweep", life=days * DAY_US), durable=False)
-        for account_id in [name for name, grown in self._grown.items() if grown * _LOOKS >= most]:
-            self._grown[account_id] = 0
-            crowd = many("delete_excess_responses", account_id=account_id, most=most)
-            await self._database.write(crowd, durable=False)
+        for account_id in [
+            account_id
+            for account_id, added in self._added_bytes.items()
+            if added * _CHECKS_PER_LIMIT >= max_bytes
+        ]:
+            self._added_bytes[account_id] = 0
+            deletion = many("delete_excess_responses", account_id=account_id, most=max_bytes)
+            await self._database.write(deletion, durable=False)

@@ -15,7 +15,7 @@ from sixfold.core.accounts.charges import LineItem
 
 _MILLION = 1_000_000
 # A server that reports more tokens than this is not believed.
-_MOST = 1_000_000_000
+_MAX_TOKENS = 1_000_000_000
 
 
 class Units(msgspec.Struct, frozen=True):
@@ -49,28 +49,30 @@ class TokenUsage(msgspec.Struct, frozen=True):
 NOTHING = TokenUsage(reported=False)
 
 
-def parse_token_count(told: Any) -> int | None:
+def parse_token_count(value: Any) -> int | None:
     """Return a token count reported by a server, or None if it is invalid or implausibly large."""
-    number = isinstance(told, int | float) and not isinstance(told, bool)
-    return int(told) if number and abs(told) <= _MOST else None
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return int(value) if is_number and abs(value) <= _MAX_TOKENS else None
 
 
-def merge_usage(told: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
+def merge_usage(reported: TokenUsage | None, expected: TokenUsage) -> TokenUsage:
     """Return the usage of an image, audio or embedding call: what the server reports, else what was
     expected.
     """
-    if told is None:
+    if reported is None:
         return msgspec.structs.replace(expected, reported=False)
-    units = _filled(told.units, expected.units)
-    return msgspec.structs.replace(told if told.reported else expected, units=units, reported=told.reported)
+    units = _merge_units(reported.units, expected.units)
+    return msgspec.structs.replace(
+        reported if reported.reported else expected, units=units, reported=reported.reported
+    )
 
 
-def _filled(told: Units | None, expected: Units | None) -> Units | None:
+def _merge_units(reported: Units | None, expected: Units | None) -> Units | None:
     """Return the reported units with zeros replaced by the expected ones."""
-    if told is None or expected is None:
-        return told or expected
-    pairs = zip(msgspec.structs.astuple(told), msgspec.structs.astuple(expected), strict=True)
-    return Units(*(one or other for one, other in pairs))
+    if reported is None or expected is None:
+        return reported or expected
+    pairs = zip(msgspec.structs.astuple(reported), msgspec.structs.astuple(expected), strict=True)
+    return Units(*(count or fallback for count, fallback in pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,100 +101,116 @@ class TokenRates:
     long_tokens: int = 0
     listed: TokenRates | None = None
 
-    def list_price(self, used: TokenUsage) -> int | None:
+    def list_price(self, usage: TokenUsage) -> int | None:
         """Return the list price of the usage in micro-dollars, or None if it is what is charged."""
-        return None if self.listed is None else self.listed.cost(used)
+        return None if self.listed is None else self.listed.cost(usage)
 
-    def cost(self, used: TokenUsage) -> int:
+    def cost(self, usage: TokenUsage) -> int:
         """Return the cost of the usage in micro-dollars, rounded up."""
-        return charges.total(self.lines(used))
+        return charges.total(self.lines(usage))
 
-    def lines(self, used: TokenUsage) -> tuple[LineItem, ...]:
+    def lines(self, usage: TokenUsage) -> tuple[LineItem, ...]:
         """Return the line items of the usage; cached, reasoning and other special tokens have their own
         lines.
         """
         if self.listed is not None:
-            return charges.waived(self.listed.lines(used))
-        is_long = bool(self.long_tokens) and used.input > self.long_tokens
-        rate_in = self.long_input if is_long and self.long_input is not None else self.input
-        rate_out = self.long_output if is_long and self.long_output is not None else self.output
-        special = used.cached + used.cache_write + used.cache_write_long + used.image_in + used.audio_in
-        if not special and not used.audio_out and not used.reasoning and used.units is None:
-            plain = LineItem("input_tokens", used.input, rate_in, _MILLION)
-            said = LineItem("output_tokens", used.output, rate_out, _MILLION)
-            if used.input > 0 < used.output:
-                return plain, said
-            return tuple([line for line in (plain, said) if line.quantity > 0])
-        found = (
-            ("input_tokens", used.input - special, rate_in),
-            *self._of_input(used, rate_in),
-            *self._of_output(used, rate_out),
+            return charges.waived(self.listed.lines(usage))
+        is_long = bool(self.long_tokens) and usage.input > self.long_tokens
+        input_rate = self.long_input if is_long and self.long_input is not None else self.input
+        output_rate = self.long_output if is_long and self.long_output is not None else self.output
+        special = usage.cached + usage.cache_write + usage.cache_write_long + usage.image_in + usage.audio_in
+        if not special and not usage.audio_out and not usage.reasoning and usage.units is None:
+            input_line = LineItem("input_tokens", usage.input, input_rate, _MILLION)
+            output_line = LineItem("output_tokens", usage.output, output_rate, _MILLION)
+            if usage.input > 0 < usage.output:
+                return input_line, output_line
+            return tuple([line for line in (input_line, output_line) if line.quantity > 0])
+        token_counts = (
+            ("input_tokens", usage.input - special, input_rate),
+            *self._input_counts(usage, input_rate),
+            *self._output_counts(usage, output_rate),
         )
-        lines = [LineItem(unit, count, rate, _MILLION) for unit, count, rate in found if count > 0]
-        return tuple(lines if used.units is None else lines + self._of_units(used.units))
+        lines = [LineItem(unit, count, rate, _MILLION) for unit, count, rate in token_counts if count > 0]
+        return tuple(lines if usage.units is None else lines + self._unit_lines(usage.units))
 
-    def _of_input(self, used: TokenUsage, usual: int) -> tuple[tuple[str, int, int], ...]:
-        long = self.cache_write or usual if self.cache_write_long is None else self.cache_write_long
+    def _input_counts(self, usage: TokenUsage, default: int) -> tuple[tuple[str, int, int], ...]:
+        long_write_rate = (
+            self.cache_write or default if self.cache_write_long is None else self.cache_write_long
+        )
         return (
-            ("cached_tokens", used.cached, usual if self.cached_input is None else self.cached_input),
-            ("cache_write_tokens", used.cache_write, usual if self.cache_write is None else self.cache_write),
-            ("cache_write_1h_tokens", used.cache_write_long, long),
-            ("image_input_tokens", used.image_in, usual if self.image_input is None else self.image_input),
-            ("audio_input_tokens", used.audio_in, usual if self.audio_input is None else self.audio_input),
+            ("cached_tokens", usage.cached, default if self.cached_input is None else self.cached_input),
+            (
+                "cache_write_tokens",
+                usage.cache_write,
+                default if self.cache_write is None else self.cache_write,
+            ),
+            ("cache_write_1h_tokens", usage.cache_write_long, long_write_rate),
+            ("image_input_tokens", usage.image_in, default if self.image_input is None else self.image_input),
+            ("audio_input_tokens", usage.audio_in, default if self.audio_input is None else self.audio_input),
         )
 
-    def _of_output(self, used: TokenUsage, usual: int) -> tuple[tuple[str, int, int], ...]:
-        left = max(0, used.output - used.audio_out)
-        drawn = min(left, used.units.image_out if used.units is not None else 0)
-        reasoning = min(left - drawn, used.reasoning)
-        spoken = usual if self.audio_output is None else self.audio_output
+    def _output_counts(self, usage: TokenUsage, default: int) -> tuple[tuple[str, int, int], ...]:
+        remaining = max(0, usage.output - usage.audio_out)
+        image_tokens = min(remaining, usage.units.image_out if usage.units is not None else 0)
+        reasoning = min(remaining - image_tokens, usage.reasoning)
+        audio_rate = default if self.audio_output is None else self.audio_output
         return (
-            ("output_tokens", left - drawn - reasoning, usual),
-            ("reasoning_tokens", reasoning, usual),
-            ("image_output_tokens", drawn, usual if self.image_output is None else self.image_output),
-            ("audio_output_tokens", used.audio_out, spoken),
+            ("output_tokens", remaining - image_tokens - reasoning, default),
+            ("reasoning_tokens", reasoning, default),
+            (
+                "image_output_tokens",
+                image_tokens,
+                default if self.image_output is None else self.image_output,
+            ),
+            ("audio_output_tokens", usage.audio_out, audio_rate),
         )
 
-    def _of_units(self, units: Units) -> list[LineItem]:
-        found = (
+    def _unit_lines(self, units: Units) -> list[LineItem]:
+        items = (
             ("images", units.images, self.per_image, 1),
             ("audio_seconds", units.milliseconds, self.per_minute, charges.MINUTE_MS),
             ("characters", units.characters, self.character, _MILLION),
         )
-        return [LineItem(unit, count, rate, per) for unit, count, rate, per in found if count > 0]
+        return [LineItem(unit, count, rate, per) for unit, count, rate, per in items if count > 0]
 
 
 FREE = TokenRates(0, 0)
 _SUFFIX = "_per_million_usd"
 _ALIASES = {"cached": "cached_input", "cached_output": "output"}
-_APIECE = {"per_image_usd": "per_image", "per_minute_usd": "per_minute"}
-_NAMES = frozenset(field.name for field in fields(TokenRates)) - {"long_tokens", "listed", *_APIECE.values()}
-_REMARKS = frozenset({"as_of", "source"})
-_MAX_FOUND = 1024
+_UNIT_PRICES = {"per_image_usd": "per_image", "per_minute_usd": "per_minute"}
+_NAMES = frozenset(field.name for field in fields(TokenRates)) - {
+    "long_tokens",
+    "listed",
+    *_UNIT_PRICES.values(),
+}
+_COMMENT_FIELDS = frozenset({"as_of", "source"})
+_MAX_CACHED = 1024
 
 
 def rates(row: Mapping[str, Any]) -> TokenRates:
     """Parse a row of the price table (`input_per_million_usd`, …); raises `ValueError` with a one-line
     message.
     """
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     for key, value in row.items():
-        if key in _REMARKS:
+        if key in _COMMENT_FIELDS:
             continue
         name = key.removesuffix(_SUFFIX)
         name = _ALIASES.get(name, name)
         if key == "long_tokens" and isinstance(value, int):
-            found[key] = value
-        elif key in _APIECE:
-            found[_APIECE[key]] = _micros(key, value)
+            amounts[key] = value
+        elif key in _UNIT_PRICES:
+            amounts[_UNIT_PRICES[key]] = _micros(key, value)
         elif key.endswith(_SUFFIX) and name in _NAMES:
-            found[name] = _micros(key, value)
+            amounts[name] = _micros(key, value)
         else:
-            raise ValueError(f"{key} is not known in a price; input{_SUFFIX} and output{_SUFFIX} are")
-    if not found.keys() & {"input", "character", *_APIECE.values()}:
-        raise ValueError(f"a price needs input{_SUFFIX}")
-    amounts: dict[str, Any] = {"input": 0, "output": 0, **found}
-    return TokenRates(**amounts)
+            raise ValueError(
+                f"{key} is not a price setting; use for example input{_SUFFIX} and output{_SUFFIX}"
+            )
+    if not amounts.keys() & {"input", "character", *_UNIT_PRICES.values()}:
+        raise ValueError(f"a price must set input{_SUFFIX}")
+    all_amounts: dict[str, Any] = {"input": 0, "output": 0, **amounts}
+    return TokenRates(**all_amounts)
 
 
 def _micros(key: str, value: Any) -> int:
@@ -223,22 +241,22 @@ class PriceBook:
         self._own = {name: _own_rates(name, row) for name, row in own.items()}
         self._free = own_hardware_free
         self._waived = {name: TokenRates(0, 0, listed=row) for name, row in self._own.items()}
-        self._found: dict[tuple[str, str], TokenRates | None] = {}
+        self._cache: dict[tuple[str, str], TokenRates | None] = {}
 
     def find(self, upstream: str, model: str) -> TokenRates | None:
         """Return the operator's rates for `upstream/model` or the model, else the bundled rates of its
         family.
         """
         try:
-            return self._found[upstream, model]
+            return self._cache[upstream, model]
         except KeyError:
             own = self.own(upstream, model)
-            found = own if own is not None else self._bundled.get(_family(model, self._bundled))
+            rates = own if own is not None else self._bundled.get(_family(model, self._bundled))
         # Callers may send any number of different names.
-        if len(self._found) >= _MAX_FOUND:
-            self._found.clear()
-        self._found[upstream, model] = found
-        return found
+        if len(self._cache) >= _MAX_CACHED:
+            self._cache.clear()
+        self._cache[upstream, model] = rates
+        return rates
 
     def local(self, upstream: str, model: str) -> TokenRates:
         """Return the rates of a local model server: free unless the operator has set a price."""
@@ -259,20 +277,20 @@ def _own_rates(name: str, row: Any) -> TokenRates:
         raise ValueError(f'[gateway.prices."{name}"] {error}') from error
 
 
-def _family(model: str, known: Mapping[str, TokenRates]) -> str:
+def _family(model: str, bundled: Mapping[str, TokenRates]) -> str:
     """Return the row of a model: its own name, or that name without a date suffix (`…-2025-08-07`,
     `…-latest`).
     """
-    bare = model.rpartition("/")[2]
-    if bare in known:
-        return bare
-    for name in sorted(known, key=len, reverse=True):
-        rest = bare.removeprefix(name)
-        dated = rest.removeprefix("-").replace("-", "")
+    base_name = model.rpartition("/")[2]
+    if base_name in bundled:
+        return base_name
+    for name in sorted(bundled, key=len, reverse=True):
+        rest = base_name.removeprefix(name)
+        suffix = rest.removeprefix("-").replace("-", "")
         if (
-            rest != bare
+            rest != base_name
             and rest.startswith("-")
-            and (dated == "latest" or (dated.isdigit() and len(dated) >= 4))
+            and (suffix == "latest" or (suffix.isdigit() and len(suffix) >= 4))
         ):
             return name
     return ""

@@ -251,7 +251,7 @@ def _said(part: TextPart | ToolCall | ReasoningPart) -> dict[str, Any]:
         case TextPart():
             return {"type": "text", "text": part.text}
         case ReasoningPart():
-            return {"type": "thinking", "thinking": part.text, "signature": part.seal}
+            return {"type": "thinking", "thinking": part.text, "signature": part.signature}
         case ToolCall():
             return {"type": "tool_use", "id": part.id, "name": part.name, "input": _object(part.arguments)}
 
@@ -390,8 +390,8 @@ def _thinking(blocks: _Blocks, event: ReasoningDelta) -> bytes:
     told = blocks.open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
     if event.text:
         told += blocks.more({"type": "thinking_delta", "thinking": event.text})
-    if event.seal:
-        told += blocks.more({"type": "signature_delta", "signature": event.seal})
+    if event.signature:
+        told += blocks.more({"type": "signature_delta", "signature": event.signature})
     return told
 
 

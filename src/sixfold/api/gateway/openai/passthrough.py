@@ -58,7 +58,7 @@ class UpstreamPassthrough:
         """Whether a model server is asked for a model of this name; our own names are ours."""
         if not isinstance(model, str) or model in self._own or model.startswith("custom:"):
             return False
-        return self._relay.router.passes(model, wire)
+        return self._relay.router.accepts_protocol(model, wire)
 
     def is_local(self, model: str) -> bool:
         """Whether a model server on this machine or in its network may be asked for this model."""
@@ -83,7 +83,7 @@ class UpstreamPassthrough:
         if paid is None:
             reply = await self._relay.complete(ask, payer)
         else:
-            reply = await self._relay.complete(msgspec.structs.replace(ask, held=0))
+            reply = await self._relay.complete(msgspec.structs.replace(ask, prepaid_hold=0))
             reply = msgspec.structs.replace(reply, cost=paid)
         response = Response(reply.raw or b"", 200, media_type=passed.kind)
         response.raw_headers += headers_of(reply)
@@ -94,14 +94,14 @@ def _ask(request: Request, principal: Principal, passed: ForwardedCall) -> Gatew
     return GatewayRequest(
         account_id=principal.account_id,
         request_id=requests.request_id(request),
-        face=passed.wire,
+        endpoint=passed.wire,
         wire=passed.wire,
         model=passed.model,
         body=passed.body,
         parse=lambda: ChatRequest(()),
-        most=passed.most,
+        expected_usage=passed.most,
         services=(passed.service,),
-        limited_to=principal.scope.services,
+        allowed_services=principal.scope.services,
         below_zero=principal.below_zero,
         tpm=principal.scope.tpm,
         key_id=principal.key_id,

@@ -70,10 +70,10 @@ class ResponseEventWriter:
             "response.reasoning_summary_text.delta", **self._place(), summary_index=0, delta=text
         )
 
-    def sealed(self, seal: str) -> bytes:
+    def sealed(self, signature: str) -> bytes:
         """What lets the model's server check the thought that was said, when it comes back."""
         told = self.thought("") if self._open != "reasoning" else b""
-        self.output[-1]["encrypted_content"] = seal
+        self.output[-1]["encrypted_content"] = signature
         return told
 
     def calling(self, call: ToolCallStart) -> bytes:

@@ -154,11 +154,11 @@ def _take(item: Mapping[str, Any], where: str, system: list[str], messages: list
             told = cast("tuple[TextPart | ImagePart, ...]", _parts(item.get("output"), where))
             messages.append(ChatMessage("user", (ToolResult(str(item.get("call_id") or ""), told),)))
         case "reasoning":
-            seal = str(item.get("encrypted_content") or "")
+            signature = str(item.get("encrypted_content") or "")
             said = parsing.items(item.get("summary") or [], where)
             thought = " ".join(str(parsing.mapping(part, where).get("text", "")) for part in said)
-            if seal:
-                messages.append(ChatMessage("assistant", (ReasoningPart(thought, seal),)))
+            if signature:
+                messages.append(ChatMessage("assistant", (ReasoningPart(thought, signature),)))
         case "item_reference":
             raise InvalidRequest(f"Item with id '{item.get('id')}' not found.", status=404, param=where)
         case str(kind) if kind in _DONE_ELSEWHERE:
@@ -194,8 +194,8 @@ def whole(answer: ChatResponse, asked: ChatCall, request_id: str) -> bytes:
                 speaker.said(part.text)
             case ReasoningPart():
                 speaker.thought(part.text)
-                if part.seal:
-                    speaker.sealed(part.seal)
+                if part.signature:
+                    speaker.sealed(part.signature)
             case ToolCall():
                 number = len(speaker.output)
                 speaker.calling(ToolCallStart(number, part.id, part.name))
@@ -221,7 +221,7 @@ def _said(speaker: ResponseEventWriter, event: Event) -> bytes:
             return speaker.said(event.text)
         case ReasoningDelta():
             told = speaker.thought(event.text) if event.text else b""
-            return told + (speaker.sealed(event.seal) if event.seal else b"")
+            return told + (speaker.sealed(event.signature) if event.signature else b"")
         case ToolCallStart():
             return speaker.calling(event)
         case ToolCallDelta():

@@ -78,7 +78,7 @@ class ResponseStorage:
 
     def kept(self, tenant: Tenant, wanted: ResponsesRequest, raw: bytes) -> ResponsesRequest:
         """The request with whoever keeps its response, where it is to be kept."""
-        if not self._shelf.keeps(wanted.store):
+        if not self._shelf.should_store(wanted.store):
             return wanted
         return replace(
             wanted,

@@ -14,7 +14,7 @@ from sixfold.clients.chat.llama.files import GgufModel
 from sixfold.clients.chat.llama.options import GgufOptions
 from sixfold.clients.chat.llama.processes import ProcessPool
 from sixfold.clients.chat.transport import Transport
-from sixfold.core.gateway.capabilities import CHAT, VISION, ServedModel, by_name
+from sixfold.core.gateway.capabilities import CHAT, VISION, ServedModel, guess_model
 from sixfold.core.gateway.ports import UpstreamFailure, UpstreamRejection, UpstreamStream, WireProtocol
 
 PACKAGE = "xllamacpp"
@@ -50,12 +50,12 @@ _refused = msgspec.json.Decoder(_RequestRefused).decode
 class _Wire(Completions):
     """Chat completions as llama.cpp answers them."""
 
-    def refusal(self, body: bytes) -> UpstreamRejection:
+    def parse_error(self, body: bytes) -> UpstreamRejection:
         """What it says, but for a conversation that is too long, or shows what the model has no sense for."""
         try:
             told = _refused(body).error
         except msgspec.MsgspecError:
-            return super().refusal(body)
+            return super().parse_error(body)
         if told.type == "exceed_context_size_error":
             tokens, context = told.n_prompt_tokens, told.n_ctx
             said = f"This conversation has {tokens} tokens, and the model has a context of {context}"
@@ -64,7 +64,7 @@ class _Wire(Completions):
         if sense is not None:
             return UpstreamRejection(_WITHOUT[sense[1]], "messages")
         if not _CALLERS.match(told.message):
-            return super().refusal(body)
+            return super().parse_error(body)
         return UpstreamRejection(_INNER.sub("", told.message).partition("\n")[0][:300])
 
 
@@ -75,7 +75,7 @@ class GgufServer:
     """One `[gateway.upstreams.NAME]` of the kind `gguf`, or what was added by `sixfold engines add chat`."""
 
     local = True
-    near = True
+    in_local_network = True
     discovered = False
 
     def __init__(
@@ -97,7 +97,7 @@ class GgufServer:
         """Whether llama.cpp is installed and there is a model."""
         return self._there and bool(self.files)
 
-    def wire(self, asked: str) -> WireProtocol:
+    def wire(self, protocol: str) -> WireProtocol:
         """The one protocol that it speaks."""
         return _WIRE
 
@@ -148,7 +148,7 @@ class GgufServer:
 
 async def _whole(opened: UpstreamStream) -> bytes:
     try:
-        return await opened.whole()
+        return await opened.read_all()
     finally:
         await opened.aclose()
 
@@ -175,7 +175,7 @@ class _ServerReply:
         told, self._left = self._left, b""
         return told
 
-    async def whole(self) -> bytes:
+    async def read_all(self) -> bytes:
         """All of it."""
         return await self.read()
 
@@ -192,7 +192,7 @@ class _HeldSlot:
         self.status = opened.status
         self.retry_after = opened.retry_after
         self.read = opened.read
-        self.whole = opened.whole
+        self.read_all = opened.read_all
 
     async def aclose(self) -> None:
         """Let go of the connection, by which llama.cpp stops what it was saying, and of the process."""
@@ -205,7 +205,7 @@ class _HeldSlot:
 
 
 def _described(name: str, model: GgufModel) -> ServedModel:
-    named = by_name(name)
+    named = guess_model(name)
     if not named.chat:
         return named
     return ServedModel(name, frozenset({CHAT, VISION} if model.projector else {CHAT}), stated=True)

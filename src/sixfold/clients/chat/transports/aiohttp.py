@@ -79,7 +79,7 @@ class AiohttpStream:
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamFailure("broke off its answer") from error
 
-    async def whole(self) -> bytes:
+    async def read_all(self) -> bytes:
         """All that is left; raises `UpstreamFailure`."""
         blocks: list[bytes] = []
         size = 0

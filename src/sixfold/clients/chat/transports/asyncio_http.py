@@ -319,7 +319,7 @@ class HttpReply:
             self._line.pause(reading=True)
         return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
-    async def whole(self) -> bytes:
+    async def read_all(self) -> bytes:
         """All that is left; raises `UpstreamFailure`."""
         self._whole = True
         while not self.complete:

@@ -96,7 +96,7 @@ class PyreqwestStream:
             raise UpstreamFailure("broke off its answer") from error
         return b""
 
-    async def whole(self) -> bytes:
+    async def read_all(self) -> bytes:
         """All that is left; raises `UpstreamFailure`."""
         try:
             found = await self._reader.read(MAX_ANSWER + 1)
