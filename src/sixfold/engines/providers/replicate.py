@@ -1,19 +1,22 @@
-"""Replicate's models as engines."""
+"""Engines for image, video and speech models hosted by Replicate."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from sixfold.clients import provider_client
+from sixfold.clients.openai import TranscriptionResult
 from sixfold.clients.provider_client import ProviderClient, ProviderRefusal
 from sixfold.clients.replicate import REPLICATE, ReplicateClient, ReplicatePrediction
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.engines.providers import image_runs
+from sixfold.engines.providers import image_runs, speech_runs, video_runs
 from sixfold.engines.providers.image_runs import CallResult, RunContextImages
 from sixfold.engines.providers.model_table import ModelCall, UsedInputs
 from sixfold.engines.providers.provider import ProviderEngine
+from sixfold.engines.providers.speech_runs import Recording, Report
+from sixfold.engines.providers.video_runs import VideoRequest, VideoResult
 
 _INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
 # Long enough for a model that is quick, short enough to be told of a cancelation soon.
@@ -133,3 +136,73 @@ def _drawn(to: ProviderClient, prediction: ReplicatePrediction, call: ModelCall)
     if not found:
         raise to.failed(ProviderRefusal("broken", said="gave an answer without a picture"))
     return CallResult(found, UsedInputs(images=len(found), seconds=prediction.seconds), call.seed)
+
+
+class ReplicateVideoEngine(ReplicateEngine):
+    """One film capability through Replicate's predictions."""
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """Have Replicate make the film; what runs there is canceled when the run ends early."""
+        to = self._calls()
+        replicate = ReplicateClient(to)
+
+        async def make(asked: VideoRequest, desk: RunContextImages) -> VideoResult:
+            inputs = dict(asked.inputs)
+            async with self._placed(replicate, asked.sent) as source:
+                if source:
+                    inputs[self._route.fields["source"]] = source
+                ended = await self._made(
+                    replicate, asked.model, inputs, desk, lambda done: desk.progress(0, done, 1)
+                )
+            output = ended.output[0] if isinstance(ended.output, list) and ended.output else ended.output
+            if not isinstance(output, str):
+                raise to.failed(ProviderRefusal("broken", said="gave an answer without a film"))
+            return VideoResult(output, inputs.get(self._route.fields.get("seed", "")))
+
+        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
+        return await video_runs.run(task, self._route, make, desk)
+
+
+class ReplicateSpeechEngine(ReplicateEngine):
+    """Says a text through Replicate's predictions."""
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """One file of sound; what runs there is canceled when the run ends early."""
+        replicate = ReplicateClient(self._calls())
+        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
+
+        async def say(inputs: Mapping[str, Any], report: Report) -> bytes:
+            made = await self._made(replicate, self._route.model, dict(inputs), desk, report)
+            return await speech_runs.fetched(made.output, desk)
+
+        return await speech_runs.spoken(task, self._route, say, desk)
+
+
+class ReplicateTranscriptionEngine(ReplicateEngine):
+    """Writes a recording down through Replicate's predictions."""
+
+    async def run(self, task: Task, context: Context) -> Result:
+        """The text, and the times of its segments: the model tells none of words."""
+        to = self._calls()
+        replicate = ReplicateClient(to)
+        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
+
+        async def listen(
+            recording: Recording, language: str, report: Report
+        ) -> tuple[TranscriptionResult, UsedInputs]:
+            words = self._route.fields
+            inputs: dict[str, Any] = dict(self._route.fixed)
+            if language:
+                inputs[words["language"]] = language
+            async with self._placed(replicate, recording) as source:
+                inputs[words["source"]] = source
+                made = await self._made(replicate, self._route.model, inputs, desk, report)
+            told = provider_client.mapping(made.output)
+            text = told.get("transcription")
+            if not isinstance(text, str):
+                raise to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
+            spoken = language or str(told.get("detected_language") or "")
+            heard = TranscriptionResult(text.strip(), spoken, provider_client.texts(told.get("segments")), ())
+            return heard, UsedInputs(seconds=made.seconds)
+
+        return await speech_runs.heard(task, self._route, listen, desk)

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.providers.fal_video import FalVideoEngine
+from sixfold.engines.providers.fal import FalVideoEngine
 from sixfold.engines.video.decoder import AudioTrack
 from sixfold.net import data_uris
 from tests.fakes import fal as fakes

@@ -13,8 +13,8 @@ import pytest
 from sixfold.core.catalog.engines import EngineError
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.providers import model_table
-from sixfold.engines.providers.fal_speech import FalSpeechEngine, FalTranscriptionEngine
-from sixfold.engines.providers.replicate_speech import ReplicateSpeechEngine, ReplicateTranscriptionEngine
+from sixfold.engines.providers.fal import FalSpeechEngine, FalTranscriptionEngine
+from sixfold.engines.providers.replicate import ReplicateSpeechEngine, ReplicateTranscriptionEngine
 from sixfold.engines.speech import voices
 from sixfold.net import data_uris
 from tests.fakes import fal as fal_fakes

@@ -12,7 +12,7 @@ import pytest
 
 from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.drivers.remote import ServerOutside
-from sixfold.engines.providers.replicate_video import ReplicateVideoEngine
+from sixfold.engines.providers.replicate import ReplicateVideoEngine
 from sixfold.engines.video.decoder import AudioTrack, VideoReader
 from tests.fakes import fault_server
 from tests.fakes import replicate as fakes

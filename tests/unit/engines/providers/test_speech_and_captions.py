@@ -16,7 +16,7 @@ from sixfold.core.catalog.engines import EngineError, UnusableInput
 from sixfold.drivers.remote import ServerOutside
 from sixfold.engines.providers import model_table
 from sixfold.engines.providers.caption import AnthropicCaption, OpenAICaption
-from sixfold.engines.providers.openai_speech import OpenAISpeechEngine, OpenAITranscriptionEngine
+from sixfold.engines.providers.openai import OpenAISpeechEngine, OpenAITranscriptionEngine
 from sixfold.engines.speech import voices
 from tests.fakes import fault_server
 from tests.fakes import openai as fakes
