@@ -36,7 +36,7 @@ from sixfold.engines.providers.comfyui import capabilities as comfyui_capabiliti
 from sixfold.engines.providers.comfyui import image_graphs
 from sixfold.engines.providers.comfyui.capabilities import InstalledModels
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
-from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageWish
+from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSpec
 from tests.api.app_fixture import House, house
 
 TITLE = "In front of a ComfyUI"
@@ -73,7 +73,7 @@ class _Context:
 
 
 def _plan(stock: InstalledModels, seed: int) -> GraphBuilder:
-    return image_graphs.text_to_image(stock, ImageWish("a lake", "", SIDE, SIDE, seed))
+    return image_graphs.text_to_image(stock, ImageSpec("a lake", "", SIDE, SIDE, seed))
 
 
 def _foreign(stock: InstalledModels, seed: int) -> GraphBuilder:

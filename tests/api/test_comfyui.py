@@ -100,7 +100,7 @@ async def test_free_words_restyle_a_picture(two: Both) -> None:
     ("fault", "said"),
     [
         ("memory", "ComfyUI ran out of memory in KSampler: a smaller picture, or fewer at once, may fit."),
-        ("page", "ComfyUI gave a picture that cannot be read."),
+        ("page", "ComfyUI returned an image that cannot be read."),
         ("dead", "ComfyUI cannot be reached."),
     ],
 )

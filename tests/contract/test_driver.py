@@ -122,8 +122,8 @@ async def test_log_lines_arrive_in_order(driver: Driver, scratch: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "message", "public"),
     [
-        ("public", "The picture has no face.", True),
-        ("private", "ValueError: a secret of the machine room", False),
+        ("public", "No face was found in the image.", True),
+        ("private", "ValueError: an internal detail", False),
         ("memory", "The model ran out of memory.", True),
     ],
 )

@@ -163,7 +163,7 @@ async def test_failures_are_told_in_the_models_words(worker: Worker) -> None:
     refused, _ = await run(worker, do="refuse")
     assert failed == RunFailed("The prompt has no verb.", public=True)
     assert refused == RunFailed(
-        "The model does not take this: prompt field required.", public=True, unusable=True
+        "The model does not accept these inputs: prompt field required.", public=True, unusable=True
     )
     assert worker.alive
 

@@ -113,7 +113,7 @@ def test_runs_end_on_a_cluster_as_anywhere_and_a_dead_machine_loses_only_its_own
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["files"] == [[10, 0o600], [0, 0o600]]
     assert told["seen"] == {"image": 77}
-    assert told["public"] == "The picture has no face."
+    assert told["public"] == "No face was found in the image."
     assert told["crashed"] == ["WorkerLost", False]
     assert told["canceled"] == ["RunStopped", True]
     assert told["killed"] == ["WorkerLost", False]

@@ -73,7 +73,7 @@ async def test_runs_share_the_worker_and_one_is_canceled_alone(worker: Worker) -
     (first, heard), (second, _) = await started(worker, "a"), await started(worker, "b")
     worker.cancel("a")
     assert await first == RunStopped()
-    assert heard.lines == ["sent a", "took a back"]
+    assert heard.lines == ["sent a", "canceled a"]
     assert not second.done()
     await worker.give_up("b")
     assert await second == RunStopped()
@@ -86,7 +86,7 @@ async def test_a_wait_that_is_given_up_cancels_upstream(worker: Worker) -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert isinstance((await run(worker, "b"))[0], RunCompleted)
-    assert heard.lines == ["sent a", "took a back"]
+    assert heard.lines == ["sent a", "canceled a"]
 
 
 async def test_a_killed_worker_loses_its_runs_and_takes_no_more(worker: Worker) -> None:
@@ -99,7 +99,7 @@ async def test_a_killed_worker_loses_its_runs_and_takes_no_more(worker: Worker) 
 async def test_what_an_engine_may_say_is_said_and_the_rest_is_kept(worker: Worker) -> None:
     public, _ = await run(worker, **{"raise": "public"})
     private, _ = await run(worker, **{"raise": "private"})
-    assert public == RunFailed("The provider has no money left.", public=True)
+    assert public == RunFailed("The provider account has no credit left.", public=True)
     assert isinstance(private, RunFailed)
     assert not private.public
 

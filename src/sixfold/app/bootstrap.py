@@ -134,7 +134,7 @@ def build(
     theirs = app_graphs.comfyui(settings, clients, address)
     graphs = app_graphs.build(settings, database, media, signer, road, theirs)
     relaying = relays.build(settings, database, media)
-    standings.told |= {"relay": relaying.standing, "relay-vision": relaying.vision_standing}
+    standings.status_sources |= {"relay": relaying.standing, "relay-vision": relaying.vision_standing}
     outside = _outside(settings, clients, database, road, graphs, relaying)
     outside.comfyui = address
     places = app_drivers.build(settings, failpoints, outside, templates)

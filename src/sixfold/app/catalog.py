@@ -22,7 +22,7 @@ from sixfold.engines import option_validation
 from sixfold.engines.availability import EngineAvailability, Probe
 from sixfold.engines.image.styles.names import NAMED_STYLES
 from sixfold.engines.providers.comfyui.availability import ComfyAvailability
-from sixfold.engines.resources import InstalledResources, Look
+from sixfold.engines.resources import InstalledResources, Refresh
 from sixfold.net.clients import HttpClients
 from sixfold.settings import InvalidSetting, Settings
 from sixfold.store.secrets import provider_key
@@ -108,13 +108,13 @@ def resources(
     models: Catalog,
     known: EngineAvailability,
     chat: Callable[[], Sequence[ServerStatus]],
-    looks: Sequence[Look] = (),
+    probes: Sequence[Refresh] = (),
 ) -> InstalledResources:
     """Report what the engines of `known` and the model servers of `chat` run on."""
     kinds = {engine.kind for engine in models.engines().values()}
     comfyui = known.probes.get("comfyui")
     asked = comfyui if isinstance(comfyui, ComfyAvailability) else None
-    return InstalledResources(settings, kinds, asked, chat, looks)
+    return InstalledResources(settings, kinds, asked, chat, probes)
 
 
 def _shared(rows: Mapping[str, Any], row: dict[str, Any]) -> dict[str, Any]:

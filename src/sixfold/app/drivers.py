@@ -65,7 +65,7 @@ class WorkerDrivers:
     def tell(self, standings: EngineAvailability) -> None:
         """Let it be known what can start here."""
         standings.probes["container"] = _container_standing(self.images)
-        standings.told["sandbox"] = _sandbox_standing
+        standings.status_sources["sandbox"] = _sandbox_standing
 
 
 def build(

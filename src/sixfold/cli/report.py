@@ -111,7 +111,7 @@ async def _probe(configured: Settings, catalog: Catalog) -> dict[str, Any]:
         (ready, servers), _ = await asyncio.gather(chat.look(configured, PROBE_SECONDS), known.refresh())
     finally:
         await clients.aclose()
-    known.told |= {name: lambda standing=standing: standing for name, standing in ready.items()}
+    known.status_sources |= {name: lambda standing=standing: standing for name, standing in ready.items()}
     resources = await app_catalog.resources(configured, catalog, known, lambda: servers).resources()
     return dict(
         availability.report(catalog, SelectionPolicy(configured.previews_allowed, standing=known), resources)

@@ -1,4 +1,4 @@
-"""Which engines can run on this machine now: packages, weights, a server that answers, a key."""
+"""Check which engines can run on this machine: packages, weights, servers and keys."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from sixfold.core.catalog.models import EngineSpec
 from sixfold.engines.image.diffusers import options as diffusers
 from sixfold.engines.image.diffusers import sources
 
-RECORD = "sixfold.json"  # in each installed model's folder, written last by `engines add`
+# `engines add` writes this file last into the folder of an installed model.
+RECORD = "sixfold.json"
 Probe = Callable[[EngineSpec], Awaitable[EngineStatus]]
 
 
 class EngineAvailability:
-    """What `choosing.Terms.standing` asks. `refresh` looks again at what may come and go.
+    """Statuses of engines by name, as of the last `refresh`.
 
-    `key` gives the operator's key of a setting, or an empty string; `weights` is the folder of installed
-    families; `probes` ask, by kind of engine, a server that has to answer.
+    `key` returns the operator's key of a setting, or an empty string. `weights` is the folder of installed
+    families. `probes` check, by kind of engine, the server that the engine needs.
     """
 
     def __init__(
@@ -37,88 +38,89 @@ class EngineAvailability:
         self._key = key
         self._weights = weights
         self.probes = dict(probes)
-        # By engine, or by kind of engine: who knows at any moment.
-        self.told: dict[str, Callable[[], EngineStatus]] = {}
-        looked = self._look_at_all()
+        # Functions that know a status at any time, by engine or by kind of engine.
+        self.status_sources: dict[str, Callable[[], EngineStatus]] = {}
+        statuses = self._check_all()
         self._known = {
-            name: _UNASKED if spec.kind in probes else looked[name] for name, spec in engines.items()
+            name: _NOT_PROBED if spec.kind in probes else statuses[name] for name, spec in engines.items()
         }
 
     def admit(self, engines: Sequence[EngineSpec]) -> None:
-        """Know engines that came later than the catalogue."""
+        """Add engines that are not in the catalog."""
         for engine in engines:
             self._engines[engine.name] = engine
-            self._known[engine.name] = self._look(engine, _importable)
+            self._known[engine.name] = self._check(engine, _importable)
 
     def __call__(self, name: str) -> EngineStatus:
-        """How an engine stood when it was last looked at."""
+        """Return the status of an engine by its name."""
         spec = self._engines.get(name)
-        told = None if spec is None else self.told.get(name) or self.told.get(spec.kind)
-        if told is not None:
-            return told()
+        source = None if spec is None else self.status_sources.get(name) or self.status_sources.get(spec.kind)
+        if source is not None:
+            return source()
         return self._known.get(name, _UNKNOWN)
 
     async def refresh(self) -> None:
-        """Look at every engine again; servers are asked all at once."""
-        looked = self._look_at_all()
-        asked = [
-            spec for name, spec in self._engines.items() if spec.kind in self.probes and looked[name].ready
+        """Check all engines again; servers are probed concurrently."""
+        statuses = self._check_all()
+        probed = [
+            spec for name, spec in self._engines.items() if spec.kind in self.probes and statuses[name].ready
         ]
-        answers = await asyncio.gather(*(self.probes[spec.kind](spec) for spec in asked))
-        self._known = looked | {spec.name: answer for spec, answer in zip(asked, answers, strict=True)}
+        results = await asyncio.gather(*(self.probes[spec.kind](spec) for spec in probed))
+        self._known = statuses | {spec.name: status for spec, status in zip(probed, results, strict=True)}
 
-    def _look_at_all(self) -> dict[str, EngineStatus]:
-        # Most engines need the same few packages, and finding one takes longer than all else that is checked.
+    def _check_all(self) -> dict[str, EngineStatus]:
+        # Most engines need the same few packages, and finding a package takes longer than all other checks.
         importable = functools.cache(_importable)
-        return {name: self._look(spec, importable) for name, spec in self._engines.items()}
+        return {name: self._check(spec, importable) for name, spec in self._engines.items()}
 
-    def _look(self, spec: EngineSpec, importable: Callable[[str], bool]) -> EngineStatus:
+    def _check(self, spec: EngineSpec, importable: Callable[[str], bool]) -> EngineStatus:
         missing = [package for package in spec.packages if not importable(package)]
         if missing:
             return EngineStatus(False, f"the package {missing[0]} is not installed")
-        own = spec.options.get("base_url")  # a server of the operator's own may want no key
-        if own and spec.setting:
-            return EngineStatus(True, f"configured: {own}")
+        # A server that the operator configured may need no key.
+        base_url = spec.options.get("base_url")
+        if base_url and spec.setting:
+            return EngineStatus(True, f"configured: {base_url}")
         if spec.setting and not self._key(spec.setting):
             return EngineStatus(False, f"{spec.setting.upper()} is not set")
         if spec.family:
             return self._installed(spec)
         return EngineStatus(
-            True, f"{spec.setting.upper()} is set" if spec.setting else "comes with the program"
+            True, f"{spec.setting.upper()} is set" if spec.setting else "included with Sixfold"
         )
 
     def _installed(self, spec: EngineSpec) -> EngineStatus:
-        named = [
+        configured = [
             name for name in (spec.options.get("source"), *spec.options.get("models", {}).values()) if name
         ]
-        if named:
+        if configured:
             try:
-                _LOOKS.get(spec.family, _trusted)(spec.options)
+                _WEIGHT_CHECKS.get(spec.family, _accept)(spec.options)
             except EngineError as error:
                 return EngineStatus(False, str(error))
-            return EngineStatus(True, f"configured: {', '.join(map(str, named))}")
+            return EngineStatus(True, f"configured: {', '.join(map(str, configured))}")
         folder = self._weights / spec.family
-        found = sorted(path.parent.name for path in folder.glob(f"[!.]*/{RECORD}"))
-        if not found:
+        installed = sorted(path.parent.name for path in folder.glob(f"[!.]*/{RECORD}"))
+        if not installed:
             return EngineStatus(False, f"no weights are installed in {folder}")
-        return EngineStatus(True, f"installed: {', '.join(found)}")
+        return EngineStatus(True, f"installed: {', '.join(installed)}")
 
 
-def _pictures(options: Mapping[str, Any]) -> None:
-    """Raise `EngineError` where weights that options name are not there; the rest is the engine's own."""
-    chosen = diffusers.parse({name: options[name] for name in _WHERE if name in options})
-    for name in filter(None, (chosen.source, *chosen.models.values())):
-        sources.find(name, chosen.weights, chosen.hub_cache)
+def _check_image_weights(options: Mapping[str, Any]) -> None:
+    """Raise `EngineError` when configured weights are missing; the engine checks the other options."""
+    parsed = diffusers.parse({name: options[name] for name in _WEIGHT_OPTIONS if name in options})
+    for name in filter(None, (parsed.source, *parsed.models.values())):
+        sources.find(name, parsed.weights, parsed.hub_cache)
 
 
-def _trusted(_options: Mapping[str, Any]) -> None:
-    """Weights that only their engine can judge."""
+def _accept(_options: Mapping[str, Any]) -> None:
+    """Accept weights that only their engine can check."""
 
 
-_WHERE = ("source", "models", "weights", "hub_cache")
-_LOOKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"image": _pictures}
-_UNKNOWN = EngineStatus(False, "no such engine")
-_UNASKED = EngineStatus(False, "its server was not asked yet")
+_WEIGHT_OPTIONS = ("source", "models", "weights", "hub_cache")
+_WEIGHT_CHECKS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {"image": _check_image_weights}
+_UNKNOWN = EngineStatus(False, "unknown engine")
+_NOT_PROBED = EngineStatus(False, "its server has not been probed yet")
 
 
 def _importable(package: str) -> bool:

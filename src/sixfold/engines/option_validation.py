@@ -1,4 +1,4 @@
-"""What an operator may write into an engine's table of the configuration, checked before anything starts."""
+"""Validation of the options in an engine's configuration table, before the server starts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PARSERS = {"sixfold.engines.image.diffusers.engine:DiffusersEngine": diffusers.
 
 
 class InvalidOption(ValueError):
-    """An engine has no such option; the text names both."""
+    """Raised for an unknown or invalid option; the message names the engine and the option."""
 
 
 def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
-    """Raise `InvalidOption` where the engine could not be built with `options`."""
+    """Raise `InvalidOption` when the engine cannot be built with `options`."""
     parse = _PARSERS.get(factory)
     if parse is not None:
         try:
@@ -29,20 +29,20 @@ def check(name: str, factory: str, options: Mapping[str, Any]) -> None:
     build = import_string.named(factory)
     parameters = inspect.signature(build).parameters
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    known = [word for word in parameters if word != "outside"]
+    known = [parameter for parameter in parameters if parameter != "outside"]
     for option in options:
         if option not in known and not open_ended:
-            some = f"its options are {', '.join(known)}" if known else "it has none"
-            raise InvalidOption(f"[engines.{name}] has no option {option!r}; {some}")
+            options_text = f"its options are {', '.join(known)}" if known else "it has no options"
+            raise InvalidOption(f"[engines.{name}] has no option {option!r}; {options_text}")
     if "outside" in parameters:
         try:
-            build(_NoOption(), **options)
+            build(_NoServices(), **options)
         except (TypeError, ValueError, KeyError, EngineError) as error:
-            raise InvalidOption(f"[engines.{name}] cannot be followed: {error}") from error
+            raise InvalidOption(f"[engines.{name}] has invalid options: {error}") from error
 
 
-class _NoOption:
-    """What a remote engine is built with to see whether its options can be understood."""
+class _NoServices:
+    """The `HostServices` of an engine that is built only to validate its options."""
 
     client = None
 

@@ -1,7 +1,7 @@
-"""What this installation can run engines on: a GPU, weights, ComfyUI, model servers, provider keys.
+"""Report what this installation can run engines on: GPU, weights, ComfyUI, model servers, provider keys.
 
-It reports what the engines themselves were last told: it sends no requests of its own. A GPU is read through
-its driver's library, since importing torch for that takes seconds.
+The report uses the last results of the engines' own probes and sends no requests. GPUs are read through the
+driver's library, since importing torch takes seconds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from sixfold.store import secrets
 
 _REFRESH_SECONDS = 2.0
 _GIB = 2**30
-_HERE = " on this machine"
-_CHAT = f"chat, text-llm and vision{_HERE}"
-_OWN_HOSTS = frozenset({"", LOOPBACK, "localhost", "::1"})  # the empty one is that of models in this program
+_ON_THIS_MACHINE = " on this machine"
+_CHAT = f"chat, text-llm and vision{_ON_THIS_MACHINE}"
+_OWN_HOSTS = frozenset({"", LOOPBACK, "localhost", "::1"})  # "" for models in this process
 _PROVIDERS = (
     ("fal", "fal_key", "FAL_KEY", "image, video and speech models by fal"),
     ("Replicate", "replicate_api_token", "REPLICATE_API_TOKEN", "images, videos and speech at Replicate"),
@@ -39,14 +39,14 @@ _PROVIDERS = (
     ("Anthropic", "anthropic_api_key", "ANTHROPIC_API_KEY", "chat by Anthropic"),
 )
 _PROVIDER_KINDS = frozenset({"openai", "anthropic"})
-Look = Callable[[], Awaitable[object]]
+Refresh = Callable[[], Awaitable[object]]
 
 
 class InstalledResources:
     """Reports the resources of one installation.
 
-    `kinds` are the kinds of engines in the catalog, `comfyui` and `chat` know which servers answer, and
-    `looks` make both look again.
+    `kinds` are the kinds of engines in the catalog, `comfyui` and `chat` know which servers respond, and
+    `probes` make both check again.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class InstalledResources:
         kinds: Iterable[str],
         comfyui: ComfyAvailability | None,
         chat: Callable[[], Sequence[ServerStatus]],
-        looks: Sequence[Look],
+        probes: Sequence[Refresh],
     ) -> None:
         self._settings = settings
         self._kinds = frozenset(kinds)
         self._comfyui = comfyui
         self._chat = chat
-        self._looks = looks
+        self._probes = probes
         self._refreshing: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
-        """Look at everything again; callers at the same time share one look, and wait 2 s at most."""
+        """Probe all servers again, waiting at most 2 seconds; concurrent calls share one refresh."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._refresh(), name="refresh-resources")
         done, _ = await asyncio.wait([self._refreshing], timeout=_REFRESH_SECONDS)
@@ -73,17 +73,17 @@ class InstalledResources:
             task.result()
 
     async def _refresh(self) -> None:
-        await asyncio.gather(*(look() for look in self._looks))
+        await asyncio.gather(*(probe() for probe in self._probes))
 
     async def resources(self) -> tuple[Resource, ...]:
-        """Return everything that is looked for, whether it is there or not."""
-        cards, families = await asyncio.gather(
-            asyncio.to_thread(_graphics), asyncio.to_thread(_weights, self._settings.data_dir)
+        """Return all resources, found or absent."""
+        gpus, families = await asyncio.gather(
+            asyncio.to_thread(_gpus), asyncio.to_thread(_weights, self._settings.data_dir)
         )
         used = "weights" in self._kinds
         return (
             *_embedded(),
-            _resource("GPU", "weights", cards, "weights engines at their full speed", used=used),
+            _resource("GPU", "weights", gpus, "weights engines at their full speed", used=used),
             _resource("weights", "weights", families, "models on this machine", used=used),
             self._comfyui_resource(),
             *_chat_resources(self._chat()),
@@ -96,21 +96,21 @@ class InstalledResources:
         )
         latest = self._comfyui.latest if self._comfyui is not None else {}
         configured = self._settings.comfyui_url.rstrip("/")
-        found = next((each for each in latest.values() if not each.problem), None)
-        found = found or next(iter(latest.values()), None)
-        if found is None:
+        probe = next((each for each in latest.values() if not each.problem), None)
+        probe = probe or next(iter(latest.values()), None)
+        if probe is None:
             return missing
-        if found.slow:
-            reason = found.problem.removeprefix("ComfyUI ").rstrip(".")
-            how = f"wait for ComfyUI: {found.url} {reason}"
-            return replace(missing, state="slow", url=found.url, how=how)
-        if found.problem:
+        if probe.slow:
+            reason = probe.problem.removeprefix("ComfyUI ").rstrip(".")
+            how = f"wait for ComfyUI: {probe.url} {reason}"
+            return replace(missing, state="slow", url=probe.url, how=how)
+        if probe.problem:
             return (
-                replace(missing, how=f"{found.problem.rstrip('.')} ({found.url})") if configured else missing
+                replace(missing, how=f"{probe.problem.rstrip('.')} ({probe.url})") if configured else missing
             )
-        where = f"{found.version} at {found.url}"
-        done = _tasks(found) or missing.unlocks
-        return replace(missing, found=where, state="found", url=found.url, models=found.models, unlocks=done)
+        where = f"{probe.version} at {probe.url}"
+        tasks = _tasks(probe) or missing.unlocks
+        return replace(missing, found=where, state="found", url=probe.url, models=probe.models, unlocks=tasks)
 
     def _providers(self) -> Iterator[Resource]:
         for name, field, variable, unlocks in _PROVIDERS:
@@ -129,47 +129,48 @@ def _resource(
 
 
 def _embedded() -> Iterator[Resource]:
-    """Yield the embedded engines only where what they run on is not installed."""
+    """Yield the embedded engines when OpenCV is missing; otherwise nothing needs to be reported."""
     if importlib.util.find_spec("cv2") is None:
-        unlocks, how = "images, videos and sounds without weights", "install `sixfold[embedded]`"
+        unlocks, how = "images, videos and audio without weights", "install `sixfold[embedded]`"
         yield Resource("embedded", "embedded", None, unlocks, how, used=True)
 
 
 def _tasks(found: FoundModels) -> str:
-    """Say which tasks a ComfyUI does with which model, or which file it lacks."""
-    done = [
-        f"{' and '.join(task for task, by in found.serves.items() if by == model)} by {model}"
+    """Describe which model serves which tasks, or which file is missing."""
+    tasks = [
+        f"{' and '.join(task for task, file in found.serves.items() if file == model)} by {model}"
         for model in dict.fromkeys(found.serves.values())
     ]
-    return "; ".join(done) or next(iter(found.missing.values()), "").rstrip(".")
+    return "; ".join(tasks) or next(iter(found.missing.values()), "").rstrip(".")
 
 
 # -- model servers ---------------------------------------------------------------------------------
 
 
 def _chat_resources(servers: Sequence[ServerStatus]) -> Iterator[Resource]:
-    """Yield a line for each kind of server that is looked for, then those that the configuration names."""
-    listed = [each for each in servers if not each.discovered and _is_own_server(each)]
+    """Yield the kinds of servers that are searched for, then the servers in the configuration."""
+    configured = [each for each in servers if not each.discovered and _is_own_server(each)]
     for kind in local_servers.CHAT:
         how = f"start {kind.program}" if kind.program else ""
         missing = Resource(kind.title, "chat", None, _CHAT, how, used=True)
-        there = [each for each in servers if each.kind == kind.kind and each.discovered]
-        present = [_server_resource(missing, each) for each in there if each.state != "absent"]
-        if present or not any(_is_at(each, kind) for each in listed):
+        discovered = [each for each in servers if each.kind == kind.kind and each.discovered]
+        present = [_server_resource(missing, each) for each in discovered if each.state != "absent"]
+        if present or not any(_is_at(each, kind) for each in configured):
             yield from present or [missing]
-    for each in listed:
+    for each in configured:
         yield _server_resource(Resource(_title(each), "chat", None, _CHAT, "", used=True), each)
 
 
 def _is_own_server(server: ServerStatus) -> bool:
-    """Whether a configured server is one of the operator's own, and there."""
-    if server.kind in _PROVIDER_KINDS:  # any server that speaks such a protocol, which shows by its models
+    """Return whether a configured server is the operator's own and responds."""
+    # Any server can have a provider's API; one that responds lists its models.
+    if server.kind in _PROVIDER_KINDS:
         return server.host in _OWN_HOSTS and bool(server.listing)
     return server.state != "absent"
 
 
 def _is_at(server: ServerStatus, kind: LocalServer) -> bool:
-    """Whether a server is one that would be found as this kind on this machine."""
+    """Return whether a server has the local address where this kind is searched for."""
     return server.host in _OWN_HOSTS and urlsplit(server.url).port == kind.port
 
 
@@ -187,50 +188,50 @@ def _server_resource(missing: Resource, server: ServerStatus) -> Resource:
 
 
 def _offers(server: ServerStatus) -> str:
-    """Say for what the models of a server can be asked, and how Ollama gets one for conversations."""
+    """Describe what a server's models can do, and how to add a chat model to Ollama."""
     models = server.listing
     chat = any(model.chat for model in models)
-    # As in the router: one that was found has to say that it accepts images.
+    # As in the router: a discovered model must declare that it accepts images.
     sees = any(model.vision or (model.vision is None and not server.discovered) for model in models)
     embeds = any(EMBEDDINGS in model.capabilities for model in models)
-    able = [*(("chat", "text-llm") if chat else ()), *(("vision",) if sees else ())]
-    able += ["embeddings"] if embeds else []
+    tasks = [*(("chat", "text-llm") if chat else ()), *(("vision",) if sees else ())]
+    tasks += ["embeddings"] if embeds else []
     pull = "`ollama pull qwen3` for chat" if server.kind == "ollama" and not chat else ""
-    if not able:
-        return pull or ("no model of use here" if models else "no model is listed")
-    *most, last = able
-    place = _HERE if server.host in _OWN_HOSTS else ""
-    offers = f"{', '.join(most)} and {last}{place}" if most else f"{last}{place}"
+    if not tasks:
+        return pull or ("it has no usable model" if models else "it lists no models")
+    *others, last = tasks
+    place = _ON_THIS_MACHINE if server.host in _OWN_HOSTS else ""
+    offers = f"{', '.join(others)} and {last}{place}" if others else f"{last}{place}"
     return f"{offers}; {pull}" if pull else offers
 
 
 # -- this machine ----------------------------------------------------------------------------------
 
 
-def _graphics() -> str | None:
+def _gpus() -> str | None:
     if platform.system() == "Darwin" and platform.machine() == "arm64":
         return "Apple GPU"
-    return _nvidia() or _listed(Path("/sys/class/kfd/kfd/topology/nodes"), "AMD GPU")
+    return _nvidia() or _gpu_in_topology(Path("/sys/class/kfd/kfd/topology/nodes"), "AMD GPU")
 
 
-def _listed(nodes: Path, name: str) -> str | None:
+def _gpu_in_topology(nodes: Path, name: str) -> str | None:
     """Return `name` where the kernel lists a GPU with compute units."""
     with contextlib.suppress(OSError, ValueError):
         for properties in nodes.glob("*/properties"):
-            facts = dict(
+            values = dict(
                 line.split(maxsplit=1) for line in properties.read_text().splitlines() if " " in line
             )
-            if int(facts.get("simd_count", "0")) > 0:
+            if int(values.get("simd_count", "0")) > 0:
                 return name
     return None
 
 
 def _nvidia() -> str | None:
-    return ", ".join(f"{card.name}, {card.total_bytes / _GIB:.0f} GiB" for card in nvml.cards()) or None
+    return ", ".join(f"{gpu.name}, {gpu.total_bytes / _GIB:.0f} GiB" for gpu in nvml.cards()) or None
 
 
 def _weights(data_dir: Path) -> str | None:
-    """Return the families whose weights lie in the data folder."""
+    """Return the families with weights in the data folder, separated by commas, or None."""
     with contextlib.suppress(OSError):
         families = sorted(path.name for path in (data_dir / "weights").iterdir() if path.is_dir())
         return ", ".join(families) or None

@@ -1,4 +1,4 @@
-"""Tiny engines for tests of everything around engines; named only by `module:attribute`, never in a list."""
+"""Small engines for tests of drivers and workers, referred to as `module:attribute`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from sixfold.core.workers.remote_engines import HostServices
 
 
 class EchoEngine:
-    """Gives its inputs back; `steps` of progress, an artifact of `bytes`, a `log` line, a `raise`."""
+    """Returns its inputs, with the progress, artifacts, lines and errors that the inputs select."""
 
     name = "echo"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Do what the inputs ask for."""
+        """Do what the inputs select and return them."""
         inputs = task.inputs
         steps = int(inputs.get("steps", 0))
         for step in range(steps):
@@ -42,14 +42,14 @@ class EchoEngine:
         for line in inputs.get("log", ()):
             context.log(line)
         for line in inputs.get("print", ()):
-            print(line)  # noqa: T201 - what libraries do, and what the driver must catch
+            print(line)  # noqa: T201 - the driver must catch what libraries print
         match inputs.get("raise"):
             case "public":
-                raise EngineError("The picture has no face.")
+                raise EngineError("No face was found in the image.")
             case "unusable":
-                raise UnusableInput("The picture is cut off.")
+                raise UnusableInput("The image is truncated.")
             case "private":
-                raise ValueError("a secret of the machine room")
+                raise ValueError("an internal detail")
             case "memory":
                 raise MemoryError
             case _:
@@ -64,13 +64,13 @@ class EchoEngine:
 
 
 class SlowEngine:
-    """Runs for `seconds`; `stubborn` makes it deaf to cancelation. Reports progress once it runs."""
+    """Runs for `seconds` and reports progress; `stubborn` makes it ignore cancelation."""
 
     name = "slow"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Wait, in small steps."""
+        """Sleep in steps of 10 ms."""
         ends = time.monotonic() + float(task.inputs.get("seconds", 60))
         context.progress(0.1)
         while time.monotonic() < ends:
@@ -81,29 +81,29 @@ class SlowEngine:
 
 
 class CrashEngine:
-    """Ends its own process: by `exit` status, or by `signal` number."""
+    """Ends its process with the status `exit` or by the signal number `signal`."""
 
     name = "crash"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Crash."""
+        """End the process."""
         context.log("about to crash")
         if "exit" in task.inputs:
             os._exit(int(task.inputs["exit"]))
         os.kill(os.getpid(), int(task.inputs["signal"]))
-        ctypes.string_at(0)  # when the signal did not end it
+        ctypes.string_at(0)  # reached when the signal is ignored
         return Result()
 
 
 class GreedyEngine:
-    """Takes `bytes` of memory in pieces of 1 MiB and touches each."""
+    """Allocates `bytes` of memory in blocks of 1 MiB and writes to each."""
 
     name = "greedy"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Take it."""
+        """Allocate the memory and return the number of blocks as `pieces`."""
         held: list[bytearray] = []
         for _ in range(int(task.inputs["bytes"]) >> 20):
             held.append(bytearray(b"x") * (1 << 20))
@@ -112,17 +112,17 @@ class GreedyEngine:
 
 
 class ProbeEngine:
-    """Tells what it sees of its process: environment, limits, descriptors, folder, mask."""
+    """Reports its process: environment, limits, file descriptors, working folder and umask."""
 
     name = "probe"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Look around."""
+        """Return the properties of the process."""
         mask = os.umask(0o077)
         os.umask(mask)
-        seen: dict[str, Any] = {
-            "environ": dict(os.environ),  # noqa: TID251 - looking at it is the point
+        properties: dict[str, Any] = {
+            "environ": dict(os.environ),  # noqa: TID251 - the test inspects it
             "core": list(resource.getrlimit(resource.RLIMIT_CORE)),
             "files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
             "address_space": resource.getrlimit(resource.RLIMIT_AS)[0],
@@ -130,38 +130,38 @@ class ProbeEngine:
             "pid": os.getpid(),
             "session": os.getsid(0),
             "mask": mask,
-            "folder": os.getcwd(),  # noqa: PTH109 - a string is what travels
+            "folder": os.getcwd(),  # noqa: PTH109 - results are JSON
             "nice": os.nice(0),
         }
-        return Result(data=seen)
+        return Result(data=properties)
 
 
 class BrokenEngine:
-    """Cannot be built."""
+    """Raises an error when it is built."""
 
     def __init__(self) -> None:
         raise RuntimeError("the weights are not there")
 
 
 class DiceEngine:
-    """Draws from the global generator, as a careless library does."""
+    """Uses the global random generator, as some libraries do."""
 
     name = "dice"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Draw."""
+        """Return three random numbers."""
         return Result(data={"drawn": [random.random() for _ in range(3)]})  # noqa: S311 - a die, not a key
 
 
 class ParentEngine:
-    """Starts a process of its own, in a session of its own if `apart`, and leaves it running."""
+    """Starts a child process, in a session of its own if `apart`, and leaves it running."""
 
     name = "parent"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Start it."""
+        """Start the process and return its id."""
         apart = bool(task.inputs.get("apart"))
         child = subprocess.Popen(
             [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=apart
@@ -170,21 +170,21 @@ class ParentEngine:
 
 
 class BurnEngine:
-    """Spends processor time for ever."""
+    """Uses CPU time without end."""
 
     name = "burn"
     version = "1"
 
     def run(self, task: Task, context: Context) -> Result:
-        """Turn, and turn."""
+        """Loop forever."""
         while True:
             pass
 
 
 class ChorusEngine:
-    """Runs tasks of one `shape` together and says with how many; a task with a `gate` waits for that file.
+    """Runs tasks of one `shape` as a batch and reports its size; a task with a `gate` waits for that file.
 
-    Made with the option `key`, which it tells: what the catalogue gives an engine arrives.
+    The option `key` is returned with each result.
     """
 
     name = "chorus"
@@ -194,11 +194,11 @@ class ChorusEngine:
         self._key = key
 
     def shape(self, task: Task) -> Hashable:
-        """What the inputs say; nothing for a task that runs alone."""
+        """Return the batch key of a task, or None for a task that runs alone."""
         return task.inputs.get("shape")
 
     def run(self, task: Task, context: Context) -> Result:
-        """Wait for the gate, if there is one, and be a choir of one."""
+        """Wait for the gate, if there is one, and run the task alone."""
         context.progress(0.1)
         while "gate" in task.inputs and not Path(task.inputs["gate"]).exists():
             time.sleep(0.01)
@@ -208,14 +208,14 @@ class ChorusEngine:
         return Result((Artifact("text/plain", path=written),), {"together": 1, "key": self._key})
 
     def run_many(self, jobs: Sequence[BatchJob]) -> Sequence[Result | Exception | Canceled]:
-        """One verse after the other, each heard by every singer who has not left."""
-        endings: list[Result | Exception | Canceled] = []
+        """Run a batch and return one result, error or cancelation for each job."""
+        outcomes: list[Result | Exception | Canceled] = []
         for job in jobs:
             job.context.log(f"{job.task.id} sings")
-            endings.append(self._ending(job, len(jobs)))
-        return endings
+            outcomes.append(self._outcome(job, len(jobs)))
+        return outcomes
 
-    def _ending(self, job: BatchJob, together: int) -> Result | Exception | Canceled:
+    def _outcome(self, job: BatchJob, together: int) -> Result | Exception | Canceled:
         try:
             job.context.progress(0.5)
         except Canceled as canceled:
@@ -227,7 +227,7 @@ class ChorusEngine:
 
 
 class FarEngine:
-    """A remote engine that asks nobody: waits `seconds`, writes a file, tells its key and what it cost."""
+    """A remote engine without a server: waits `seconds`, writes a file, reports its key and a cost."""
 
     name = "far"
     version = "1"
@@ -238,19 +238,19 @@ class FarEngine:
         self.canceled: list[str] = []
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Do what the inputs ask for."""
+        """Do what the inputs select and return them."""
         context.progress(0.2)
         context.log(f"sent {task.id}")
         try:
             await asyncio.sleep(float(task.inputs.get("seconds", 0)))
         except asyncio.CancelledError:
-            context.log(f"took {task.id} back")
+            context.log(f"canceled {task.id}")
             raise
         match task.inputs.get("raise"):
             case "public":
-                raise EngineError("The provider has no money left.")
+                raise EngineError("The provider account has no credit left.")
             case "private":
-                raise ValueError("a secret of the machine room")
+                raise ValueError("an internal detail")
             case _:
                 pass
         written = context.scratch / "far.txt"
@@ -259,4 +259,4 @@ class FarEngine:
         return Result((Artifact("text/plain", path=written),), {"key": key}, "full", 1_500)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""

@@ -204,7 +204,7 @@ async def test_embedded_engines_that_are_not_installed_are_said_to_be_missing(
     banner.found(TerminalStyle(), [things["embedded"]])
     printed = capsys.readouterr().out
     assert "and no embedded engines" in printed
-    assert "install `sixfold[embedded]` for images, videos and sounds without weights" in printed
+    assert "install `sixfold[embedded]` for images, videos and audio without weights" in printed
 
 
 def test_the_banner_shows_a_slow_server_as_such(capsys: pytest.CaptureFixture[str]) -> None:

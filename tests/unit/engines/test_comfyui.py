@@ -21,7 +21,7 @@ from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task, Un
 from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.image import png_cleaning
 from sixfold.engines.image.headers import UnreadableImage
-from sixfold.engines.providers.comfyui import image_io as pictures
+from sixfold.engines.providers.comfyui import image_io
 from sixfold.engines.providers.comfyui.engine import ComfyEngine, probe
 from sixfold.engines.providers.comfyui.image_io import ImageFinish
 from tests.fakes.comfyui import Comfy, comfyui
@@ -167,7 +167,7 @@ async def test_what_is_too_much_at_once_is_made_one_by_one_and_is_the_same(home:
     one_by_one = await home.run("anime", **order)
     assert [a.data for a in one_by_one.artifacts] == [a.data for a in at_once.artifacts]
     assert home.comfy.called("/prompt") == 1 + 1 + 3
-    assert home.context.lines[-1] == "ComfyUI has no memory for 3 at once: one after the other"
+    assert home.context.lines[-1].startswith("ComfyUI has too little memory for 3 images at once")
     assert home.context.shown[-1] == 1.0
     home.comfy.memory = 0
     home.comfy._kept.clear()
@@ -322,7 +322,7 @@ async def test_a_source_that_comfyui_cannot_read_is_the_callers_fault(home: Kit)
     noise = np.random.default_rng(1).integers(0, 256, (100, 100, 3), dtype=np.uint8)
     whole = home.file(Image.fromarray(noise))["source_image_url"]
     whole.write_bytes(whole.read_bytes()[:10_000])
-    with pytest.raises(UnusableInput, match="ComfyUI could not read the picture"):
+    with pytest.raises(UnusableInput, match="ComfyUI could not read the image"):
         await home.run("style-transfer", {"source_image_url": whole}, style_prompt="oil", seed=1)
 
 
@@ -342,7 +342,7 @@ async def test_a_server_without_models_says_which_file_to_put_where(tmp_path: Pa
 
 async def test_a_model_whose_parts_are_missing_says_which(tmp_path: Path) -> None:
     async with kit(tmp_path, dataclasses.replace(SPLIT, text_encoders=())) as built:
-        with pytest.raises(EngineError, match=r"z_image_turbo_bf16.* lacks .*text_encoders/qwen_3_4b"):
+        with pytest.raises(EngineError, match=r"z_image_turbo_bf16.* missing: .*text_encoders/qwen_3_4b"):
             await built.run(prompt="a lake", width=64, height=64)
 
 
@@ -429,9 +429,9 @@ async def test_a_canceled_run_ends_there_as_well(home: Kit) -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"<html>not a picture</html>", "gave a picture that cannot be read"),
-        (b"", "gave a picture that cannot be read"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\x08\2\0\0\0", "gave a picture that cannot be read"),
+        (b"<html>not a picture</html>", "an image that cannot be read"),
+        (b"", "an image that cannot be read"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\1\0\0\0\1\0\x08\2\0\0\0", "an image that cannot be read"),
         (cut_off(5000, b"\x89PNG"), "connection to ComfyUI broke"),
         (endless(b"x" * 2**20), "larger than 64 MiB"),
     ],
@@ -448,7 +448,7 @@ async def test_fewer_pictures_than_asked_are_no_result(home: Kit) -> None:
     for made in home.comfy._kept.values():
         if isinstance(made, dict):
             made["images"].pop()
-    with pytest.raises(EngineError, match="ComfyUI made 1 of 2 pictures"):
+    with pytest.raises(EngineError, match="ComfyUI returned 1 of 2 images"):
         await home.run(prompt="a lake", width=256, height=256, seed=1, num_images=2)
 
 
@@ -490,7 +490,7 @@ def test_a_png_that_was_changed_on_the_way_is_not_passed_on() -> None:
     whole[whole.index(b"IDAT") + 10] ^= 1
     assert png_cleaning.strip_metadata(bytes(whole)) is None
     with pytest.raises(EngineError, match="cannot be read"):
-        pictures.finished(bytes(whole), ImageFinish(50, 30))
+        image_io.encode_output(bytes(whole), ImageFinish(50, 30))
 
 
 def test_a_format_that_is_not_known_is_refused() -> None:

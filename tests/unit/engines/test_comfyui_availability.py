@@ -83,7 +83,7 @@ async def test_a_pinned_model_is_ready_where_it_is_there() -> None:
             assert named in there.detail
         gone = await ask(spec("text-to-image", comfy.url, checkpoint="gone.ckpt"))
     assert gone == EngineStatus(
-        False, "ComfyUI does not have the model gone.ckpt that this engine is set to."
+        False, "ComfyUI does not have the model gone.ckpt, which this engine is configured to use."
     )
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from sixfold.clients.comfyui.server import ComfyStats
-from sixfold.engines.providers.comfyui import capabilities as stocks
+from sixfold.engines.providers.comfyui import capabilities
 from sixfold.engines.providers.comfyui import image_graphs as graphs
 from sixfold.engines.providers.comfyui.capabilities import CLASSES, CapabilityChoice, InstalledModels
-from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSource, ImageWish
+from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSource, ImageSpec
 from tests.architecture import source
 from tests.fakes import comfyui_rules
 
 SCHEMAS = sorted((source.ROOT.parent / "shared/data/workflows").glob("object_info_comfyui_*.json"))
 STATS = ComfyStats("0.8.0", "GPU", 0, 0)
-WISH = ImageWish("a lake", "people", 1360, 768, 2**31 - 1, 2)
+WISH = ImageSpec("a lake", "people", 1360, 768, 2**31 - 1, 2)
 FILES = {
     ("CheckpointLoaderSimple", "ckpt_name"): ["sd_xl_base_1.0.safetensors", "v1-5-pruned-emaonly.ckpt"],
     ("UNETLoader", "unet_name"): [
@@ -66,7 +66,7 @@ FILES = {
     ],
 )
 def test_a_files_name_tells_how_its_model_is_run(file: str, family: str, steps: int) -> None:
-    found = stocks.family_of(file)
+    found = capabilities.family_of(file)
     assert found is not None
     assert (found.name, found.steps) == (family, steps)
 
@@ -88,11 +88,11 @@ def test_a_files_name_tells_how_its_model_is_run(file: str, family: str, steps: 
     ],
 )
 def test_a_model_that_makes_no_picture_of_a_text_is_left_alone(file: str) -> None:
-    assert stocks.family_of(file) is None
+    assert capabilities.family_of(file) is None
 
 
 def test_a_file_whose_name_says_nothing_is_believed_what_it_states() -> None:
-    found = stocks.family_of("mysteryMix_v3.safetensors", "stable-diffusion-xl-v1-base")
+    found = capabilities.family_of("mysteryMix_v3.safetensors", "stable-diffusion-xl-v1-base")
     assert found is not None
     assert found.name == "SDXL"
 
@@ -100,7 +100,7 @@ def test_a_file_whose_name_says_nothing_is_believed_what_it_states() -> None:
 @pytest.mark.parametrize("width", [64, 512, 1024, 1360, 2048])
 @pytest.mark.parametrize("height", [64, 768, 1024, 2048])
 def test_the_size_of_sampling_is_near_what_the_model_knows(width: int, height: int) -> None:
-    for family in stocks.families():
+    for family in capabilities.families():
         across, down = graphs.work_size(width, height, family)
         assert across % family.multiple == down % family.multiple == 0
         assert 0.6 < across * down / family.side**2 < 1.7
@@ -109,7 +109,7 @@ def test_the_size_of_sampling_is_near_what_the_model_knows(width: int, height: i
 
 
 def test_an_asked_size_that_the_model_knows_is_sampled_as_it_is() -> None:
-    family = next(family for family in stocks.families() if family.name == "SDXL")
+    family = next(family for family in capabilities.families() if family.name == "SDXL")
     for size in ((1024, 1024), (1152, 768), (768, 1360), (864, 1152)):
         assert graphs.work_size(*size, family) == size
 
@@ -134,11 +134,11 @@ def stocked(schemas: dict[str, Any], file: str = "") -> InstalledModels:
     kept = {name: schemas[name] for name in CLASSES if name in schemas}
     whole = [
         CapabilityChoice(name, family)
-        for name in stocks.options(kept, "CheckpointLoaderSimple", "ckpt_name")
-        if (family := stocks.family_of(name))
+        for name in capabilities.options(kept, "CheckpointLoaderSimple", "ckpt_name")
+        if (family := capabilities.family_of(name))
     ]
-    split, lacking = stocks._split_sets(kept)
-    assert lacking == ""
+    split, problem = capabilities._split_models(kept)
+    assert problem == ""
     stock = InstalledModels(STATS, kept, (*split, *whole), FILES["UpscaleModelLoader", "model_name"][0])
     return stock.pinned(file) if file else stock
 
@@ -158,7 +158,7 @@ def test_every_graph_is_accepted_by_a_real_servers_schemas(path: Path, file: str
     plans = (
         graphs.text_to_image(stock, WISH),
         graphs.text_to_image(stock, WISH, alone=1),
-        graphs.text_to_image(stock, ImageWish("x", "", 2048, 2048, 0)),
+        graphs.text_to_image(stock, ImageSpec("x", "", 2048, 2048, 0)),
         graphs.image_to_image(stock, WISH, ImageSource("a.png [temp]", alpha=True), 0.6),
         graphs.image_to_image(stock, WISH, ImageSource("a.png [temp]"), 0.6, alone=1),
         graphs.upscale(stock, ImageSource("a.png [temp]"), 1000, 700),
@@ -183,10 +183,10 @@ def test_the_check_against_real_schemas_can_fail() -> None:
 @pytest.mark.skipif(not SCHEMAS, reason="ComfyUI's own schemas are not beside this checkout")
 def test_samplers_of_the_table_exist_in_comfyui() -> None:
     schemas = real(SCHEMAS[-1])
-    for family in stocks.families():
-        assert family.sampler in stocks.options(schemas, "KSampler", "sampler_name")
-        assert family.scheduler in stocks.options(schemas, "KSampler", "scheduler")
+    for family in capabilities.families():
+        assert family.sampler in capabilities.options(schemas, "KSampler", "sampler_name")
+        assert family.scheduler in capabilities.options(schemas, "KSampler", "scheduler")
         assert family.latent in schemas
         if family.parts:
             loader = "DualCLIPLoader" if len(family.parts.clips) > 1 else "CLIPLoader"
-            assert family.parts.type in stocks.options(schemas, loader, "type")
+            assert family.parts.type in capabilities.options(schemas, loader, "type")

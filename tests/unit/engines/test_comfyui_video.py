@@ -16,11 +16,10 @@ import pytest
 from PIL import Image
 
 from sixfold.core.catalog.engines import Canceled, EngineError, Result, Task
-from sixfold.engines.providers.comfyui import capabilities as stocks
-from sixfold.engines.providers.comfyui import video_graphs as reels
+from sixfold.engines.providers.comfyui import capabilities, video_graphs
 from sixfold.engines.providers.comfyui.engine import probe
 from sixfold.engines.providers.comfyui.video_engine import ComfyVideoEngine
-from sixfold.engines.providers.comfyui.video_graphs import VideoWish
+from sixfold.engines.providers.comfyui.video_graphs import VideoSpec
 from sixfold.engines.video.decoder import AudioTrack, VideoReader
 from tests.fakes import comfyui_rules
 from tests.fakes.comfyui import Comfy, comfyui
@@ -176,23 +175,23 @@ async def test_a_server_says_what_it_can_film_with_and_what_it_lacks(tmp_path: P
     async with kit(tmp_path, WORDS) as home:
         found = await probe(home.client, home.comfy.url)
         assert found.serves["text-to-film"] == "wan2.1_t2v_1.3B_fp16.safetensors"
-        assert "words only" in found.missing["image-to-film"]
+        assert "text only" in found.missing["image-to-film"]
         home.comfy.shelf = dataclasses.replace(WAN, vae=())
         found = await probe(home.client, home.comfy.url)
-        assert "lacks what belongs to it: models/text_encoders" in found.missing["text-to-film"]
-        with pytest.raises(EngineError, match="lacks what belongs to it"):
+        assert "its other files are missing: models/text_encoders" in found.missing["text-to-film"]
+        with pytest.raises(EngineError, match="its other files are missing"):
             await home.run()
         savers = frozenset({"SaveVideo", "SaveWEBM", "VHS_VideoCombine"})
         home.comfy.shelf = dataclasses.replace(WAN, lacking=savers)
         found = await probe(home.client, home.comfy.url)
-        assert "cannot save films" in found.missing["image-to-film"]
+        assert "cannot save videos" in found.missing["image-to-film"]
 
 
 async def test_words_alone_go_to_a_model_that_knows_no_pictures_as_far_as_it_reaches(tmp_path: Path) -> None:
     async with kit(tmp_path, WORDS, task="text-to-film") as home:
         assert len(levels(await home.run(duration=2))) == 48
         assert home.nodes("EmptyHunyuanLatentVideo")[0]["length"] == 33
-        with pytest.raises(EngineError, match=r"makes 5\.06 seconds at most"):
+        with pytest.raises(EngineError, match=r"at most 5\.06 seconds"):
             await home.run(duration=6)
 
 
@@ -230,21 +229,21 @@ def test_every_film_graph_is_accepted_by_a_real_servers_schemas(path: Path, shel
     }
     for (class_type, name), listed in files.items():
         schemas[class_type]["input"]["required"][name][0] = list(listed)
-    found = reels.of(schemas, stocks.document()["films"])
+    found = video_graphs.read(schemas, capabilities.document()["films"])
     (choice,) = found.choices
-    wish = VideoWish("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
-    pictured = dataclasses.replace(wish, picture="a.png [temp]")
+    wish = VideoSpec("waves", "", 7, 130, 24, choice.family.size_for((720, 1280)), 20, 5.0)
+    pictured = dataclasses.replace(wish, image="a.png [temp]")
     for one in (wish, pictured) if choice.family.pictured else (dataclasses.replace(wish, frames=40),):
-        graph = reels.film(schemas, choice, one)
+        graph = video_graphs.build(schemas, choice, one)
         verdict = comfyui_rules.validate(graph.nodes, schemas, lambda name: name == "a.png [temp]")
         assert (verdict.error, verdict.nodes) == (None, {})
         assert set(verdict.outputs) == set(graph.outputs)
 
 
 def test_pieces_are_whole_groups_and_cover_the_film() -> None:
-    row = stocks.document()["films"][0]
-    wan = reels.VideoFamily(**{**row, "get": tuple(row["get"])})
+    row = capabilities.document()["films"][0]
+    wan = video_graphs.VideoFamily(**{**row, "get": tuple(row["get"])})
     for frames in (2, 81, 121, 122, 480, 481):
-        made = wan.pieces(frames)
+        made = wan.segments(frames)
         assert all((count - 1) % 4 == 0 and count <= 121 for count in made)
         assert 0 <= sum(made) - len(made) + 1 - frames < 5

@@ -46,7 +46,7 @@ async def test_a_run_is_priced_held_run_stored_and_captured_once(open_road: Road
 async def test_a_failing_engine_is_free_and_says_only_what_is_meant_for_users(open_road: Road) -> None:
     told = await open_road.run(extras={"raise": "public"})
     kept = await open_road.run(extras={"raise": "private"})
-    assert (told.state, told.error) == (PredictionState.FAILED, "The picture has no face.")
+    assert (told.state, told.error) == (PredictionState.FAILED, "No face was found in the image.")
     assert kept.state is PredictionState.FAILED
     assert "secret" not in str(kept)
     account = await open_road.account()
@@ -267,7 +267,7 @@ async def test_an_input_that_turns_out_to_be_useless_fails_as_the_callers_fault_
 ) -> None:
     ended = await open_road.run(extras={"raise": "unusable"})
     assert (ended.state, ended.error_kind) == (PredictionState.FAILED, predictions.UNUSABLE)
-    assert ended.error == "The picture is cut off."
+    assert ended.error == "The image is truncated."
     assert (await open_road.account()).posted == 1_000_000
 
 

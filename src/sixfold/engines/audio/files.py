@@ -129,7 +129,7 @@ def read(path: Path, most_seconds: float) -> Array:
     """A file's whole sound; raises `UnusableInput` where there is none, or more than `most_seconds` of it."""
     found: list[Array] = []
     samples = 0
-    with demux.opened(path) as container:
+    with demux.open_media(path) as container:
         for piece in pieces(container):
             found.append(piece)
             samples += piece.shape[1]

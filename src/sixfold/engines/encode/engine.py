@@ -63,7 +63,7 @@ def _sound(job: _EncodeJob) -> Artifact:
     part = job.part()
     target = job.scratch / "sound.mp3"
     tape = files.AudioBuffer(target, "mp3")
-    with demux.opened(job.path) as container:
+    with demux.open_media(job.path) as container:
         for piece in files.pieces(container, part.begin, part.seconds):
             tape.add(piece)
             job.step(min(1.0, tape.written / (part.seconds * files.RATE)))
@@ -118,7 +118,7 @@ def _picture(job: _EncodeJob) -> tuple[Any, Any]:
 
 def _waveform(job: _EncodeJob) -> Artifact:
     part = job.part()
-    with demux.opened(job.path) as container:
+    with demux.open_media(job.path) as container:
         heard = files.pieces(container, part.begin, part.seconds)
         picture = waveform.drawn(heard, round(part.seconds * files.RATE), job.width or _WAVE_WIDTH)
     job.step(0.9)

@@ -34,7 +34,7 @@ def source(task: Task) -> Path:
 
 def part(path: Path, inputs: Mapping[str, Any]) -> MediaStream:
     """The part that `start` and `duration` ask for; raises `UnusableInput` where it is empty."""
-    with demux.opened(path) as container:
+    with demux.open_media(path) as container:
         filmed, heard = bool(container.streams.video), bool(container.streams.audio)
         length = _length(container)
     begin = float(inputs.get("start") or 0)

@@ -1,4 +1,4 @@
-"""Runs whose words come from the gateway's language models: paid by their time, or by the words."""
+"""The engine of text models that the gateway serves, charged by time or by tokens."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.core.provenance.formats import media_types
 from sixfold.core.workers.remote_engines import HostServices
 
-_DEFAULT, _VISION = "text-llm", "vision"  # the router's names of the default models for words and for images
-_BY_WORDS = "units"
+# The router's names of the default models for text and for images.
+_DEFAULT, _VISION = "text-llm", "vision"
+_BY_UNITS = "units"  # the meter of runs that are charged by tokens
 
 
 class ProviderChatEngine:
-    """Asks the relay for `text-llm`, `chat` and `vision`.
+    """Serves `text-llm`, `chat` and `vision` through the gateway.
 
-    A variant that the operator's aliases name is that model; any other is the default for what is asked: a
-    question with an image goes to a model that accepts images.
+    `variant` selects a model by one of the operator's aliases. Any other value selects the default model;
+    for a request with an image that is one that accepts images.
     """
 
     name = "relay"
@@ -31,33 +32,33 @@ class ProviderChatEngine:
         self._outside = outside
 
     async def run(self, task: Task, context: Context) -> Result:
-        """What the model says."""
+        """Return the model's reply as `value`."""
         parent = await self._outside.children.parent(task.id)
-        relay = self._outside.relay
-        picture = next(iter(task.files.values()), None)
-        shown = "" if picture is None else await asyncio.to_thread(_shown, picture)
+        gateway = self._outside.relay
+        path = next(iter(task.files.values()), None)
+        image = "" if path is None else await asyncio.to_thread(_data_uri, path)
         variant = str(task.inputs.get("variant", ""))
-        model = variant if variant in dict(relay.router.models()) else _VISION if shown else _DEFAULT
-        held = parent.price if parent.meter == _BY_WORDS else 0
+        model = variant if variant in dict(gateway.router.models()) else _VISION if image else _DEFAULT
+        held = parent.price if parent.meter == _BY_UNITS else 0
         context.progress(0.05)
         try:
-            chat = self._outside.conversation(task.inputs, shown)
-            reply = await relay.complete_prepaid(
+            chat = self._outside.conversation(task.inputs, image)
+            reply = await gateway.complete_prepaid(
                 parent.account_id, ids.new("req"), chat, str(task.inputs.get("model") or model), held
             )
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
         used = reply.usage
-        context.log(f"answered by {reply.target}: {used.input} tokens read, {used.output} written")
+        context.log(f"answered by {reply.target}: {used.input} input tokens, {used.output} output tokens")
         lines = reply.charge.lines
-        # The sum of the lines, which `reply.cost` is not where it was limited to what is held.
+        # `reply.cost` may be limited to the hold; the sum of the lines is not.
         return Result(data={"value": reply.answer.text}, billed=charges.total(lines), lines=lines)
 
     async def close(self) -> None:
-        """The connections are the relay's."""
+        """Do nothing: the connections belong to the gateway."""
 
 
-def _shown(path: Path) -> str:
+def _data_uri(path: Path) -> str:
     data = path.read_bytes()
     kind = media_types.find(data)
     media_type = kind.media_type if kind else "image/png"

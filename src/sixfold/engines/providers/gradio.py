@@ -1,4 +1,4 @@
-"""An imported space as an engine: its inputs placed, its queue followed, its files fetched."""
+"""The engine of an imported Gradio space: calls a function of the application through its queue."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from sixfold.core.predictions.outputs import OUTPUT_NAME
 from sixfold.core.provenance.formats import media_types
 from sixfold.engines.image import headers
 
-_RUN_SECONDS = 3600.0  # the run's own limit comes first
+_RUN_SECONDS = 3600.0  # the limit of the run itself is shorter
 _GRACE_SECONDS = 5.0
 _MAX_FILES = 64
-_VAGUE = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+_GENERIC_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
 
 
 class GradioPaths(Protocol):
-    """What of `Outside` is needed to reach a space."""
+    """The part of `HostServices` that a space's engine uses."""
 
     def key(self, name: str) -> str:
-        """The operator's key of a name, or an empty string."""
+        """Return the operator's key of this name, or an empty string."""
         ...
 
     @property
     def client(self) -> Any:
-        """For spaces that the operator named."""
+        """An `httpx.AsyncClient` for spaces that the operator named."""
         ...
 
     @property
     def guarded(self) -> Any:
-        """For spaces that a hub named."""
+        """An `httpx.AsyncClient` behind the guard, for addresses from a hub."""
         ...
 
     async def download(self, url: str, target: Path, *, max_bytes: int) -> str:
-        """Fetch a file that the space named by its URL; gives its content type."""
+        """Download a file that the space returned as a URL; return its content type."""
         ...
 
 
 class GradioEngine:
-    """One function of a served Gradio application. Options are what `clients.gradio.spaces` wrote."""
+    """Runs one function of a Gradio application. `clients.gradio.spaces` writes the options."""
 
     name = "space"
     version = "1"
@@ -67,34 +67,34 @@ class GradioEngine:
         self._outside = outside
         self._base = base
         self._function = function
-        self._places = places
+        self._arguments = places
         self._output = output
         self._returns = returns
         self._more = more
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Run it there; leaves the queue when the run ends early."""
+        """Run the function; leaves the queue when the run ends early."""
         try:
             return await self._run(task, context)
         except errors.SixfoldError as error:
             raise EngineError(f"The space could not be reached: {error.message}") from error
 
     async def _run(self, task: Task, context: Context) -> Result:
-        to = self._server()
-        data = [await self._placed(to, place, task) for place in self._places]
+        gradio = self._server()
+        data = [await self._argument(gradio, argument, task) for argument in self._arguments]
         session = secrets.token_hex(8)
-        event = await to.join(self._function, data, session)
+        event = await gradio.join(self._function, data, session)
         try:
-            given = await self._followed(to, session, event, context)
+            outputs = await self._follow(gradio, session, event, context)
         except BaseException:
-            await provider_client.cancel_quietly(to.leave(self._function, session, event), _GRACE_SECONDS)
+            await provider_client.cancel_quietly(gradio.leave(self._function, session, event), _GRACE_SECONDS)
             raise
-        if self._output >= len(given):
-            raise EngineError("The space gave less than it said it would.")
-        return await self._result(to, given, context)
+        if self._output >= len(outputs):
+            raise EngineError("The space returned fewer outputs than it declares.")
+        return await self._result(gradio, outputs, context)
 
     async def close(self) -> None:
-        """Connections are the server's."""
+        """Do nothing: the connections belong to the server."""
 
     def _server(self) -> GradioServer:
         trusted = self._more.get("trusted") is True
@@ -102,28 +102,28 @@ class GradioEngine:
         token = self._outside.key("hf_token") if self._more.get("token") else ""
         return GradioServer(client, self._base, token, str(self._more.get("prefix", "")))
 
-    # -- in ----------------------------------------------------------------------------------------
+    # -- inputs ------------------------------------------------------------------------------------
 
-    async def _placed(self, to: GradioServer, place: Mapping[str, Any], task: Task) -> Any:
-        name, kind = str(place["name"]), str(place["kind"])
+    async def _argument(self, gradio: GradioServer, argument: Mapping[str, Any], task: Task) -> Any:
+        name, kind = str(argument["name"]), str(argument["kind"])
         if kind in ("media", "gallery"):
             path = task.files.get(name)
             if path is None:
                 return None
-            file = await _sent(to, path)
+            file = await _upload(gradio, path)
             return [{"image": file, "caption": None}] if kind == "gallery" else file
         if name not in task.inputs:
-            # What the pipeline takes out is a choice of the seed that it has made already.
-            return False if name == "randomize_seed" else place.get("default")
+            # Sixfold has chosen a seed already, so the application must not choose another.
+            return False if name == "randomize_seed" else argument.get("default")
         value = task.inputs[name]
         if kind == "choice":
-            return (place.get("values") or {}).get(str(value), value)
-        return _decoded(value) if kind == "json" else value
+            return (argument.get("values") or {}).get(str(value), value)
+        return _parse_json(value) if kind == "json" else value
 
-    # -- meanwhile ---------------------------------------------------------------------------------
+    # -- progress ----------------------------------------------------------------------------------
 
-    async def _followed(self, to: GradioServer, session: str, event: str, context: Context) -> list[Any]:
-        async for message in to.events(session, event, _RUN_SECONDS):
+    async def _follow(self, gradio: GradioServer, session: str, event: str, context: Context) -> list[Any]:
+        async for message in gradio.events(session, event, _RUN_SECONDS):
             match message.get("msg"):
                 case "estimation" if isinstance(rank := message.get("rank"), int):
                     context.log(f"queue position {rank + 1} at the space")
@@ -137,55 +137,55 @@ class GradioEngine:
                     break
                 case _:
                     pass
-        raise EngineError("The space broke the run off.")
+        raise EngineError("The space ended the run without a result.")
 
-    # -- out ---------------------------------------------------------------------------------------
+    # -- outputs -----------------------------------------------------------------------------------
 
-    async def _result(self, to: GradioServer, given: list[Any], context: Context) -> Result:
-        values = {name: value for index, value in enumerate(given) if (name := self._name(index))}
-        found = {name: list(_files(value)) for name, value in values.items()}
+    async def _result(self, gradio: GradioServer, outputs: list[Any], context: Context) -> Result:
+        values = {name: value for index, value in enumerate(outputs) if (name := self._name(index))}
+        files = {name: list(_files(value)) for name, value in values.items()}
         first = self._name(self._output)
-        if not found[first]:
-            first = next((name for name, files in found.items() if files), first)
-        wanted = [
+        if not files[first]:
+            first = next((name for name, each in files.items() if each), first)
+        ordered = [
             (name, file)
-            for name in (first, *(each for each in found if each != first))
-            for file in found[name]
+            for name in (first, *(each for each in files if each != first))
+            for file in files[name]
         ]
         artifacts = [
-            await self._fetched(to, file, context, (index, "" if name == first else name))
-            for index, (name, file) in enumerate(wanted[:_MAX_FILES])
+            await self._download(gradio, file, context, (index, "" if name == first else name))
+            for index, (name, file) in enumerate(ordered[:_MAX_FILES])
         ]
-        data: dict[str, Any] = {} if found[first] else {"value": _plain(values[first])}
+        data: dict[str, Any] = {} if files[first] else {"value": _plain(values[first])}
         others = {
-            name: None if found[name] else _plain(value) for name, value in values.items() if name != first
+            name: None if files[name] else _plain(value) for name, value in values.items() if name != first
         }
         return Result(tuple(artifacts), data, others=others)
 
     def _name(self, index: int) -> str:
-        """The name of an output; "" for a value that is none, such as the state of the application."""
+        """Return the name of an output, or "" for another value, such as the application's state."""
         name = self._returns[index] if index < len(self._returns) else ""
         return name if name or (self._returns and index != self._output) else f"output_{index + 1}"
 
-    async def _fetched(
-        self, to: GradioServer, file: Mapping[str, Any], context: Context, place: tuple[int, str]
+    async def _download(
+        self, gradio: GradioServer, file: Mapping[str, Any], context: Context, output: tuple[int, str]
     ) -> Artifact:
-        index, name = place
+        index, name = output
         target = context.scratch / f"space-{index}"
         path = str(file.get("path"))
         if path.startswith(("http://", "https://")):
             claimed = await self._outside.download(path, target, max_bytes=server.MAX_FILE_BYTES)
         else:
-            claimed = await to.download(path, target)
+            claimed = await gradio.download(path, target)
         guessed = mimetypes.guess_type(str(file.get("orig_name") or path))[0]
-        named = claimed if claimed not in _VAGUE else (guessed or "application/octet-stream")
-        content_type, info = await asyncio.to_thread(_about, target, named)
+        declared = claimed if claimed not in _GENERIC_TYPES else (guessed or "application/octet-stream")
+        content_type, info = await asyncio.to_thread(_probe, target, declared)
         return Artifact(content_type, path=target, info=info | ({OUTPUT_NAME: name} if name else {}))
 
 
-async def _sent(to: GradioServer, path: Path) -> dict[str, Any]:
+async def _upload(gradio: GradioServer, path: Path) -> dict[str, Any]:
     suffix = await asyncio.to_thread(_suffix, path)
-    stored = await to.upload(path, f"input{suffix}")
+    stored = await gradio.upload(path, f"input{suffix}")
     return {
         "path": stored,
         "orig_name": f"input{suffix}",
@@ -195,7 +195,7 @@ async def _sent(to: GradioServer, path: Path) -> dict[str, Any]:
 
 
 def _suffix(path: Path) -> str:
-    """A file's ending by its first bytes: applications go by it."""
+    # Applications go by the suffix; a stored input may have none.
     if path.suffix:
         return path.suffix
     with path.open("rb") as file:
@@ -203,8 +203,8 @@ def _suffix(path: Path) -> str:
     return f".{kind.extension if kind else 'bin'}"
 
 
-def _decoded(value: Any) -> Any:
-    """What a text writes as JSON, else the text."""
+def _parse_json(value: Any) -> Any:
+    """Return the value of a JSON text, or the text itself when it is not JSON."""
     try:
         return json.loads(value)
     except (TypeError, ValueError, RecursionError):
@@ -212,7 +212,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _report(data: Any, context: Context) -> None:
-    """The fraction that an application tells of the innermost of its bars."""
+    """Report the progress of the innermost of the application's progress bars."""
     bars = data if isinstance(data, list) else []
     for bar in bars[-1:]:
         fraction, index, length = (bar.get(key) for key in ("progress", "index", "length"))
@@ -226,17 +226,17 @@ def _report(data: Any, context: Context) -> None:
 
 def _completed(message: Mapping[str, Any]) -> list[Any]:
     output = message.get("output")
-    found = output if isinstance(output, dict) else {}
+    fields = output if isinstance(output, dict) else {}
     if message.get("success") is not True:
-        said = str(found.get("error") or "").strip("'")[:500]
-        tail = f": {said}" if said else " and does not say why: its inputs may not fit"
+        reason = str(fields.get("error") or "").strip("'")[:500]
+        tail = f": {reason}" if reason else " without an error message; its inputs may be invalid"
         raise EngineError(f"The space failed{tail}")
-    data = found.get("data")
+    data = fields.get("data")
     return data if isinstance(data, list) else []
 
 
 def _files(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Every file that an output holds, in its order."""
+    """Yield the files in an output in order."""
     if depth > 8:
         return
     if isinstance(value, dict):
@@ -249,14 +249,14 @@ def _files(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A value without the properties that an application changes along with it."""
+    """Return the value of an update message, or the value itself."""
     if isinstance(value, dict) and value.get("__type__") == "update":
         return value.get("value")
     return value
 
 
-def _about(path: Path, claimed: str) -> tuple[str, dict[str, Any]]:
-    """What a file is: pictures by their own bytes."""
+def _probe(path: Path, claimed: str) -> tuple[str, dict[str, Any]]:
+    """Return the content type and, for an image, its size, both read from its header."""
     if not claimed.startswith("image/") or claimed == "image/svg+xml":
         return claimed, {}
     try:

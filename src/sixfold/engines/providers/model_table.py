@@ -1,4 +1,4 @@
-"""A route: one row of `providers.toml`, which turns an order into calls of a provider's model."""
+"""The rows of `providers.toml`: how a request becomes calls of a provider's model, and what they cost."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from sixfold.engines.providers.requests import ProviderTask
 
 _TABLE = Path(__file__).with_name("providers.toml")
 _MEGAPIXEL = 2**20
-_WORDS = {
+_AMOUNTS = frozenset({"usd", "text_in", "image_in", "out"})
+_API_NAMES = {
     "negative": "negative_prompt",
     "count": "num_images",
-    "source": "the picture",
+    "source": "the image",
     "faces": "face_enhance",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRules:
-    """How a provider takes a size, and which it can make."""
+    """How a provider's model takes a size, and which sizes it supports.
+
+    `as_` is `object`, `text`, `ratio` or `listed`; `step`, `least` and `most` are pixels of a side, `fewest`
+    and `pixels` those of the image; `aspect` is the largest ratio of the sides.
+    """
 
     as_: str
     step: int = 1
@@ -38,25 +43,25 @@ class SizeRules:
     ratios: tuple[str, ...] = ()
     listed: tuple[str, ...] = ()
 
-    def said(self, width: int, height: int) -> Any:
-        """The provider's value for the size nearest to this one."""
+    def encode(self, width: int, height: int) -> Any:
+        """Return the provider's value for the supported size nearest to this one."""
         if self.as_ == "ratio":
             return _nearest(self.ratios, ":", width / height)
         if self.as_ == "listed":
             return _nearest(self.listed, "x", width / height)
-        made = self.nearest(width, height)
+        size = self.nearest(width, height)
         if self.as_ == "object":
-            return {"width": made[0], "height": made[1]}
-        return f"{made[0]}x{made[1]}"
+            return {"width": size[0], "height": size[1]}
+        return f"{size[0]}x{size[1]}"
 
     def nearest(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height that can be made: of the same shape, as far as that goes, and as large."""
+        """Return the supported (width, height) that is nearest in shape, then in area."""
         shape = min(self.aspect, max(1 / self.aspect, width / height))
         area = min(self.pixels, max(self.fewest, width * height))
-        made = (math.sqrt(area * shape), math.sqrt(area / shape))
-        scale = min(1.0, self.most / max(made))
-        scale = max(scale, self.least / min(made))
-        sides = [min(self.most, max(self.least, side * scale)) for side in made]
+        exact = (math.sqrt(area * shape), math.sqrt(area / shape))
+        scale = min(1.0, self.most / max(exact))
+        scale = max(scale, self.least / min(exact))
+        sides = [min(self.most, max(self.least, side * scale)) for side in exact]
         stepped = [max(self.step, round(side / self.step) * self.step) for side in sides]
         while stepped[0] * stepped[1] > self.pixels:
             stepped[stepped.index(max(stepped))] -= self.step
@@ -75,11 +80,11 @@ def _nearest(names: Sequence[str], separator: str, shape: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UsedInputs:
-    """What one call used, as far as its provider says."""
+    """What one call used, as far as its provider reports it; `text_in`, `image_in` and `out` are tokens."""
 
     images: int = 0
     pixels: int = 0
-    units: float | None = None  # megapixels or images, as the provider itself bills them
+    units: float | None = None  # megapixels or images, as billed by the provider
     seconds: float | None = None
     characters: int = 0
     text_in: int = 0
@@ -89,7 +94,7 @@ class UsedInputs:
 
 @dataclass(frozen=True, slots=True)
 class ModelPrice:
-    """What a provider takes, in USD; per token it is per million of them."""
+    """A provider's price in USD per unit or per million tokens, with its source and the month it was seen."""
 
     per: str
     source: str
@@ -100,7 +105,7 @@ class ModelPrice:
     out: Decimal = Decimal(0)
 
     def micros(self, used: UsedInputs) -> int | None:
-        """What a call cost, rounded up, or None where the provider did not say what it used."""
+        """Return the cost of a call in micro-dollars, rounded up, or None where the usage is not known."""
         match self.per:
             case "image":
                 usd = self.usd * Decimal(str(used.units if used.units is not None else used.images))
@@ -125,7 +130,7 @@ class ModelPrice:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call: the provider's inputs, and how many pictures it is to give."""
+    """One call: the provider's inputs and the number of images to return."""
 
     inputs: Mapping[str, Any]
     count: int
@@ -134,12 +139,12 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
-    """One capability at one provider.
+    """One capability at one provider: a row of `providers.toml`.
 
-    Of films: `pictured` is the model that takes a picture, where it is another one; `lengths` are the seconds
-    that it can make; `counted` is one whose frames are set to their moments here; `shares` are what a second
-    costs beside the price, by resolution; `values` are its own for ours, by input. Of sounds: `voices` are
-    the provider's for ours, `speeds` the slowest and the quickest that it speaks.
+    Video: `pictured` is the model for a source image, if it differs; `lengths` are the supported durations
+    in seconds; `counted` marks models whose frames are retimed here; `shares` are price factors by
+    resolution; `values` maps our values to the provider's, by input. Speech: `voices` maps our voices to the
+    provider's; `speeds` are its slowest and fastest.
     """
 
     provider: str
@@ -160,52 +165,50 @@ class ModelRoute:
 
     @property
     def name(self) -> str:
-        """The engine's name, by which a model's row refers to it."""
+        """The engine's name in the catalog."""
         return f"{self.provider}-{self.capability}"
 
     def names(self) -> Mapping[str, str]:
-        """The provider's fields in the words of our interface, for what it says of them."""
-        return {theirs: _WORDS.get(ours, ours) for ours, theirs in reversed(list(self.fields.items()))}
+        """Return our input names by the provider's field names, for its error messages."""
+        return {theirs: _API_NAMES.get(ours, ours) for ours, theirs in reversed(list(self.fields.items()))}
 
-    def said(self, word: str, value: Any) -> Any:
-        """The provider's value for one of ours."""
-        return self.values.get(word, {}).get(value, value)
+    def provider_value(self, name: str, value: Any) -> Any:
+        """Return the provider's value for our value of an input."""
+        return self.values.get(name, {}).get(value, value)
 
-    def unheard(self, order: ProviderTask) -> list[str]:
-        """The inputs that were asked for and that this provider's model does not take."""
-        return [_WORDS.get(word, word) for word in order.asked() if word not in self.fields]
+    def unsupported_inputs(self, request: ProviderTask) -> list[str]:
+        """Return the names of the request's inputs that this model does not take."""
+        return [_API_NAMES.get(name, name) for name in request.optional_inputs() if name not in self.fields]
 
-    def calls(self, order: ProviderTask, shape: tuple[int, int] | None) -> list[ModelCall]:
-        """The calls of an order; `shape` is the size to ask for, where one is known."""
+    def calls(self, request: ProviderTask, size: tuple[int, int] | None) -> list[ModelCall]:
+        """Return the calls that serve a request; `size` is the (width, height) to request, if known."""
         each = self.most if "count" in self.fields else 1
-        counts = [min(each, order.count - done) for done in range(0, order.count, each)]
-        return [self._call(order, shape, index, count) for index, count in enumerate(counts)]
+        counts = [min(each, request.count - done) for done in range(0, request.count, each)]
+        return [self._call(request, size, index, count) for index, count in enumerate(counts)]
 
-    def _call(self, order: ProviderTask, shape: tuple[int, int] | None, index: int, count: int) -> ModelCall:
-        seed = order.seed_of(index) if "seed" in self.fields else None
-        size = self.sizes.said(*shape) if self.sizes and shape else None
+    def _call(self, request: ProviderTask, size: tuple[int, int] | None, index: int, count: int) -> ModelCall:
+        seed = request.seed_for(index) if "seed" in self.fields else None
         values = {
-            "prompt": self._prompt(order),
+            "prompt": self._prompt(request),
             "seed": seed,
             "count": count,
-            "size": size,
-            "strength": order.strength,
-            "scale": order.scale,
-            "faces": order.faces,
-            "negative": order.negative or None if self.fields.get("negative") != "prompt" else None,
+            "size": self.sizes.encode(*size) if self.sizes and size else None,
+            "strength": request.strength,
+            "scale": request.scale,
+            "faces": request.faces,
+            "negative": request.negative or None if self.fields.get("negative") != "prompt" else None,
         }
-        said = {
-            self.fields[word]: value
-            for word, value in values.items()
-            if value is not None and word in self.fields
+        inputs = {
+            self.fields[name]: value
+            for name, value in values.items()
+            if value is not None and name in self.fields
         }
-        return ModelCall({**self.fixed, **said}, count, seed)
+        return ModelCall({**self.fixed, **inputs}, count, seed)
 
-    def _prompt(self, order: ProviderTask) -> str:
-        template = look(order.model)
-        prompt = template.replace("{prompt}", order.prompt)
-        if order.negative and self.fields.get("negative") == "prompt":
-            prompt += f"\n\nLeave out: {order.negative}"
+    def _prompt(self, request: ProviderTask) -> str:
+        prompt = prompt_template(request.model).replace("{prompt}", request.prompt)
+        if request.negative and self.fields.get("negative") == "prompt":
+            prompt += f"\n\nLeave out: {request.negative}"
         return prompt
 
 
@@ -216,7 +219,7 @@ def _table() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What an operator puts over a row: another model, further inputs ("" for none), other prices."""
+    """An operator's changes to a row: the model, inputs (an empty value removes one), and prices."""
 
     model: str = ""
     inputs: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -224,14 +227,14 @@ class Override:
 
 
 def route(provider: str, capability: str, over: Override | None = None) -> ModelRoute:
-    """A row's route, with what an operator puts over it; raises `ValueError` where there is no such row."""
-    rows_here = _table()[provider]
-    if capability not in rows_here:
-        raise ValueError(f"{provider} has no route {capability!r}; it has {', '.join(rows_here)}")
-    row, own = rows_here[capability], over or Override()
+    """Return the route of a row with the operator's changes; raises `ValueError` for an unknown row."""
+    rows = _table()[provider]
+    if capability not in rows:
+        raise ValueError(f"{provider} has no route {capability!r}; it has {', '.join(rows)}")
+    row, own = rows[capability], over or Override()
     price: dict[str, Any] = {
-        name: Decimal(str(given)) if name in _AMOUNTS else given
-        for name, given in {**row["price"], **own.price}.items()
+        name: Decimal(str(value)) if name in _AMOUNTS else value
+        for name, value in {**row["price"], **own.price}.items()
     }
     sizes = {"as_" if name == "as" else name: value for name, value in row.get("size", {}).items()}
     for name in ("ratios", "listed"):
@@ -255,19 +258,16 @@ def route(provider: str, capability: str, over: Override | None = None) -> Model
     )
 
 
-def _voices(given: Mapping[str, str] | str) -> Mapping[str, str]:
-    """A row's own voices, or those that several rows share under a name."""
-    return _table()["voices"][given] if isinstance(given, str) else given
+def _voices(voices: Mapping[str, str] | str) -> Mapping[str, str]:
+    """Return a row's own voices, or a table that several rows share, by its name."""
+    return _table()["voices"][voices] if isinstance(voices, str) else voices
 
 
-def look(model: str) -> str:
-    """What one of our models means by a prompt."""
+def prompt_template(model: str) -> str:
+    """Return the prompt that providers get for a model, with `{prompt}` for the caller's."""
     return str(_table()["looks"].get(model, "{prompt}"))
 
 
-_AMOUNTS = frozenset({"usd", "text_in", "image_in", "out"})
-
-
-def rows() -> Mapping[str, tuple[str, ...]]:
-    """Every capability that the table has, by provider."""
+def capabilities() -> Mapping[str, tuple[str, ...]]:
+    """Return the capabilities of the table by provider."""
     return {name: tuple(row) for name, row in _table().items() if name not in ("looks", "voices")}

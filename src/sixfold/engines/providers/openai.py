@@ -11,84 +11,67 @@ from typing import Any
 from sixfold.clients.openai import OPENAI, OpenAIClient, OpenAIImages, TranscriptionResult
 from sixfold.core.catalog.engines import Context, EngineError, Result, Task
 from sixfold.engines.providers import image_runs, speech_runs
-from sixfold.engines.providers.image_runs import CallResult, RunContextImages
+from sixfold.engines.providers.image_runs import CallResult
 from sixfold.engines.providers.model_table import ModelCall, UsedInputs
-from sixfold.engines.providers.provider import ProviderEngine
+from sixfold.engines.providers.provider import ProviderEngine, ProviderRun
 from sixfold.engines.providers.speech_runs import Recording, Report
 
 
 class OpenAIEngine(ProviderEngine):
-    """One capability through OpenAI's images API.
+    """Image engine for one route of OpenAI's images API.
 
-    Its calls are answered while they are open, so a run that ends early closes them; there is nothing that
-    could be canceled.
+    OpenAI replies on the connection of the request and has no cancel call: a run that ends early only
+    closes its connections.
     """
 
     provider = OPENAI
     setting = "openai_api_key"
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Have it drawn, or repainted where the route takes a source."""
-        openai = OpenAIClient(self._calls())
+        """Return the images of a task, edited from a source image where the route takes one."""
+        openai = OpenAIClient(self._client())
 
-        async def draw(
-            call: ModelCall, desk: RunContextImages, report: Callable[[float], None]
-        ) -> CallResult:
+        async def generate(call: ModelCall, run: ProviderRun, report: Callable[[float], None]) -> CallResult:
             report(0.05)
             fields = {"model": self._route.model, **call.inputs}
             if "source" in self._route.fields:
-                sent = desk.source()
-                made = await openai.edit(fields, [(sent.name, sent.data, sent.content_type)])
+                source = run.source()
+                images = await openai.edit(fields, [(source.name, source.data, source.content_type)])
             else:
-                made = await openai.generate(fields)
+                images = await openai.generate(fields)
             report(1.0)
-            return await asyncio.to_thread(_drawn, made)
+            return await asyncio.to_thread(_image_result, images)
 
-        desk = RunContextImages(OPENAI.title, self._outside, context, self._limits)
-        return await image_runs.run(task, context, self._route, draw, desk)
-
-
-def _drawn(made: OpenAIImages) -> CallResult:
-    try:
-        decoded = [base64.b64decode(text, validate=True) for text in made.encoded]
-    except binascii.Error as error:
-        raise EngineError("OpenAI gave a picture that cannot be read; try again.") from error
-    found: list[bytes | str] = [*decoded, *made.addresses]
-    usage = made.usage
-    if usage is None:
-        return CallResult(found, UsedInputs(images=len(found)))
-    used = UsedInputs(images=len(found), text_in=usage.text_in, image_in=usage.image_in, out=usage.out)
-    return CallResult(found, used)
+        return await image_runs.run(task, context, self._route, generate, self._start(context))
 
 
 class OpenAISpeechEngine(ProviderEngine):
-    """Says a text with the voices of `POST /audio/speech`."""
+    """Text-to-speech engine that calls `POST /audio/speech`."""
 
     provider = OPENAI
     setting = "openai_api_key"
 
     async def run(self, task: Task, context: Context) -> Result:
-        """One file of sound."""
-        openai = OpenAIClient(self._calls())
+        """Return one audio file."""
+        openai = OpenAIClient(self._client())
 
-        async def say(inputs: Mapping[str, Any], _: Report) -> bytes:
+        async def speak(inputs: Mapping[str, Any], _: Report) -> bytes:
             return await openai.speak({"model": self._route.model, **inputs})
 
-        desk = RunContextImages(OPENAI.title, self._outside, context, self._limits)
-        return await speech_runs.spoken(task, self._route, say, desk)
+        return await speech_runs.synthesize(task, self._route, speak, self._start(context))
 
 
 class OpenAITranscriptionEngine(ProviderEngine):
-    """Writes down `audio_url` by `POST /audio/transcriptions`."""
+    """Speech-to-text engine that calls `POST /audio/transcriptions`."""
 
     provider = OPENAI
     setting = "openai_api_key"
 
     async def run(self, task: Task, context: Context) -> Result:
-        """The text, and its segments and words as far as the server tells their times."""
-        openai = OpenAIClient(self._calls())
+        """Return the text of a recording, with the segments and words whose times the server reports."""
+        openai = OpenAIClient(self._client())
 
-        async def listen(
+        async def transcribe(
             recording: Recording, language: str, _: Report
         ) -> tuple[TranscriptionResult, UsedInputs]:
             fields: dict[str, str | list[str]] = {"model": self._route.model, **self._route.fixed}
@@ -96,8 +79,20 @@ class OpenAITranscriptionEngine(ProviderEngine):
                 fields["timestamp_granularities[]"] = ["segment", "word"]
             if language:
                 fields["language"] = language
-            found = await openai.listen(fields, (recording.name, recording.data, recording.content_type))
-            return found, UsedInputs(seconds=recording.seconds)
+            file = (recording.name, recording.data, recording.content_type)
+            return await openai.listen(fields, file), UsedInputs(seconds=recording.seconds)
 
-        desk = RunContextImages(OPENAI.title, self._outside, context, self._limits)
-        return await speech_runs.heard(task, self._route, listen, desk)
+        return await speech_runs.transcribe(task, self._route, transcribe, self._start(context))
+
+
+def _image_result(response: OpenAIImages) -> CallResult:
+    try:
+        decoded = [base64.b64decode(text, validate=True) for text in response.encoded]
+    except binascii.Error as error:
+        raise EngineError("OpenAI returned an image that cannot be read; try again.") from error
+    images: list[bytes | str] = [*decoded, *response.addresses]
+    usage = response.usage
+    if usage is None:
+        return CallResult(images, UsedInputs(images=len(images)))
+    used = UsedInputs(images=len(images), text_in=usage.text_in, image_in=usage.image_in, out=usage.out)
+    return CallResult(images, used)

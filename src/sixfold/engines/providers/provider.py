@@ -1,26 +1,77 @@
-"""What the engines of all providers share: a route, options, and calls that carry the operator's key."""
+"""The base class of the engines that call a hosted provider, and the state of one of their runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from sixfold.clients.provider_client import ProviderClient, ProviderEndpoint, ProviderLimits
+from sixfold.core.catalog.engines import Context, EngineError
 from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.providers import model_table
+from sixfold.engines.providers.image_io import UploadImage
 from sixfold.engines.providers.model_table import Override
+
+_MAX_LOG_LINES = 100
+_MAX_LINE_CHARS = 500
+
+
+@dataclass(slots=True)
+class ProviderRun:
+    """State of one run at a provider: its limits, progress and log, and the image that is uploaded.
+
+    `title` is the provider's name in messages.
+    """
+
+    title: str
+    outside: HostServices
+    context: Context
+    limits: ProviderLimits
+    upload: UploadImage | None = None
+    _fractions: dict[int, float] = field(default_factory=dict[int, float])
+    _lines: int = 0
+
+    def progress(self, call: int, fraction: float, calls: int) -> None:
+        """Report the progress of one of several calls; raises `Canceled` when the run is canceled."""
+        self._fractions[call] = max(fraction, self._fractions.get(call, 0.0))
+        self.context.progress(0.02 + 0.9 * sum(self._fractions.values()) / calls)
+
+    def log(self, lines: Sequence[str]) -> None:
+        """Add the provider's log lines to the run's log, at most 100 of 500 characters each."""
+        for line in lines[: max(0, _MAX_LOG_LINES - self._lines)]:
+            self.context.log(line[:_MAX_LINE_CHARS])
+        self._lines += len(lines)
+
+    def source(self) -> UploadImage:
+        """Return the source image; raises `EngineError` when the task has none."""
+        if self.upload is None:
+            raise EngineError("A source image is required.")
+        return self.upload
+
+    @asynccontextmanager
+    async def time_limit(self) -> AsyncGenerator[None, None]:
+        """Raise `EngineError` when the block runs longer than `limits.whole_seconds`."""
+        try:
+            async with asyncio.timeout(self.limits.whole_seconds):
+                yield
+        except TimeoutError:
+            seconds = self.limits.whole_seconds
+            raise EngineError(f"{self.title} did not finish within {seconds:g} seconds.") from None
 
 
 class ProviderEngine:
-    """One capability of one provider; what a run does there is its subclass's.
+    """Base class for an engine that serves one capability through one provider.
 
-    Options: `route` (a row of `providers.toml`), `base_url` of a server that speaks the same protocol,
-    `limits` (the fields of `ProviderLimits`), and what goes over the row (the fields of `Override`).
+    Options: `route` (a row of `providers.toml`), `base_url` of a server with the same API, `limits` (the
+    fields of `ProviderLimits`), and the fields of `Override`, which replace values of the row.
     """
 
     version = "1"
     provider: ClassVar[ProviderEndpoint]
-    setting: ClassVar[str]  # under which the operator's key is asked for
+    setting: ClassVar[str]  # name of the setting that holds the operator's key
 
     def __init__(
         self,
@@ -37,8 +88,8 @@ class ProviderEngine:
         self._limits = ProviderLimits(**(limits or {}))
         self.name = self._route.name
 
-    def _calls(self) -> ProviderClient:
-        """The way to the provider for one run, with the key as it is now."""
+    def _client(self) -> ProviderClient:
+        """Return a client for one run, with the key as it is set now."""
         return ProviderClient(
             self._outside.client,
             self.provider,
@@ -48,5 +99,8 @@ class ProviderEngine:
             names=self._route.names(),
         )
 
+    def _start(self, context: Context) -> ProviderRun:
+        return ProviderRun(self.provider.title, self._outside, context, self._limits)
+
     async def close(self) -> None:
-        """Nothing is held between runs: connections are the server's."""
+        """Do nothing: the connections belong to the server."""

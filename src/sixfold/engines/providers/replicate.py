@@ -4,78 +4,62 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sixfold.clients import provider_client
 from sixfold.clients.openai import TranscriptionResult
 from sixfold.clients.provider_client import ProviderClient, ProviderRefusal
 from sixfold.clients.replicate import REPLICATE, ReplicateClient, ReplicatePrediction
 from sixfold.core.catalog.engines import Context, Result, Task
-from sixfold.engines.providers import image_runs, speech_runs, video_runs
-from sixfold.engines.providers.image_runs import CallResult, RunContextImages
+from sixfold.engines.providers import image_runs, speech_runs
+from sixfold.engines.providers.image_io import UploadImage
+from sixfold.engines.providers.image_runs import CallResult
 from sixfold.engines.providers.model_table import ModelCall, UsedInputs
-from sixfold.engines.providers.provider import ProviderEngine
+from sixfold.engines.providers.provider import ProviderEngine, ProviderRun
 from sixfold.engines.providers.speech_runs import Recording, Report
-from sixfold.engines.providers.video_runs import VideoRequest, VideoResult
 
-_INLINE_BYTES = 256 * 1024  # above it Replicate's documentation asks for a file
-# Long enough for a model that is quick, short enough to be told of a cancelation soon.
+if TYPE_CHECKING:
+    from sixfold.engines.providers.video_runs import VideoRequest, VideoResult
+
+# Replicate's documentation asks for an uploaded file above this size.
+_INLINE_BYTES = 256 * 1024
+# Long enough for a quick model, short enough to notice a cancelation soon.
 _WAIT_SECONDS = 5
 
 
-class VersionSource(Protocol):
-    """What goes in beside words: a picture or a recording."""
-
-    @property
-    def data(self) -> bytes: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def content_type(self) -> str: ...
-
-    def data_uri(self) -> str:
-        """It as text that a JSON document can carry."""
-        ...
-
-
 class ReplicateEngine(ProviderEngine):
-    """One capability through Replicate's predictions."""
+    """Image engine for one route of Replicate's predictions API."""
 
     provider = REPLICATE
     setting = "replicate_api_token"
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Have Replicate draw it; what runs there is canceled when the run ends early."""
-        to = self._calls()
-        replicate = ReplicateClient(to)
+        """Return the images of a task; cancels the prediction when the run ends early."""
+        client = self._client()
+        replicate = ReplicateClient(client)
 
-        async def draw(
-            call: ModelCall, desk: RunContextImages, report: Callable[[float], None]
-        ) -> CallResult:
+        async def generate(call: ModelCall, run: ProviderRun, report: Callable[[float], None]) -> CallResult:
             inputs = dict(call.inputs)
-            word = self._route.fields.get("source")
-            async with self._placed(replicate, desk.source() if word else None) as source:
-                if word:
-                    inputs[word] = source
-                ended = await self._made(replicate, self._route.model, inputs, desk, report)
-            return _drawn(to, ended, call)
+            name = self._route.fields.get("source")
+            async with self._source(replicate, run.source() if name else None) as source:
+                if name:
+                    inputs[name] = source
+                prediction = await self._predict(replicate, self._route.model, inputs, run, report)
+            return _image_result(client, prediction, call)
 
-        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
-        return await image_runs.run(task, context, self._route, draw, desk)
+        return await image_runs.run(task, context, self._route, generate, self._start(context))
 
     @asynccontextmanager
-    async def _placed(
-        self, replicate: ReplicateClient, sent: VersionSource | None
+    async def _source(
+        self, replicate: ReplicateClient, upload: UploadImage | Recording | None
     ) -> AsyncGenerator[str, None]:
-        """A source where the model can read it, removed again afterwards."""
-        if sent is None:
+        """Yield a URI of the source that the model can read; an uploaded file is deleted afterwards."""
+        if upload is None:
             yield ""
-        elif len(sent.data) <= _INLINE_BYTES:
-            yield sent.data_uri()
+        elif len(upload.data) <= _INLINE_BYTES:
+            yield upload.data_uri()
         else:
-            file_id, address = await replicate.put_file(sent.name, sent.data, sent.content_type)
+            file_id, address = await replicate.put_file(upload.name, upload.data, upload.content_type)
             try:
                 yield address
             finally:
@@ -83,16 +67,16 @@ class ReplicateEngine(ProviderEngine):
                     replicate.delete_file(file_id), self._limits.grace_seconds
                 )
 
-    async def _made(
+    async def _predict(
         self,
         replicate: ReplicateClient,
         model: str,
         inputs: dict[str, Any],
-        desk: RunContextImages,
+        run: ProviderRun,
         report: Callable[[float], None],
     ) -> ReplicatePrediction:
-        """What Replicate makes of `inputs`, from the prediction's beginning to its end."""
-        started = await provider_client.submit_with_cancel(
+        """Create a prediction and poll it until it ends."""
+        prediction = await provider_client.submit_with_cancel(
             replicate.create(
                 model,
                 inputs,
@@ -102,21 +86,12 @@ class ReplicateEngine(ProviderEngine):
             replicate.cancel,
             self._limits.grace_seconds,
         )
-        return await self._awaited(replicate, started, desk, report)
-
-    async def _awaited(
-        self,
-        replicate: ReplicateClient,
-        prediction: ReplicatePrediction,
-        desk: RunContextImages,
-        report: Callable[[float], None],
-    ) -> ReplicatePrediction:
-        seen = 0
+        lines_logged = 0
         try:
             async for _ in provider_client.poll_intervals(self._limits):
                 lines = prediction.log.splitlines()
-                desk.log(lines[seen:])
-                seen = max(seen, len(lines))
+                run.log(lines[lines_logged:])
+                lines_logged = max(lines_logged, len(lines))
                 if prediction.state in {"failed", "canceled"}:
                     raise replicate.error(prediction)
                 if prediction.ended:
@@ -124,85 +99,89 @@ class ReplicateEngine(ProviderEngine):
                     return prediction
                 report(0.05 if prediction.state == "queued" else 0.3)
                 prediction = await replicate.look(prediction)
-            raise AssertionError("paces never ends")
+            raise AssertionError("poll_intervals never ends")
         finally:
             if not prediction.ended:
                 await provider_client.cancel_quietly(replicate.cancel(prediction), self._limits.grace_seconds)
 
 
-def _drawn(to: ProviderClient, prediction: ReplicatePrediction, call: ModelCall) -> CallResult:
-    output = prediction.output
-    found = [one for one in (output if isinstance(output, list) else [output]) if isinstance(one, str)]
-    if not found:
-        raise to.failed(ProviderRefusal("broken", said="gave an answer without a picture"))
-    return CallResult(found, UsedInputs(images=len(found), seconds=prediction.seconds), call.seed)
-
-
 class ReplicateVideoEngine(ReplicateEngine):
-    """One film capability through Replicate's predictions."""
+    """Video engine for one route of Replicate's predictions API."""
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Have Replicate make the film; what runs there is canceled when the run ends early."""
-        to = self._calls()
-        replicate = ReplicateClient(to)
+        """Return the video of a task; cancels the prediction when the run ends early."""
+        # Fitting a video needs OpenCV, which images and speech do without.
+        from sixfold.engines.providers import video_runs
 
-        async def make(asked: VideoRequest, desk: RunContextImages) -> VideoResult:
-            inputs = dict(asked.inputs)
-            async with self._placed(replicate, asked.sent) as source:
+        client = self._client()
+        replicate = ReplicateClient(client)
+
+        async def generate(request: VideoRequest, run: ProviderRun) -> VideoResult:
+            inputs = dict(request.inputs)
+            async with self._source(replicate, request.upload) as source:
                 if source:
                     inputs[self._route.fields["source"]] = source
-                ended = await self._made(
-                    replicate, asked.model, inputs, desk, lambda done: desk.progress(0, done, 1)
+                prediction = await self._predict(
+                    replicate, request.model, inputs, run, lambda done: run.progress(0, done, 1)
                 )
-            output = ended.output[0] if isinstance(ended.output, list) and ended.output else ended.output
-            if not isinstance(output, str):
-                raise to.failed(ProviderRefusal("broken", said="gave an answer without a film"))
-            return VideoResult(output, inputs.get(self._route.fields.get("seed", "")))
+            output = prediction.output
+            address = output[0] if isinstance(output, list) and output else output
+            if not isinstance(address, str):
+                raise client.failed(ProviderRefusal("broken", said="returned no video"))
+            return video_runs.VideoResult(address, inputs.get(self._route.fields.get("seed", "")))
 
-        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
-        return await video_runs.run(task, self._route, make, desk)
+        return await video_runs.run(task, self._route, generate, self._start(context))
 
 
 class ReplicateSpeechEngine(ReplicateEngine):
-    """Says a text through Replicate's predictions."""
+    """Text-to-speech engine for one route of Replicate's predictions API."""
 
     async def run(self, task: Task, context: Context) -> Result:
-        """One file of sound; what runs there is canceled when the run ends early."""
-        replicate = ReplicateClient(self._calls())
-        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
+        """Return one audio file; cancels the prediction when the run ends early."""
+        replicate = ReplicateClient(self._client())
+        run = self._start(context)
 
-        async def say(inputs: Mapping[str, Any], report: Report) -> bytes:
-            made = await self._made(replicate, self._route.model, dict(inputs), desk, report)
-            return await speech_runs.fetched(made.output, desk)
+        async def speak(inputs: Mapping[str, Any], report: Report) -> bytes:
+            prediction = await self._predict(replicate, self._route.model, dict(inputs), run, report)
+            return await speech_runs.download(prediction.output, run)
 
-        return await speech_runs.spoken(task, self._route, say, desk)
+        return await speech_runs.synthesize(task, self._route, speak, run)
 
 
 class ReplicateTranscriptionEngine(ReplicateEngine):
-    """Writes a recording down through Replicate's predictions."""
+    """Speech-to-text engine for one route of Replicate's predictions API."""
 
     async def run(self, task: Task, context: Context) -> Result:
-        """The text, and the times of its segments: the model tells none of words."""
-        to = self._calls()
-        replicate = ReplicateClient(to)
-        desk = RunContextImages(REPLICATE.title, self._outside, context, self._limits)
+        """Return the text of a recording and the times of its segments; the model reports no words."""
+        client = self._client()
+        replicate = ReplicateClient(client)
+        run = self._start(context)
 
-        async def listen(
+        async def transcribe(
             recording: Recording, language: str, report: Report
         ) -> tuple[TranscriptionResult, UsedInputs]:
-            words = self._route.fields
+            fields = self._route.fields
             inputs: dict[str, Any] = dict(self._route.fixed)
             if language:
-                inputs[words["language"]] = language
-            async with self._placed(replicate, recording) as source:
-                inputs[words["source"]] = source
-                made = await self._made(replicate, self._route.model, inputs, desk, report)
-            told = provider_client.mapping(made.output)
-            text = told.get("transcription")
+                inputs[fields["language"]] = language
+            async with self._source(replicate, recording) as source:
+                inputs[fields["source"]] = source
+                prediction = await self._predict(replicate, self._route.model, inputs, run, report)
+            output = provider_client.mapping(prediction.output)
+            text = output.get("transcription")
             if not isinstance(text, str):
-                raise to.failed(ProviderRefusal("broken", said="gave an answer without a text"))
-            spoken = language or str(told.get("detected_language") or "")
-            heard = TranscriptionResult(text.strip(), spoken, provider_client.texts(told.get("segments")), ())
-            return heard, UsedInputs(seconds=made.seconds)
+                raise client.failed(ProviderRefusal("broken", said="returned no text"))
+            spoken = language or str(output.get("detected_language") or "")
+            segments = provider_client.texts(output.get("segments"))
+            used = UsedInputs(seconds=prediction.seconds)
+            return TranscriptionResult(text.strip(), spoken, segments, ()), used
 
-        return await speech_runs.heard(task, self._route, listen, desk)
+        return await speech_runs.transcribe(task, self._route, transcribe, run)
+
+
+def _image_result(client: ProviderClient, prediction: ReplicatePrediction, call: ModelCall) -> CallResult:
+    output = prediction.output
+    images = [item for item in (output if isinstance(output, list) else [output]) if isinstance(item, str)]
+    if not images:
+        raise client.failed(ProviderRefusal("broken", said="returned no image"))
+    return CallResult(images, UsedInputs(images=len(images), seconds=prediction.seconds), call.seed)

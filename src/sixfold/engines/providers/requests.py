@@ -1,4 +1,4 @@
-"""An order: what a task asks for, in words that do not yet belong to any provider."""
+"""A task's inputs as a request that is independent of any provider."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sixfold.core.catalog.engines import EngineError, Task
 from sixfold.engines.image import encode
 
 _SOURCES = ("source_image_url", "image", "image_url")
-_MOST_IMAGES = 16
+_MAX_IMAGES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderTask:
-    """One picture or several. `size` is what must come out, or None: as large as it is made.
+    """A request for one or more images. `size` is the exact output size; None keeps the provider's.
 
-    `seed`, `strength`, `scale` and `faces` are None where the model has no such input.
+    `seed`, `strength`, `scale` and `faces` are None where the task has no such input.
     """
 
     model: str
@@ -35,27 +35,27 @@ class ProviderTask:
     format: str = "png"
     quality: int = 90
 
-    def asked(self) -> Mapping[str, Any]:
-        """What was asked for beyond the prompt, by our word for it."""
-        wanted = {
+    def optional_inputs(self) -> Mapping[str, Any]:
+        """Return the inputs beside the prompt that are set, by their names in `providers.toml`."""
+        inputs = {
             "negative": self.negative or None,
             "seed": self.seed,
             "strength": self.strength,
             "scale": self.scale,
             "faces": self.faces or None,
         }
-        return {word: value for word, value in wanted.items() if value is not None}
+        return {name: value for name, value in inputs.items() if value is not None}
 
-    def seed_of(self, call: int) -> int | None:
-        """The seed of the n-th call: the first has the order's own, so that one picture is what it says."""
+    def seed_for(self, call: int) -> int | None:
+        """Return the seed of a call by its index; the first call uses the request's own seed."""
         if self.seed is None or call == 0:
             return self.seed
         digest = hashlib.blake2s(f"{self.seed}/{call}".encode(), digest_size=4).digest()
         return int.from_bytes(digest) & 0x7FFF_FFFF
 
 
-def read(task: Task) -> ProviderTask:
-    """The order of a task; raises `EngineError` for a format that nobody can give."""
+def parse(task: Task) -> ProviderTask:
+    """Parse a task's inputs; raises `EngineError` for an unknown format."""
     inputs = task.inputs
     format_ = str(inputs.get("format") or "png").lower().replace("jpg", "jpeg")
     if format_ not in encode.CONTENT_TYPES:
@@ -67,21 +67,21 @@ def read(task: Task) -> ProviderTask:
         model=task.model,
         prompt=str(inputs.get("prompt") or inputs.get("style_prompt") or ""),
         negative=str(inputs.get("negative_prompt") or "").strip(),
-        seed=_whole(inputs.get("seed")),
-        count=min(_MOST_IMAGES, max(1, _whole(inputs.get("num_images")) or 1)),
+        seed=_as_int(inputs.get("seed")),
+        count=min(_MAX_IMAGES, max(1, _as_int(inputs.get("num_images")) or 1)),
         size=size,
         source=next((task.files[name] for name in _SOURCES if name in task.files), None),
-        strength=_number(inputs.get("strength")),
-        scale=_number(inputs.get("scale")),
+        strength=_as_float(inputs.get("strength")),
+        scale=_as_float(inputs.get("scale")),
         faces=bool(inputs["face_enhance"]) if "face_enhance" in inputs else None,
         format=format_,
         quality=min(100, max(1, int(quality))) if isinstance(quality, int | float) else 90,
     )
 
 
-def _whole(value: Any) -> int | None:
+def _as_int(value: Any) -> int | None:
     return int(value) if isinstance(value, int | float) else None
 
 
-def _number(value: Any) -> float | None:
+def _as_float(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None

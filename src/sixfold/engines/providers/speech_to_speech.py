@@ -1,7 +1,7 @@
-"""speech-to-speech with a language model: what was said is written down, answered, and the answer spoken.
+"""Speech-to-speech with a language model: transcribe the recording, get a reply, and speak it.
 
-Listening and speaking are runs of `stt` and `tts`, the answer is the gateway's; all of it is paid by the
-time of the whole.
+Transcription and speech are child runs of `stt` and `tts`, and the gateway writes the reply; all of it is
+charged by the time of the whole run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EFFORT = "medium"
 
 
 class ProviderSpeechToSpeechEngine:
-    """`converse` answers what was said, in words and aloud; `chat` answers in words only."""
+    """Runs the task `converse`, which replies in text and speech, and `chat`, which replies in text."""
 
     name = "conversing"
     version = "1"
@@ -41,15 +41,15 @@ class ProviderSpeechToSpeechEngine:
         self._outside = outside
 
     async def run(self, task: Task, context: Context) -> Result:
-        """`{"task", "text", "heard"}`, and `audio` of a converse."""
+        """Return `task`, the reply as `text`, the transcript as `heard`, and `audio` for `converse`."""
         parent = await self._outside.children.parent(task.id)
-        chat = _chat(task, "")  # what is wrong with it is told before anything is ordered
-        said = str(task.inputs.get("text") or "").strip()
-        heard = said or await self._heard(parent)
-        if not heard:
-            raise UnusableInput("Nothing was heard in the recording that could be answered.")
+        _chat(task, "")  # reports invalid inputs before a child run starts
+        text_input = str(task.inputs.get("text") or "").strip()
+        transcript = text_input or await self._transcribe(parent)
+        if not transcript:
+            raise UnusableInput("No speech was found in the recording.")
         context.progress(0.3)
-        chat = _chat(task, heard)
+        chat = _chat(task, transcript)
         try:
             reply = await self._outside.relay.complete_prepaid(
                 parent.account_id, ids.new("req"), chat, _DEFAULT
@@ -59,54 +59,54 @@ class ProviderSpeechToSpeechEngine:
         context.log(f"answered by {reply.target}")
         context.progress(0.6)
         text = reply.answer.text.strip()
-        data = {"task": task.inputs["task"], "text": text, "heard": heard}
+        data = {"task": task.inputs["task"], "text": text, "heard": transcript}
         if task.inputs["task"] == "chat":
-            return Result(data=data, quality="full" if said else "preview")
+            return Result(data=data, quality="full" if text_input else "preview")
         if not text:
-            raise EngineError("The language model had nothing to say.")
-        return Result((await self._spoken(parent, task, context, text),), data, "preview")
+            raise EngineError("The language model returned an empty reply.")
+        return Result((await self._speak(parent, task, context, text),), data, "preview")
 
-    async def _heard(self, parent: Prediction) -> str:
+    async def _transcribe(self, parent: Prediction) -> str:
         blob = parent.task.files.get("audio")
         if blob is None:
-            raise UnusableInput("There is nothing to answer: give text, or audio.")
+            raise UnusableInput("text or audio is required.")
         recording = MediaSource(blob, "application/octet-stream", 0)
-        ended = await self._ordered(parent, ChildRun("stt", "stt", {}, {"audio_url": recording}))
-        assert ended.output is not None  # noqa: S101 - it succeeded
-        return str(ended.output.data.get("text") or "").strip()
+        child = await self._run_child(parent, ChildRun("stt", "stt", {}, {"audio_url": recording}))
+        assert child.output is not None  # noqa: S101 - it succeeded
+        return str(child.output.data.get("text") or "").strip()
 
-    async def _spoken(self, parent: Prediction, task: Task, context: Context, text: str) -> Artifact:
-        wanted = {"prompt": text, "format": task.inputs["audio_format"]}
-        ended = await self._ordered(parent, ChildRun("tts", "tts", wanted))
-        assert ended.output is not None  # noqa: S101 - it succeeded
-        file: OutputFile = ended.output.files[0]
+    async def _speak(self, parent: Prediction, task: Task, context: Context, text: str) -> Artifact:
+        inputs = {"prompt": text, "format": task.inputs["audio_format"]}
+        child = await self._run_child(parent, ChildRun("tts", "tts", inputs))
+        assert child.output is not None  # noqa: S101 - it succeeded
+        file: OutputFile = child.output.files[0]
         source = MediaSource(file.blob, file.content_type, file.size)
-        found = await self._outside.workshop.names.file(source, file.name)
+        stored = await self._outside.workshop.names.file(source, file.name)
         path = context.scratch / file.name
-        await asyncio.to_thread(shutil.copyfile, found.path, path)
+        await asyncio.to_thread(shutil.copyfile, stored.path, path)
         return Artifact(file.content_type, info={**file.info, "name": "audio"}, path=path)
 
-    async def _ordered(self, parent: Prediction, child: ChildRun) -> Prediction:
+    async def _run_child(self, parent: Prediction, request: ChildRun) -> Prediction:
         try:
-            ended = await self._outside.children.run(parent, child)
+            child = await self._outside.children.run(parent, request)
         except errors.SixfoldError as error:
             raise EngineError(error.message) from error
-        if ended.state is not PredictionState.SUCCEEDED:
-            raise EngineError(ended.error or f"{child.model} did not succeed")
-        return ended
+        if child.state is not PredictionState.SUCCEEDED:
+            raise EngineError(child.error or f"{request.model} did not succeed")
+        return child
 
     async def close(self) -> None:
-        """The connections are the relay's."""
+        """Do nothing: the connections belong to the gateway."""
 
 
-def _chat(task: Task, said: str) -> ChatRequest:
-    turns = [*_history(str(task.inputs.get("history") or "")), ChatMessage("user", (TextPart(said),))]
+def _chat(task: Task, text: str) -> ChatRequest:
+    messages = [*_history(str(task.inputs.get("history") or "")), ChatMessage("user", (TextPart(text),))]
     effort = _EFFORT if task.inputs.get("enable_reasoning") else ""
-    return ChatRequest(tuple(turns), system=str(task.inputs.get("system_prompt") or ""), effort=effort)
+    return ChatRequest(tuple(messages), system=str(task.inputs.get("system_prompt") or ""), effort=effort)
 
 
 def _history(text: str) -> list[ChatMessage]:
-    """What was said before; raises `UnusableInput`."""
+    """Parse the earlier messages; raises `UnusableInput`."""
     if not text.strip():
         return []
     try:
@@ -114,11 +114,11 @@ def _history(text: str) -> list[ChatMessage]:
     except (ValueError, RecursionError) as error:
         raise UnusableInput("history must be a JSON array of items with role and text.") from error
     items = cast("list[Any]", rows) if isinstance(rows, list) else [None]
-    turns: list[ChatMessage] = []
+    messages: list[ChatMessage] = []
     for item in items:
         row = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
-        role, words = _ROLES.get(str(row.get("role"))), row.get("text")
-        if role is None or not isinstance(words, str):
+        role, content = _ROLES.get(str(row.get("role"))), row.get("text")
+        if role is None or not isinstance(content, str):
             raise UnusableInput("history must be a JSON array of items with role and text.")
-        turns.append(ChatMessage(role, (TextPart(words),)))
-    return turns
+        messages.append(ChatMessage(role, (TextPart(content),)))
+    return messages

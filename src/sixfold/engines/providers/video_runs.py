@@ -1,7 +1,7 @@
-"""A film made at a provider, the same for all of them: what is asked, and what must come of the answer.
+"""Run a video task at any provider: prepare the request, then fit the returned video to what was requested.
 
-Where a model makes whole `lengths` of seconds, its film is cut and scaled; where the frames of an order are
-counted and the model has no such inputs (`counted`), each is set to its moment here, with those between.
+A model that makes whole `lengths` of seconds has its video cut and scaled here. Where a request counts frames
+and the model has no such inputs (`counted`), the video is retimed here, with frames interpolated.
 """
 
 from __future__ import annotations
@@ -30,134 +30,138 @@ from sixfold.core.catalog.engines import (
 )
 from sixfold.engines.providers import image_io
 from sixfold.engines.providers.image_io import UploadImage
-from sixfold.engines.providers.image_runs import RunContextImages
 from sixfold.engines.providers.model_table import ModelRoute, UsedInputs
+from sixfold.engines.providers.provider import ProviderRun
 from sixfold.engines.video import conform, dimensions, probe, task_parser, timing
 from sixfold.engines.video.conform import ConformTarget
 from sixfold.engines.video.decoder import VideoReader
 from sixfold.engines.video.task_parser import VideoTask
 
-PICTURES = ("image_url", "image")
-_BILLED_RATE = 16  # film models count seconds at this many frames, whatever rate is asked for
-_SPOKEN = ("seed", "negative_prompt", "num_inference_steps", "guidance_scale")  # told where they are left out
-_ENOUGH = 0.8  # of the frames that were asked for: its last one holds for the rest
+IMAGES = ("image_url", "image")
+_BILLED_RATE = 16  # frames per second by which these models bill, whatever rate is requested
+# Inputs that the log mentions when a model does not support them.
+_REPORTED = ("seed", "negative_prompt", "num_inference_steps", "guidance_scale")
+# A video with this share of the requested frames is accepted; its last frame is held for the rest.
+_ENOUGH = 0.8
 _FROM, _TO = 0.93, 0.99  # of the progress
 
 
 @dataclass(frozen=True, slots=True)
 class VideoRequest:
-    """One call: which model, its inputs, the seconds that are billed, and what its film must become."""
+    """One call: the model, its inputs, the billed seconds, and how its video is fitted.
+
+    `target` is set for models that make whole lengths, `task` for those whose video is retimed here.
+    """
 
     model: str
     inputs: Mapping[str, Any]
     billed_seconds: float
-    sent: UploadImage | None = None
-    wanted: ConformTarget | None = None
-    order: VideoTask | None = None
+    upload: UploadImage | None = None
+    target: ConformTarget | None = None
+    task: VideoTask | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VideoResult:
-    """What a call gave: the film's address, and the seed where the model tells it."""
+    """Result of one call: the URL of the video, and the seed where the model reports it."""
 
     address: str
     seed: int | None = None
 
 
-Make = Callable[[VideoRequest, RunContextImages], Awaitable[VideoResult]]
+Generate = Callable[[VideoRequest, ProviderRun], Awaitable[VideoResult]]
 
 
-async def run(task: Task, route: ModelRoute, make: Make, desk: RunContextImages) -> Result:
-    """Have a provider make the film that a task asks for; `make` makes one call."""
+async def run(task: Task, route: ModelRoute, generate: Generate, run: ProviderRun) -> Result:
+    """Return the video of a task, made by one call of `generate`."""
     began = time.monotonic()
-    asked = await _asked(task, route, desk)
-    try:
-        async with asyncio.timeout(desk.limits.whole_seconds):
-            filmed = await make(asked, desk)
-            path = desk.context.scratch / "film"
-            await desk.outside.download(filmed.address, path, max_bytes=desk.limits.file_bytes)
-    except TimeoutError:
-        whole = desk.limits.whole_seconds
-        raise EngineError(f"{desk.title} did not finish within {whole:g} seconds.") from None
-    artifact = await finished((path,), asked, desk.context, desk.title)
-    desk.context.progress(1.0)
-    cost = route.price.micros(UsedInputs(seconds=asked.billed_seconds))
-    desk.context.log(f"{desk.title} made this with {asked.model} in {time.monotonic() - began:.1f} s")
-    data: dict[str, Any] = {"provider": route.provider, "provider_model": asked.model}
-    if filmed.seed is not None:
-        data["seed"] = filmed.seed
+    request = await _request(task, route, run)
+    async with run.time_limit():
+        video = await generate(request, run)
+        path = run.context.scratch / "video"
+        await run.outside.download(video.address, path, max_bytes=run.limits.file_bytes)
+    artifact = await _fit((path,), request, run.context, run.title)
+    run.context.progress(1.0)
+    cost = route.price.micros(UsedInputs(seconds=request.billed_seconds))
+    run.context.log(f"{run.title}'s {request.model} took {time.monotonic() - began:.1f} s")
+    data: dict[str, Any] = {"provider": route.provider, "provider_model": request.model}
+    if video.seed is not None:
+        data["seed"] = video.seed
     return Result((artifact,), data, "full", cost)
 
 
-def picture_of(task: Task) -> Path | None:
-    """The picture that a film begins with; none where it is to be of words alone."""
+def source_image(task: Task) -> Path | None:
+    """Return the image that the video begins with, or None for a video from text alone."""
     if task.inputs.get("by_words"):
         return None
-    return next((task.files[name] for name in PICTURES if name in task.files), None)
+    return next((task.files[name] for name in IMAGES if name in task.files), None)
 
 
-async def _asked(task: Task, route: ModelRoute, desk: RunContextImages) -> VideoRequest:
-    """The provider's inputs."""
-    order = task_parser.read(task.inputs)
-    sent = await _sent(picture_of(task), order, route)
-    wanted, billed = None, order.frames / _BILLED_RATE * route.shares.get(order.resolution, 1.0)
-    given = dict(task.inputs)
+async def _request(task: Task, route: ModelRoute, run: ProviderRun) -> VideoRequest:
+    video = task_parser.read(task.inputs)
+    upload = await _upload(source_image(task), video, route)
+    target, billed = None, video.frames / _BILLED_RATE * route.shares.get(video.resolution, 1.0)
+    values = dict(task.inputs)
     if route.lengths:
-        billed = float(next((one for one in route.lengths if one >= order.seconds), route.lengths[-1]))
-        wanted = ConformTarget(order.resolution, order.size, order.seconds, order.sound)
-        given |= {"seconds": int(billed), "sound": order.sound}
+        billed = float(next((each for each in route.lengths if each >= video.seconds), route.lengths[-1]))
+        target = ConformTarget(video.resolution, video.size, video.seconds, video.sound)
+        values |= {"seconds": int(billed), "sound": video.sound}
     if route.sizes:
-        given["size"] = route.sizes.said(*(order.size or (sent.size if sent else (16, 9))))
-    model = route.pictured if sent and route.pictured else route.model
-    inputs = {**route.fixed, **_said(given, route, desk)}
-    return VideoRequest(model, inputs, billed, sent, wanted, order if route.counted else None)
+        values["size"] = route.sizes.encode(*(video.size or (upload.size if upload else (16, 9))))
+    model = route.pictured if upload and route.pictured else route.model
+    inputs = {**route.fixed, **_inputs(values, route, run)}
+    return VideoRequest(model, inputs, billed, upload, target, video if route.counted else None)
 
 
-async def _sent(source: Path | None, order: VideoTask, route: ModelRoute) -> UploadImage | None:
-    """The picture as it leaves the machine; raises `EngineError` where the model cannot do without one."""
+async def _upload(source: Path | None, video: VideoTask, route: ModelRoute) -> UploadImage | None:
+    """Return the source image for upload; raises `EngineError` where the model requires one."""
     if source is None:
         if "seconds" not in route.fields:
-            raise EngineError("This needs a source picture.")
+            raise EngineError("A source image is required.")
         return None
-    shape = dimensions.SHAPES.get(order.aspect) if route.counted else None
-    return await asyncio.to_thread(image_io.prepared, source, shape=float(shape) if shape else None)
+    shape = dimensions.SHAPES.get(video.aspect) if route.counted else None
+    return await asyncio.to_thread(image_io.prepare_upload, source, shape=float(shape) if shape else None)
 
 
-def _said(given: Mapping[str, Any], route: ModelRoute, desk: RunContextImages) -> dict[str, Any]:
-    """What was given, in the provider's words; what it has no word for is left out, and the log says so."""
-    given = {name: value for name, value in given.items() if value not in (None, "")}
-    for word in _SPOKEN:
-        if word in given and word not in route.fields:
-            desk.context.log(f"{desk.title}'s {route.model} has no {word}: it is left out")
-    return {theirs: route.said(ours, given[ours]) for ours, theirs in route.fields.items() if ours in given}
+def _inputs(values: Mapping[str, Any], route: ModelRoute, run: ProviderRun) -> dict[str, Any]:
+    """Return the provider's inputs; the log names inputs that the model does not support."""
+    values = {name: value for name, value in values.items() if value not in (None, "")}
+    for name in _REPORTED:
+        if name in values and name not in route.fields:
+            run.context.log(f"{run.title}'s {route.model} does not support {name}: it is left out")
+    return {
+        theirs: route.provider_value(ours, values[ours])
+        for ours, theirs in route.fields.items()
+        if ours in values
+    }
 
 
-async def finished(paths: tuple[Path, ...], asked: VideoRequest, context: Context, title: str) -> Artifact:
-    """The film as it was ordered, where it did not come so; raises `EngineError`."""
+async def _fit(paths: tuple[Path, ...], request: VideoRequest, context: Context, title: str) -> Artifact:
+    """Return the video in the requested size, length and rate; raises `EngineError`."""
     try:
-        found = await asyncio.to_thread(probe.read, paths[0])
+        info = await asyncio.to_thread(probe.read, paths[0])
         path = paths[0]
-        if asked.order is not None:
-            shape = dimensions.shape_of(asked.order.aspect, (found.width, found.height))
-            size = asked.order.size or dimensions.frame(asked.order.resolution, shape)
-            path = await counted(paths, asked.order, size, context)
-        elif asked.wanted is not None:
-            path = await conform.conform(path, found, asked.wanted, context)
-        found = await asyncio.to_thread(probe.read, path)
+        if request.task is not None:
+            shape = dimensions.shape_of(request.task.aspect, (info.width, info.height))
+            size = request.task.size or dimensions.frame(request.task.resolution, shape)
+            path = await retime(paths, request.task, size, context)
+        elif request.target is not None:
+            path = await conform.conform(path, info, request.target, context)
+        info = await asyncio.to_thread(probe.read, path)
     except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
-        raise EngineError(f"{title} gave a film that cannot be read; try again.") from error
-    return Artifact(found.content_type, b"", found.info(), path)
+        raise EngineError(f"{title} returned a video that cannot be read; try again.") from error
+    return Artifact(info.content_type, b"", info.info(), path)
 
 
-async def counted(
-    paths: tuple[Path, ...], order: VideoTask, size: tuple[int, int], context: Context, rate: int = 0
+async def retime(
+    paths: tuple[Path, ...], task: VideoTask, size: tuple[int, int], context: Context, rate: int = 0
 ) -> Path:
-    """An order's film of `size` (width, height) out of the frames of others; raises `VideoUnfit`.
+    """Write one video of `size` (width, height) from the frames of several; raises `VideoUnfit`.
 
-    The frames were made at `rate`, or at the order's own; a later file begins with the frame that ended the
-    one before it.
+    `rate` is the frame rate of the files, 0 for the task's own. Each file after the first repeats the last
+    frame of the one before it as its first.
     """
-    at = Fraction(rate) or order.rate
+    source_rate = Fraction(rate) or task.rate
     target, stop = paths[0].with_name("counted.mp4"), threading.Event()
 
     def step(share: float) -> None:
@@ -166,9 +170,9 @@ async def counted(
         context.progress(_FROM + (_TO - _FROM) * share)
 
     def write() -> None:
-        frames_ = _CountedVideo(paths)
-        timing.write_video(iter(frames_), at, order, size, target, step)
-        if frames_.count < _ENOUGH * float(order.seconds * at):
+        frames = _ChainedFrames(paths)
+        timing.write_video(iter(frames), source_rate, task, size, target, step)
+        if frames.count < _ENOUGH * float(task.seconds * source_rate):
             raise conform.VideoUnfit("too short")
 
     try:
@@ -179,19 +183,19 @@ async def counted(
     return target
 
 
-class _CountedVideo:
-    """The frames of files, one after the other, as RGB."""
+class _ChainedFrames:
+    """The RGB frames of several files in sequence; `count` is the number read so far."""
 
     def __init__(self, paths: tuple[Path, ...]) -> None:
         self._paths = paths
         self.count = 0
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        return chain.from_iterable(self._of(path, bool(place)) for place, path in enumerate(self._paths))
+        return chain.from_iterable(self._frames(path, bool(index)) for index, path in enumerate(self._paths))
 
-    def _of(self, path: Path, skip: bool) -> Iterator[NDArray[Any]]:
+    def _frames(self, path: Path, skip_first: bool) -> Iterator[NDArray[Any]]:
         with closing(VideoReader(path)) as reel:
             for number, frame in enumerate(reel.each()):
-                if number or not skip:
+                if number or not skip_first:
                     self.count += 1
                     yield reel.pixels(frame, reel.size(frame))[..., :3]

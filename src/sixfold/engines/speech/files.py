@@ -71,7 +71,7 @@ def read(path: Path, rate: int, most_seconds: float = MOST_SECONDS) -> Wave:
     """The first sound of a file as mono samples at `rate`; raises `UnusableInput`."""
     parts: list[Wave] = []
     kept, most = 0, round(most_seconds * rate)
-    with demux.opened(path) as container:
+    with demux.open_media(path) as container:
         if not container.streams.audio:
             raise UnusableInput(_SILENT)
         for part in _heard(container, rate):

@@ -25,7 +25,7 @@ def room(*sides: int) -> None:
 def taken_apart(path: Path) -> tuple[NDArray[Any], float]:
     """A film's pictures as floats, and their rate."""
     series: list[NDArray[Any]] = []
-    with demux.opened(path) as container:
+    with demux.open_media(path) as container:
         if not container.streams.video:
             raise UnusableInput("there is no picture in this film")
         stream = container.streams.video[0]

@@ -248,7 +248,7 @@ async def test_a_picture_that_is_none_fails_the_run_and_not_the_caller(
     fal: fakes.Fal, outside: ServerOutside, record: Record, content: bytes, content_type: str
 ) -> None:
     fal.file = (content, content_type)
-    with pytest.raises(EngineError, match="fal gave a picture that cannot be read") as caught:
+    with pytest.raises(EngineError, match="fal returned an image that cannot be read") as caught:
         await engine(fal, outside).run(parts.drawing(), record)
     assert not isinstance(caught.value, UnusableInput)
 

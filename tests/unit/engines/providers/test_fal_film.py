@@ -112,7 +112,7 @@ async def test_a_failure_there_is_a_failure_here(
 async def test_without_a_picture_there_is_nothing_to_send(
     fal: fakes.Fal, outside: ServerOutside, tmp_path: Path
 ) -> None:
-    with pytest.raises(EngineError, match="source picture"):
+    with pytest.raises(EngineError, match="source image"):
         await engine(fal, outside).run(parts.task("video-a", **ASKED), Record(tmp_path))
     assert fal.faults.steps("submit") == []
 
@@ -151,7 +151,7 @@ async def test_a_film_from_words_is_cut_to_the_seconds_and_the_size_that_were_as
     with closing(AudioTrack(artifact.path)) as voice:
         assert np.abs(voice.read(24_000)).max() > 0.5
     assert result.upstream_cost_micros == 240_000  # the six seconds that were made
-    assert any("no seed" in line for line in record.lines)
+    assert any("support seed" in line for line in record.lines)
 
 
 async def test_a_film_from_a_picture_goes_to_the_model_for_pictures_and_words_may_be_left_out(

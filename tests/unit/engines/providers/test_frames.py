@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.unit.engines.providers import parts
 
 
 def finished(made: bytes, size: tuple[int, int] | None = None, format_: str = "png") -> Artifact:
-    return image_io.finished(made, size, format_, 90, "fal")
+    return image_io.encode_output(made, size, format_, 90, "fal")
 
 
 def as_png(image: Image.Image, **options: object) -> bytes:
@@ -43,7 +44,7 @@ def test_a_png_whose_pixels_are_all_there_is_written_whole_again() -> None:
 
 @pytest.mark.parametrize("cut", [40, 200, 800])
 def test_a_png_that_lacks_pixels_is_refused(cut: int) -> None:
-    with pytest.raises(EngineError, match="fal gave a picture that cannot be read"):
+    with pytest.raises(EngineError, match="fal returned an image that cannot be read"):
         finished(fault_server.picture(320, 200)[:-cut], (320, 200))
 
 
@@ -77,16 +78,16 @@ def test_a_source_leaves_small_upright_and_bare(tmp_path: Path) -> None:
     exif[0x0112], exif[0x010F] = 8, "a camera of mine"
     path = tmp_path / "photo.jpg"
     image.save(path, exif=exif)
-    sent = image_io.prepared(path)
-    assert (sent.content_type, sent.own_size, sent.size) == ("image/jpeg", (1500, 3000), (1024, 2048))
+    sent = image_io.prepare_upload(path)
+    assert (sent.content_type, sent.source_size, sent.size) == ("image/jpeg", (1500, 3000), (1024, 2048))
     with Image.open(io.BytesIO(sent.data)) as opened:
         assert opened.size == (1024, 2048)
     assert b"camera" not in sent.data
-    assert sent.name == "picture.jpeg"
+    assert sent.name == "image.jpeg"
 
 
 def test_a_source_with_holes_keeps_them(tmp_path: Path) -> None:
-    sent = image_io.prepared(parts.source(tmp_path, alpha=True))
+    sent = image_io.prepare_upload(parts.source(tmp_path, alpha=True))
     with Image.open(io.BytesIO(sent.data)) as opened:
         assert (sent.content_type, opened.mode) == ("image/png", "RGBA")
 
@@ -101,3 +102,9 @@ def test_many_threads_at_once_disturb_neither_each_other_nor_the_warnings() -> N
 def test_a_server_without_opencv_passes_work_on_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
     assert parts.opened(finished(fault_server.picture(100, 80), (64, 64))).size == (64, 64)
+
+
+@pytest.mark.parametrize("module", ["fal", "replicate", "openai", "caption", "speech_to_speech"])
+def test_a_provider_is_loaded_without_opencv(module: str) -> None:
+    program = f"import sys; sys.modules['cv2'] = None; import sixfold.engines.providers.{module}"
+    subprocess.run([sys.executable, "-c", program], check=True)

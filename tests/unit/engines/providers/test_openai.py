@@ -150,7 +150,7 @@ async def test_an_answer_that_is_none_fails_the_run(
     openai: fakes.OpenAI, outside: ServerOutside, record: Record, fault: fault_server.Fault
 ) -> None:
     openai.faults.add("generate", fault)
-    assert "OpenAI gave" in await fails(engine(openai, outside), parts.drawing(), record)
+    assert "OpenAI " in await fails(engine(openai, outside), parts.drawing(), record)
 
 
 async def test_a_picture_that_was_cut_off_fails_the_run(

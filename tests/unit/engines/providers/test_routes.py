@@ -17,7 +17,7 @@ from sixfold.engines.providers.model_table import ModelPrice, Override, SizeRule
 from sixfold.engines.providers.requests import ProviderTask
 from tests.unit.engines.providers import parts
 
-ROWS = [(provider, capability) for provider, row in model_table.rows().items() for capability in row]
+ROWS = [(provider, capability) for provider, row in model_table.capabilities().items() for capability in row]
 FREE = [
     model_table.route(provider, capability).sizes
     for provider, capability in ROWS
@@ -67,7 +67,7 @@ def test_a_size_that_is_asked_for_can_be_made(width: int, height: int, sizes: Si
 def test_a_ratio_that_is_asked_for_is_the_nearest(width: int, height: int) -> None:
     sizes = model_table.route("replicate", "image").sizes
     assert sizes is not None
-    said = sizes.said(width, height)
+    said = sizes.encode(width, height)
     across, down = (int(part) for part in said.split(":"))
     chosen = abs(math.log(across / down * height / width))
     for other in sizes.ratios:
@@ -142,9 +142,9 @@ def test_what_a_call_cost_is_rounded_up_or_not_known(
 
 
 def test_an_order_takes_the_words_of_every_model() -> None:
-    order = provider_requests.read(
+    order = provider_requests.parse(
         parts.task("create_image", prompt="a", width=9, height=8, format="jpg", seed=3)
     )
     assert (order.size, order.format, order.seed, order.count) == ((9, 8), "jpeg", 3, 1)
     with pytest.raises(provider_requests.EngineError, match="format"):
-        provider_requests.read(parts.task("x", prompt="a", format="tiff"))
+        provider_requests.parse(parts.task("x", prompt="a", format="tiff"))

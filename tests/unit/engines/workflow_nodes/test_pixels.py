@@ -247,5 +247,5 @@ def test_anything_can_be_shown_as_text(source: Any, text: str) -> None:
 
 def test_a_film_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"nothing")
-    with pytest.raises(UnusableInput, match="not a sound or a film"):
+    with pytest.raises(UnusableInput, match="not audio or video"):
         frame_split.taken_apart(tmp_path / "x")

@@ -1,4 +1,4 @@
-"""Whether the ComfyUI that an engine is to use answers, and has a model for what the engine does."""
+"""Check whether an engine's ComfyUI responds and has a model for the engine's task."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import httpx
 from sixfold.clients.comfyui.address import ComfyAddress
 from sixfold.core.catalog.engine_selection import EngineStatus
 from sixfold.core.catalog.models import EngineSpec
-from sixfold.engines.providers.comfyui import capabilities as comfyui_capabilities
+from sixfold.engines.providers.comfyui import capabilities
 from sixfold.engines.providers.comfyui.capabilities import UPSCALE, FoundModels, probe
-from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_FILM, TEXT_TO_FILM
+from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_VIDEO, TEXT_TO_VIDEO
 
-PROBE_SECONDS = 3.0  # for each answer; a port where nothing listens is refused at once
-BUSY_SECONDS = 120.0  # a server that was ready and loads a large model may be deaf for so long
+PROBE_SECONDS = 3.0  # for each response; a closed port refuses at once
+# A server that was ready may load a large model for this long without responding.
+BUSY_SECONDS = 120.0
 
 
 class ComfyAvailability:
-    """Asks each server once for all engines that ask at the same time; sets `address` to one that answers.
+    """Probes ComfyUI servers for the engines that use them, and sets `address` to one that responds.
 
-    `seconds` is how long a server may take for one answer. `latest` keeps what each server last said, by its
-    URL.
+    Concurrent calls for one server share a probe. `seconds` limits each response. `latest` has the last probe
+    of each server by its URL.
     """
 
     def __init__(
@@ -31,57 +32,59 @@ class ComfyAvailability:
         self._address = address
         self._seconds = seconds
         self.latest: dict[str, FoundModels] = {}
-        self._asking: dict[str, asyncio.Task[FoundModels]] = {}
-        self._heard: dict[str, tuple[float, FoundModels]] = {}
+        self._probes: dict[str, asyncio.Task[FoundModels]] = {}
+        self._last_good: dict[str, tuple[float, FoundModels]] = {}
 
     async def __call__(self, spec: EngineSpec) -> EngineStatus:
-        """How an engine's server answers now."""
+        """Probe the server of an engine and return the engine's status."""
         url = str(spec.options.get("url") or "")
-        found = await (self._found(url) if url else self._anywhere())
+        found = await (self._found(url) if url else self._first_found())
         if found is None:
-            return EngineStatus(False, "no ComfyUI is looked for (SIXFOLD_PROBE=0)")
+            return EngineStatus(False, "ComfyUI is not searched for (SIXFOLD_PROBE=0)")
         if found.problem:
             return EngineStatus(False, found.problem)
         task = str(spec.options.get("task", ""))
         model = found.serves.get(task)
         if model is None:
-            return EngineStatus(False, found.missing.get(task, f"ComfyUI at {found.url} cannot do {task}"))
-        wanted = str(spec.options.get("checkpoint", ""))
-        if wanted and task != UPSCALE:
-            filmed = task in (TEXT_TO_FILM, IMAGE_TO_FILM)
-            pinned = comfyui_capabilities.pinned(wanted, found.films if filmed else found.models)
+            return EngineStatus(
+                False, found.missing.get(task, f"ComfyUI at {found.url} does not support {task}")
+            )
+        checkpoint = str(spec.options.get("checkpoint", ""))
+        if checkpoint and task != UPSCALE:
+            makes_video = task in (TEXT_TO_VIDEO, IMAGE_TO_VIDEO)
+            pinned = capabilities.pinned(checkpoint, found.films if makes_video else found.models)
             if pinned is None:
-                return EngineStatus(False, comfyui_capabilities.NOT_THERE.format(wanted))
+                return EngineStatus(False, capabilities.NOT_FOUND.format(checkpoint))
             model = pinned
         return EngineStatus(True, f"{model}, ComfyUI {found.version} at {found.url}")
 
-    async def _anywhere(self) -> FoundModels | None:
-        """The first server that answers of all the candidates, else what the preferred one said."""
+    async def _first_found(self) -> FoundModels | None:
+        """Return the first candidate that responds, or the failed probe of the preferred one."""
         urls = await self._address.candidates()
         if not urls:
             return None
         found = await asyncio.gather(*(self._found(url) for url in urls))
-        there = [each for each in found if not each.problem]
-        # The one in use stays while it answers, as runs are under way there.
-        best = next((each for each in there if each.url == self._address.url), (*there, found[0])[0])
+        ready = [each for each in found if not each.problem]
+        # The server in use stays selected while it responds, since runs are in progress there.
+        best = next((each for each in ready if each.url == self._address.url), (*ready, found[0])[0])
         self._address.url = best.url
         return best
 
     async def _found(self, url: str) -> FoundModels:
-        asking = self._asking.get(url)
-        if asking is None:
-            asking = self._asking[url] = asyncio.create_task(
+        task = self._probes.get(url)
+        if task is None:
+            task = self._probes[url] = asyncio.create_task(
                 probe(self._client, url, seconds=self._seconds or PROBE_SECONDS)
             )
-            asking.add_done_callback(lambda _done: self._asking.pop(url, None))
-        found = self.latest[url] = self._or_before(url, await asyncio.shield(asking))
+            task.add_done_callback(lambda _: self._probes.pop(url, None))
+        found = self.latest[url] = self._or_last_good(url, await asyncio.shield(task))
         return found
 
-    def _or_before(self, url: str, found: FoundModels) -> FoundModels:
-        """What was found; of a server that is only slow now, what it said the last time."""
+    def _or_last_good(self, url: str, found: FoundModels) -> FoundModels:
+        """Return the probe, or the last good one of a server that has only just become slow."""
         now = asyncio.get_running_loop().time()
         if not found.problem:
-            self._heard[url] = (now, found)
-        elif found.slow and url in self._heard and now - self._heard[url][0] < BUSY_SECONDS:
-            return self._heard[url][1]
+            self._last_good[url] = (now, found)
+        elif found.slow and url in self._last_good and now - self._last_good[url][0] < BUSY_SECONDS:
+            return self._last_good[url][1]
         return found

@@ -1,4 +1,4 @@
-"""What a ComfyUI server has, and what it can therefore serve."""
+"""Probe a ComfyUI server: its node classes, its models and the tasks that it can serve."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from sixfold.clients.comfyui import errors as comfyui_errors
 from sixfold.clients.comfyui.errors import ComfyError, ComfyTimeout
 from sixfold.clients.comfyui.server import ComfyLimits, ComfyServer, ComfyStats
 from sixfold.core.humanize import seconds_text
-from sixfold.engines.providers.comfyui import video_graphs as reels
+from sixfold.engines.providers.comfyui import video_graphs
 from sixfold.engines.providers.comfyui.files import Schemas, base, first, options, pinned, words
 from sixfold.engines.providers.comfyui.video_graphs import VideoGraphs
 
 TEXT_TO_IMAGE, IMAGE_TO_IMAGE, UPSCALE = "text-to-image", "image-to-image", "upscale"
 DEFAULT_URL = local_servers.COMFYUI.url
-_ROUNDS = 3  # of requests that follow one another: the system, the node classes, the checkpoints
+_ROUNDS = 3  # of sequential requests: the system, the node classes, the checkpoints
 
-# Every class that a graph of ours may name.
+# Every node class that our graphs may use.
 CLASSES = (
     "CheckpointLoaderSimple",
     "UNETLoader",
@@ -52,26 +52,26 @@ CLASSES = (
     "UpscaleModelLoader",
     "ImageUpscaleWithModel",
     "PreviewImage",
-    *reels.CLASSES,
+    *video_graphs.CLASSES,
 )
-_NEEDED = frozenset({"CLIPTextEncode", "KSampler", "VAEDecode", "PreviewImage"})
-_MAX_ASKED = 16  # checkpoints whose names say nothing, and that are asked for their architecture
+_REQUIRED = frozenset({"CLIPTextEncode", "KSampler", "VAEDecode", "PreviewImage"})
+_MAX_METADATA = 16  # checkpoints with unknown names whose metadata is read
 _STEPS = re.compile(r"(\d+) ?steps?\b")
 _NO_MODEL = (
-    "ComfyUI has no model for pictures: put a checkpoint such as sd_xl_base_1.0.safetensors into its "
+    "ComfyUI has no image model: put a checkpoint such as sd_xl_base_1.0.safetensors into its "
     "folder models/checkpoints."
 )
 _NO_UPSCALER = (
-    "ComfyUI has no model for upscaling: put one such as RealESRGAN_x4plus.safetensors into its folder "
+    "ComfyUI has no upscaling model: put one such as RealESRGAN_x4plus.safetensors into its folder "
     "models/upscale_models."
 )
 
-NOT_THERE = "ComfyUI does not have the model {} that this engine is set to."
+NOT_FOUND = "ComfyUI does not have the model {}, which this engine is configured to use."
 
 
 @dataclass(frozen=True, slots=True)
 class ModelParts:
-    """What a model needs that is not a whole checkpoint; `clips` and `vae` match files' names."""
+    """The separate files that a model needs; `clips` and `vae` are patterns of file names."""
 
     clips: tuple[str, ...]
     type: str
@@ -81,7 +81,7 @@ class ModelParts:
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """How a kind of model is run: a row of `data/comfyui.toml`, which explains the fields."""
+    """Settings of a family of image models: a row of `data/comfyui.toml`, which explains the fields."""
 
     name: str
     match: str
@@ -100,7 +100,7 @@ class ModelFamily:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityChoice:
-    """A model that is there, with its family; without a `vae` it is a whole checkpoint."""
+    """An installed model with its family; one without a `vae` is a full checkpoint."""
 
     file: str
     family: ModelFamily
@@ -110,7 +110,7 @@ class CapabilityChoice:
 
 @dataclass(frozen=True, slots=True)
 class InstalledModels:
-    """What was read of a server: schemas by class, models (best first), an upscaler or none, and films."""
+    """The node schemas by class and the models of a server, best first; `films` are its video models."""
 
     stats: ComfyStats
     schemas: Schemas
@@ -120,32 +120,31 @@ class InstalledModels:
     films: VideoGraphs = field(default_factory=VideoGraphs)
 
     def has(self, *classes: str) -> bool:
-        """Whether the server knows these node classes."""
+        """Return whether the server has these node classes."""
         return all(name in self.schemas for name in classes)
 
     def pinned(self, file: str) -> InstalledModels:
-        """The same with one model alone; raises `ComfyError` where it is not there."""
-        there = pinned(file, (choice.file for choice in self.choices))
-        if there is None:
-            raise ComfyError(NOT_THERE.format(file))
-        return dataclasses.replace(self, choices=tuple(c for c in self.choices if c.file == there))
+        """Return a copy limited to one model; raises `ComfyError` when it is not installed."""
+        model = pinned(file, (choice.file for choice in self.choices))
+        if model is None:
+            raise ComfyError(NOT_FOUND.format(file))
+        return dataclasses.replace(self, choices=tuple(c for c in self.choices if c.file == model))
 
     @property
     def serves(self) -> dict[str, str]:
-        """What it can do, each with the model's file that does it."""
+        """The supported tasks, each with the model file that serves it."""
         model = self.choices[0].file if self.choices else ""
-        does = {TEXT_TO_IMAGE: model, IMAGE_TO_IMAGE: model, UPSCALE: self.upscaler, **self.films.serves}
-        return {capability: file for capability, file in does.items() if capability not in self.missing}
+        files = {TEXT_TO_IMAGE: model, IMAGE_TO_IMAGE: model, UPSCALE: self.upscaler, **self.films.serves}
+        return {task: file for task, file in files.items() if task not in self.missing}
 
 
 @dataclass(frozen=True, slots=True)
 class FoundModels:
-    """What a probe learnt. `problem` says why nothing was found; `missing` what to put where.
+    """The result of a probe. `problem` says why it failed, `missing` what each task lacks.
 
-    `slow`: somebody is there, and did not answer in time; a server that loads a model does not.
-    `models` are the files that can make pictures, the best first, `films` those that can make films;
-    `serves` maps `text-to-image`, `image-to-image`, `upscale`, `text-to-film` and `image-to-film` to the
-    model's file that does it.
+    `slow`: the port is open, but the server did not respond in time, as while it loads a model. `models` are
+    the image model files, best first, and `films` the video model files. `serves` maps `text-to-image`,
+    `image-to-image`, `upscale`, `text-to-film` and `image-to-film` to the model file that serves it.
     """
 
     url: str
@@ -162,69 +161,74 @@ class FoundModels:
 
 
 async def probe(client: httpx.AsyncClient, url: str = DEFAULT_URL, *, seconds: float = 2.0) -> FoundModels:
-    """What a ComfyUI at `url` could serve; never raises for what answers there, or does not.
+    """Return what a ComfyUI at `url` can serve; a failure is returned as `problem`.
 
-    `seconds` limits each answer. The whole may take as long as `_ROUNDS` answers that follow one another.
+    `seconds` limits each response, and three times that the whole probe.
     """
     try:
         server = ComfyServer(client, url, ComfyLimits(connect_seconds=seconds, answer_seconds=seconds))
         async with asyncio.timeout(_ROUNDS * seconds):
-            stock = await read(server)
+            installed = await read(server)
     except ComfyError as error:
         return FoundModels(url, str(error), slow=isinstance(error, ComfyTimeout))
     except TimeoutError:
         return FoundModels(
             url, f"ComfyUI did not answer within {seconds_text(_ROUNDS * seconds)}.", slow=True
         )
-    stats = stock.stats
+    stats = installed.stats
     return FoundModels(
         server.url,
         version=stats.version,
         device=stats.device,
         memory_bytes=stats.memory_bytes,
         memory_free_bytes=stats.memory_free_bytes,
-        models=tuple(choice.file for choice in stock.choices),
-        films=tuple(choice.file for choice in stock.films.choices),
-        serves=stock.serves,
-        missing=stock.missing,
+        models=tuple(choice.file for choice in installed.choices),
+        films=tuple(choice.file for choice in installed.films.choices),
+        serves=installed.serves,
+        missing=installed.missing,
     )
 
 
 async def read(server: ComfyServer) -> InstalledModels:
-    """Ask a server what it is and has; a few dozen small calls, instead of one of megabytes."""
+    """Read a server's schemas and models, in a few dozen small requests instead of one of megabytes."""
     stats = await server.stats()
-    answers = await asyncio.gather(*(server.object_info(name) for name in CLASSES))
-    schemas = {name: schema for answer in answers for name, schema in answer.items() if name in CLASSES}
+    responses = await asyncio.gather(*(server.object_info(name) for name in CLASSES))
+    schemas = {name: schema for response in responses for name, schema in response.items() if name in CLASSES}
     with comfyui_errors.understood():
         checkpoints = options(schemas, "CheckpointLoaderSimple", "ckpt_name")
-    stated = await _architectures(server, checkpoints)
+    architectures = await _architectures(server, checkpoints)
     with comfyui_errors.understood():
-        return _sorted(stats, schemas, {file: family_of(file, stated.get(file, "")) for file in checkpoints})
+        known = {file: family_of(file, architectures.get(file, "")) for file in checkpoints}
+        return _installed(stats, schemas, known)
 
 
-def _sorted(stats: ComfyStats, schemas: Schemas, known: Mapping[str, ModelFamily | None]) -> InstalledModels:
-    whole = [CapabilityChoice(file, family) for file, family in known.items() if family is not None]
-    split, lacking = _split_sets(schemas)
-    choices = tuple(sorted([*whole, *split], key=lambda choice: -choice.family.rank))
+def _installed(
+    stats: ComfyStats, schemas: Schemas, known: Mapping[str, ModelFamily | None]
+) -> InstalledModels:
+    checkpoints = [CapabilityChoice(file, family) for file, family in known.items() if family is not None]
+    split, problem = _split_models(schemas)
+    choices = tuple(sorted([*checkpoints, *split], key=lambda choice: -choice.family.rank))
     upscaler = _upscaler(options(schemas, "UpscaleModelLoader", "model_name"))
-    stock = InstalledModels(stats, schemas, choices, upscaler, films=reels.of(schemas, document()["films"]))
-    return dataclasses.replace(stock, missing={**_missing(stock, lacking), **stock.films.missing})
+    installed = InstalledModels(
+        stats, schemas, choices, upscaler, films=video_graphs.read(schemas, document()["films"])
+    )
+    return dataclasses.replace(installed, missing={**_missing(installed, problem), **installed.films.missing})
 
 
 @cache
 def families() -> tuple[ModelFamily, ...]:
-    """The table, in its order."""
+    """Return the families of image models in the order of the table."""
     return tuple(_family(row) for row in document()["families"])
 
 
 @cache
 def document() -> Mapping[str, Any]:
-    """`data/comfyui.toml`."""
+    """Return the parsed `data/comfyui.toml`."""
     return tomllib.loads((resources.files("sixfold.data") / "comfyui.toml").read_text("utf-8"))
 
 
 def family_of(file: str, architecture: str = "") -> ModelFamily | None:
-    """The family of a model's file, or None for what makes no pictures from text."""
+    """Return the family of a model file, or None for a file that is not an image model."""
     name = words(base(file))
     if re.search(document()["skip"], name):
         return None
@@ -242,66 +246,64 @@ def _matching(text: str) -> ModelFamily:
 
 def _family(row: Mapping[str, Any]) -> ModelFamily:
     parts = row.get("parts")
-    made = (
-        ModelParts(tuple(parts["clips"]), parts["type"], parts["vae"], tuple(parts["get"])) if parts else None
-    )
-    return ModelFamily(**{**row, "parts": made})
+    if parts:
+        parts = ModelParts(tuple(parts["clips"]), parts["type"], parts["vae"], tuple(parts["get"]))
+    return ModelFamily(**{**row, "parts": parts})
 
 
 async def _architectures(server: ComfyServer, files: Iterable[str]) -> dict[str, str]:
-    """What those checkpoints say of themselves whose names say nothing."""
+    """Return the architectures in the metadata of checkpoints whose names are unknown."""
     unknown = [file for file in files if (family := family_of(file)) and family.name == "unknown"][
-        :_MAX_ASKED
+        :_MAX_METADATA
     ]
-    said = await asyncio.gather(*(server.metadata("checkpoints", file) for file in unknown))
+    metadata = await asyncio.gather(*(server.metadata("checkpoints", file) for file in unknown))
     return {
-        file: str(facts.get("modelspec.architecture") or "")
-        for file, facts in zip(unknown, said, strict=True)
+        file: str(fields.get("modelspec.architecture") or "")
+        for file, fields in zip(unknown, metadata, strict=True)
     }
 
 
-def _split_sets(schemas: Schemas) -> tuple[list[CapabilityChoice], str]:
-    """Models that lie apart from their text encoders and VAE; and what the first incomplete one lacks."""
+def _split_models(schemas: Schemas) -> tuple[list[CapabilityChoice], str]:
+    """Return models with separate text encoders and VAE, and what the first incomplete one is missing."""
     complete: list[CapabilityChoice] = []
-    lacking = ""
+    problem = ""
     for file in options(schemas, "UNETLoader", "unet_name"):
         family = family_of(file)
         if family is None or family.parts is None:
             continue
-        clips = tuple(_named(schemas, family.parts))
+        clips = tuple(_text_encoders(schemas, family.parts))
         vae = first(options(schemas, "VAELoader", "vae_name"), family.parts.vae)
         if vae and all(clips):
             complete.append(CapabilityChoice(file, family, clips, vae))
         else:
-            wants = " and ".join(family.parts.get)
-            lacking = lacking or f"ComfyUI has {base(file)}, and lacks what belongs to it: {wants}."
-    return complete, lacking
+            files = " and ".join(family.parts.get)
+            problem = problem or f"ComfyUI has {base(file)}, but its other files are missing: {files}."
+    return complete, problem
 
 
-def _named(schemas: Schemas, parts: ModelParts) -> Iterator[str]:
-    two = len(parts.clips) > 1
-    loader, name = ("DualCLIPLoader", "clip_name1") if two else ("CLIPLoader", "clip_name")
+def _text_encoders(schemas: Schemas, parts: ModelParts) -> Iterator[str]:
+    loader, name = ("DualCLIPLoader", "clip_name1") if len(parts.clips) > 1 else ("CLIPLoader", "clip_name")
     known = parts.type in options(schemas, loader, "type")
     files = options(schemas, loader, name) if known else ()
     return (first(files, pattern) for pattern in parts.clips)
 
 
 def _upscaler(files: tuple[str, ...]) -> str:
-    """One that enlarges four times where there is a choice: others are built for special pictures."""
+    """Return the preferred upscaler: one for factor 4, since others are often made for special images."""
     return first(files, r"x4|4x") or (files[0] if files else "")
 
 
-def _missing(stock: InstalledModels, lacking: str) -> dict[str, str]:
+def _missing(installed: InstalledModels, problem: str) -> dict[str, str]:
     missing: dict[str, str] = {}
-    unknown = sorted(name for name in _NEEDED if name not in stock.schemas)
+    unknown = sorted(name for name in _REQUIRED if name not in installed.schemas)
     if unknown:
-        missing[TEXT_TO_IMAGE] = f"This ComfyUI lacks its own node {unknown[0]}: bring it up to date."
-    elif not stock.choices:
-        missing[TEXT_TO_IMAGE] = lacking or _NO_MODEL
+        missing[TEXT_TO_IMAGE] = f"This ComfyUI does not have its own node {unknown[0]}: update it."
+    elif not installed.choices:
+        missing[TEXT_TO_IMAGE] = problem or _NO_MODEL
     if TEXT_TO_IMAGE in missing:
         missing[IMAGE_TO_IMAGE] = missing[TEXT_TO_IMAGE]
-    elif not stock.has("LoadImage", "VAEEncode", "ImageScale", "ImageFromBatch"):
-        missing[IMAGE_TO_IMAGE] = "This ComfyUI lacks nodes for pictures as inputs: bring it up to date."
-    if not stock.upscaler or not stock.has("ImageUpscaleWithModel", "LoadImage", "ImageScale"):
+    elif not installed.has("LoadImage", "VAEEncode", "ImageScale", "ImageFromBatch"):
+        missing[IMAGE_TO_IMAGE] = "This ComfyUI does not have nodes for input images: update it."
+    if not installed.upscaler or not installed.has("ImageUpscaleWithModel", "LoadImage", "ImageScale"):
         missing[UPSCALE] = _NO_UPSCALER
     return missing

@@ -1,4 +1,4 @@
-"""A running ComfyUI as an engine: our inputs become a graph for the models that it has."""
+"""The image engine on the operator's ComfyUI: turns inputs into a graph for its installed models."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from sixfold.clients.comfyui.events import Event, NodeFinished, NodeProgress, No
 from sixfold.clients.comfyui.server import ComfyFile, ComfyServer
 from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result, Task, UnusableInput
 from sixfold.core.workers.remote_engines import HostServices
-from sixfold.engines.providers.comfyui import capabilities as stocks
-from sixfold.engines.providers.comfyui import image_graphs as graphs
-from sixfold.engines.providers.comfyui import image_io as pictures
+from sixfold.engines.providers.comfyui import capabilities, image_graphs, image_io
 from sixfold.engines.providers.comfyui.capabilities import (
     DEFAULT_URL,
     IMAGE_TO_IMAGE,
@@ -27,207 +25,215 @@ from sixfold.engines.providers.comfyui.capabilities import (
     InstalledModels,
     probe,
 )
-from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSource, ImageWish
-from sixfold.engines.providers.comfyui.image_io import ImageFinish, InputImages
+from sixfold.engines.providers.comfyui.image_graphs import GraphBuilder, ImageSource, ImageSpec
+from sixfold.engines.providers.comfyui.image_io import ImageFinish, InputImage
 
 __all__ = ["ComfyEngine", "FoundModels", "probe"]
 
-MAX_SIDE = 4096  # of a picture that was given
+MAX_SIDE = 4096  # pixels of an input image
 _MAX_UPSCALED_PIXELS = 40_000_000
-_STOCK_SECONDS = 300.0
+_CACHE_SECONDS = 300.0
 _DENOISE = 0.6
-_GRAPHS = "1"  # another number whenever the same inputs become another graph
+_GRAPH_VERSION = "1"  # changes whenever the same inputs give another graph
 
 
 @dataclass(frozen=True, slots=True)
 class _ImageRequest:
-    """What a task comes to: a graph (of one picture of the batch alone, where asked), and how they leave."""
+    """A task as a function that builds its graph for one image of the batch or all, and its output format."""
 
-    plan: Callable[[int | None], GraphBuilder]
+    build: Callable[[int | None], GraphBuilder]
     finish: ImageFinish
     count: int = 1
 
 
 class ComfyEngine:
-    """Text to image, image to image and upscaling on the operator's ComfyUI.
+    """Runs text to image, image to image and upscaling on the operator's ComfyUI.
 
-    `task` fixes which; without it a task with words and no picture is text to image, one with both is
-    image to image, and one without words upscaling. `checkpoint` fixes the model's file.
+    `task` selects one of them; without it, inputs without an image are text to image, those with an image and
+    a prompt image to image, and those with an image only upscaling. `checkpoint` selects the model file.
     """
 
     def __init__(self, outside: HostServices, *, url: str = "", task: str = "", checkpoint: str = "") -> None:
         self.name = "comfyui"
         self._outside = outside
         self._url = url
-        self._known = ComfyServer(outside.client, url or DEFAULT_URL)
+        self._current = ComfyServer(outside.client, url or DEFAULT_URL)
         self._task = task
         self._checkpoint = checkpoint
-        self._stock: InstalledModels | None = None
+        self._installed: InstalledModels | None = None
         self._read_at = 0.0
         self._reading = asyncio.Lock()
 
     @property
     def _server(self) -> ComfyServer:
-        """The server at the engine's own address, else at the one where a ComfyUI was found."""
-        found = "" if self._url or self._outside.comfyui is None else self._outside.comfyui.url
-        if found and found != self._known.url:
-            self._known, self._stock = ComfyServer(self._outside.client, found), None
-        return self._known
+        """The server at the engine's own address, or at the address where a ComfyUI was found."""
+        url = "" if self._url or self._outside.comfyui is None else self._outside.comfyui.url
+        if url and url != self._current.url:
+            self._current, self._installed = ComfyServer(self._outside.client, url), None
+        return self._current
 
     @property
     def version(self) -> str:
-        """Our graphs, ComfyUI and the models that serve: what the same inputs' bytes hang on."""
-        if self._stock is None:
-            return _GRAPHS
-        files = dict.fromkeys(PurePosixPath(file).stem for file in self._stock.serves.values())
-        return "/".join((_GRAPHS, f"comfyui-{self._stock.stats.version}", *files))
+        """The versions of the graphs and of ComfyUI, and the models: what determines the output."""
+        if self._installed is None:
+            return _GRAPH_VERSION
+        files = dict.fromkeys(PurePosixPath(file).stem for file in self._installed.serves.values())
+        return "/".join((_GRAPH_VERSION, f"comfyui-{self._installed.stats.version}", *files))
 
     async def run(self, task: Task, context: Context) -> Result:
-        """Run a task there; raises `EngineError` with one sentence."""
+        """Run a task on the server; raises `EngineError`."""
         try:
-            return await self._run(task, context, await self._stocked())
+            return await self._run(task, context, await self._read_installed())
         except comfyui_errors.ComfyRefused as refused:
             if not refused.unknown_value:
                 raise
-            # A model was taken away, or another came: once more with what is there now.
-            self._stock = None
-            return await self._run(task, context, await self._stocked())
+            # The installed models have changed: read them again and retry once.
+            self._installed = None
+            return await self._run(task, context, await self._read_installed())
         except comfyui_errors.ComfyNodeFailed as failed:
-            self._stock = None
+            self._installed = None
             if failed.class_type == "LoadImage":
-                raise UnusableInput("ComfyUI could not read the picture.") from failed
+                raise UnusableInput("ComfyUI could not read the image.") from failed
             raise
         except comfyui_errors.ComfyError:
-            self._stock = None
+            self._installed = None
             raise
 
     async def close(self) -> None:
-        """Nothing is held open between runs."""
+        """Do nothing: no connection stays open between runs."""
 
-    async def _run(self, task: Task, context: Context, stock: InstalledModels) -> Result:
+    async def _run(self, task: Task, context: Context, installed: InstalledModels) -> Result:
         kind = self._task or _kind(task)
-        if kind in stock.missing:
-            raise EngineError(stock.missing[kind])
-        order = await self._ordered(kind, task, stock)
-        serving = stock.serves[kind]
-        context.log(f"ComfyUI {stock.stats.version}: {serving}")
+        if kind in installed.missing:
+            raise EngineError(installed.missing[kind])
+        request = await self._request(kind, task, installed)
+        model = installed.serves[kind]
+        context.log(f"ComfyUI {installed.stats.version}: {model}")
         try:
-            artifacts = await self._made(order, None, _ImageWatch(context))
+            artifacts = await self._generate(request, None, _ImageProgress(context))
         except comfyui_errors.ComfyNodeFailed as failed:
-            if order.count == 1 or not failed.memory or not stock.has("LatentFromBatch"):
+            if request.count == 1 or not failed.memory or not installed.has("LatentFromBatch"):
                 raise
-            context.log(f"ComfyUI has no memory for {order.count} at once: one after the other")
-            watch = _ImageWatch(context, order.count)
-            artifacts = [one for place in range(order.count) for one in await self._made(order, place, watch)]
+            context.log(
+                f"ComfyUI has too little memory for {request.count} images at once: generating one by one"
+            )
+            progress = _ImageProgress(context, request.count)
+            artifacts = [
+                artifact
+                for index in range(request.count)
+                for artifact in await self._generate(request, index, progress)
+            ]
         context.progress(1.0)
-        made: dict[str, Any] = {"checkpoint": serving, "comfyui": stock.stats.version}
-        return Result(tuple(artifacts), made, "full")
+        data: dict[str, Any] = {"checkpoint": model, "comfyui": installed.stats.version}
+        return Result(tuple(artifacts), data, "full")
 
-    async def _made(self, order: _ImageRequest, alone: int | None, watch: _ImageWatch) -> list[Artifact]:
-        plan = order.plan(alone)
-        outputs = await self._server.run(plan.nodes, {plan.output}, watch.following(plan))
-        named = outputs.get(plan.output, {}).get("images") or ()
-        count = order.count if alone is None else 1
-        if len(named) < count:
-            raise EngineError(f"ComfyUI made {len(named)} of {count} pictures.")
-        return [await self._artifact(image, order.finish) for image in named[:count]]
+    async def _generate(
+        self, request: _ImageRequest, alone: int | None, progress: _ImageProgress
+    ) -> list[Artifact]:
+        graph = request.build(alone)
+        outputs = await self._server.run(graph.nodes, {graph.output}, progress.begin(graph))
+        images = outputs.get(graph.output, {}).get("images") or ()
+        count = request.count if alone is None else 1
+        if len(images) < count:
+            raise EngineError(f"ComfyUI returned {len(images)} of {count} images.")
+        return [await self._artifact(image, request.finish) for image in images[:count]]
 
-    async def _stocked(self) -> InstalledModels:
-        """What the server has, read anew every five minutes and after errors."""
+    async def _read_installed(self) -> InstalledModels:
+        """Return the server's models, read again every five minutes and after errors."""
         async with self._reading:
             now = asyncio.get_running_loop().time()
-            if self._stock is None or now - self._read_at > _STOCK_SECONDS:
-                stock = await stocks.read(self._server)
-                self._stock = stock.pinned(self._checkpoint) if self._checkpoint else stock
+            if self._installed is None or now - self._read_at > _CACHE_SECONDS:
+                installed = await capabilities.read(self._server)
+                self._installed = installed.pinned(self._checkpoint) if self._checkpoint else installed
                 self._read_at = now
-            return self._stock
+            return self._installed
 
-    async def _ordered(self, kind: str, task: Task, stock: InstalledModels) -> _ImageRequest:
+    async def _request(self, kind: str, task: Task, installed: InstalledModels) -> _ImageRequest:
         if kind == TEXT_TO_IMAGE:
-            wish = _wish(task, _number(task, "width", 1024), _number(task, "height", 1024))
-            words = partial(graphs.text_to_image, stock, wish)
-            return _ImageRequest(words, _finish(task, wish.width, wish.height), wish.count)
-        given, source = await self._uploaded(task)
+            spec = _spec(task, _number(task, "width", 1024), _number(task, "height", 1024))
+            build = partial(image_graphs.text_to_image, installed, spec)
+            return _ImageRequest(build, _finish(task, spec.width, spec.height), spec.count)
+        image, source = await self._upload_source(task)
         if kind == UPSCALE:
-            width, height = _upscaled_size(task, given)
-            larger = graphs.upscale(stock, source, width, height)
-            return _ImageRequest(lambda _alone: larger, _finish(task, width, height))
-        scale = min(1.0, MAX_SIDE / max(given.width, given.height))
-        wish = _wish(task, max(1, round(given.width * scale)), max(1, round(given.height * scale)))
+            width, height = _upscaled_size(task, image)
+            graph = image_graphs.upscale(installed, source, width, height)
+            return _ImageRequest(lambda _alone: graph, _finish(task, width, height))
+        scale = min(1.0, MAX_SIDE / max(image.width, image.height))
+        spec = _spec(task, max(1, round(image.width * scale)), max(1, round(image.height * scale)))
         strength = task.inputs.get("strength")
         denoise = _DENOISE if strength is None else min(1.0, max(0.05, float(strength)))
-        repainted = partial(graphs.image_to_image, stock, wish, source, denoise)
-        return _ImageRequest(repainted, _finish(task, wish.width, wish.height, crop=False), wish.count)
+        build = partial(image_graphs.image_to_image, installed, spec, source, denoise)
+        return _ImageRequest(build, _finish(task, spec.width, spec.height, crop=False), spec.count)
 
-    async def _uploaded(self, task: Task) -> tuple[InputImages, ImageSource]:
+    async def _upload_source(self, task: Task) -> tuple[InputImage, ImageSource]:
         path = task.files.get("source_image_url") or next(iter(task.files.values()), None)
         if path is None:
-            raise UnusableInput("This needs a source image.")
-        given = await asyncio.to_thread(pictures.given, path)
-        file = await self._server.upload(given.name, given.data, given.content_type)
-        return given, ImageSource(file.annotated, given.alpha)
+            raise UnusableInput("A source image is required.")
+        image = await asyncio.to_thread(image_io.read_input, path)
+        file = await self._server.upload(image.name, image.data, image.content_type)
+        return image, ImageSource(file.annotated, image.alpha)
 
     async def _artifact(self, image: Mapping[str, Any], finish: ImageFinish) -> Artifact:
-        made = io.BytesIO()
+        content = io.BytesIO()
         file = ComfyFile(*(str(image.get(part) or "") for part in ("filename", "subfolder", "type")))
-        await self._server.view(file, made, pictures.MAX_BYTES)
-        return await asyncio.to_thread(pictures.finished, made.getvalue(), finish)
+        await self._server.view(file, content, image_io.MAX_BYTES)
+        return await asyncio.to_thread(image_io.encode_output, content.getvalue(), finish)
 
 
-class _ImageWatch:
-    """Tells the context how far a run is: sampling is nearly all of it, and it never goes back.
+class _ImageProgress:
+    """Reports the progress of a run, most of which is sampling; it never decreases.
 
-    A run may be made of several `parts`, one after the other.
+    A run may consist of several `parts` in sequence.
     """
 
     def __init__(self, context: Context, parts: int = 1) -> None:
         self._context = context
         self._parts = parts
         self._part = -1
-        self._plan = GraphBuilder()
+        self._graph = GraphBuilder()
         self._started = 0
-        self._shown = 0.0
+        self._reported = 0.0
 
-    def following(self, plan: GraphBuilder) -> _ImageWatch:
-        """Itself, for the next part."""
-        self._plan, self._started = plan, 0
+    def begin(self, graph: GraphBuilder) -> _ImageProgress:
+        """Begin the next part."""
+        self._graph, self._started = graph, 0
         self._part += 1
         return self
 
     def __call__(self, event: Event) -> None:
         match event:
-            case NodeProgress(node, done, of) if node == self._plan.sampler or not self._plan.sampler:
-                self._show(0.1 + 0.8 * done / of)
+            case NodeProgress(node, done, of) if node == self._graph.sampler or not self._graph.sampler:
+                self._report(0.1 + 0.8 * done / of)
             case NodeStarted():
                 self._started += 1
-                self._show(0.1 * self._started / len(self._plan.nodes))
+                self._report(0.1 * self._started / len(self._graph.nodes))
             case NodeFinished():
-                self._show(0.95)
-            case NodesCached(nodes) if self._plan.output in nodes:
-                self._context.log("ComfyUI had made this already")
+                self._report(0.95)
+            case NodesCached(nodes) if self._graph.output in nodes:
+                self._context.log("ComfyUI returned a cached result")
             case _:
                 pass
 
-    def _show(self, fraction: float) -> None:
+    def _report(self, fraction: float) -> None:
         whole = (self._part + min(1.0, fraction)) / self._parts
-        self._shown = max(self._shown, whole)
-        self._context.progress(self._shown)
+        self._reported = max(self._reported, whole)
+        self._context.progress(self._reported)
 
 
 def _kind(task: Task) -> str:
     if not task.files:
         return TEXT_TO_IMAGE
-    return IMAGE_TO_IMAGE if _words(task) else UPSCALE
+    return IMAGE_TO_IMAGE if _prompt(task) else UPSCALE
 
 
-def _words(task: Task) -> str:
+def _prompt(task: Task) -> str:
     return str(task.inputs.get("style_prompt") or task.inputs.get("prompt") or "")
 
 
-def _wish(task: Task, width: int, height: int) -> ImageWish:
-    look = stocks.document()["looks"].get(task.model, "{}")
-    return ImageWish(
-        look.replace("{}", _words(task)),
+def _spec(task: Task, width: int, height: int) -> ImageSpec:
+    template = capabilities.document()["looks"].get(task.model, "{}")
+    return ImageSpec(
+        template.replace("{}", _prompt(task)),
         str(task.inputs.get("negative_prompt") or ""),
         width,
         height,
@@ -246,16 +252,16 @@ def _number(task: Task, name: str, default: int) -> int:
     return default if value is None else int(value)
 
 
-def _upscaled_size(task: Task, given: InputImages) -> tuple[int, int]:
-    """By `scale` (2 where nothing is said), or to `width` and `height`, of which one may be left out."""
+def _upscaled_size(task: Task, image: InputImage) -> tuple[int, int]:
+    """Return the size by `scale` (2 by default) or by `width` and `height`, of which one may be missing."""
     scale = float(task.inputs.get("scale") or 2)
     width, height = _number(task, "width", 0), _number(task, "height", 0)
     if width or height:
-        scale = max(width / given.width, height / given.height)
-    across, down = width or round(given.width * scale), height or round(given.height * scale)
-    if across < 1 or down < 1 or across * down > _MAX_UPSCALED_PIXELS:
-        most = _MAX_UPSCALED_PIXELS // 1_000_000
+        scale = max(width / image.width, height / image.height)
+    width, height = width or round(image.width * scale), height or round(image.height * scale)
+    if width < 1 or height < 1 or width * height > _MAX_UPSCALED_PIXELS:
+        limit = _MAX_UPSCALED_PIXELS // 1_000_000
         raise UnusableInput(
-            f"The enlarged picture would have {across} x {down} pixels; at most {most} megapixels."
+            f"The upscaled image must have at most {limit} megapixels (got {width} x {height} pixels)."
         )
-    return across, down
+    return width, height

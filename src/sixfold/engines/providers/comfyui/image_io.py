@@ -1,8 +1,8 @@
-"""Pictures to and from the operator's ComfyUI: what a caller's is, and what is handed out of its answer.
+"""Read source images for the operator's ComfyUI, and turn its images into artifacts.
 
-A caller's picture is never decoded here, in the server's own process: its header is read, and its bytes
-go to the operator's other program as they are. What comes back is decoded, brought to its exact size and
-encoded as asked; a PNG that is right already keeps its rows and loses what was written into it besides.
+A caller's image is never decoded in the server's own process: only its header is read, and its bytes are
+uploaded unchanged. A returned image is decoded, scaled to its exact size and encoded in the requested format;
+a PNG that has that size already keeps its pixel data and loses its metadata.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sixfold.engines.image import decode, encode, headers, png_cleaning
 Pixels = NDArray[np.uint8]
 
 MAX_BYTES = decode.MAX_BYTES
-_TURNED = frozenset({5, 6, 7, 8})
-# One at a time: the pixels of one picture are enough to hold, and decoding sets the process's warnings.
+_SIDEWAYS = frozenset({5, 6, 7, 8})  # EXIF orientations that swap width and height
+# One at a time, to limit memory, and because decoding changes the process's warning filters.
 _DECODING = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class InputImages:
-    """A caller's picture: upright pixels across and down, its bytes, and a name that its bytes decide."""
+class InputImage:
+    """A caller's image; `width` and `height` are upright, and `name` derives from a hash of the bytes."""
 
     width: int
     height: int
@@ -41,10 +41,9 @@ class InputImages:
 
 @dataclass(frozen=True, slots=True)
 class ImageFinish:
-    """How a picture leaves: its exact size, encoding (png, webp, jpeg, avif) and quality.
+    """How an image is delivered: its exact size, its format (png, webp, jpeg, avif) and quality.
 
-    `crop`: a picture of another shape loses its edges; otherwise it is stretched, as one is that was
-    squeezed before.
+    `crop` cuts the edges off an image of another shape; otherwise it is stretched.
     """
 
     width: int
@@ -58,61 +57,61 @@ class ImageFinish:
             raise EngineError(f"The format must be one of {', '.join(encode.CONTENT_TYPES)}.")
 
 
-def given(path: Path) -> InputImages:
-    """Read a caller's picture as far as its header says; raises `UnusableInput`."""
+def read_input(path: Path) -> InputImage:
+    """Read the header of a caller's image; raises `UnusableInput`."""
     format_, width, height = headers.probe(path)
     headers.check_pixels(width, height, width * height, headers.MAX_PIXELS)
     try:
-        with Image.open(path, formats=(format_,)) as image:  # reads the header, and no pixel
+        with Image.open(path, formats=(format_,)) as image:  # reads only the header
             alpha = image.mode in {"RGBA", "LA", "PA"} or "transparency" in image.info
             animated = bool(getattr(image, "is_animated", False))
-            turned = _exif(image).get(0x0112, 1) in _TURNED
+            sideways = _exif(image).get(0x0112, 1) in _SIDEWAYS
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise headers.damaged() from error
     if animated:
-        raise UnusableInput("The picture is animated; send one picture of it.")
-    if turned:
+        raise UnusableInput("The image is animated; send a single frame.")
+    if sideways:
         width, height = height, width
     data = path.read_bytes()
     name = f"sixfold-{hashlib.blake2b(data, digest_size=16).hexdigest()}.{format_.lower()}"
-    return InputImages(width, height, alpha, data, name, f"image/{format_.lower()}")
+    return InputImage(width, height, alpha, data, name, f"image/{format_.lower()}")
 
 
 def _exif(image: Image.Image) -> Image.Exif:
     if image.format != "PNG":
         return image.getexif()
-    found = Image.Exif()  # `getexif` of a PNG decodes it to the end, where some programs write it
-    found.load(image.info.get("exif") or b"")
-    return found
+    # `getexif` of a PNG decodes all pixels, since some programs write EXIF data after them.
+    exif = Image.Exif()
+    exif.load(image.info.get("exif") or b"")
+    return exif
 
 
-def finished(data: bytes, finish: ImageFinish) -> Artifact:
-    """A picture from ComfyUI as it is delivered; raises `EngineError` where it cannot be decoded."""
+def encode_output(data: bytes, finish: ImageFinish) -> Artifact:
+    """Return ComfyUI's image as an artifact; raises `EngineError` when it cannot be decoded."""
     content_type = encode.CONTENT_TYPES[finish.format]
     info = {"width": finish.width, "height": finish.height}
     try:
-        bare = png_cleaning.strip_metadata(data) if _is_right(data, finish) else None
-        if bare is not None:
-            return Artifact(content_type, bare, info)
+        stripped = png_cleaning.strip_metadata(data) if _is_final(data, finish) else None
+        if stripped is not None:
+            return Artifact(content_type, stripped, info)
         with _DECODING:
-            return Artifact(content_type, _encoded(decode.decode(data), finish), info)
+            return Artifact(content_type, _encode(decode.decode(data), finish), info)
     except headers.UnreadableImage as error:
-        raise EngineError("ComfyUI gave a picture that cannot be read.") from error
+        raise EngineError("ComfyUI returned an image that cannot be read.") from error
 
 
-def _is_right(data: bytes, finish: ImageFinish) -> bool:
-    asked = ("PNG", finish.width, finish.height)
-    return finish.format == "png" and headers.probe(data) == asked
+def _is_final(data: bytes, finish: ImageFinish) -> bool:
+    return finish.format == "png" and headers.probe(data) == ("PNG", finish.width, finish.height)
 
 
-def _encoded(picture: decode.DecodedImage, finish: ImageFinish) -> bytes:
-    opaque = picture.alpha is None or int(picture.alpha.min()) == 255
-    alpha = None if opaque or picture.alpha is None else _fitted(picture.alpha, finish)
-    rgb = _fitted(picture.rgb, finish)
+def _encode(image: decode.DecodedImage, finish: ImageFinish) -> bytes:
+    opaque = image.alpha is None or int(image.alpha.min()) == 255
+    alpha = None if opaque or image.alpha is None else _fit(image.alpha, finish)
+    rgb = _fit(image.rgb, finish)
     return encode.encode(rgb, alpha, format=finish.format, quality=finish.quality)
 
 
-def _fitted(pixels: Pixels, finish: ImageFinish) -> Pixels:
+def _fit(pixels: Pixels, finish: ImageFinish) -> Pixels:
     size = (finish.width, finish.height)
     if (pixels.shape[1], pixels.shape[0]) == size:
         return pixels

@@ -1,4 +1,4 @@
-"""A running ComfyUI that makes films: our inputs become a graph for Wan or LTX, its pieces one film."""
+"""The video engine on the operator's ComfyUI: turns inputs into a graph for Wan or LTX."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from sixfold.core.catalog.engines import Artifact, Context, EngineError, Result,
 from sixfold.core.workers.remote_engines import HostServices
 from sixfold.engines.audio.ambience import track
 from sixfold.engines.providers import video_runs
-from sixfold.engines.providers.comfyui import video_graphs as reels
-from sixfold.engines.providers.comfyui.capabilities import NOT_THERE, InstalledModels
+from sixfold.engines.providers.comfyui import video_graphs
+from sixfold.engines.providers.comfyui.capabilities import NOT_FOUND, InstalledModels
 from sixfold.engines.providers.comfyui.engine import ComfyEngine
-from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_FILM, Graph, VideoModelChoice, VideoWish
+from sixfold.engines.providers.comfyui.video_graphs import IMAGE_TO_VIDEO, Graph, VideoModelChoice, VideoSpec
 from sixfold.engines.video import conform, dimensions, probe, task_parser
 from sixfold.engines.video.task_parser import VideoTask
 
-_MOST_BYTES = 512 * 2**20  # of one piece
-_BEGUN, _SAMPLED = 0.02, 0.85  # of the progress
-_WORDLESS = "the scene comes to life with gentle, natural movement"
+_MAX_BYTES = 512 * 2**20  # of one segment
+_START, _SAMPLED = 0.02, 0.85  # of the progress
+_DEFAULT_PROMPT = "the scene comes to life with gentle, natural movement"
 
 
 class ComfyVideoEngine(ComfyEngine):
-    """Films from words and from pictures on the operator's ComfyUI.
+    """Makes videos from text or images on the operator's ComfyUI.
 
-    `task` is `image-to-film` for models that begin with a picture where there is one, or `text-to-film`.
-    `checkpoint` fixes the model's file; `limit_seconds` is kept by the server.
+    `task` is `image-to-film` for models that can start from an image, or `text-to-film`. `checkpoint` selects
+    the model file. The server enforces `limit_seconds`.
     """
 
     def __init__(
@@ -37,118 +37,120 @@ class ComfyVideoEngine(ComfyEngine):
         outside: HostServices,
         *,
         url: str = "",
-        task: str = IMAGE_TO_FILM,
+        task: str = IMAGE_TO_VIDEO,
         checkpoint: str = "",
         limit_seconds: float = 0,
     ) -> None:
         del limit_seconds
         super().__init__(outside, url=url, task=task)
-        self._film = checkpoint
+        self._checkpoint_file = checkpoint
 
-    async def _run(self, task: Task, context: Context, stock: InstalledModels) -> Result:
-        if self._task in stock.missing:
-            raise EngineError(stock.missing[self._task])
-        choice = stock.films.best(self._task == IMAGE_TO_FILM, self._film)
+    async def _run(self, task: Task, context: Context, installed: InstalledModels) -> Result:
+        if self._task in installed.missing:
+            raise EngineError(installed.missing[self._task])
+        choice = installed.films.best(self._task == IMAGE_TO_VIDEO, self._checkpoint_file)
         if choice is None:
-            raise EngineError(NOT_THERE.format(self._film))
-        order = task_parser.read(task.inputs)
-        shape, picture = (16, 9), ""
-        if video_runs.picture_of(task) is not None:
-            given, source = await self._uploaded(task)
-            shape, picture = (given.width, given.height), source.name
-        size = order.size or dimensions.frame(order.resolution, dimensions.shape_of(order.aspect, shape))
-        wish = _wish(task, order, choice, size, picture)
-        graph = reels.film(stock.schemas, choice, wish)
-        context.log(f"ComfyUI {stock.stats.version}: {choice.file}, {wish.frames} frames of {_by(wish.size)}")
-        outputs = await self._server.run(graph.nodes, set(graph.outputs), _VideoWatch(context, graph))
-        paths = [await self._fetched(outputs.get(node, {}), context, node) for node in graph.outputs]
-        artifact = await _finished(tuple(paths), order, wish, size, context)
+            raise EngineError(NOT_FOUND.format(self._checkpoint_file))
+        video = task_parser.read(task.inputs)
+        shape, image_name = (16, 9), ""
+        if video_runs.source_image(task) is not None:
+            image, source = await self._upload_source(task)
+            shape, image_name = (image.width, image.height), source.name
+        size = video.size or dimensions.frame(video.resolution, dimensions.shape_of(video.aspect, shape))
+        spec = _spec(task, video, choice, size, image_name)
+        graph = video_graphs.build(installed.schemas, choice, spec)
+        context.log(
+            f"ComfyUI {installed.stats.version}: {choice.file}, {spec.frames} frames of {_pixels(spec.size)}"
+        )
+        outputs = await self._server.run(graph.nodes, set(graph.outputs), _VideoProgress(context, graph))
+        paths = [await self._download(outputs.get(node, {}), context, node) for node in graph.outputs]
+        artifact = await _join(tuple(paths), video, spec, size, context)
         context.progress(1.0)
         data: dict[str, Any] = {
-            "seed": order.seed,
+            "seed": video.seed,
             "checkpoint": choice.file,
-            "comfyui": stock.stats.version,
-            "steps": wish.steps,
+            "comfyui": installed.stats.version,
+            "steps": spec.steps,
         }
-        if order.sound:
-            data["sound"] = track.mix_of(order.prompt).told
+        if video.sound:
+            data["sound"] = track.mix_of(video.prompt).told
         return Result((artifact,), data, "full")
 
-    async def _fetched(self, told: Mapping[str, Any], context: Context, node: str) -> Path:
-        """One piece's file: whoever saved it names it in a list of its own."""
-        named = next(_named(told), None)
-        if named is None:
-            raise EngineError("ComfyUI made no film.")
-        path = context.scratch / f"piece-{node}"
-        file = ComfyFile(*(str(named.get(part) or "") for part in ("filename", "subfolder", "type")))
+    async def _download(self, output: Mapping[str, Any], context: Context, node: str) -> Path:
+        """Download the file of one segment; each saver node lists it under another key."""
+        row = next(_files(output), None)
+        if row is None:
+            raise EngineError("ComfyUI returned no video.")
+        path = context.scratch / f"segment-{node}"
+        file = ComfyFile(*(str(row.get(part) or "") for part in ("filename", "subfolder", "type")))
         with path.open("wb") as target:
-            await self._server.view(file, target, _MOST_BYTES)
+            await self._server.view(file, target, _MAX_BYTES)
         return path
 
 
-def _named(told: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for rows in told.values():
+def _files(output: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for rows in output.values():
         yield from (row for row in rows if isinstance(row, dict) and row.get("filename"))
 
 
-def _wish(
-    task: Task, order: VideoTask, choice: VideoModelChoice, size: tuple[int, int], picture: str
-) -> VideoWish:
-    """Frames by number at their own rate, by time at the model's."""
-    family, numbered = choice.family, bool(task.inputs.get("num_frames"))
-    rate = int(order.rate) if numbered else family.rate
-    frames = order.frames if numbered else math.ceil(order.seconds * rate) + 1
-    if not family.pictured and len(family.pieces(frames)) > 1:
-        most = family.frames / rate
+def _spec(
+    task: Task, video: VideoTask, choice: VideoModelChoice, size: tuple[int, int], image: str
+) -> VideoSpec:
+    """Use the request's frame rate where it counts frames, and the model's where it gives a duration."""
+    family, counts_frames = choice.family, bool(task.inputs.get("num_frames"))
+    rate = int(video.rate) if counts_frames else family.rate
+    frames = video.frames if counts_frames else math.ceil(video.seconds * rate) + 1
+    if not family.pictured and len(family.segments(frames)) > 1:
+        limit = family.frames / rate
         raise EngineError(
-            f"ComfyUI's {choice.file} makes {most:.3g} seconds at most: ask for a shorter film."
+            f"ComfyUI's {choice.file} makes videos of at most {limit:.3g} seconds: request a shorter one."
         )
     steps, cfg = task.inputs.get("num_inference_steps"), task.inputs.get("guidance_scale")
-    own = family.cfg <= 1  # made for few steps, and blind to what is left out
-    return VideoWish(
-        prompt=order.prompt or _WORDLESS,
-        negative=order.negative,
-        seed=order.seed,
+    distilled = family.cfg <= 1  # made for few steps, and ignores the negative prompt
+    return VideoSpec(
+        prompt=video.prompt or _DEFAULT_PROMPT,
+        negative=video.negative,
+        seed=video.seed,
         frames=frames,
         rate=rate,
         size=family.size_for(size),
-        steps=family.steps if own or not steps else int(steps),
-        cfg=family.cfg if own or cfg is None else float(cfg),
-        picture=picture,
+        steps=family.steps if distilled or not steps else int(steps),
+        cfg=family.cfg if distilled or cfg is None else float(cfg),
+        image=image,
     )
 
 
-async def _finished(
-    paths: tuple[Path, ...], order: VideoTask, wish: VideoWish, size: tuple[int, int], context: Context
+async def _join(
+    paths: tuple[Path, ...], video: VideoTask, spec: VideoSpec, size: tuple[int, int], context: Context
 ) -> Artifact:
     try:
-        path = await video_runs.counted(paths, order, size, context, wish.rate)
-        found = probe.read(path)
+        path = await video_runs.retime(paths, video, size, context, spec.rate)
+        info = probe.read(path)
     except (probe.NotAVideo, conform.VideoUnfit, UnusableInput) as error:
-        raise EngineError("ComfyUI gave a film that cannot be read.") from error
-    return Artifact(found.content_type, b"", found.info(), path)
+        raise EngineError("ComfyUI returned a video that cannot be read.") from error
+    return Artifact(info.content_type, b"", info.info(), path)
 
 
-def _by(size: tuple[int, int]) -> str:
+def _pixels(size: tuple[int, int]) -> str:
     return f"{size[0]} x {size[1]}"
 
 
-class _VideoWatch:
-    """Tells the context how far a run is: sampling is nearly all of it, piece after piece."""
+class _VideoProgress:
+    """Reports the progress of a run, most of which is sampling its segments."""
 
     def __init__(self, context: Context, graph: Graph) -> None:
         self._context = context
         self._samplers = graph.samplers
         self._output = graph.outputs[-1]
-        self._shown = _BEGUN
+        self._reported = _START
 
     def __call__(self, event: Event) -> None:
         match event:
             case NodeProgress(node, done, of) if node in self._samplers:
                 share = (self._samplers.index(node) + done / of) / len(self._samplers)
-                self._shown = max(self._shown, _BEGUN + (_SAMPLED - _BEGUN) * share)
+                self._reported = max(self._reported, _START + (_SAMPLED - _START) * share)
             case NodesCached(nodes) if self._output in nodes:
-                self._context.log("ComfyUI had made this already")
+                self._context.log("ComfyUI returned a cached result")
             case _:
                 pass
-        self._context.progress(self._shown)
+        self._context.progress(self._reported)

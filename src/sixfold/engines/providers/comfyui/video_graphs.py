@@ -1,7 +1,7 @@
-"""The film models that a ComfyUI server has, and the graphs that have them make a film.
+"""The video models of a ComfyUI server, and the graphs that run them.
 
-A film that is longer than one run of its model is made in pieces, each from the last frame of the one before;
-every piece is a file of its own.
+A video longer than one run of its model is made in segments, each starting from the last frame of the one
+before; each segment is a file of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from sixfold.engines.providers.comfyui.files import Schemas, base, first, options, words
 
-TEXT_TO_FILM, IMAGE_TO_FILM = "text-to-film", "image-to-film"
+TEXT_TO_VIDEO, IMAGE_TO_VIDEO = "text-to-film", "image-to-film"
 
 CLASSES = (
     "ModelSamplingSD3",
@@ -31,21 +31,23 @@ CLASSES = (
     "SaveWEBM",
     "VHS_VideoCombine",
 )
-_PREFIX = "sixfold/film"
-_CRF = 12.0  # of a film that is encoded once more here
+_PREFIX = "sixfold/video"
+_CRF = 12.0  # high quality, since the video is encoded once more here
 _NO_MODEL = (
-    "ComfyUI has no model for films: put wan2.2_ti2v_5B_fp16.safetensors into its folder "
-    "models/diffusion_models, and what belongs to it."
+    "ComfyUI has no video model: put wan2.2_ti2v_5B_fp16.safetensors into its folder "
+    "models/diffusion_models, and its text encoder and VAE into theirs."
 )
-_NO_PICTURES = "ComfyUI's {} makes films from words only: put wan2.2_ti2v_5B_fp16.safetensors beside it."
-_OLD = "This ComfyUI cannot save films: bring it up to date."
+_NO_IMAGE_MODEL = (
+    "ComfyUI's {} makes videos from text only: put wan2.2_ti2v_5B_fp16.safetensors into the same folder."
+)
+_OLD = "This ComfyUI cannot save videos: update it."
 
 Link = list[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class VideoFamily:
-    """How a kind of film model is run: a row of `[[films]]` in `data/comfyui.toml`, which explains it."""
+    """Settings of a family of video models: a row of `[[films]]` in `data/comfyui.toml`."""
 
     name: str
     match: str
@@ -69,23 +71,23 @@ class VideoFamily:
     negative: str = ""
 
     def size_for(self, size: tuple[int, int]) -> tuple[int, int]:
-        """The size to make for an asked one: near the model's area, in whole multiples, of its shape."""
+        """Return the (width, height) to generate: the same shape, near the model's area, in its multiples."""
         scale = math.sqrt(self.area / (size[0] * size[1]))
         width, height = (max(1, round(side * scale / self.multiple)) * self.multiple for side in size)
         return width, height
 
-    def pieces(self, frames: int) -> list[int]:
-        """How many frames each run makes for at least `frames` in all; a later one repeats one first."""
-        found: list[int] = []
-        while (done := sum(found) - max(0, len(found) - 1)) < frames:
-            left = min(self.frames, frames - done + (1 if found else 0))
-            found.append(max(1, math.ceil((left - 1) / self.group)) * self.group + 1)
-        return found
+    def segments(self, frames: int) -> list[int]:
+        """Return the frames of each run for at least `frames` in all; later runs repeat one frame."""
+        counts: list[int] = []
+        while (done := sum(counts) - max(0, len(counts) - 1)) < frames:
+            left = min(self.frames, frames - done + (1 if counts else 0))
+            counts.append(max(1, math.ceil((left - 1) / self.group)) * self.group + 1)
+        return counts
 
 
 @dataclass(frozen=True, slots=True)
 class VideoModelChoice:
-    """A film model that is there, with what belongs to it; without a `vae` it is a whole checkpoint."""
+    """An installed video model with its text encoder; one without a `vae` is a full checkpoint."""
 
     file: str
     family: VideoFamily
@@ -95,58 +97,57 @@ class VideoModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class VideoGraphs:
-    """What a server can film with, the best first, and what it lacks."""
+    """The video models of a server, best first, and what each task is missing."""
 
     choices: tuple[VideoModelChoice, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def serves(self) -> dict[str, str]:
-        """What it can do, each with the model's file that does it."""
-        able = {TEXT_TO_FILM: self.best(False), IMAGE_TO_FILM: self.best(True)}
-        return {task: choice.file for task, choice in able.items() if choice and task not in self.missing}
+        """The supported tasks, each with the model file that serves it."""
+        models = {TEXT_TO_VIDEO: self.best(False), IMAGE_TO_VIDEO: self.best(True)}
+        return {task: choice.file for task, choice in models.items() if choice and task not in self.missing}
 
     def best(self, pictured: bool, file: str = "") -> VideoModelChoice | None:
-        """The model that serves, with pictures or without; of that file, where one is named."""
-        fit = (one for one in self.choices if one.family.pictured or not pictured)
-        return next((one for one in fit if not file or file in (one.file, base(one.file))), None)
+        """Return the best model, with image input if `pictured`, and with this file name if one is given."""
+        usable = (each for each in self.choices if each.family.pictured or not pictured)
+        return next((each for each in usable if not file or file in (each.file, base(each.file))), None)
 
 
-def of(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> VideoGraphs:
-    """What a server with these schemas can film with."""
+def read(schemas: Schemas, rows: Iterable[Mapping[str, Any]]) -> VideoGraphs:
+    """Return the video models of a server with these schemas; `rows` are those of `[[films]]`."""
     families = [VideoFamily(**{**row, "get": tuple(row["get"])}) for row in rows]
     found: list[VideoModelChoice] = []
-    lacking = ""
+    problem = ""
     for file, family in _models(schemas, families):
         clips = options(schemas, "CLIPLoader", "clip_name")
-        typed = family.type in options(schemas, "CLIPLoader", "type")
-        clip = first(clips, family.clip) if typed else ""
+        supported = family.type in options(schemas, "CLIPLoader", "type")
+        clip = first(clips, family.clip) if supported else ""
         vae = first(options(schemas, "VAELoader", "vae_name"), family.vae) if family.vae else ""
-        if clip and bool(vae) == bool(family.vae) and _NEEDS[family.kind] <= set(schemas):
+        if clip and bool(vae) == bool(family.vae) and _REQUIRED[family.kind] <= set(schemas):
             found.append(VideoModelChoice(file, family, clip, vae))
         else:
-            wants = " and ".join(family.get)
-            lacking = lacking or f"ComfyUI has {base(file)}, and lacks what belongs to it: {wants}."
+            files = " and ".join(family.get)
+            problem = problem or f"ComfyUI has {base(file)}, but its other files are missing: {files}."
     choices = tuple(sorted(found, key=lambda choice: -choice.family.rank))
-    return VideoGraphs(choices, _missing(schemas, choices, lacking))
+    return VideoGraphs(choices, _missing(schemas, choices, problem))
 
 
 def _models(schemas: Schemas, families: Iterable[VideoFamily]) -> Iterable[tuple[str, VideoFamily]]:
     for family in families:
-        split = bool(family.vae)
-        loader = ("UNETLoader", "unet_name") if split else ("CheckpointLoaderSimple", "ckpt_name")
+        loader = ("UNETLoader", "unet_name") if family.vae else ("CheckpointLoaderSimple", "ckpt_name")
         for file in options(schemas, *loader):
             if re.search(family.match, words(base(file))):
                 yield file, family
 
 
-def _missing(schemas: Schemas, choices: tuple[VideoModelChoice, ...], lacking: str) -> dict[str, str]:
+def _missing(schemas: Schemas, choices: tuple[VideoModelChoice, ...], problem: str) -> dict[str, str]:
     if not choices:
-        return dict.fromkeys((TEXT_TO_FILM, IMAGE_TO_FILM), lacking or _NO_MODEL)
+        return dict.fromkeys((TEXT_TO_VIDEO, IMAGE_TO_VIDEO), problem or _NO_MODEL)
     if not any(saver in schemas for saver in ("SaveVideo", "SaveWEBM", "VHS_VideoCombine")):
-        return dict.fromkeys((TEXT_TO_FILM, IMAGE_TO_FILM), _OLD)
+        return dict.fromkeys((TEXT_TO_VIDEO, IMAGE_TO_VIDEO), _OLD)
     if not any(choice.family.pictured for choice in choices):
-        return {IMAGE_TO_FILM: _NO_PICTURES.format(base(choices[0].file))}
+        return {IMAGE_TO_VIDEO: _NO_IMAGE_MODEL.format(base(choices[0].file))}
     return {}
 
 
@@ -154,8 +155,8 @@ def _missing(schemas: Schemas, choices: tuple[VideoModelChoice, ...], lacking: s
 
 
 @dataclass(frozen=True, slots=True)
-class VideoWish:
-    """What a film shows: words, a seed, frames at a rate, pixels; `picture` as LoadImage names it."""
+class VideoSpec:
+    """The video to generate; `size` is (width, height) in pixels, `image` the name that LoadImage takes."""
 
     prompt: str
     negative: str
@@ -165,22 +166,22 @@ class VideoWish:
     size: tuple[int, int]
     steps: int
     cfg: float
-    picture: str = ""
+    image: str = ""
 
 
 @dataclass(slots=True)
 class Graph:
-    """A graph on its way: its nodes, those that sample, and those that save a piece each, in order."""
+    """A graph under construction; `samplers` and `outputs` have one node id per segment, in order."""
 
     schemas: Schemas
     choice: VideoModelChoice
-    wish: VideoWish
+    spec: VideoSpec
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     samplers: list[str] = field(default_factory=list[str])
     outputs: list[str] = field(default_factory=list[str])
 
     def add(self, class_type: str, **inputs: Any) -> str:
-        """Add a node and give its id."""
+        """Add a node and return its id."""
         node = str(len(self.nodes) + 1)
         self.nodes[node] = {"class_type": class_type, "inputs": inputs}
         return node
@@ -188,84 +189,84 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class _VideoNodes:
-    """What sampling needs, as links."""
-
     model: Link
     vae: Link
     positive: Link
     negative: Link
 
 
-def film(schemas: Schemas, choice: VideoModelChoice, wish: VideoWish) -> Graph:
-    """The graph of a film, in as many pieces as it takes."""
-    graph = Graph(schemas, choice, wish)
-    means = _loaded(graph)
-    still: Link | None = None
-    if wish.picture:
-        loaded = graph.add("LoadImage", image=wish.picture)
-        one = graph.add("ImageFromBatch", image=[loaded, 0], batch_index=0, length=1)
-        size = {"width": wish.size[0], "height": wish.size[1]}
-        scaled = graph.add("ImageScale", image=[one, 0], upscale_method="lanczos", crop="center", **size)
-        still = [scaled, 0]
-    for place, count in enumerate(choice.family.pieces(wish.frames)):
-        latent = _KINDS[choice.family.kind](graph, means, _GraphPiece(count, place, still))
-        images: Link = [graph.add("VAEDecode", samples=latent, vae=means.vae), 0]
-        _saved(graph, images)
-        still = [graph.add("ImageFromBatch", image=images, batch_index=count - 1, length=1), 0]
-    del graph.nodes[str(len(graph.nodes))]  # nobody goes on from the last piece's end
+def build(schemas: Schemas, choice: VideoModelChoice, spec: VideoSpec) -> Graph:
+    """Return the graph of a video, in as many segments as it takes."""
+    graph = Graph(schemas, choice, spec)
+    inputs = _load(graph)
+    start: Link | None = None
+    if spec.image:
+        loaded = graph.add("LoadImage", image=spec.image)
+        first_image = graph.add("ImageFromBatch", image=[loaded, 0], batch_index=0, length=1)
+        size = {"width": spec.size[0], "height": spec.size[1]}
+        scaled = graph.add(
+            "ImageScale", image=[first_image, 0], upscale_method="lanczos", crop="center", **size
+        )
+        start = [scaled, 0]
+    for index, count in enumerate(choice.family.segments(spec.frames)):
+        latent = _KINDS[choice.family.kind](graph, inputs, _Segment(count, index, start))
+        images: Link = [graph.add("VAEDecode", samples=latent, vae=inputs.vae), 0]
+        _save(graph, images)
+        start = [graph.add("ImageFromBatch", image=images, batch_index=count - 1, length=1), 0]
+    del graph.nodes[str(len(graph.nodes))]  # the last segment's last frame is not used
     return graph
 
 
 @dataclass(frozen=True, slots=True)
-class _GraphPiece:
+class _Segment:
     count: int
-    place: int
+    index: int
     first: Link | None
 
 
-def _loaded(graph: Graph) -> _VideoNodes:
-    choice, family, wish = graph.choice, graph.choice.family, graph.wish
+def _load(graph: Graph) -> _VideoNodes:
+    choice, family, spec = graph.choice, graph.choice.family, graph.spec
     if choice.vae:
         model: Link = [graph.add("UNETLoader", unet_name=choice.file, weight_dtype="default"), 0]
         vae: Link = [graph.add("VAELoader", vae_name=choice.vae), 0]
     else:
-        whole = graph.add("CheckpointLoaderSimple", ckpt_name=choice.file)
-        model, vae = [whole, 0], [whole, 2]
+        checkpoint = graph.add("CheckpointLoaderSimple", ckpt_name=choice.file)
+        model, vae = [checkpoint, 0], [checkpoint, 2]
     clip: Link = [graph.add("CLIPLoader", clip_name=choice.clip, type=family.type), 0]
-    positive: Link = [graph.add("CLIPTextEncode", text=wish.prompt, clip=clip), 0]
-    negative: Link = [graph.add("CLIPTextEncode", text=wish.negative or family.negative, clip=clip), 0]
+    positive: Link = [graph.add("CLIPTextEncode", text=spec.prompt, clip=clip), 0]
+    negative: Link = [graph.add("CLIPTextEncode", text=spec.negative or family.negative, clip=clip), 0]
     if family.shift:
         model = [graph.add("ModelSamplingSD3", model=model, shift=family.shift), 0]
     return _VideoNodes(model, vae, positive, negative)
 
 
-def _box(graph: Graph, piece: _GraphPiece) -> dict[str, int]:
-    width, height = graph.wish.size
-    return {"width": width, "height": height, "length": piece.count, "batch_size": 1}
+def _dimensions(graph: Graph, segment: _Segment) -> dict[str, int]:
+    width, height = graph.spec.size
+    return {"width": width, "height": height, "length": segment.count, "batch_size": 1}
 
 
-def _wan(graph: Graph, means: _VideoNodes, piece: _GraphPiece) -> Link:
-    latent = graph.add("EmptyHunyuanLatentVideo", **_box(graph, piece))
-    return _sampled(graph, means, piece, latent)
+def _wan(graph: Graph, inputs: _VideoNodes, segment: _Segment) -> Link:
+    latent = graph.add("EmptyHunyuanLatentVideo", **_dimensions(graph, segment))
+    return _sample(graph, inputs, segment, latent)
 
 
-def _wan22(graph: Graph, means: _VideoNodes, piece: _GraphPiece) -> Link:
-    first = {"start_image": piece.first} if piece.first else {}
-    latent = graph.add("Wan22ImageToVideoLatent", vae=means.vae, **_box(graph, piece), **first)
-    return _sampled(graph, means, piece, latent)
+def _wan22(graph: Graph, inputs: _VideoNodes, segment: _Segment) -> Link:
+    first = {"start_image": segment.first} if segment.first else {}
+    latent = graph.add("Wan22ImageToVideoLatent", vae=inputs.vae, **_dimensions(graph, segment), **first)
+    return _sample(graph, inputs, segment, latent)
 
 
-def _sampled(graph: Graph, means: _VideoNodes, piece: _GraphPiece, latent: str) -> Link:
-    family, wish = graph.choice.family, graph.wish
+def _sample(graph: Graph, inputs: _VideoNodes, segment: _Segment, latent: str) -> Link:
+    family, spec = graph.choice.family, graph.spec
     sampler = graph.add(
         "KSampler",
-        model=means.model,
-        positive=means.positive,
-        negative=means.negative,
+        model=inputs.model,
+        positive=inputs.positive,
+        negative=inputs.negative,
         latent_image=[latent, 0],
-        seed=wish.seed + piece.place,
-        steps=wish.steps,
-        cfg=wish.cfg,
+        seed=spec.seed + segment.index,
+        steps=spec.steps,
+        cfg=spec.cfg,
         sampler_name=family.sampler,
         scheduler=family.scheduler,
         denoise=1.0,
@@ -274,35 +275,35 @@ def _sampled(graph: Graph, means: _VideoNodes, piece: _GraphPiece, latent: str) 
     return [sampler, 0]
 
 
-def _ltxv(graph: Graph, means: _VideoNodes, piece: _GraphPiece) -> Link:
-    family, wish, box = graph.choice.family, graph.wish, _box(graph, piece)
-    positive, negative = means.positive, means.negative
-    if piece.first:
-        begun = graph.add(
+def _ltxv(graph: Graph, inputs: _VideoNodes, segment: _Segment) -> Link:
+    family, spec, size = graph.choice.family, graph.spec, _dimensions(graph, segment)
+    positive, negative = inputs.positive, inputs.negative
+    if segment.first:
+        started = graph.add(
             "LTXVImgToVideo",
             positive=positive,
             negative=negative,
-            vae=means.vae,
-            image=piece.first,
+            vae=inputs.vae,
+            image=segment.first,
             strength=1.0,
-            **box,
+            **size,
         )
-        positive, negative, latent = [begun, 0], [begun, 1], [begun, 2]
+        positive, negative, latent = [started, 0], [started, 1], [started, 2]
     else:
-        latent = [graph.add("EmptyLTXVLatentVideo", **box), 0]
-    rated = graph.add("LTXVConditioning", positive=positive, negative=negative, frame_rate=float(wish.rate))
+        latent = [graph.add("EmptyLTXVLatentVideo", **size), 0]
+    rated = graph.add("LTXVConditioning", positive=positive, negative=negative, frame_rate=float(spec.rate))
     shifts = {"max_shift": 2.05, "base_shift": 0.95, "stretch": True, "terminal": 0.1}
-    sigmas = graph.add("LTXVScheduler", steps=wish.steps, latent=latent, **shifts)
-    chosen = graph.add("KSamplerSelect", sampler_name=family.sampler)
+    sigmas = graph.add("LTXVScheduler", steps=spec.steps, latent=latent, **shifts)
+    selected = graph.add("KSamplerSelect", sampler_name=family.sampler)
     sampler = graph.add(
         "SamplerCustom",
-        model=means.model,
+        model=inputs.model,
         add_noise=True,
-        noise_seed=wish.seed + piece.place,
-        cfg=wish.cfg,
+        noise_seed=spec.seed + segment.index,
+        cfg=spec.cfg,
         positive=[rated, 0],
         negative=[rated, 1],
-        sampler=[chosen, 0],
+        sampler=[selected, 0],
         sigmas=[sigmas, 0],
         latent_image=latent,
     )
@@ -310,12 +311,12 @@ def _ltxv(graph: Graph, means: _VideoNodes, piece: _GraphPiece) -> Link:
     return [sampler, 0]
 
 
-def _saved(graph: Graph, images: Link) -> None:
-    """A piece saved by the first of the ways that the server has."""
-    rate, schemas = float(graph.wish.rate), graph.schemas
+def _save(graph: Graph, images: Link) -> None:
+    """Save a segment with the first saver node that the server has."""
+    rate, schemas = float(graph.spec.rate), graph.schemas
     if "SaveVideo" in schemas and "CreateVideo" in schemas:
-        made = graph.add("CreateVideo", images=images, fps=rate)
-        node = graph.add("SaveVideo", video=[made, 0], filename_prefix=_PREFIX, format="auto", codec="auto")
+        video = graph.add("CreateVideo", images=images, fps=rate)
+        node = graph.add("SaveVideo", video=[video, 0], filename_prefix=_PREFIX, format="auto", codec="auto")
     elif "SaveWEBM" in schemas:
         node = graph.add("SaveWEBM", images=images, filename_prefix=_PREFIX, codec="vp9", fps=rate, crf=_CRF)
     else:
@@ -332,12 +333,12 @@ def _saved(graph: Graph, images: Link) -> None:
     graph.outputs.append(node)
 
 
-_KINDS: Mapping[str, Callable[[Graph, _VideoNodes, _GraphPiece], Link]] = {
+_KINDS: Mapping[str, Callable[[Graph, _VideoNodes, _Segment], Link]] = {
     "wan": _wan,
     "wan22": _wan22,
     "ltxv": _ltxv,
 }
-_NEEDS: Mapping[str, frozenset[str]] = {
+_REQUIRED: Mapping[str, frozenset[str]] = {
     "wan": frozenset({"EmptyHunyuanLatentVideo", "ModelSamplingSD3"}),
     "wan22": frozenset({"Wan22ImageToVideoLatent", "ModelSamplingSD3"}),
     "ltxv": frozenset({"LTXVImgToVideo", "LTXVConditioning", "LTXVScheduler", "SamplerCustom"}),
