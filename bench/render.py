@@ -103,7 +103,9 @@ def ours(folder: Path, seconds: float) -> None:
     files = {name: folder / ends[url] for name, url in timeline.urls(whole).items()}
     scratch = folder / "ours"
     scratch.mkdir(exist_ok=True)
-    task = Task("bench", "render", {"project": timeline.bare(timeline.measured(whole, {}))}, files)
+    task = Task(
+        "bench", "render", {"project": timeline.without_urls(timeline.with_durations(whole, {}))}, files
+    )
     TimelineEngine().run(task, _Context(scratch))
 
 
@@ -151,7 +153,9 @@ render.with_moviepy(Path(sys.argv[2]))
 
 
 def _titled(folder: Path) -> None:
-    whole = timeline.read(timeline.bare(timeline.measured(timeline.check(project(SECONDS)), {})))
+    whole = timeline.parse(
+        timeline.without_urls(timeline.with_durations(timeline.check(project(SECONDS)), {}))
+    )
     found: sprites.Sprite = text.of(whole.tracks[2].clips[0], whole)
     cover = np.zeros_like(found.pixels[..., :1]) if found.cover is None else found.cover[..., :1]
     Image.fromarray(np.dstack([np.full_like(found.pixels, 255), cover])).save(folder / "title.png")

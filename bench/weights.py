@@ -82,8 +82,7 @@ def _alternating(folder: Path) -> tuple[list[float], list[float], Any]:
 
 
 def _batches(engine: Any) -> list[Row]:
-    from sixfold.core.catalog.engine_batches import BatchJob
-    from sixfold.core.catalog.engines import Task
+    from sixfold.core.catalog.engines import BatchJob, Task
 
     found: list[Row] = []
     first = 0.0

@@ -28,8 +28,7 @@ from diffusers import AutoencoderKL, EulerDiscreteScheduler, StableDiffusionPipe
 from PIL import Image
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from sixfold.core.catalog.engine_batches import BatchJob
-from sixfold.core.catalog.engines import Result, Task
+from sixfold.core.catalog.engines import BatchJob, Result, Task
 from sixfold.engines.image.diffusers import image_checks, placement
 from sixfold.engines.image.diffusers.engine import DiffusersEngine
 from tests.unit.engines.diffusers import tiny

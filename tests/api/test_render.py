@@ -139,7 +139,7 @@ WRONG: list[tuple[Any, str]] = [
     (project(width=15), "Invalid project: project width must be from 16 to 3840; got 15"),
     (project(height=3841), "Invalid project: project height must be from 16 to 3840; got 3841"),
     (project(fps=0), "Invalid project: project fps must be from 1 to 60; got 0"),
-    (project(background="nope"), "Invalid project: project background must be a colour such as #ffcc00"),
+    (project(background="nope"), "Invalid project: project background must be a color such as #ffcc00"),
     (
         project({"type": "film"}),
         "Invalid project: tracks[0]: type must be one of video, image, text, audio",
@@ -157,14 +157,14 @@ CLIPS: list[tuple[dict[str, Any], str]] = [
     ({"speed": 0}, "speed must be from 0.1 to 16; got 0"),
     ({"volume": True}, "volume must be a number from 0 to 8"),
     ({"rotation": "90"}, "rotation must be a number from -36000 to 36000"),
-    ({"style": {"color": "#12"}}, "tracks[0].clips[0].style: color must be a colour such as #ffcc00"),
+    ({"style": {"color": "#12"}}, "tracks[0].clips[0].style: color must be a color such as #ffcc00"),
     (
         {"style": {"align": "top"}},
         "tracks[0].clips[0].style: align must be one of left, center, right; got top",
     ),
     ({"transition": {"type": "spin"}}, "transition: type must be one of crossfade, wipe, slide; got spin"),
     ({"transition": {}}, "transition: type is required"),
-    ({"start": 599, "duration": 2}, "project lasts 601 seconds, and 600 are the most"),
+    ({"start": 599, "duration": 2}, "project must be at most 600 seconds (got 601)"),
 ]
 
 
@@ -259,7 +259,7 @@ async def test_a_length_that_only_the_file_knows_is_priced_by_it(studio: House, 
     assert (result["video"]["duration"], result["cost"], len(seen.frames)) == (1.2, "0.012", 12)
     beyond = await ordered(studio, project({"type": "video", "clips": [{"url": url, "trim_start": 1.5}]}))
     assert beyond.json()["error"] == (
-        "Invalid project: tracks[0].clips[0]: trim_start is beyond its 1 seconds"
+        "Invalid project: tracks[0].clips[0]: trim_start must be less than its 1 seconds"
     )
 
 
@@ -278,8 +278,8 @@ async def test_a_clip_that_begins_after_its_files_end_is_refused_before_it_is_pr
     )
     assert (answer.status_code, answer.json()["error"]) == (
         400,
-        "Invalid project: tracks[0].clips[1]: trim_start is beyond its 1 seconds; "
-        "tracks[1].clips[0]: trim_start is beyond its 1 seconds",
+        "Invalid project: tracks[0].clips[1]: trim_start must be less than its 1 seconds; "
+        "tracks[1].clips[0]: trim_start must be less than its 1 seconds",
     )
     assert await studio.standing() == ("5.00", "0.00")
 

@@ -37,7 +37,7 @@ from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.oidc_identities import OidcProvider
 from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
-from sixfold.core.catalog.container_images import ImageInspector
+from sixfold.core.catalog.custom_models import ImageInspector
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.gradio_spaces import LocalSpaces
 from sixfold.core.catalog.models import Catalog, EngineSpec

@@ -15,7 +15,7 @@ from sixfold.core.accounts import own_prices
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import engine_selection
 from sixfold.core.catalog import models as catalogs
-from sixfold.core.catalog.hardware import Shelf
+from sixfold.core.catalog.hardware import HardwareCatalog
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates
 from sixfold.engines import option_validation
@@ -61,7 +61,7 @@ def price_table(settings: Settings) -> PriceTable:
 @functools.cache
 def templates() -> Templates:
     """The templates that come with the program, on the hardware that can be hired."""
-    return Templates(read_toml("templates.toml"), Shelf(read_toml("hardware.toml")))
+    return Templates(read_toml("templates.toml"), HardwareCatalog(read_toml("hardware.toml")))
 
 
 def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] | None = None) -> Catalog:

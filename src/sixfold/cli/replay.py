@@ -135,7 +135,7 @@ def _plan(origin: FileProvenance, configured: Settings) -> ReplayPlan:
     if manifest.seed is not None:
         values["seed"] = manifest.seed
     for name in model.projects & values.keys():
-        values[name] = timeline.bare(values[name])
+        values[name] = timeline.without_urls(values[name])
     present = (*(name for name in media if manifest.inputs.get(name) is not None), *clips)
     if len(present) != len(manifest.parents):
         raise CommandError("Its manifest does not say which content each of its inputs was")
@@ -175,7 +175,7 @@ def _clips(model: Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: clip["url"]
         for project in model.projects & inputs.keys()
-        for name, clip in timeline.filed(inputs[project])
+        for name, clip in timeline.clips_with_file(inputs[project])
     }
 
 

@@ -15,8 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sixfold.core.catalog.engine_batches import BatchEngine
-from sixfold.core.catalog.engines import Engine, Task
+from sixfold.core.catalog.engines import BatchEngine, Engine, Task
 from sixfold.core.sessions.engine import StepAnswer, StepRequest
 from sixfold.core.workers.ports import (
     Outcome,

@@ -14,9 +14,9 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sixfold.core.catalog.engine_batches import BatchJob
 from sixfold.core.catalog.engines import (
     Artifact,
+    BatchJob,
     Canceled,
     Context,
     EngineError,

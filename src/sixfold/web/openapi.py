@@ -279,10 +279,10 @@ def _project(descriptor: Descriptor) -> Node:
         "required": ["type", "clips"],
         "properties": {
             "type": {"enum": list(timeline.KINDS)},
-            "clips": {"type": "array", "maxItems": timeline.MOST_CLIPS, "items": clip},
+            "clips": {"type": "array", "maxItems": timeline.MAX_CLIPS, "items": clip},
         },
     }
-    tracks: Node = {"type": "array", "minItems": 1, "maxItems": timeline.MOST_TRACKS, "items": track}
+    tracks: Node = {"type": "array", "minItems": 1, "maxItems": timeline.MAX_TRACKS, "items": track}
     found = object_of(timeline.PROJECT, {"tracks": tracks})
     return {**found, "required": ["tracks"], "description": descriptor.description}
 

@@ -12,7 +12,7 @@ from sixfold.core.accounts.payments import Checkout
 from sixfold.core.accounts.token_deposits import TokenDeposits
 from sixfold.core.accounts.webhook_secrets import WebhookSecrets
 from sixfold.core.catalog.availability import AvailabilitySurvey
-from sixfold.core.catalog.container_images import ImageInspector
+from sixfold.core.catalog.custom_models import ImageInspector
 from sixfold.core.catalog.gradio_spaces import GradioSpacePort, LocalSpaces
 from sixfold.core.catalog.models import Catalog
 from sixfold.core.catalog.templates import Templates

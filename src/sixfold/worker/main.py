@@ -23,8 +23,7 @@ from typing import NoReturn, cast
 import msgspec
 
 from sixfold import import_string
-from sixfold.core.catalog.engine_batches import BatchEngine
-from sixfold.core.catalog.engines import Engine, Task
+from sixfold.core.catalog.engines import BatchEngine, Engine, Task
 from sixfold.worker import protocol, runner, session_steps
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from sixfold.core.catalog.engine_batches import BatchEngine, BatchJob
 from sixfold.core.catalog.engines import (
     Artifact,
+    BatchEngine,
+    BatchJob,
     Canceled,
     Engine,
     EngineError,

@@ -122,7 +122,7 @@ async def test_built_in_names_are_reserved_and_a_wrong_document_changes_nothing(
     own = line.pipeline.own
     with pytest.raises(errors.Conflict):
         await own.put(line.payer.id, "model", "echo", models())
-    with pytest.raises(ValueError, match="no price row"):
+    with pytest.raises(ValueError, match="price row nothing of model mine is not found"):
         await own.put(line.payer.id, "model", "mine", document(price="nothing"))
     assert await own.page(line.payer.id) == ((), None)
 

@@ -107,14 +107,14 @@ def test_options_and_engines_of_ones_own_are_laid_over_the_catalogues() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({"order": ["weights", "magic"]}, "order is a list of weights, comfyui, provider, embedded"),
-        ({"order": "weights"}, "order is a list"),
-        ({"order": []}, "order is a list"),
-        ({"models": {"ra1": 3}}, "ra1 names 3; engines for it are"),
-        ({"models": {"ra9": "own"}}, "'ra9', which is no model"),
-        ({"models": {"ra1": "owm"}}, "'owm'; engines for it are own, comfy, fal, painter"),
-        ({"mine": {"source": "x"}}, r"\[engines.mine\] needs `like`"),
-        ({"mine": 3}, "'mine', which is neither"),
+        ({"order": ["weights", "magic"]}, "order must be a list of weights, comfyui, provider, embedded"),
+        ({"order": "weights"}, "order must be a list"),
+        ({"order": []}, "order must be a list"),
+        ({"models": {"ra1": 3}}, "ra1 must name one of its engines"),
+        ({"models": {"ra9": "own"}}, "'ra9', which is not a model"),
+        ({"models": {"ra1": "owm"}}, "own, comfy, fal, painter; got 'owm'"),
+        ({"mine": {"source": "x"}}, r"\[engines.mine\] requires `like`"),
+        ({"mine": 3}, "'mine' must be `order`"),
     ],
 )
 def test_a_table_that_cannot_be_followed_says_why(table: dict[str, Any], said: str) -> None:

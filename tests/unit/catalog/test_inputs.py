@@ -56,7 +56,7 @@ def test_pattern_of_words_is_told_as_the_words_and_another_by_an_example() -> No
         inputs.check((voice, name), {"voice": "zoe", "name": "A"})
     assert [problem.message for problem in refused.value.problems] == [
         "voice must be one of ava, ben; got zoe",
-        "name must look like `my`; got A",
+        "name must have the form `my`; got A",
     ]
 
 
@@ -129,7 +129,7 @@ def test_a_text_may_have_to_look_like_an_example_and_an_input_may_need_another()
     with pytest.raises(InvalidInput) as refused:
         inputs.check((score, plan, key), {"score": "CDE", "plan": "off", "key": "H"})
     assert [problem.message for problem in refused.value.problems] == [
-        "key must look like `C`; got H",
+        "key must have the form `C`; got H",
         "score requires plan full or melody",
     ]
     assert inputs.check((score, plan), {"score": "", "plan": "off"}) == {"score": "", "plan": "off"}

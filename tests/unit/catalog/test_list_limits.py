@@ -21,7 +21,7 @@ CHARS = 4 * 2**20
         ("sizes", "1x1," * CHARS, "x must be 1 to 10 sizes"),
         ("texts", "a\n" * CHARS, "x must be at most 10 texts"),
         ("texts", "a\u2028" * CHARS, "x must be at most 10 texts"),
-        ("images", "a " * CHARS, "x must be at most 10 pictures"),
+        ("images", "a " * CHARS, "x must be at most 10 images"),
     ],
 )
 def test_a_list_of_too_many_parts_is_refused_before_it_is_split(kind: Type, text: str, sentence: str) -> None:

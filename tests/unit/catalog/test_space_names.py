@@ -29,5 +29,5 @@ def test_an_owner_may_be_called_spaces() -> None:
 
 def test_a_long_address_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(gradio_spaces, "urlsplit")
-    with pytest.raises(errors.BadRequest, match=r"space has 8008 characters; 2048 are the most"):
+    with pytest.raises(errors.BadRequest, match=r"space must be at most 2048 characters \(got 8008\)"):
         gradio_spaces.parse("http://a" + "\u0316\u0301" * 4_000)

@@ -11,7 +11,7 @@ import pytest
 from sixfold import errors
 from sixfold.app import catalog as app_catalog
 from sixfold.core.catalog.engines import Task
-from sixfold.core.catalog.hardware import Shelf
+from sixfold.core.catalog.hardware import HardwareCatalog
 from sixfold.core.catalog.metering import HardwareRate
 from sixfold.core.catalog.templates import Templates
 from sixfold.core.media import mounts
@@ -42,18 +42,18 @@ def test_own_hardware_costs_what_the_template_says_and_other_what_that_says() ->
 def test_a_template_on_hardware_that_there_is_not_stops_the_start() -> None:
     row = {"hardware": "gpu-9000", "price_hour": "1", "repository": "r", "license": "l"}
     with pytest.raises(errors.InvalidInput):
-        Templates({"x": row}, Shelf({}))
+        Templates({"x": row}, HardwareCatalog({}))
 
 
 def test_a_seat_idles_as_its_last_template_says_unless_the_operator_says_otherwise() -> None:
     engine = app_catalog.catalog(Settings(), app_catalog.price_table(Settings())).engines()
     pool, now = WorkerPool(engine["scene-painter"]), time.monotonic()
-    pool.seats = [WorkerSlot(since=now, idle_seconds=3600.0), WorkerSlot(since=now, idle_seconds=0.0)]
-    kept = pool.seats[0]
-    list(pool.tired(None))
-    assert pool.seats == [kept]
-    list(pool.tired(0.0))
-    assert pool.seats == []
+    pool.slots = [WorkerSlot(since=now, idle_seconds=3600.0), WorkerSlot(since=now, idle_seconds=0.0)]
+    kept = pool.slots[0]
+    list(pool.pop_idle(None))
+    assert pool.slots == [kept]
+    list(pool.pop_idle(0.0))
+    assert pool.slots == []
 
 
 async def test_times_are_learnt_from_runs(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class TrainingRoutes:
         Nothing is fetched for that: it is about those that came along or lie here.
         """
         model, media = self._services.catalog[trained_models.MODEL], self._services.media
-        pictures = model.listed_pictures(model.check(order.inputs))
+        pictures = model.listed_images(model.check(order.inputs))
         near = {
             name: (row, text)
             for name, (row, text) in pictures.items()

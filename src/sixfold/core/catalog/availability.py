@@ -1,4 +1,4 @@
-"""Which engine serves each model here, how well, and what would serve it better."""
+"""Reports which engine serves each model, its quality, and what would improve it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ResourceState = Literal["found", "slow", "absent"]
 
 
 class ResourceSchema(TypedDict):
-    """Something that engines run on, as JSON."""
+    """A resource that engines use, as JSON."""
 
     name: str
     kind: str
@@ -29,11 +29,11 @@ class ResourceSchema(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something that engines run on: a GPU, weights, a server on this machine, a provider's key.
+    """A resource that engines use: a GPU, weights, a server on this machine, a provider's key.
 
-    `found` says what is there, or is None. `unlocks` says what it is good for and `how` what to do where it
-    is missing. `used` is whether an engine of this version can use it. A `slow` resource accepts connections
-    and did not answer in time. `url` and `models` are those of a server.
+    `found` describes what was detected, or is None. `unlocks` says what it is used for and `how` how to add
+    it. `used` is whether an engine of this version can use it. A `slow` resource accepted the connection but
+    did not answer in time. `url` and `models` are those of a server.
     """
 
     name: str
@@ -62,19 +62,19 @@ class Resource:
 
 
 class AvailabilitySurvey(Protocol):
-    """Reports what a server has found to run engines on."""
+    """Reports the resources that a server has detected."""
 
     async def refresh(self) -> None:
-        """Look at everything again, or give up after a few seconds."""
+        """Detect all resources again, for at most a few seconds."""
         ...
 
     async def resources(self) -> tuple[Resource, ...]:
-        """Return everything that is looked for, whether it is there or not."""
+        """Return every resource that is detected, present or not."""
         ...
 
 
 class EngineSchema(TypedDict):
-    """An engine, and whether it can serve now."""
+    """An engine, and whether it can serve requests now."""
 
     engine: str
     version: str
@@ -134,7 +134,6 @@ def _engine(engine: EngineSpec, models: list[str], terms: SelectionPolicy) -> En
 
 
 def _model(model: Model, terms: SelectionPolicy) -> ServedModelSchema:
-    """Name the engine that a request without special inputs would get."""
     try:
         engine, quality = model.choose({}, terms)
     except errors.EngineUnavailable as error:

@@ -1,4 +1,4 @@
-"""Colours in words, as style sheets name them: `#rgb`, `#rrggbb`, `#rrggbbaa`, `rgb(…)`, or a name."""
+"""Parses CSS colors: `#rgb`, `#rrggbb`, `#rrggbbaa`, `rgb(…)`, or a name."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ _HEX = re.compile(r"#?([0-9a-f]{3,4}|[0-9a-f]{6}|[0-9a-f]{8})", re.ASCII)
 _PARTS = re.compile(r"rgba?\(([\d\s.,%/]{5,40})\)", re.ASCII)
 _NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,6})?|\.\d{1,6})(%?)", re.ASCII)
 
-Colour = tuple[int, int, int, int]
+Color = tuple[int, int, int, int]
 
 
-def rgba(text: str) -> Colour | None:
-    """Red, green, blue and cover, each 0 to 255; None for what is no colour."""
+def rgba(text: str) -> Color | None:
+    """Return red, green, blue and alpha, each from 0 to 255; None if `text` is not a color."""
     word = text.strip().lower().replace("grey", "gray")
     if word == "transparent":
         return (0, 0, 0, 0)
-    if found := _PARTS.fullmatch(word):
-        return _of_parts(found[1])
-    found = _HEX.fullmatch("#" + NAMED[word] if word in NAMED else word)
-    if found is None or (not word.startswith("#") and word not in NAMED):
+    if match := _PARTS.fullmatch(word):
+        return _of_parts(match[1])
+    match = _HEX.fullmatch("#" + NAMED[word] if word in NAMED else word)
+    if match is None or (not word.startswith("#") and word not in NAMED):
         return None
-    digits = found[1] if len(found[1]) > 4 else "".join(digit * 2 for digit in found[1])
-    red, green, blue, cover = bytes.fromhex(digits.ljust(8, "f"))
-    return (red, green, blue, cover)
+    digits = match[1] if len(match[1]) > 4 else "".join(digit * 2 for digit in match[1])
+    red, green, blue, alpha = bytes.fromhex(digits.ljust(8, "f"))
+    return (red, green, blue, alpha)
 
 
-def _of_parts(text: str) -> Colour | None:
-    found = _NUMBER.findall(text)
-    if len(found) not in (3, 4):
+def _of_parts(text: str) -> Color | None:
+    match = _NUMBER.findall(text)
+    if len(match) not in (3, 4):
         return None
     sizes = (255, 255, 255, 1)
-    shares = [float(part) / (100 if mark else size) for (part, mark), size in zip(found, sizes, strict=False)]
+    shares = [float(part) / (100 if mark else size) for (part, mark), size in zip(match, sizes, strict=False)]
     if any(share > 1 for share in shares):
         return None
-    red, green, blue, *cover = (round(255 * share) for share in shares)
-    return (red, green, blue, cover[0] if cover else 255)
+    red, green, blue, *alpha = (round(255 * share) for share in shares)
+    return (red, green, blue, alpha[0] if alpha else 255)

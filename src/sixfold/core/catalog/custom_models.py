@@ -1,8 +1,8 @@
-"""Models that belong to an account: own ones, imported spaces, workflows, trained pictures.
+"""Models that belong to an account: Python models, imported spaces, workflows, trained models.
 
-Each is a document in the catalogue's shape: one model under `models`, and under `engines` those that are
-its own; it may name the bundled ones too. A model is found by its owner only, and a new version takes the
-name over while what was ordered before still runs on its own.
+Each is a document in the catalog's format: one model under `models`, and its own engines under `engines`; it
+may also name built-in engines. Only the owner can use a model. A new version replaces the name, while
+predictions that were submitted earlier still run on their version.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,16 +26,18 @@ from sixfold.core.database import Database, Query, Row, Rows, Transaction, Value
 
 _Key = tuple[str, str, int]
 Admit = Callable[[Sequence[EngineSpec]], None]
-_ACCOUNT = "acct_"  # how the id of an account begins
-_MAX_MODELS = 1000  # of one account
+_ACCOUNT = "acct_"  # prefix of account ids
+_MAX_MODELS = 1000  # per account
 PAGE = 100
-_LARGE = 64 * 1024  # characters; a smaller document is read within a few milliseconds, and stays in memory
-_MAX_LARGE = 16 * 2**20  # characters of the large documents that are in memory, decoded
+# Characters. Smaller documents are decoded within a few milliseconds and stay in memory.
+_LARGE = 64 * 1024
+# Total characters of the large documents that are kept in memory, decoded.
+_MAX_LARGE = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class CustomModel:
-    """One version of an account's model. `document` is as it was put, `model` what it says."""
+    """One version of an account's model: the stored `document` and the `model` decoded from it."""
 
     account_id: str
     name: str
@@ -46,27 +48,39 @@ class CustomModel:
     created_at: int
 
 
-class CustomModels:
-    """The models of every account, in the store.
+class ImageInspector(Protocol):
+    """Starts a container image once to read its inputs and outputs."""
 
-    `admit` is told of engines that came with them: the supervisor and the standings learn them there.
+    async def inspect(self, image: str, hardware: str | None, name: str = "") -> Mapping[str, Any]:
+        """Return the catalog document of the image's model, named after the image unless `name` is given.
+
+        Raises `EngineUnavailable` if no container can be started, and `BadRequest` if it is not usable.
+        """
+        ...
+
+
+class CustomModels:
+    """The custom models of all accounts, in the database.
+
+    `admit` is called with the engines of each model that is loaded, so that the scheduler knows them.
     """
 
     def __init__(self, database: Database, catalog: Catalog) -> None:
         self._database = database
         self._catalog = catalog
         self._built: dict[_Key, CustomModel] = {}
-        self._large: OrderedDict[_Key, int] = OrderedDict()  # their sizes, those used last at the end
+        # Sizes of the large documents in memory, least recently used first.
+        self._large: OrderedDict[_Key, int] = OrderedDict()
         self.large_size = 0
         self.admit: Admit = lambda _engines: None
 
     @property
     def rates(self) -> RunRates:
-        """What time on hardware costs, and which hardware there is."""
+        """Return the rates of hardware."""
         return self._catalog.rates
 
     async def load(self) -> None:
-        """At a start: know the engines of all that is there."""
+        """Load every stored model at startup, so that its engines are known."""
         key: _Key = ("", "", 0)
         while rows := await self._database.read(_after(key)):
             for row in rows:
@@ -74,7 +88,7 @@ class CustomModels:
             key = _key(rows[-1])
 
     async def find(self, name: str, account_id: str) -> CustomModel:
-        """An account's model by its name; raises `NotFound`, for another account's too."""
+        """Return an account's model by its name; raises `NotFound`."""
         if name.startswith(trained_models.PREFIX):
             await self._adopt(account_id)
         row = await self._database.read(one("custom_model_newest", account_id=account_id, name=name))
@@ -83,16 +97,17 @@ class CustomModels:
         return await self._of(row)
 
     def known(self, name: str, account_id: str) -> Model | None:
-        """An account's model as this server last met it, without a look into the store."""
+        """Return the newest version of an account's model that is in memory, or None."""
         met = [own for key, own in self._built.items() if key[:2] == (account_id, name)]
         return max(met, key=lambda own: own.version).model if met else None
 
     async def page(
         self, account_id: str, kind: str = "", limit: int = PAGE, cursor: str = ""
     ) -> tuple[tuple[CustomModel, ...], str | None]:
-        """Models of an account (of one kind, where it is given), by name, and the cursor of the next page.
+        """Return a page of an account's models, by name, and the cursor of the next page.
 
-        A page ends after `limit` models or `paging.PAGE_BYTES` of documents.
+        A non-empty `kind` filters by it. A page ends after `limit` models or `pagination.PAGE_BYTES` of
+        documents.
         """
         if kind in ("", trained_models.KIND) and not cursor:
             await self._adopt(account_id)
@@ -100,11 +115,12 @@ class CustomModels:
         found: list[CustomModel] = []
         for row in rows:
             found.append(await self._of(row))
-            await asyncio.sleep(0)  # a document is read within milliseconds, and there may be hundreds
+            # Decoding takes milliseconds, and there may be hundreds of documents.
+            await asyncio.sleep(0)
         return tuple(found), following
 
     async def each(self, account_id: str, kind: str = "") -> AsyncIterator[CustomModel]:
-        """Every model of an account (of one kind, where it is given), by name, a page at a time."""
+        """Yield every model of an account, by name; a non-empty `kind` filters by it."""
         cursor: str | None = ""
         while cursor is not None:
             found, cursor = await self.page(account_id, kind, PAGE, cursor)
@@ -113,15 +129,15 @@ class CustomModels:
                 await asyncio.sleep(0)
 
     async def names(self, account_id: str, kind: str) -> tuple[str, ...]:
-        """The names of an account's models of one kind, without their documents."""
+        """Return the names of an account's models of one kind, without loading their documents."""
         rows = await self._database.read(many("custom_model_names", account_id=account_id, kind=kind))
         return tuple(str(row["name"]) for row in rows)
 
     async def put(self, account_id: str, kind: str, name: str, document: Mapping[str, Any]) -> CustomModel:
-        """A new model, or a new version of one.
+        """Store a new model, or a new version of one.
 
-        Raises `Conflict` for a built-in's name and `BadRequest` beyond an account's number of models;
-        `KeyError`, `TypeError` or `ValueError` where the document is none of the catalogue's.
+        Raises `Conflict` for the name of a built-in model and `BadRequest` if the account has too many
+        models; `KeyError`, `TypeError` or `ValueError` if the document is not valid.
         """
         if name in self._catalog:
             raise errors.Conflict(f"{name} is a built-in name")
@@ -129,15 +145,19 @@ class CustomModels:
         return await self._of(await self._database.write(_put(account_id, kind, name, text)))
 
     async def remove(self, account_id: str, name: str) -> None:
-        """Forget a model; raises `NotFound`."""
+        """Delete a model; raises `NotFound`."""
         if not await self._database.write(many("custom_model_remove", account_id=account_id, name=name)):
             raise catalogs.unknown(name)
 
     async def _adopt(self, account_id: str) -> None:
-        """Make services of the trainings that succeeded since; a stop in between loses none."""
+        """Register the models of trainings that succeeded since the last call.
+
+        None is lost if the server stops.
+        """
         for row in await self._database.read(many("trainings_to_adopt", account_id=account_id)):
             name, document = trained_models.document(row)
-            with suppress(errors.BadRequest):  # it waits until the account has room for one more
+            # It stays unregistered while the account has too many models.
+            with suppress(errors.BadRequest):
                 await self.put(account_id, trained_models.KIND, name, document)
 
     def _checked(self, name: str, document: Mapping[str, Any]) -> str:
@@ -149,7 +169,8 @@ class CustomModels:
         size = len(str(row["document"]))
         if key not in self._built:
             found = await asyncio.to_thread(self._read, key, row) if size > _LARGE else self._read(key, row)
-            if key not in self._built:  # nobody else has read it meanwhile
+            # Another task may have loaded it meanwhile.
+            if key not in self._built:
                 self._built[key] = found
                 known = self._catalog.engines()
                 self.admit([engine for engine in found.model.engines if engine.name not in known])
@@ -159,7 +180,7 @@ class CustomModels:
         return own
 
     def _note(self, key: _Key, size: int) -> None:
-        """Count a large document as used, and forget those that were used longest ago."""
+        """Mark a large document as used, and drop the least recently used ones."""
         if key not in self._large:
             self._large[key] = size
             self.large_size += size
@@ -205,13 +226,13 @@ def _put(account_id: str, kind: str, name: str, text: str) -> Transaction[Row]:
 
 
 def engine_name(engine: str) -> str:
-    """An engine's name as people are told it: `model@version` of one that `_apart` named."""
+    """Return an engine's public name: `model@version` for one renamed by `_apart`."""
     _, mark, rest = engine.partition(f"/{_ACCOUNT}")
     return rest.partition("/")[2] if mark else engine
 
 
 def _apart(document: Mapping[str, Any], key: tuple[str, str, int]) -> dict[str, Any]:
-    """The document with names for its engines that no other account and no other version has."""
+    """Return the document with engine names that are unique among accounts and versions."""
     account_id, name, version = key
     own = {engine: f"{engine}/{account_id}/{name}@{version}" for engine in document.get("engines", {})}
     row = document["models"][name]

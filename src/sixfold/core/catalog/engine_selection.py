@@ -1,4 +1,4 @@
-"""Which engine serves a model: the order of preference, the operator's own choices, and what is missing.
+"""Engine selection: the order of preference, the operator's configuration, and missing requirements.
 
 `auto` takes the first of a model's engines that can run: weights, a running ComfyUI, a provider with a
 key, embedded. The configuration's table `[engines]` changes that:
@@ -6,10 +6,10 @@ key, embedded. The configuration's table `[engines]` changes that:
     [engines]
     order = ["provider", "weights", "comfyui", "embedded"]
     [engines.models]
-    ra1 = "fal-image"                      # pinned: this one or none; a list is tried in its order
-    [engines.weights-image]                # options of an engine of the catalogue
+    ra1 = "fal-image"                      # pinned: only this one; a list is tried in order
+    [engines.weights-image]                # options of a built-in engine
     source = "/models/sdxl"
-    [engines.weights-anime]                # an engine more, like one of the catalogue
+    [engines.weights-anime]                # an additional engine, based on a built-in one
     like = "weights-image"
     source = "/models/animagine"
 """
@@ -25,12 +25,12 @@ _RESERVED = frozenset({"order", "models"})
 
 
 class InvalidEngineConfig(ValueError):
-    """The table `[engines]` cannot be followed; the text names the line and what would be valid."""
+    """Raised if the table `[engines]` is not valid; the text names the line and the valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """Whether an engine can run here now, and what says so: a folder, an address, what is missing."""
+    """Whether an engine can run now, with a detail: a folder, an address, or what is missing."""
 
     ready: bool
     detail: str = ""
@@ -38,11 +38,11 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class SelectionPolicy:
-    """What an order may be served by.
+    """Limits which engines may serve a request.
 
-    `previews`: engines of quality preview too. `paid`: providers that take money from the operator.
-    `full_only`: this order refuses a preview even where previews are served.
-    `standing` tells of an engine, by name, whether it can run here now.
+    `previews` allows engines of quality preview, and `paid` providers that charge the operator. `full_only`
+    rejects a preview for this request even if previews are allowed. `standing` returns the status of an
+    engine by its name.
     """
 
     previews: bool
@@ -52,7 +52,7 @@ class SelectionPolicy:
 
 
 def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """The catalogue's document with the operator's table `[engines]` over it.
+    """Return the catalog document with the operator's `[engines]` table applied.
 
     Raises `InvalidEngineConfig`.
     """
@@ -64,7 +64,7 @@ def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, An
     pins = table.get("models", {})
     for name in pins:
         if name not in document["models"]:
-            raise InvalidEngineConfig(f"[engines.models] names {name!r}, which is no model")
+            raise InvalidEngineConfig(f"[engines.models] names {name!r}, which is not a model")
     models = {
         name: {**row, "engines": _engines_of(name, row["engines"], engines, order, pins)}
         for name, row in document["models"].items()
@@ -74,58 +74,60 @@ def apply(document: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, An
 
 def _own(name: str, row: Any, engines: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise InvalidEngineConfig(
-            f"[engines] has {name!r}, which is neither `order`, `models` nor an engine's table"
-        )
+        raise InvalidEngineConfig(f"[engines] {name!r} must be `order`, `models` or the table of an engine")
     options = cast("dict[str, Any]", dict(row))  # pyright: ignore[reportUnknownArgumentType] - TOML's own
     like = str(options.pop("like", name))
     if like not in engines:
-        raise InvalidEngineConfig(f"[engines.{name}] needs `like`, one of the engines {', '.join(engines)}")
+        raise InvalidEngineConfig(
+            f"[engines.{name}] requires `like`, one of the engines {', '.join(engines)}"
+        )
     base = engines[like]
     return {**base, "options": {**base.get("options", {}), **options}}
 
 
-def _order(given: Any) -> tuple[str, ...] | None:
-    if given is None:
+def _order(value: Any) -> tuple[str, ...] | None:
+    if value is None:
         return None
-    kinds = cast("list[Any]", given) if isinstance(given, list) else []
+    kinds = cast("list[Any]", value) if isinstance(value, list) else []
     if not kinds or not all(kind in KINDS for kind in kinds):
         raise InvalidEngineConfig(
-            f"[engines] order is a list of {', '.join(KINDS)}; a kind left out does not serve"
+            f"[engines] order must be a list of {', '.join(KINDS)}; kinds that are left out are not used"
         )
     return tuple(kinds)
 
 
 def _engines_of(
     model: str,
-    listed: Sequence[str],
+    engine_names: Sequence[str],
     engines: Mapping[str, Any],
     order: tuple[str, ...] | None,
     pins: Mapping[str, Any],
 ) -> list[str]:
     if model in pins:
-        return _pinned(model, pins[model], listed, engines)
+        return _pinned(model, pins[model], engine_names, engines)
     if order is None:
-        return list(listed)
-    kept = [name for name in listed if engines[name]["kind"] in order or engines[name]["kind"] not in KINDS]
-    return sorted(kept, key=lambda name: [*order, engines[name]["kind"]].index(engines[name]["kind"]))
+        return list(engine_names)
+    allowed = [
+        name for name in engine_names if engines[name]["kind"] in order or engines[name]["kind"] not in KINDS
+    ]
+    return sorted(allowed, key=lambda name: [*order, engines[name]["kind"]].index(engines[name]["kind"]))
 
 
-def _pinned(model: str, pin: Any, listed: Sequence[str], engines: Mapping[str, Any]) -> list[str]:
-    """The engines that a pin names: each must be, or be like, one that the catalogue gives the model."""
-    able = {engines[name]["factory"] for name in listed}
-    fit = [name for name, row in engines.items() if row["factory"] in able]
+def _pinned(model: str, pin: Any, engine_names: Sequence[str], engines: Mapping[str, Any]) -> list[str]:
+    """Return the engines that a pin names; each must be, or be based on, a built-in engine of the model."""
+    factories = {engines[name]["factory"] for name in engine_names}
+    valid = [name for name, row in engines.items() if row["factory"] in factories]
     names = cast("list[Any]", pin) if isinstance(pin, list) else [pin]
     for name in names:
-        if name not in fit:
+        if name not in valid:
             raise InvalidEngineConfig(
-                f"[engines.models] {model} names {name!r}; engines for it are {', '.join(fit)}"
+                f"[engines.models] {model} must name one of its engines {', '.join(valid)}; got {name!r}"
             )
     return [str(name) for name in names]
 
 
 def sentence(clauses: Sequence[str]) -> str:
-    """`Run a, start b or set c.`, each clause once; empty without any."""
+    """Join clauses as `Run a, start b or set c.`, without duplicates; return "" for none."""
     unique = list(dict.fromkeys(clause for clause in clauses if clause))
     if not unique:
         return ""

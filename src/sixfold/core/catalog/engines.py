@@ -1,20 +1,20 @@
-"""What an engine is: the one small seam between a worker and a model.
+"""The interface between a worker and a model.
 
-An engine turns checked inputs into artifacts. It is built once per worker, run many times, and never sees
-accounts, keys or the network. Its factory takes the options of its row in the catalogue as keywords.
+An engine turns validated inputs into artifacts. It is built once per worker, runs many times, and never sees
+accounts, keys or the network. Its factory takes the options of its catalog entry as keyword arguments.
 
-Three shapes, told apart by the row's `kind`:
+There are three kinds of engines, by the entry's `kind`:
 
 - `Engine` (`embedded`, `weights`) runs in a worker process, one task at a time;
-- `batches.BatchEngine` is an `Engine` whose row has `lanes` above 1: its worker takes that many tasks at
-  once and hands those of equal shape to `run_many` together;
-- `remote.RemoteEngine` (`comfyui`, `provider`) waits for another machine: a coroutine in the server, many
-  at a time, built with a `remote.Outside` before its options.
+- `BatchEngine` is an `Engine` whose entry has `lanes` above 1: its worker accepts that many tasks and passes
+  those of equal shape to `run_many` together;
+- `core.workers.remote_engines.RemoteEngine` (`comfyui`, `provider`) calls another machine: a coroutine in
+  the server, many at a time, built with `HostServices` before its options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -30,10 +30,10 @@ Quality = Literal["full", "preview"]
 class Task:
     """One run, as an engine sees it.
 
-    `inputs` are checked and complete (defaults filled in, an integer `seed` always present where the
-    model takes one). `files` maps an input's name to a local file that holds its bytes; URLs
-    have been fetched before. `model` is the service's name (`ra1`, `anime`, …): an engine that
-    serves several models looks different for each.
+    `inputs` are validated and complete: defaults are filled in, and an integer `seed` is present if the model
+    takes one. `files` maps an input's name to a local file; URLs have been downloaded before. `model` is the
+    model's name (`ra1`, `anime`, …), because an engine that serves several models may behave differently for
+    each.
     """
 
     id: str
@@ -43,7 +43,7 @@ class Task:
 
 
 class TaskRecord(msgspec.Struct, frozen=True):
-    """A task as it is stored: its inputs, and the blob key of each media input."""
+    """A task as stored: its inputs, and the blob key of each media input."""
 
     inputs: dict[str, Any]
     files: dict[str, str] = {}
@@ -51,10 +51,10 @@ class TaskRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One file that an engine made, encoded: its bytes are `data`, or the file at `path` (which is taken).
+    """One encoded file that an engine produced: its bytes are `data`, or the file at `path`, which is moved.
 
-    A large file is better written under `Context.scratch` than held in memory. `info` has `width` and
-    `height` in pixels, `duration` in seconds and `fps`, so that no caller has to decode the file.
+    Write a large file under `Context.scratch` instead of holding it in memory. `info` has `width` and
+    `height` in pixels, `duration` in seconds and `fps`, so that callers need not decode the file.
     """
 
     content_type: str
@@ -65,13 +65,13 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run gave: files, JSON data beside or instead of them, and the quality it reached.
+    """The result of a run: files, JSON data in addition or instead, and the quality.
 
-    `upstream_cost_micros` is what another service took from the operator for it, where it says so;
-    `billed` is how many priced units it came to (seconds, minutes); `lines` itemize micro-dollars of it.
+    `upstream_cost_micros` is what a provider charged the operator, if known. `billed` is the number of priced
+    units (seconds, minutes); `lines` itemize the price in micro-dollars.
 
-    One artifact is the output itself, several are a list, or an object where their `info` has a `name`.
-    `others` are the outputs after the first by their names, as `work.outputs` describes them.
+    A single artifact is the output itself; several are a list, or an object if their `info` has a `name`.
+    `others` are the outputs after the first by name, as `predictions.outputs` describes them.
     """
 
     artifacts: tuple[Artifact, ...] = ()
@@ -84,40 +84,63 @@ class Result:
 
 
 class Context(Protocol):
-    """How a running engine speaks to the outside."""
+    """The services that a running engine may use."""
 
     @property
     def scratch(self) -> Path:
-        """An existing empty folder for this run's files; removed after it."""
+        """Return an existing empty folder for this run's files; it is removed after the run."""
         ...
 
     def progress(self, fraction: float) -> None:
-        """Report progress from 0 to 1; raises `Canceled` when the run is no longer wanted."""
+        """Report progress from 0 to 1; raises `Canceled` if the run was canceled."""
         ...
 
     def log(self, line: str) -> None:
-        """Add one line to the prediction's log."""
+        """Append a line to the prediction's log."""
         ...
 
 
 class Canceled(BaseException):
-    """Raised inside an engine by `Context.progress` once the run is no longer wanted."""
+    """Raised inside an engine by `Context.progress` if the run was canceled."""
 
 
 class EngineError(Exception):
-    """A failure that the user may read: its text becomes the prediction's `error`."""
+    """An error whose text the user may read: it becomes the prediction's `error`."""
 
 
 class UnusableInput(EngineError):
-    """An input that looked right from outside and turns out to be of no use: the caller's fault."""
+    """An error caused by an input that passed validation but cannot be processed."""
 
 
 class Engine(Protocol):
-    """A model's implementation. `version` changes whenever the same inputs give other bytes."""
+    """The implementation of a model. `version` must change if the same inputs give different bytes."""
 
     name: str
     version: str
 
     def run(self, task: Task, context: Context) -> Result:
-        """Turn `task` into a result; deterministic by inputs and seed for embedded engines."""
+        """Run `task` and return its result; embedded engines are deterministic for inputs and seed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchJob:
+    """One task of a batch and its context."""
+
+    task: Task
+    context: Context
+
+
+class BatchEngine(Engine, Protocol):
+    """An engine that runs tasks of equal shape together faster than one after the other."""
+
+    def shape(self, task: Task) -> Hashable:
+        """Return the shape of a task; tasks of equal shape may run together, one of shape None runs alone."""
+        ...
+
+    def run_many(self, jobs: Sequence[BatchJob]) -> Sequence[Result | Exception | Canceled]:
+        """Return each job's result, exception or `Canceled`, in order.
+
+        Canceling one leaves the others running.
+        """
         ...

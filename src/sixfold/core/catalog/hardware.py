@@ -1,4 +1,4 @@
-"""The hardware that work can be hired on, with its price for one hour."""
+"""The hardware that models can run on, with prices per hour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEFAULT = "gpu-24gb-b"
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One kind of hardware: `cc` is its compute capability, its price is in micro-dollars an hour."""
+    """A kind of hardware: `cc` is its CUDA compute capability, `hour_micros` its micro-dollars per hour."""
 
     id: str
     label: str
@@ -25,12 +25,12 @@ class Hardware:
 
 
 def hour_text(hour_micros: int) -> str:
-    """An hour's price as people read it: `$0.35`."""
+    """Return the price of an hour as text, such as `$0.35`."""
     return f"${money.format_usd(hour_micros)}"
 
 
-class Shelf:
-    """Every kind of hardware by its id, in the order in which it is listed."""
+class HardwareCatalog:
+    """All kinds of hardware by id, in listing order."""
 
     def __init__(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
         self._kinds = {
@@ -39,15 +39,14 @@ class Shelf:
         }
 
     def __getitem__(self, name: str) -> Hardware:
-        """Raises `InvalidInput` for hardware that there is not."""
+        """Return the hardware with this id; raises `InvalidInput`."""
         try:
             return self._kinds[name]
         except KeyError:
-            sentence = f"There is no hardware {name}: it is one of {', '.join(self._kinds)}"
+            sentence = f"hardware must be one of {', '.join(self._kinds)}; got {name}"
             raise errors.InvalidInput([errors.Problem("hardware", sentence, "enum")]) from None
 
     def kinds(self) -> tuple[Hardware, ...]:
-        """All of it, in order."""
         return tuple(self._kinds.values())
 
 

@@ -1,4 +1,4 @@
-"""Input descriptors: what a model takes, and the one check that every face uses."""
+"""Input descriptors: the inputs of a model, and their validation."""
 
 from __future__ import annotations
 
@@ -35,36 +35,41 @@ Type = Literal[
     "messages",
 ]
 MEDIA_TYPES = frozenset({"image", "audio", "video", "file", "artifact"})
-# Each may come as text as well.
+# Each of these may also be sent as text.
 LIST_TYPES = frozenset({"sizes", "texts", "images", "series", "numbers", "turns", "messages"})
-ROLES = ("user", "assistant", "model")  # of a turn; a model is an assistant
+# Roles of a turn; `model` means assistant.
+ROLES = ("user", "assistant", "model")
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})", re.ASCII)
 _MAX_URL_CHARS = 48 * 2**20
 _INVALID_JSON = (msgspec.MsgspecError, ValueError, RecursionError)
-_MAX_PARTS = 100_000  # of a text that is a list, where its descriptor names no limit
+# The maximum length of a list sent as text, if its descriptor sets none.
+_MAX_PARTS = 100_000
 _LINE = re.compile(r"\S[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_WORDS = re.compile(r"\w*(\|\w+)+")  # a pattern that only lists words
-_MAX_SHOWN = 40  # characters of a refused value that an error repeats
+# Matches patterns that are a plain list of words.
+_WORDS = re.compile(r"\w*(\|\w+)+")
+# The longest rejected value that an error message repeats, in characters.
+_MAX_SHOWN = 40
 _ADDRESS = re.compile(r"https?://.|data:.|blob_.|/media/.", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One input: its type and its limits. `min` and `max` include their ends; `snap` rounds integers.
+    """One input: its type and its limits. `min` and `max` are inclusive; `snap` rounds integers.
 
-    `choices` are texts; an integer that has them takes the number and the text alike.
+    `choices` are texts; an integer with choices accepts both the number and its text. An `artifact` is a file
+    of any kind, named by a URL like any text.
 
-    An `artifact` is a file of no kind of media, named by a URL as any text.
+    `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, from `min` to `max`
+    pixels. A `project` is an object that `timeline.check` validates. `texts` is a list of texts, `images` a
+    list of images, `numbers` a list of numbers, `series` a list of numbers or of {"t", "y"}, where null marks
+    a gap, `turns` a list of {"role", "text"} (the earlier conversation, stored as JSON text), and `messages`
+    a list of {"role", "content"} as in chat completions.
 
-    `sizes` is a list of one to `max_items` sizes, each "WxH" or {"width", "height"}, `min` to `max` pixels.
-    A `project` is an object, which `timeline.check` looks into. `texts` is a list of texts, `images` one of
-    pictures, each as an image is given, `numbers` one of numbers, `series` one of numbers or of {"t", "y"},
-    where a gap is null, `turns` one of {"role", "text"}, what was said before, kept as JSON text,
-    `messages` one of {"role", "content"}, as chat completions have them. `aliases` are further names by which
-    a request may give the input. A text with a `pattern` matches it as a whole, as `like` does; `needs` names
-    inputs and what they must be for this one to be given, `required_for` what makes it required, and `unless`
-    what may be given in its place.
+    `aliases` are further names that a request may use for the input. A text must match its `pattern` as a
+    whole; `like` is an example of it. `needs` maps other inputs to the values that this input requires,
+    `required_for` maps them to the values that make it required, and `unless` names the inputs that may
+    replace it.
     """
 
     name: str
@@ -88,43 +93,43 @@ class Descriptor:
 
     @property
     def public_type(self) -> str:
-        """The type by which the interface names it: what may come as text, as lists do, is called so."""
+        """Return the type shown in the API: "string" for types that may be sent as text."""
         return "string" if self.type in LIST_TYPES | {"artifact"} else self.type
 
 
-class _InputRefused(Exception):
-    """A value breaks its descriptor: the predicate that completes `<name> …`, and its kind."""
+class _InvalidValue(Exception):
+    """Raised if a value violates its descriptor; the text completes `<name> …`."""
 
     def __init__(self, predicate: str, kind: str) -> None:
         super().__init__(predicate)
         self.kind = kind
 
 
-def check(descriptors: tuple[Descriptor, ...], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a run: every default filled in, nothing unknown left.
+def check(descriptors: tuple[Descriptor, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a run with all defaults filled in and without unknown names.
 
-    Raises `InvalidInput` with one problem for every failing input, in the descriptors' order.
-    An optional input without a default that was not given is absent from the result.
+    Raises `InvalidInput` with one problem per invalid input, in the descriptors' order. An optional input
+    without a default that was omitted is absent from the result.
     """
     checked: dict[str, Any] = {}
     problems: list[Problem] = []
     for descriptor in descriptors:
-        value = _given(descriptor, given)
+        value = _value_of(descriptor, values)
         try:
             if _is_absent(descriptor, value):
                 _fill(descriptor, checked)
             else:
                 checked[descriptor.name] = _CHECKS[descriptor.type](descriptor, value)
-        except _InputRefused as refused:
-            problems.append(Problem(descriptor.name, f"{descriptor.name} {refused}", refused.kind))
+        except _InvalidValue as invalid:
+            problems.append(Problem(descriptor.name, f"{descriptor.name} {invalid}", invalid.kind))
     problems += _unmet(descriptors, checked, {problem.input for problem in problems})
     if problems:
         raise InvalidInput(problems)
     return checked
 
 
-def unknown_names(descriptors: Sequence[Descriptor], checked: Mapping[str, Any]) -> Iterator[Problem]:
-    """Each media input that is no address at all: no URL, no `data:` URI, no upload and none of our files."""
+def invalid_addresses(descriptors: Sequence[Descriptor], checked: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each media input that is not a URL, `data:` URI, upload id or media path."""
     for descriptor in descriptors:
         found = checked.get(descriptor.name) or ()
         texts = cast("list[str]", found) if isinstance(found, list) else [str(found)] if found else []
@@ -154,14 +159,16 @@ def _unmet(
                 yield Problem(descriptor.name, sentence, "requires")
 
 
-def _given(descriptor: Descriptor, given: Mapping[str, Any]) -> Any:
-    """What was given under the input's name, else under the first of its aliases that has something."""
-    values = (given.get(name) for name in (descriptor.name, *descriptor.aliases))
-    return next((value for value in values if not _is_absent(descriptor, value)), given.get(descriptor.name))
+def _value_of(descriptor: Descriptor, request: Mapping[str, Any]) -> Any:
+    """Return the value of the input, or of the first alias that has one."""
+    values = (request.get(name) for name in (descriptor.name, *descriptor.aliases))
+    return next(
+        (value for value in values if not _is_absent(descriptor, value)), request.get(descriptor.name)
+    )
 
 
 def _is_absent(descriptor: Descriptor, value: Any) -> bool:
-    """A blank text is none where something is required, and no URL; elsewhere it is what was said."""
+    """Treat a blank text as absent if the input is required or a file; otherwise it is a value."""
     if value is None:
         return True
     blank = isinstance(value, str) and not value.strip()
@@ -172,28 +179,28 @@ def _fill(descriptor: Descriptor, checked: dict[str, Any]) -> None:
     if descriptor.default is not None:
         checked[descriptor.name] = descriptor.default
     elif descriptor.required:
-        raise _InputRefused("is required", "missing")
+        raise _InvalidValue("is required", "missing")
 
 
 def _string(descriptor: Descriptor, value: Any) -> str:
     if descriptor.choices and value not in descriptor.choices:
         kind = "enum" if isinstance(value, str) else "string_type"
-        raise _InputRefused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", kind)
+        raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", kind)
     if not isinstance(value, str):
-        raise _InputRefused("must be a string", "string_type")
+        raise _InvalidValue("must be a string", "string_type")
     if descriptor.max_chars is not None and len(value) > descriptor.max_chars:
-        raise _InputRefused(f"must be at most {descriptor.max_chars} characters", "string_too_long")
+        raise _InvalidValue(f"must be at most {descriptor.max_chars} characters", "string_too_long")
     if descriptor.pattern and not re.fullmatch(descriptor.pattern, value):
-        raise _InputRefused(f"must {_shape(descriptor)}{_got(value)}", "string_pattern")
+        raise _InvalidValue(f"must {_pattern_text(descriptor)}{_got(value)}", "string_pattern")
     if not value.isascii() and _SURROGATE.search(value):
-        raise _InputRefused("must be valid Unicode", "string_unicode")
+        raise _InvalidValue("must be valid Unicode", "string_unicode")
     return value
 
 
-def _shape(descriptor: Descriptor) -> str:
+def _pattern_text(descriptor: Descriptor) -> str:
     if _WORDS.fullmatch(descriptor.pattern):
         return f"be one of {', '.join(word for word in descriptor.pattern.split('|') if word)}"
-    return f"look like `{descriptor.like}`"
+    return f"have the form `{descriptor.like}`"
 
 
 def _integer(descriptor: Descriptor, value: Any) -> int:
@@ -202,21 +209,21 @@ def _integer(descriptor: Descriptor, value: Any) -> int:
         number = int(value)
     if isinstance(number, bool) or not isinstance(number, int):
         if descriptor.choices:
-            raise _InputRefused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "int_type")
-        raise _InputRefused(f"must be a whole number{_limits(descriptor, ' of')}", "int_type")
+            raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "int_type")
+        raise _InvalidValue(f"must be a whole number{_limits(descriptor, ' of')}", "int_type")
     if descriptor.snap:
         number = round(number / descriptor.snap) * descriptor.snap if abs(number) < 2**53 else number
     if descriptor.choices and str(number) not in descriptor.choices:
-        raise _InputRefused(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "enum")
+        raise _InvalidValue(f"must be one of {', '.join(descriptor.choices)}{_got(value)}", "enum")
     _in_range(descriptor, number)
     return number
 
 
 def _number(descriptor: Descriptor, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _InputRefused(f"must be a number{_limits(descriptor, ' of')}", "float_type")
+        raise _InvalidValue(f"must be a number{_limits(descriptor, ' of')}", "float_type")
     if isinstance(value, float) and not math.isfinite(value):
-        raise _InputRefused("must be finite", "finite_number")
+        raise _InvalidValue("must be finite", "finite_number")
     _in_range(descriptor, value)
     return value
 
@@ -224,13 +231,14 @@ def _number(descriptor: Descriptor, value: Any) -> float:
 def _in_range(descriptor: Descriptor, value: float) -> None:
     low, high = descriptor.min, descriptor.max
     if (low is not None and value < low) or (high is not None and value > high):
-        raise _InputRefused(f"must be{_limits(descriptor)}{_got(value)}", "out_of_range")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:  # nothing on the way to an engine holds more
-        raise _InputRefused(f"must be from {-(2**63)} to {2**63 - 1}", "out_of_range")
+        raise _InvalidValue(f"must be{_limits(descriptor)}{_got(value)}", "out_of_range")
+    # Values are stored as signed 64-bit integers.
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise _InvalidValue(f"must be from {-(2**63)} to {2**63 - 1}", "out_of_range")
 
 
 def _limits(descriptor: Descriptor, of: str = "") -> str:
-    """` from 1 to 8`, ` at least 1` (after `of`) or nothing, as a descriptor has limits."""
+    """Return ` from 1 to 8`, ` at least 1` (after `of`) or an empty text for the descriptor's limits."""
     low, high = descriptor.min, descriptor.max
     if low is not None and high is not None:
         return f" from {_plain(low)} to {_plain(high)}"
@@ -240,7 +248,7 @@ def _limits(descriptor: Descriptor, of: str = "") -> str:
 
 
 def _got(value: object) -> str:
-    """`; got 9` for a value that fits into a sentence, nothing for another."""
+    """Return `; got 9` for a short printable value, otherwise an empty text."""
     if isinstance(value, int) and value.bit_length() > _MAX_SHOWN * 3:
         return ""
     text = str(value) if isinstance(value, str | int | float) else ""
@@ -253,31 +261,31 @@ def _plain(bound: float) -> str:
 
 def _boolean(_descriptor: Descriptor, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _InputRefused("must be true or false", "bool_type")
+        raise _InvalidValue("must be true or false", "bool_type")
     return value
 
 
 def _media(_descriptor: Descriptor, value: Any) -> str:
     if not isinstance(value, str):
-        raise _InputRefused("must be a URL or an upload", "url_type")
+        raise _InvalidValue("must be a URL or an upload", "url_type")
     if len(value) > _MAX_URL_CHARS:
-        raise _InputRefused("is too long", "url_too_long")
+        raise _InvalidValue("is too long", "url_too_long")
     return value.strip()
 
 
 def _sizes(descriptor: Descriptor, value: Any) -> list[str]:
-    """The sizes as texts "WxH"; one text may hold several between commas, as a form can say no more."""
-    given: object = value
+    """Return the sizes as texts "WxH"; a text holds several separated by commas, as sent by forms."""
+    items: object = value
     if isinstance(value, str):
-        given = [part.strip() for part in value.split(",", descriptor.max_items or _MAX_PARTS)]
-    if not isinstance(given, list):
-        raise _InputRefused("must be a list of sizes", "list_type")
-    items = cast("list[object]", given)
-    if not 0 < len(items) <= (descriptor.max_items or len(items)):
-        raise _InputRefused(
-            f"must be 1 to {descriptor.max_items} sizes", "too_long" if items else "too_short"
+        items = [part.strip() for part in value.split(",", descriptor.max_items or _MAX_PARTS)]
+    if not isinstance(items, list):
+        raise _InvalidValue("must be a list of sizes", "list_type")
+    texts = cast("list[object]", items)
+    if not 0 < len(texts) <= (descriptor.max_items or len(texts)):
+        raise _InvalidValue(
+            f"must be 1 to {descriptor.max_items} sizes", "too_long" if texts else "too_short"
         )
-    return [_size(descriptor, item) for item in items]
+    return [_size(descriptor, item) for item in texts]
 
 
 def _size(descriptor: Descriptor, item: object) -> str:
@@ -285,93 +293,92 @@ def _size(descriptor: Descriptor, item: object) -> str:
     if isinstance(item, str) and (found := _SIZE.fullmatch(item)):
         sides = [int(found[1]), int(found[2])]
     elif isinstance(item, Mapping):
-        known = cast("Mapping[str, object]", item)
-        sides = [known.get("width"), known.get("height")]
+        fields = cast("Mapping[str, object]", item)
+        sides = [fields.get("width"), fields.get("height")]
     if len(sides) != 2:
-        raise _InputRefused('must hold sizes as "WxH" or as width and height', "size_type")
+        raise _InvalidValue('must contain sizes as "WxH" or as width and height', "size_type")
     width, height = (_integer(descriptor, side) for side in sides)
     return f"{width}x{height}"
 
 
 def _project(_descriptor: Descriptor, value: Any) -> Mapping[str, Any]:
-    """An object; a form can only send it as JSON text."""
+    """Return the object; forms send it as JSON text."""
     found: object = value
     if isinstance(value, str):
         try:
             found = _decoded(value)
         except _INVALID_JSON as error:
-            raise _InputRefused("must be an object", "object_type") from error
+            raise _InvalidValue("must be an object", "object_type") from error
     if not isinstance(found, Mapping):
-        raise _InputRefused("must be an object", "object_type")
+        raise _InvalidValue("must be an object", "object_type")
     return cast("Mapping[str, Any]", found)
 
 
 def _texts(descriptor: Descriptor, value: Any) -> list[str]:
-    """A list of texts; one text is its lines, or a list written as JSON."""
-    given: object = value
+    """Return a list of texts; one text holds one per line, or a JSON list."""
+    items: object = value
     if isinstance(value, str):
-        given = _listed(value) or _lines(descriptor, value)
-    items = _items(descriptor, given, "texts")
+        items = _listed(value) or _lines(descriptor, value)
+    items = _items(descriptor, items, "texts")
     if not all(isinstance(item, str) for item in items):
-        raise _InputRefused("must hold texts only", "string_type")
+        raise _InvalidValue("must contain only texts", "string_type")
     return [_string(descriptor, item) for item in items]
 
 
 def _images(descriptor: Descriptor, value: Any) -> list[str]:
-    """A list of pictures; a text has one on each line, or is a list written as JSON."""
-    given: object = value
+    """Return a list of images; one text holds one per line, or a JSON list."""
+    items: object = value
     if isinstance(value, str):
-        given = _listed(value) or _parts(descriptor, value, None, "pictures")
-    found = [_media(descriptor, item) for item in _items(descriptor, given, "pictures")]
+        items = _listed(value) or _parts(descriptor, value, None, "images")
+    found = [_media(descriptor, item) for item in _items(descriptor, items, "images")]
     if not all(found):
-        raise _InputRefused("must hold a URL or an upload for each picture", "url_type")
+        raise _InvalidValue("must contain a URL or an upload for each image", "url_type")
     return found
 
 
 def _numbers(descriptor: Descriptor, value: Any) -> list[float]:
-    """A list of numbers; a text holds them between commas."""
-    given: object = value
+    """Return a list of numbers; one text holds them separated by commas."""
+    items: object = value
     if isinstance(value, str):
-        given = [_read(part) for part in _parts(descriptor, value.strip(" []"), ",", "numbers")]
-    return [_held(descriptor, item) for item in _items(descriptor, given, "numbers")]
+        items = [_to_number(part) for part in _parts(descriptor, value.strip(" []"), ",", "numbers")]
+    return [_list_number(descriptor, item) for item in _items(descriptor, items, "numbers")]
 
 
-def _held(descriptor: Descriptor, item: object) -> float:
-    """One number of a list."""
+def _list_number(descriptor: Descriptor, item: object) -> float:
     if isinstance(item, bool) or not isinstance(item, int | float):
-        raise _InputRefused("must hold numbers only", "float_type")
+        raise _InvalidValue("must contain only numbers", "float_type")
     return _number(descriptor, item)
 
 
 def _series(descriptor: Descriptor, value: Any) -> list[Any]:
-    """What was measured, in order: numbers or null, or objects of a time `t` and such a `y`."""
-    given: object = value
+    """Return the measured values in order: numbers or null, or objects of a time `t` and a value `y`."""
+    items: object = value
     if isinstance(value, str):
-        given = _listed(value) or [_read(part) for part in _parts(descriptor, value, ",", "values")]
-    return [_point(descriptor, item) for item in _items(descriptor, given, "values")]
+        items = _listed(value) or [_to_number(part) for part in _parts(descriptor, value, ",", "values")]
+    return [_point(descriptor, item) for item in _items(descriptor, items, "values")]
 
 
 def _point(descriptor: Descriptor, item: object) -> Any:
     if isinstance(item, Mapping):
-        known = cast("Mapping[str, object]", item)
-        moment = known.get("t")
+        fields = cast("Mapping[str, object]", item)
+        moment = fields.get("t")
         if isinstance(moment, bool) or not isinstance(moment, str | int | float):
-            raise _InputRefused("must hold a time t, a text or a number, beside each y", "series_type")
-        return {"t": moment, "y": _measure(descriptor, known.get("y"))}
+            raise _InvalidValue("must contain a time t (a text or a number) for each y", "series_type")
+        return {"t": moment, "y": _measure(descriptor, fields.get("y"))}
     return _measure(descriptor, item)
 
 
 def _measure(descriptor: Descriptor, item: object) -> float | None:
-    return None if item is None else _held(descriptor, item)
+    return None if item is None else _list_number(descriptor, item)
 
 
 def _turns(descriptor: Descriptor, value: Any) -> str:
-    """A conversation so far, as JSON text; nothing said is an empty text."""
+    """Return the earlier conversation as JSON text; an empty text for none."""
     if isinstance(value, str) and not value.strip():
         return ""
     rows = _listed(value) if isinstance(value, str) else value
     if not isinstance(rows, list) or not all(map(_is_turn, cast("list[object]", rows))):
-        raise _InputRefused("must be a JSON array of items with role and text", "turns_type")
+        raise _InvalidValue("must be a JSON array of items with role and text", "turns_type")
     return _string(descriptor, value if isinstance(value, str) else json.dumps(rows, ensure_ascii=False))
 
 
@@ -383,46 +390,46 @@ def _is_turn(item: object) -> bool:
 
 
 def _messages(descriptor: Descriptor, value: Any) -> list[object] | None:
-    """A conversation; what a message may hold is known to whoever reads it."""
+    """Return the messages of a conversation; the engine validates their contents."""
     if isinstance(value, str) and not value.strip():
         return None
     rows = _items(descriptor, _listed(value) if isinstance(value, str) else value, "messages")
     if not all(isinstance(row, Mapping) for row in rows):
-        raise _InputRefused("must be a list of messages", "list_type")
+        raise _InvalidValue("must be a list of messages", "list_type")
     return rows
 
 
 def _items(descriptor: Descriptor, value: object, what: str) -> list[object]:
     if not isinstance(value, list):
-        raise _InputRefused(f"must be a list of {what}", "list_type")
+        raise _InvalidValue(f"must be a list of {what}", "list_type")
     items = cast("list[object]", value)
     if not items:
-        raise _InputRefused(f"must hold at least one of its {what}", "too_short")
+        raise _InvalidValue(f"must contain at least one of its {what}", "too_short")
     if descriptor.max_items is not None and len(items) > descriptor.max_items:
-        raise _InputRefused(f"must be at most {descriptor.max_items} {what}", "too_long")
+        raise _InvalidValue(f"must be at most {descriptor.max_items} {what}", "too_long")
     return items
 
 
 def _parts(descriptor: Descriptor, text: str, separator: str | None, what: str) -> list[str]:
-    """Split a text into parts, at most as many as its list may have."""
-    most = descriptor.max_items or _MAX_PARTS
-    parts = text.split(separator, most)
-    if len(parts) > most:
-        raise _InputRefused(f"must be at most {most} {what}", "too_long")
+    """Split a text into at most as many parts as the list allows."""
+    limit = descriptor.max_items or _MAX_PARTS
+    parts = text.split(separator, limit)
+    if len(parts) > limit:
+        raise _InvalidValue(f"must be at most {limit} {what}", "too_long")
     return parts
 
 
 def _lines(descriptor: Descriptor, text: str) -> list[str]:
-    """The lines of a text that are not blank, at most as many as its list may have."""
-    most = descriptor.max_items or _MAX_PARTS
-    lines = [found[0].rstrip() for found in itertools.islice(_LINE.finditer(text), most + 1)]
-    if len(lines) > most:
-        raise _InputRefused(f"must be at most {most} texts", "too_long")
+    """Return the lines of a text that are not blank, at most as many as the list allows."""
+    limit = descriptor.max_items or _MAX_PARTS
+    lines = [found[0].rstrip() for found in itertools.islice(_LINE.finditer(text), limit + 1)]
+    if len(lines) > limit:
+        raise _InvalidValue(f"must be at most {limit} texts", "too_long")
     return lines
 
 
 def _listed(text: str) -> list[object] | None:
-    """The list that a text writes as JSON; None for any other text."""
+    """Return the list that a JSON text holds, or None for any other text."""
     if not text.lstrip().startswith("["):
         return None
     try:
@@ -432,13 +439,13 @@ def _listed(text: str) -> list[object] | None:
 
 
 def _decoded(text: str) -> object:
-    """The value of a JSON text; raises one of `_INVALID_JSON`, and `InputTooLarge` before it is decoded."""
+    """Decode a JSON text; raises one of `_INVALID_JSON`, or `InputTooLarge` before decoding."""
     raw = text.encode()
     json_limits.DEFAULT.check(raw)
     return json_decoding.decode(raw)
 
 
-def _read(text: str) -> object:
+def _to_number(text: str) -> object:
     try:
         return float(text)
     except ValueError:

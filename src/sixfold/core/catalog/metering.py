@@ -1,4 +1,4 @@
-"""Prices of time on hardware, and the charge of a run: never more than the hold."""
+"""Prices for time on hardware, and the charge of a run, which never exceeds its hold."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.clock import HOUR_US
 from sixfold.core.database import Rows
 
-CONTAINER_TIME = "container-time"  # the price row of what is paid by the time of its run
-CHILDREN = "children"  # that of what is paid by the runs that it orders
-TOKENS = "tokens"  # that of what is paid by what a language model read and wrote
+# The price row of models that are charged by run time.
+CONTAINER_TIME = "container-time"
+# The price row of models that are charged by the runs they start.
+CHILDREN = "children"
+# The price row of models that are charged by tokens.
+TOKENS = "tokens"
 
 
 def run_time(us: int, hour_micros: int) -> LineItem:
-    """A time on hardware at a price per hour."""
+    """Return the line item for a time on hardware at a price per hour."""
     return LineItem("run_ms", us, hour_micros, HOUR_US)
 
 
 @dataclass(frozen=True, slots=True)
 class HardwareRate:
-    """The hardware that a run is paid for: its id, and its price in micro-dollars an hour."""
+    """The hardware that a run is charged for: its id, and its price in micro-dollars per hour."""
 
     hardware: str
     hour_micros: int
 
     def price(self, limit_seconds: float) -> PriceRow:
-        """What is held for a run that may take `limit_seconds`."""
+        """Return the price to hold for a run of up to `limit_seconds`."""
         line = run_time(round(limit_seconds * 1_000_000), self.hour_micros)
         micros = charges.total((line,))
         text = f"{money.format_usd(self.hour_micros)} USD per hour"
@@ -40,30 +43,33 @@ class HardwareRate:
 
 
 class RunRates(Protocol):
-    """Which hardware a model runs on, and what an hour of it costs."""
+    """Returns the hardware that a model runs on, and its price per hour."""
 
     def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
-        """The hire of `model` on `hardware`, or on its own where None; raises `InvalidInput`."""
+        """Return the rate of `model` on `hardware` (None: its default); raises `InvalidInput`."""
         ...
 
 
 class FlatRates:
-    """The same hardware for every model; for tests, and for servers without a catalogue of hardware."""
+    """One rate for all models except those in `own`.
+
+    For tests, and for servers without a hardware catalog.
+    """
 
     def __init__(self, hire: HardwareRate, own: Mapping[str, HardwareRate] | None = None) -> None:
         self._hire = hire
         self._own = own or {}
 
     def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
-        """Its own hire where it has one."""
+        """Return the rate of `model`; `hardware` is ignored."""
         return self._own.get(model, self._hire)
 
 
 @dataclass(frozen=True, slots=True)
 class RunCharge:
-    """What is captured, in micro-dollars, the credits shown for it, and the lines that add up to it.
+    """The captured amount in micro-dollars, the credits shown for it, and its line items.
 
-    `list_micros` is the list price where less is charged.
+    `list_micros` is the list price if less is charged.
     """
 
     micros: int
@@ -73,13 +79,13 @@ class RunCharge:
 
     @classmethod
     def of(cls, lines: Iterable[LineItem], held: int) -> RunCharge:
-        """Charge the sum of lines, but no more than was held."""
+        """Charge the sum of `lines`, at most `held`."""
         breakdown = charges.of(lines, held)
         return cls(breakdown.amount, money.credits_for(breakdown.amount), breakdown)
 
     @classmethod
     def of_children(cls, rows: Rows) -> RunCharge:
-        """Charge what children cost, by rows of `prediction_children_costs`."""
+        """Charge the cost of child runs, from rows of `prediction_children_costs`."""
         ran = [row for row in rows if row["runs"]]
         paid = charges.grouped((row["model"], row["cost"], row["runs"]) for row in ran)
         free = charges.grouped((row["model"], row["list_price"] or 0, row["runs"]) for row in ran)
@@ -93,29 +99,29 @@ class RunCharge:
 
 
 class PriceEstimator(Protocol):
-    """What is held for a model whose price no table has; raises what `Pipeline.quote` does.
+    """Prices a model that has no fixed price; raises the errors of `PredictionService.quote`.
 
-    `model` is a `catalog.Model`, which this module is too low to know.
+    `model` is a `catalog.models.Model`, which this module cannot import.
     """
 
     def __call__(self, model: Any, values: Mapping[str, Any], /, *, charged: bool) -> PriceRow:
-        """The price for checked inputs."""
+        """Return the price for validated inputs."""
         ...
 
 
 class Preparer(Protocol):
-    """Does beforehand, in slices, what takes long of a quote that follows at once."""
+    """Does the slow part of the next quote in slices, so that the quote itself is fast."""
 
-    def __call__(self, model: Any, given: Mapping[str, Any], /, *, charged: bool) -> Awaitable[None]:
-        """Prepare the quote for inputs as they were given."""
+    def __call__(self, model: Any, inputs: Mapping[str, Any], /, *, charged: bool) -> Awaitable[None]:
+        """Prepare the quote for these inputs, which are not validated yet."""
         ...
 
 
-async def prepare_nothing(_model: Any, _given: Mapping[str, Any], *, charged: bool) -> None:
-    """Where every quote is quick."""
+async def prepare_nothing(_model: Any, _inputs: Mapping[str, Any], *, charged: bool) -> None:
+    """Do nothing, for models whose quotes are fast."""
 
 
 def unpriced(model: Any, _values: Mapping[str, Any], *, charged: bool) -> PriceRow:
-    """Where nothing knows what a model would cost."""
+    """Raise `EngineUnavailable`, for models without a price."""
     del charged
-    raise errors.EngineUnavailable(f"Nothing here knows what {model.name} would cost.")
+    raise errors.EngineUnavailable(f"{model.name} has no price on this server.")

@@ -1,4 +1,4 @@
-"""The catalogue: every model that a request can name, and the engines that can serve it."""
+"""The catalog: every model that a request can name, and the engines that can serve it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _IN_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Subordinate:
-    """When an engine orders a run of another model: with the values in `only`, and `without` an input."""
+    """When an engine starts a run of another model: for the values in `only`, and `without` an input."""
 
     only: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
     without: str = ""
 
     def applies(self, values: Mapping[str, Any]) -> bool:
-        """Whether the run is ordered for these inputs."""
+        """Return whether the run is started for these inputs."""
         if self.without and str(values.get(self.without) or "").strip():
             return False
         return all(values.get(name) in able for name, able in self.only.items())
@@ -45,19 +45,20 @@ class Subordinate:
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
-    """One engine as the catalogue knows it, without loading it.
+    """An engine's entry in the catalog; its code is not loaded.
 
-    `concurrency` is how many workers may run it at once (0: as many as there are slots); each takes
-    `lanes` tasks together, or plays as many sessions as it has `seats`. `options` go to its factory;
-    `packages` are what it imports beyond the base, `setting` is what makes it reachable (a provider's key),
-    `family` names its folder of weights, and `unlock` is the clause that says how it comes to be ready:
-    "set FAL_KEY".
-    `vram_gb` is what weights take of a graphics card, and `ram_gb` what a worker takes of the machine; 0
-    where that is not known.
-    `full_for` names inputs and the texts with which the engine is `full` rather than `quality`; `only`
-    names inputs and the values with which it can serve at all (an input that is not given is no obstacle).
-    `runs` names the models that it orders itself, each with the inputs for which it does. An account has at
-    most `free_runs` of its runs without a price at a time, where that is not 0; others wait in the queue.
+    `concurrency` is the number of workers that may run it at once (0: the number of slots). Each worker runs
+    `lanes` tasks together, or serves `seats` sessions. `options` are passed to its factory. `packages` are
+    the optional packages it imports, `setting` is the setting that enables it (such as a provider's key),
+    `family` is its folder of weights, and `unlock` is the clause that says how to enable it, such as "set
+    FAL_KEY".
+
+    `vram_gb` is the graphics memory that weights need and `ram_gb` the memory of a worker; 0 if unknown.
+
+    `full_for` maps inputs to the texts for which the engine is `full` instead of `quality`. `only` maps
+    inputs to the values that it supports; an omitted input is always supported. `runs` maps the models that
+    it runs itself to the conditions for it. If `free_runs` is not 0, an account may have at most that many
+    unpriced runs at a time; others wait in the queue.
     """
 
     name: str
@@ -86,30 +87,30 @@ class EngineSpec:
 
     @property
     def remote(self) -> bool:
-        """Whether it waits for another machine and so takes no worker slot of this one."""
+        """Return whether it calls another machine and so uses no worker slot of this one."""
         return self.kind in REMOTE_KINDS
 
     @property
     def on_own_hardware(self) -> bool:
-        """Whether this installation's own machines run it, so that no provider is paid.
+        """Return whether this installation's own machines run it, so that no provider is paid.
 
-        A space counts where the operator named its server, and not where a hub did. The nodes of a graph and
-        the model servers of a conversation each have prices of their own.
+        A space counts if the operator configured its server, but not if it is hosted on a hub. Workflow nodes
+        and the model servers of a conversation have prices of their own.
         """
         if self.kind == "space":
             return bool(self.options.get("trusted"))
         return self.kind in _OWN_KINDS
 
     def limit_seconds(self, usual: float) -> float:
-        """How long one of its runs may take: what its options say, else the `usual`."""
+        """Return the time limit of a run: the option `limit_seconds`, else `usual`."""
         return float(self.options.get("limit_seconds", usual))
 
     def can(self, values: Mapping[str, Any]) -> bool:
-        """Whether it can serve exactly these inputs."""
+        """Return whether it can serve these inputs."""
         return all(values.get(name) in (None, "", *able) for name, able in self.only.items())
 
     def quality_for(self, values: Mapping[str, Any]) -> Quality:
-        """How good this engine is at exactly these inputs."""
+        """Return its quality for these inputs."""
         for name, texts in self.full_for.items():
             if " ".join(str(values.get(name, "")).lower().split()) in texts:
                 return "full"
@@ -118,15 +119,14 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model: its inputs, its price and its engines in order of preference.
+    """A model: its inputs, its price and its engines in order of preference.
 
-    `sizes` gives pixels for the choices of the input `size`, or of those in `sized_by`, joined by a space.
-    `backends` are the models among which one is taken for each order, by `backends.choose`.
-    `words` gives inputs the names by which engines know them.
-    The price is for what the input `quantity` asks for, or for `most` units; where it is `metered`, that is
-    only held, and what the run tells (`Result.billed`) is captured. `hardware` is what an own model runs on.
-    `served_by` is the clause that says what serves it other than engines of the catalogue. `files` are blobs
-    that every run is given, by the names under which an engine finds them.
+    `sizes` gives the pixels for each choice of the input `size`, or of the inputs in `sized_by`, joined by a
+    space. `backends` are the models among which each request selects one. `words` maps inputs to the names
+    that engines use. The price is for the quantity in the input `quantity`, or for `most` units. If the model
+    is `metered`, that amount is only held, and the amount that the run reports (`Result.billed`) is captured.
+    `hardware` is the hardware of a custom model. `served_by` is a clause that names a server outside the
+    catalog. `files` maps names to blobs that every run receives.
     """
 
     name: str
@@ -148,35 +148,35 @@ class Model:
     served_by: str = ""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def listed_pictures(self, values: Mapping[str, Any]) -> dict[str, tuple[Descriptor, str]]:
-        """The pictures in the inputs that are lists of them, by the names that an engine finds them by."""
+    def listed_images(self, values: Mapping[str, Any]) -> dict[str, tuple[Descriptor, str]]:
+        """Return the images of list inputs by the names under which an engine finds them."""
         return {
             f"{each.name}.{number:03}": (Descriptor(each.name, "image"), text)
-            for each in self.picture_lists
+            for each in self.image_lists
             for number, text in enumerate(cast("list[str]", values.get(each.name, [])))
         }
 
-    def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Checked and complete inputs; raises `InvalidInput` with every problem."""
-        checked = inputs.check(self.inputs, given)
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return validated and complete inputs; raises `InvalidInput` with every problem."""
+        checked = inputs.check(self.inputs, values)
         for name in self.projects & checked.keys():
             checked[name] = timeline.check(checked[name])
         return checked
 
     @property
     def projects(self) -> frozenset[str]:
-        """The inputs that are films' projects."""
+        """Return the names of the inputs that are video projects."""
         return frozenset(descriptor.name for descriptor in self.inputs if descriptor.type == "project")
 
     def measured(self, values: Mapping[str, Any], lengths: Mapping[str, float | None]) -> dict[str, Any]:
-        """The inputs with what the files of a project say of its length, in seconds by their names."""
+        """Return the inputs with the file lengths (seconds by clip name) written into video projects."""
         return {
-            name: timeline.measured(value, lengths) if name in self.projects else value
+            name: timeline.with_durations(value, lengths) if name in self.projects else value
             for name, value in values.items()
         }
 
     def is_waived(self, prices: PriceTable, terms: SelectionPolicy) -> bool:
-        """Whether a usual request for this model is free, since own hardware serves it."""
+        """Return whether a default request for this model is free because own hardware serves it."""
         if not prices.own_hardware_free:
             return False
         try:
@@ -186,20 +186,20 @@ class Model:
 
     @property
     def media_inputs(self) -> tuple[Descriptor, ...]:
-        """The inputs that name a file or a URL."""
+        """Return the inputs that name a file or a URL."""
         return tuple(d for d in self.inputs if d.type in inputs.MEDIA_TYPES)
 
     @property
-    def picture_lists(self) -> tuple[Descriptor, ...]:
-        """The inputs that name several pictures."""
+    def image_lists(self) -> tuple[Descriptor, ...]:
+        """Return the inputs that name several images."""
         return tuple(d for d in self.inputs if d.type == "images")
 
     def takes(self, name: str) -> bool:
-        """Whether the model has an input of this name."""
+        """Return whether the model has an input of this name."""
         return any(descriptor.name == name for descriptor in self.inputs)
 
     def for_engine(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs in an engine's words: a `size` becomes `width` and `height`, fixed ones join."""
+        """Return the inputs as an engine expects them: `size` becomes `width` and `height`."""
         translated = {self.words.get(name, name): value for name, value in values.items()} | dict(self.fixed)
         if self.sized_by:
             size: Any = " ".join(str(translated.pop(name)) for name in self.sized_by)
@@ -210,7 +210,7 @@ class Model:
         return translated
 
     def dimensions(self, size: str) -> tuple[int, int]:
-        """Pixels of a checked `size`: a preset of this model, or `WxH`."""
+        """Return the width and height of a validated `size`: a preset of this model, or `WxH`."""
         if size in self.sizes:
             return self.sizes[size]
         width, _, height = size.partition("x")
@@ -221,8 +221,9 @@ class Model:
     ) -> tuple[EngineSpec, Quality]:
         """Return the first engine that may serve these inputs, and its quality.
 
-        `stored` names the media inputs whose bytes are stored already, so their values are no addresses.
-        Raises `EngineUnavailable` with the remedy, or `InvalidInput` where no engine could serve them.
+        `stored` names the media inputs whose bytes are already stored, so that their values need not be
+        addresses. Raises `EngineUnavailable` with the remedy, or `InvalidInput` if no engine could serve the
+        inputs.
         """
         held_back = False
         able = [engine for engine in self.engines if engine.can(values)]
@@ -233,15 +234,15 @@ class Model:
             if quality == "full" or (terms.previews and not terms.full_only):
                 return engine, quality
             held_back = True
-        if astray := self._astray(values, stored):
-            raise errors.InvalidInput(astray)
+        if problems := self._invalid_addresses(values, stored):
+            raise errors.InvalidInput(problems)
         what = "Only a preview engine" if held_back else "No engine"
         allow = "SIXFOLD_PREVIEWS=allow serves previews." if held_back and not terms.full_only else ""
         parts = (f"{what} can serve {self.asked(values)} here.", _unlock(able, terms, self.served_by), allow)
         raise errors.EngineUnavailable(" ".join(part for part in parts if part))
 
     def asked(self, values: Mapping[str, Any]) -> str:
-        """The model, and the choices by which its engines differ: `speech-to-speech with task speak`."""
+        """Describe the model and its choice of task or mode: `speech-to-speech with task speak`."""
         by = {name for engine in self.engines for name in engine.only}
         chosen = [
             each.name for each in self.inputs if each.name in by and each.choices and values.get(each.name)
@@ -249,13 +250,15 @@ class Model:
         named = " and ".join(f"{name} {values[name]}" for name in chosen)
         return f"{self.name} with {named}" if named else self.name
 
-    def _astray(self, values: Mapping[str, Any], stored: Collection[str]) -> tuple[errors.Problem, ...]:
-        """What no engine could make use of: but a graph's files may have names of their own."""
-        media = () if self.price == metering.CHILDREN else (*self.media_inputs, *self.picture_lists)
-        return tuple(inputs.unknown_names([each for each in media if each.name not in stored], values))
+    def _invalid_addresses(
+        self, values: Mapping[str, Any], stored: Collection[str]
+    ) -> tuple[errors.Problem, ...]:
+        """Return the media inputs that are not addresses; a workflow's files may have names of their own."""
+        media = () if self.price == metering.CHILDREN else (*self.media_inputs, *self.image_lists)
+        return tuple(inputs.invalid_addresses([each for each in media if each.name not in stored], values))
 
     def unlock(self, terms: SelectionPolicy) -> str:
-        """What would let an engine serve that cannot now, as one sentence; empty when all can."""
+        """Return how to enable the engines that are not ready, as one sentence; empty if all are."""
         return _unlock(self.engines, terms, self.served_by)
 
 
@@ -272,7 +275,7 @@ def unknown(name: str) -> errors.NotFound:
 
 
 class Catalog:
-    """All models by name; raises `NotFound` for another name."""
+    """All models by name; another name raises `NotFound`."""
 
     def __init__(
         self, models: Mapping[str, Model], prices: PriceTable, rates: metering.RunRates | None = None
@@ -294,7 +297,7 @@ class Catalog:
     def check_runs(
         self, model: Model, engine: EngineSpec, values: Mapping[str, Any], terms: SelectionPolicy
     ) -> None:
-        """Raise `EngineUnavailable` where a run that the engine orders for these inputs has no engine."""
+        """Raise `EngineUnavailable` if no engine can serve a run that the engine starts for these inputs."""
         terms = replace(terms, paid=model.price == metering.CHILDREN, full_only=False)
         for name, run in engine.runs.items():
             if not run.applies(values):
@@ -307,15 +310,15 @@ class Catalog:
                 ) from error
 
     def models(self) -> tuple[Model, ...]:
-        """Every model, in the catalogue's order."""
+        """Return every model, in the catalog's order."""
         return tuple(self._models.values())
 
     def engines(self) -> Mapping[str, EngineSpec]:
-        """Every engine that some model names."""
+        """Return every engine of the models, by name."""
         return self._engines
 
     def price_text(self, model: Model) -> str:
-        """The price in words: `0.04 USD per image`."""
+        """Return the price as text, such as `0.04 USD per image`."""
         if model.price == metering.CONTAINER_TIME:
             hour = self.rates.hardware_rate(model.name, model.hardware).hour_micros
             return f"{money.format_usd(hour)} USD per hour"
@@ -323,25 +326,28 @@ class Catalog:
 
     @property
     def prices(self) -> PriceTable:
-        """The table in force: within `at` the one that was given there."""
+        """Return the current price table, or the one set by `at`."""
         return _quoted.get() or self._prices
 
     def reprice(self, prices: PriceTable) -> None:
-        """Put another table in force for what is quoted from now on; raises `InvalidPrice`."""
+        """Replace the price table for later quotes; raises `InvalidPrice`."""
         self._prices = self.checked(prices)
 
     def checked(self, prices: PriceTable) -> PriceTable:
-        """A table that every model can be priced by; raises `InvalidPrice` where one cannot."""
+        """Return the price table; raises `InvalidPrice` if a model cannot be priced by it."""
         for model in self._models.values():
             if model.metered and model.price in prices and prices[model.price].request:
                 raise InvalidPrice(
-                    f"[prices.{model.price}] request_usd must be 0: {model.name} is charged by what was used"
+                    f"[prices.{model.price}] request_usd must be 0 because {model.name} is charged by usage"
                 )
         return prices
 
     @contextlib.contextmanager
     def at(self, prices: PriceTable | None) -> Generator[None]:
-        """Quote by this table within the block, whatever is put in force meanwhile; None changes nothing."""
+        """Use this price table within the block, even if another one is set meanwhile.
+
+        None changes nothing.
+        """
         token = _quoted.set(prices or _quoted.get())
         try:
             yield
@@ -349,37 +355,40 @@ class Catalog:
             _quoted.reset(token)
 
     def has_price(self, name: str) -> bool:
-        """Whether there is such a price row."""
+        """Return whether there is a price row of this name."""
         return name in self.prices or name == metering.CONTAINER_TIME or name in _IN_WORDS
 
     def price(self, model: Model, values: Mapping[str, Any]) -> PriceRow:
-        """What a run with these checked inputs costs."""
+        """Return the price of a run with these validated inputs."""
         rate = self.prices[model.price]
         quantity = _count(values[model.quantity]) if model.quantity else model.most
         variant = str(values[rate.by]) if rate.by and rate.by in values else None
         return rate.metered(quantity, variant) if model.metered else rate.price(quantity, variant)
 
     def price_at_most(self, model: Model, values: Mapping[str, Any], unknown: frozenset[str]) -> PriceRow:
-        """What a run costs at most of which some inputs are unknown; the others are checked."""
+        """Return the maximum price of a run for which some inputs are unknown; the others are validated."""
         if model.price not in self.prices:
-            return FREE  # its hold does not depend on them
+            # Its hold does not depend on the inputs.
+            return FREE
         rate = self.prices[model.price]
         quantity: float = model.most
         if model.quantity is not None:
-            counted = next(each for each in model.inputs if each.name == model.quantity)
-            known = unknown.isdisjoint((counted.name, *counted.aliases))
-            quantity = _count(values[counted.name]) if known else _most(counted)
+            descriptor = next(each for each in model.inputs if each.name == model.quantity)
+            known = unknown.isdisjoint((descriptor.name, *descriptor.aliases))
+            quantity = _count(values[descriptor.name]) if known else _max_quantity(descriptor)
         variant = rate.dearest if rate.by in unknown else str(values.get(rate.by or ""))
         return rate.price(quantity, variant)
 
 
-def _most(counted: Descriptor) -> float:
-    """The most that an input can ask for."""
-    return timeline.MOST_SECONDS if counted.type == "project" else counted.max_items or counted.max or 1
+def _max_quantity(descriptor: Descriptor) -> float:
+    """Return the maximum quantity of an input."""
+    return (
+        timeline.MAX_SECONDS if descriptor.type == "project" else descriptor.max_items or descriptor.max or 1
+    )
 
 
 def _count(value: Any) -> int | float:
-    """How much an input asks for: a number of things or seconds, a list of things, or a project's seconds."""
+    """Return the quantity of an input: a number, the length of a list, or the seconds of a project."""
     if isinstance(value, Mapping):
         return timeline.seconds(cast("Mapping[str, Any]", value))
     return len(cast("list[object]", value)) if isinstance(value, list) else value
@@ -391,28 +400,28 @@ def build(
     full_texts: Mapping[str, tuple[str, ...]],
     rates: metering.RunRates | None = None,
 ) -> Catalog:
-    """The catalogue of what the files in `data/models` say.
+    """Build the catalog from the files in `data/models`.
 
-    `full_texts` gives, for an engine with a `named_styles_are_full` input, the texts it does fully.
+    `full_texts` maps each engine with a `named_styles_are_full` input to the texts that it supports fully.
     """
     engines = {name: _engine(name, row, full_texts) for name, row in document["engines"].items()}
     models = {name: _model(name, row, engines) for name, row in document["models"].items()}
     catalog = Catalog(models, prices, rates)
     for model in models.values():
         if not catalog.has_price(model.price):
-            raise ValueError(f"model {model.name} has no price row {model.price}")
+            raise ValueError(f"price row {model.price} of model {model.name} is not found")
     return catalog
 
 
 def own(document: Mapping[str, Any], catalog: Catalog, name: str) -> Model:
-    """The model `name` of a document whose engines are its own or the catalogue's.
+    """Return the model `name` of a custom model's document, whose engines are its own or built in.
 
-    Raises `KeyError`, `TypeError` or `ValueError` where it is no such document.
+    Raises `KeyError`, `TypeError` or `ValueError` if the document is not valid.
     """
     engines = {key: _engine(key, row, {}) for key, row in document.get("engines", {}).items()}
     model = _model(name, document["models"][name], {**catalog.engines(), **engines})
     if not catalog.has_price(model.price):
-        raise ValueError(f"model {name} has no price row {model.price}")
+        raise ValueError(f"price row {model.price} of model {name} is not found")
     return model
 
 
@@ -421,7 +430,7 @@ def _engine(name: str, row: Mapping[str, Any], full_texts: Mapping[str, tuple[st
     full_for = {by_input: frozenset(full_texts.get(name, ()))} if by_input else {}
     plain = {key: value for key, value in row.items() if key not in ("named_styles_are_full", "shares")}
     plain["packages"] = tuple(plain.get("packages", ()))
-    plain["runs"] = {key: Subordinate(**facts) for key, facts in plain.get("runs", {}).items()}
+    plain["runs"] = {key: Subordinate(**row) for key, row in plain.get("runs", {}).items()}
     plain["only"] = {key: tuple(able) for key, able in plain.get("only", {}).items()}
     return EngineSpec(name=name, full_for=full_for, **plain)
 
@@ -435,8 +444,8 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
         price=row["price"],
         quantity=row.get("quantity"),
         inputs=tuple(
-            _descriptor(order, input_name, facts)
-            for order, (input_name, facts) in enumerate(row["inputs"].items())
+            _descriptor(order, input_name, row)
+            for order, (input_name, row) in enumerate(row["inputs"].items())
         ),
         sizes={key: (int(w), int(h)) for key, (w, h) in row.get("sizes", {}).items()},
         fixed=row.get("fixed", {}),
@@ -452,12 +461,12 @@ def _model(name: str, row: Mapping[str, Any], engines: Mapping[str, EngineSpec])
     )
 
 
-def _descriptor(order: int, name: str, facts: Mapping[str, Any]) -> Descriptor:
-    known: dict[str, Any] = {**facts, "choices": tuple(facts.get("choices", ()))}
+def _descriptor(order: int, name: str, row: Mapping[str, Any]) -> Descriptor:
+    known: dict[str, Any] = {**row, "choices": tuple(row.get("choices", ()))}
     return Descriptor(name=name, order=order, **known)
 
 
 def fingerprint(model: str, engine: EngineSpec, task: TaskRecord) -> bytes:
-    """Equal for orders that give equal bytes: model, engine, version, inputs, and media by content."""
+    """Return a hash that is equal for tasks with equal results: same model, engine, version and inputs."""
     encoded = msgspec.json.encode([model, engine.name, engine.version, task], order="sorted")
     return hashlib.blake2b(encoded, digest_size=16).digest()

@@ -1,4 +1,4 @@
-"""Templates: models hired with hardware by the time of their runs, and what a caller is told of them."""
+"""Templates: models charged by hardware and run time, with their public metadata."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.catalog import hardware as kinds
-from sixfold.core.catalog.hardware import Shelf
+from sixfold.core.catalog.hardware import HardwareCatalog
 from sixfold.core.catalog.metering import HardwareRate
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What is known of a template beside its inputs, which are those of the model of the same name.
+    """The metadata of a template; its inputs are those of the model of the same name.
 
-    None where the catalogue of templates says nothing. The hour's price is for its own hardware.
+    Fields are None if the template file does not set them. `hour_micros` is the price on its default
+    hardware.
     """
 
     name: str
@@ -42,23 +43,25 @@ class Template:
     model_variants: tuple[str, ...] = ()
     default_model_variant: str | None = None
 
-    def variant(self, wanted: str | None) -> str | None:
-        """The variant to run, None where it has none; raises `InvalidInput` for one that it has not."""
-        if wanted is None or wanted in self.model_variants:
-            return wanted or self.default_model_variant
-        known = f"is one of {', '.join(self.model_variants)}" if self.model_variants else "has none to choose"
-        sentence = f"There is no variant {wanted}: {self.name} {known}"
+    def variant(self, name: str | None) -> str | None:
+        """Return the variant to run, or None if there are no variants; raises `InvalidInput`."""
+        if name is None or name in self.model_variants:
+            return name or self.default_model_variant
+        known = (
+            f"must be one of {', '.join(self.model_variants)}" if self.model_variants else "is not supported"
+        )
+        sentence = f"variant {known} for {self.name}; got {name}"
         raise errors.InvalidInput([errors.Problem("variant", sentence, "enum")])
 
 
 class Templates:
-    """Every template by its name; also the rates by which time on hardware is paid (`metering.Rates`)."""
+    """All templates by name; also the hardware rates (`metering.RunRates`)."""
 
-    def __init__(self, rows: Mapping[str, Mapping[str, Any]], shelf: Shelf) -> None:
+    def __init__(self, rows: Mapping[str, Mapping[str, Any]], hardware: HardwareCatalog) -> None:
         self._templates = {name: _template(name, row) for name, row in rows.items()}
-        self.hardware = shelf
+        self.hardware = hardware
         for template in self:
-            _ = shelf[template.hardware]
+            _ = hardware[template.hardware]
 
     def __iter__(self) -> Iterator[Template]:
         return iter(self._templates.values())
@@ -67,22 +70,22 @@ class Templates:
         return name in self._templates
 
     def __getitem__(self, name: str) -> Template:
-        """Raises `NotFound` for another name."""
+        """Return the template of this name; raises `NotFound`."""
         try:
             return self._templates[name]
         except KeyError:
             raise errors.NotFound(f"There is no template {name}") from None
 
     def idle_seconds(self, model: str) -> float | None:
-        """How long a worker may idle that ran `model` last; None where that is not said."""
+        """Return how long a worker that last ran `model` may idle; None if the template does not say."""
         template = self._templates.get(model)
         return None if template is None else template.idle_seconds
 
     def hardware_rate(self, model: str, hardware: str | None) -> HardwareRate:
-        """What an hour of `model` costs: on its own hardware as its template says, elsewhere by the hardware.
+        """Return the price of an hour of `model`: the template's on its own hardware, else the hardware's.
 
-        Raises `InvalidInput` for unknown hardware, and for less memory than the template needs. What is paid
-        by time and is no template runs on the default hardware.
+        Raises `InvalidInput` for unknown hardware, or if it has less memory than the template needs. Models
+        without a template run on the default hardware.
         """
         template = self._templates.get(model)
         own = kinds.DEFAULT if template is None else template.hardware
@@ -98,8 +101,8 @@ class Templates:
 
 
 def _template(name: str, row: Mapping[str, Any]) -> Template:
-    facts = dict(row)
-    hour_micros = money.parse_usd(str(facts.pop("price_hour")))
+    fields = dict(row)
+    hour_micros = money.parse_usd(str(fields.pop("price_hour")))
     for listed in ("tags", "model_variants"):
-        facts[listed] = tuple(facts.get(listed, ()))
-    return Template(name=name, hour_micros=hour_micros, **facts)
+        fields[listed] = tuple(fields.get(listed, ()))
+    return Template(name=name, hour_micros=hour_micros, **fields)

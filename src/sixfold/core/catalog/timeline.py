@@ -1,8 +1,8 @@
-"""A film's project: tracks of clips over time, checked once and read ever after.
+"""A video project: tracks of clips over time, validated once.
 
-`check` gives the project complete, as plain JSON, so that it can be kept, priced and sent to a worker; there
-`read` makes values of it. Later tracks lie on top. Times are seconds, places are project pixels from the top
-left. The file of a clip is known to a run by `name_of` its place.
+`check` returns the complete project as plain JSON, which is stored, priced and sent to a worker; `parse`
+turns it into objects there. Later tracks are drawn above earlier ones. Times are seconds; positions are
+project pixels from the top left. A run knows the file of a clip as `file_name(track, clip)`.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from sixfold.core.catalog.inputs import Descriptor
 from sixfold.errors import InvalidInput, Problem
 
 KIND = "timeline"
-MOST_SECONDS = 600.0
-MOST_TRACKS = 32
-MOST_CLIPS = 256
-STILL_SECONDS = 5.0  # of a picture or a text that does not say how long it stands
-_MOST_TOLD = 20
+MAX_SECONDS = 600.0
+MAX_TRACKS = 32
+MAX_CLIPS = 256
+# The default duration of an image or a text.
+STILL_SECONDS = 5.0
+_MAX_PROBLEMS = 20
 _TOUCHING = 1e-3
 _FILE_SECONDS = 1800
 
 Kind = Literal["video", "image", "text", "audio"]
 KINDS: tuple[Kind, ...] = ("video", "image", "text", "audio")
-FILMED = frozenset({"video", "audio"})  # what has a length of its own
+# Kinds of clips whose files have a duration.
+TIMED_KINDS = frozenset({"video", "audio"})
 
 
 def _number(name: str, description: str, low: float, high: float, default: Any = None) -> Descriptor:
@@ -38,41 +40,45 @@ PROJECT = (
     Descriptor("width", "integer", "Pixels across", 1280, min=16, max=3840),
     Descriptor("height", "integer", "Pixels down", 720, min=16, max=3840),
     _number("fps", "Frames a second", 1, 60, 30),
-    Descriptor("background", "string", "What lies behind all: a colour", "black", max_chars=40),
+    Descriptor("background", "string", "Background color", "black", max_chars=40),
 )
 STYLE = (
     _number("font_size", "Pixels; a fifteenth of the height when omitted", 4, 1000),
-    Descriptor("color", "string", "Of the letters", "white", max_chars=40),
-    Descriptor("align", "string", "Of the lines in their box", choices=("left", "center", "right")),
-    Descriptor("background", "string", "A colour behind the lines", max_chars=40),
+    Descriptor("color", "string", "Text color", "white", max_chars=40),
+    Descriptor("align", "string", "Alignment of the lines in their box", choices=("left", "center", "right")),
+    Descriptor("background", "string", "Background color of the lines", max_chars=40),
 )
 TRANSITION = (
-    Descriptor("type", "string", "How it comes", required=True, choices=("crossfade", "wipe", "slide")),
-    _number("duration", "Seconds that it takes", 0.01, 60, 0.5),
+    Descriptor("type", "string", "Transition effect", required=True, choices=("crossfade", "wipe", "slide")),
+    _number("duration", "Duration in seconds", 0.01, 60, 0.5),
 )
 CLIP = (
-    _number("start", "Second at which it begins", 0, MOST_SECONDS, 0),
-    _number("duration", "Seconds; 5 for a picture or text, else the file's rest", 0.01, MOST_SECONDS),
-    _number("trim_start", "Seconds of the file that are left out", 0, _FILE_SECONDS, 0),
+    _number("start", "Second at which it begins", 0, MAX_SECONDS, 0),
+    _number(
+        "duration", "Seconds; by default 5 for an image or text, else the rest of the file", 0.01, MAX_SECONDS
+    ),
+    _number("trim_start", "Seconds of the file to skip", 0, _FILE_SECONDS, 0),
     _number("speed", "2 is twice as fast", 0.1, 16, 1),
     _number("x", "Left edge of its box", -7680, 7680),
     _number("y", "Upper edge of its box", -7680, 7680),
-    _number("width", "Of its box; the rest of the frame when omitted", 1, 7680),
-    _number("height", "Of its box; the rest of the frame when omitted", 1, 7680),
-    Descriptor("fit", "string", "Into its box", "contain", choices=("contain", "cover", "fill")),
-    _number("opacity", "0 is nothing, 1 all", 0, 1, 1),
-    _number("rotation", "Degrees clockwise about the middle of its box", -36000, 36000, 0),
-    _number("volume", "Of its sound; 1 is as it is", 0, 8, 1),
-    _number("fade_in", "Seconds", 0, MOST_SECONDS, 0),
-    _number("fade_out", "Seconds", 0, MOST_SECONDS, 0),
+    _number("width", "Size of its box; the rest of the frame when omitted", 1, 7680),
+    _number("height", "Size of its box; the rest of the frame when omitted", 1, 7680),
+    Descriptor(
+        "fit", "string", "How the clip fits into its box", "contain", choices=("contain", "cover", "fill")
+    ),
+    _number("opacity", "0 is transparent, 1 is opaque", 0, 1, 1),
+    _number("rotation", "Degrees clockwise about the center of its box", -36000, 36000, 0),
+    _number("volume", "Volume of its audio; 1 leaves it unchanged", 0, 8, 1),
+    _number("fade_in", "Seconds", 0, MAX_SECONDS, 0),
+    _number("fade_out", "Seconds", 0, MAX_SECONDS, 0),
 )
-TEXT = Descriptor("text", "string", "What a text says", required=True, max_chars=2000)
-URL = Descriptor("url", "file", "Where the file lies", required=True)
-_COLOURS = frozenset({"background", "color"})
+TEXT = Descriptor("text", "string", "The text to show", required=True, max_chars=2000)
+URL = Descriptor("url", "file", "URL of the file", required=True)
+_COLORS = frozenset({"background", "color"})
 
 
 class Style(msgspec.Struct, frozen=True):
-    """How a text looks."""
+    """The style of a text."""
 
     color: str = "white"
     font_size: float | None = None
@@ -81,14 +87,14 @@ class Style(msgspec.Struct, frozen=True):
 
 
 class Transition(msgspec.Struct, frozen=True):
-    """How a clip takes over from the one before it on its track."""
+    """The transition from the previous clip on the track."""
 
     type: Literal["crossfade", "wipe", "slide"]
     duration: float
 
 
 class Clip(msgspec.Struct, frozen=True):
-    """One clip, complete."""
+    """One clip with all fields set."""
 
     start: float
     duration: float
@@ -110,19 +116,19 @@ class Clip(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> float:
-        """The second at which it is over."""
+        """Return the second at which it ends."""
         return self.start + self.duration
 
 
 class Track(msgspec.Struct, frozen=True):
-    """Clips of one kind, in the order in which they begin."""
+    """The clips of one kind, ordered by start."""
 
     type: Kind
     clips: tuple[Clip, ...]
 
 
 class Project(msgspec.Struct, frozen=True):
-    """All of it."""
+    """A complete video project."""
 
     width: int
     height: int
@@ -134,26 +140,26 @@ class Project(msgspec.Struct, frozen=True):
 # -- checking --------------------------------------------------------------------------------------
 
 
-def check(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The project, complete but for the lengths that only its files know; raises `InvalidInput`.
+def check(project: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the complete project, except for durations that depend on its files; raises `InvalidInput`.
 
-    Every problem is named by its place: `tracks[1].clips[0]: start must be from 0 to 600`.
+    Every problem is named by its path: `tracks[1].clips[0]: start must be from 0 to 600`.
     """
     problems: list[Problem] = []
-    checked = _checked(PROJECT, given, "", problems)
+    checked = _checked(PROJECT, project, "", problems)
     tracks = [
         _track(track, f"tracks[{at}]", problems)
-        for at, track in enumerate(_list(given.get("tracks"), "tracks", MOST_TRACKS, problems))
+        for at, track in enumerate(_list(project.get("tracks"), "tracks", MAX_TRACKS, problems))
     ]
     count = sum(len(track["clips"]) for track in tracks)
-    if not problems and not 0 < count <= MOST_CLIPS:
-        problems.append(_problem("", f"must have 1 to {MOST_CLIPS} clips"))
-    project = {**checked, "tracks": tracks}
-    if not problems and seconds(project) > MOST_SECONDS:
-        problems.append(_too_long(project))
+    if not problems and not 0 < count <= MAX_CLIPS:
+        problems.append(_problem("", f"must have 1 to {MAX_CLIPS} clips"))
+    complete = {**checked, "tracks": tracks}
+    if not problems and seconds(complete) > MAX_SECONDS:
+        problems.append(_too_long(complete))
     if problems:
-        raise InvalidInput(problems[:_MOST_TOLD])
-    return project
+        raise InvalidInput(problems[:_MAX_PROBLEMS])
+    return complete
 
 
 def _problem(path: str, message: str, name: str = "") -> Problem:
@@ -162,43 +168,43 @@ def _problem(path: str, message: str, name: str = "") -> Problem:
 
 
 def _too_long(project: Mapping[str, Any]) -> Problem:
-    return _problem("", f"lasts {seconds(project):g} seconds, and {MOST_SECONDS:g} are the most")
+    return _problem("", f"must be at most {MAX_SECONDS:g} seconds (got {seconds(project):g})")
 
 
-def _list(given: Any, path: str, most: int, problems: list[Problem]) -> list[Any]:
-    items = cast("list[Any]", given) if isinstance(given, list) else None
+def _list(value: Any, path: str, limit: int, problems: list[Problem]) -> list[Any]:
+    items = cast("list[Any]", value) if isinstance(value, list) else None
     if items is None:
         problems.append(_problem(path, "must be a list"))
-    elif len(items) > most:
-        problems.append(_problem(path, f"must be at most {most}"))
+    elif len(items) > limit:
+        problems.append(_problem(path, f"must be at most {limit}"))
     else:
         return items
     return []
 
 
-def _object(given: Any, path: str, problems: list[Problem]) -> Mapping[str, Any] | None:
-    if isinstance(given, Mapping):
-        return cast("Mapping[str, Any]", given)
+def _object(value: Any, path: str, problems: list[Problem]) -> Mapping[str, Any] | None:
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value)
     problems.append(_problem(path, "must be an object"))
     return None
 
 
 def _checked(
-    rows: tuple[Descriptor, ...], given: Mapping[str, Any], path: str, problems: list[Problem]
+    rows: tuple[Descriptor, ...], value: Mapping[str, Any], path: str, problems: list[Problem]
 ) -> dict[str, Any]:
     try:
-        found = inputs.check(rows, given)
+        checked = inputs.check(rows, value)
     except InvalidInput as error:
         problems.extend(_problem(path, problem.message, problem.input) for problem in error.problems)
         return {}
-    for name in _COLOURS & found.keys():
-        if css_colors.rgba(str(found[name])) is None:
-            problems.append(_problem(path, f"{name} must be a colour such as #ffcc00", name))
-    return found
+    for name in _COLORS & checked.keys():
+        if css_colors.rgba(str(checked[name])) is None:
+            problems.append(_problem(path, f"{name} must be a color such as #ffcc00", name))
+    return checked
 
 
-def _track(given: Any, path: str, problems: list[Problem]) -> dict[str, Any]:
-    track = _object(given, path, problems)
+def _track(value: Any, path: str, problems: list[Problem]) -> dict[str, Any]:
+    track = _object(value, path, problems)
     if track is None:
         return {"type": "text", "clips": []}
     kind = track.get("type")
@@ -207,85 +213,85 @@ def _track(given: Any, path: str, problems: list[Problem]) -> dict[str, Any]:
         return {"type": "text", "clips": []}
     clips = [
         _clip(clip, kind, f"{path}.clips[{at}]", problems)
-        for at, clip in enumerate(_list(track.get("clips"), f"{path}.clips", MOST_CLIPS, problems))
+        for at, clip in enumerate(_list(track.get("clips"), f"{path}.clips", MAX_CLIPS, problems))
     ]
     return {"type": kind, "clips": clips}
 
 
-def _clip(given: Any, kind: str, path: str, problems: list[Problem]) -> dict[str, Any]:
-    said = _object(given, path, problems)
-    if said is None:
+def _clip(value: Any, kind: str, path: str, problems: list[Problem]) -> dict[str, Any]:
+    fields = _object(value, path, problems)
+    if fields is None:
         return {}
-    before = len(problems)
+    problem_count = len(problems)
     own = TEXT if kind == "text" else URL
-    clip = _checked((own, *CLIP), said, path, problems)
+    clip = _checked((own, *CLIP), fields, path, problems)
     for name, rows in (("style", STYLE), ("transition", TRANSITION)):
-        if said.get(name) is not None:
-            inner = _object(said[name], f"{path}.{name}", problems)
+        if fields.get(name) is not None:
+            inner = _object(fields[name], f"{path}.{name}", problems)
             clip[name] = _checked(rows, inner or {}, f"{path}.{name}", problems)
-    if len(problems) == before and kind not in FILMED:
+    if len(problems) == problem_count and kind not in TIMED_KINDS:
         clip.setdefault("duration", STILL_SECONDS)
     return clip
 
 
-# -- what a checked project says -------------------------------------------------------------------
+# -- reading a checked project ---------------------------------------------------------------------
 
 
 def seconds(project: Mapping[str, Any]) -> float:
-    """How long the film is: to the end of the last clip whose length is known."""
+    """Return the duration of the video: the end of the last clip whose duration is known."""
     ends = [clip["start"] + clip.get("duration", 0) for _, _, clip in _clips(project)]
     return round(max(ends, default=0.0), 6)
 
 
-def name_of(track: int, clip: int) -> str:
-    """By what name a run knows the file of a clip."""
+def file_name(track: int, clip: int) -> str:
+    """Return the name by which a run knows the file of a clip."""
     return f"tracks.{track}.clips.{clip}"
 
 
-def place_of(name: str) -> str:
-    """The same name as people read it: `tracks[1].clips[0]`."""
+def clip_path(name: str) -> str:
+    """Return the path of a clip for messages: `tracks[1].clips[0]`."""
     _, track, _, clip = name.split(".")
     return f"tracks[{track}].clips[{clip}]"
 
 
-def filed(project: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Every clip that has a file, and its name."""
+def clips_with_file(project: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the name of each clip that has a file, and the clip."""
     return [(name, clip) for name, kind, clip in _clips(project) if kind != "text"]
 
 
 def media(project: Mapping[str, Any]) -> dict[str, Descriptor]:
-    """The descriptor of each clip's file by its name."""
-    return {name: Descriptor(place_of(name), kind) for name, kind, _ in _clips(project) if kind != "text"}
+    """Return the descriptor of each clip's file by its name."""
+    return {name: Descriptor(clip_path(name), kind) for name, kind, _ in _clips(project) if kind != "text"}
 
 
 def urls(project: Mapping[str, Any]) -> dict[str, str]:
-    """Where each clip's file lies, by its name."""
-    return {name: str(clip["url"]) for name, clip in filed(project)}
+    """Return the URL of each clip's file by its name."""
+    return {name: str(clip["url"]) for name, clip in clips_with_file(project)}
 
 
-def measured(project: Mapping[str, Any], lengths: Mapping[str, float | None]) -> dict[str, Any]:
-    """The project with each length that was left to a file, by the clip's name; raises `InvalidInput`."""
+def with_durations(project: Mapping[str, Any], lengths: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return the project with the durations that depend on files, by clip name; raises `InvalidInput`."""
     problems: list[Problem] = []
     tracks = [{**track, "clips": [dict(clip) for clip in track["clips"]]} for track in project["tracks"]]
     whole = {**project, "tracks": tracks}
     for name, kind, clip in _clips(whole):
-        length = lengths.get(name) if kind in FILMED else None
+        length = lengths.get(name) if kind in TIMED_KINDS else None
         if length is None:
             if "duration" not in clip:
-                problems.append(_problem(place_of(name), "duration is required: the file tells none"))
+                problems.append(_problem(clip_path(name), "duration is required because the file has none"))
         elif clip["trim_start"] >= length:
-            problems.append(_problem(place_of(name), f"trim_start is beyond its {length:g} seconds"))
+            problems.append(_problem(clip_path(name), f"trim_start must be less than its {length:g} seconds"))
         else:
             clip.setdefault("duration", round((length - clip["trim_start"]) / clip["speed"], 6))
-    if not problems and seconds(whole) > MOST_SECONDS:
+    if not problems and seconds(whole) > MAX_SECONDS:
         problems.append(_too_long(whole))
     if problems:
-        raise InvalidInput(problems[:_MOST_TOLD])
+        raise InvalidInput(problems[:_MAX_PROBLEMS])
     return whole
 
 
-def bare(project: Mapping[str, Any]) -> dict[str, Any]:
-    """The project as a run gets it: its files come beside it, under their names."""
+def without_urls(project: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the project without URLs, as a run receives it; its files are passed by name."""
     tracks = [
         {**track, "clips": [{key: clip[key] for key in clip if key != "url"} for clip in track["clips"]]}
         for track in project["tracks"]
@@ -293,19 +299,19 @@ def bare(project: Mapping[str, Any]) -> dict[str, Any]:
     return {**project, "tracks": tracks}
 
 
-def read(project: Mapping[str, Any]) -> Project:
-    """A checked and measured project as values."""
+def parse(project: Mapping[str, Any]) -> Project:
+    """Return a checked and measured project as objects."""
     return msgspec.convert(project, Project, strict=False)
 
 
 def _clips(project: Mapping[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     for at, track in enumerate(project["tracks"]):
         for number, clip in enumerate(track["clips"]):
-            yield name_of(at, number), track["type"], clip
+            yield file_name(at, number), track["type"], clip
 
 
-def before(track: Track, clip: Clip) -> Clip | None:
-    """The clip that `clip` takes over from: one on its track that began earlier and reaches it."""
+def previous_clip(track: Track, clip: Clip) -> Clip | None:
+    """Return the earlier clip on the track that reaches `clip`, if any."""
     earlier = [
         other
         for other in track.clips

@@ -16,7 +16,7 @@ PREFIX = "custom:"
 _ADAPTER = "adapter"
 _SIDE: dict[str, Any] = {"type": "integer", "default": 1024, "min": 64, "max": 2048}
 _INPUTS: dict[str, dict[str, Any]] = {
-    "prompt": {"type": "string", "required": True, "max_chars": 4000, "description": "What to paint"},
+    "prompt": {"type": "string", "required": True, "max_chars": 4000, "description": "What the image shows"},
     "negative_prompt": {
         "type": "string",
         "default": "",
@@ -29,7 +29,7 @@ _INPUTS: dict[str, dict[str, Any]] = {
         "type": "integer",
         "min": 0,
         "max": 2147483647,
-        "description": "The same seed and prompt give the same picture; random when omitted",
+        "description": "The same seed and prompt give the same image; random when omitted",
     },
 }
 
@@ -47,12 +47,12 @@ _decode_output = msgspec.json.Decoder(_Output).decode
 
 
 def document(row: Row) -> tuple[str, dict[str, Any]]:
-    """Return the name and the document of the model of a training; `training` in it is the training's id."""
+    """Return the name and document of a training's model; `training` in it is the training's id."""
     inputs = _decode_task(row["task"]).inputs
     name = PREFIX + str(inputs["name"])
     model: dict[str, Any] = {
-        "title": f"Pictures of {inputs['name']}",
-        "description": f"Pictures by weights that were taught {inputs['name']}.",
+        "title": f"Images of {inputs['name']}",
+        "description": f"Images from weights trained on {inputs['name']}.",
         "output_kind": "image",
         "price": "custom",
         "engines": ["weights-image"],

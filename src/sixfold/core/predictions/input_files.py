@@ -20,7 +20,7 @@ async def sources_of(
         text = values.get(descriptor.name)
         if text is not None and descriptor.name not in sources:
             sources[descriptor.name] = await media.resolve(tenant, descriptor, text)
-    sources |= await media.resolve_all(tenant, model.listed_pictures(values))
+    sources |= await media.resolve_all(tenant, model.listed_images(values))
     for name in model.projects & values.keys():
         clips, urls = timeline.media(values[name]), timeline.urls(values[name])
         wanted = {clip: (clips[clip], urls[clip]) for clip in clips if clip not in sources}

@@ -193,10 +193,10 @@ class PredictionService:
         anew = model.takes("seed") and values.pop("randomize_seed", False)
         if anew or (model.takes("seed") and values.get("seed", -1) < 0):
             values["seed"] = ids.draw(_MAX_SEED, "" if anew or order.parent is None else order.parent.key)
-        for name in (*sources, *(each.name for each in model.picture_lists)):
+        for name in (*sources, *(each.name for each in model.image_lists)):
             values.pop(name, None)
         for name in model.projects & values.keys():
-            values[name] = timeline.bare(values[name])
+            values[name] = timeline.without_urls(values[name])
         task = TaskRecord(values, {**model.files, **{name: source.blob for name, source in sources.items()}})
         parent = order.parent
         prediction_id = ids.new("pred") if parent is None else ids.derived(parent.id, parent.key)

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sixfold.core.catalog.engine_batches import BatchJob
-from sixfold.core.catalog.engines import Artifact, Canceled, Result, Task
+from sixfold.core.catalog.engines import Artifact, BatchJob, Canceled, Result, Task
 
 PACKAGE_MISSING = "the extra `weights` is not installed (make weights)"
 

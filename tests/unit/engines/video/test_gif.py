@@ -64,7 +64,7 @@ def rendered(folder: Path, video: Path) -> Path:
     tracks = [{"type": "video", "clips": [clip]}]
     project = timeline.check({"width": WIDTH, "height": HEIGHT, "fps": float(RATE), "tracks": tracks})
     files = dict.fromkeys(timeline.urls(project), video)
-    project = timeline.bare(timeline.measured(project, {}))
+    project = timeline.without_urls(timeline.with_durations(project, {}))
     task = Task("t", "render", {"project": project, "format": "gif"}, files)
     (made,) = TimelineEngine().run(task, Recorder(folder)).artifacts
     assert made.path is not None

@@ -50,8 +50,8 @@ def reel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_film_that_nothing_lies_over_is_not_changed(reel: Path, fit: str, box: dict[str, int]) -> None:
     clip = {"url": "a", "duration": 0.4, "fit": fit, **box}
     said = {"width": 64, "height": 48, "fps": 10, "tracks": [{"type": "video", "clips": [clip]}]}
-    project = timeline.read(timeline.bare(timeline.measured(timeline.check(said), {})))
-    tracks = clip_timing.of(project, {timeline.name_of(0, 0): reel})
+    project = timeline.parse(timeline.without_urls(timeline.with_durations(timeline.check(said), {})))
+    tracks = clip_timing.of(project, {timeline.file_name(0, 0): reel})
     top, rows = (8, 32) if box else (0, 48)
     with (
         closing(Compositor(project, tracks, SIZE, PAPERS["mp4"])) as stage,

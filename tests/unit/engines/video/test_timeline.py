@@ -48,7 +48,7 @@ def made(folder: Path, shelf: Mapping[str, Path], *tracks: Track, **more: Any) -
     said = {**PLAIN, **more, "tracks": [{"type": kind, "clips": clips} for kind, clips in tracks]}
     project = timeline.check(said)
     files = {name: shelf[url] for name, url in timeline.urls(project).items()}
-    project = timeline.bare(timeline.measured(project, {}))
+    project = timeline.without_urls(timeline.with_durations(project, {}))
     artifact = (
         TimelineEngine().run(Task("t", "render", {"project": project}, files), Recorder(folder)).artifacts[0]
     )
@@ -225,7 +225,7 @@ def lettered(text: str, project: dict[str, Any] | None = None, **clip: Any) -> s
         **(project or {}),
         "tracks": [{"type": "text", "clips": [{"text": text, **clip}]}],
     }
-    whole = timeline.read(timeline.check(said))
+    whole = timeline.parse(timeline.check(said))
     return timeline_text.of(whole.tracks[0].clips[0], whole)
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from sixfold.core.catalog.engine_batches import BatchJob
-from sixfold.core.catalog.engines import Artifact, Canceled, Context, EngineError, Result, Task
+from sixfold.core.catalog.engines import Artifact, BatchJob, Canceled, Context, EngineError, Result, Task
 from sixfold.engines.image import encode
 from sixfold.engines.image.diffusers import (
     loading,

@@ -33,7 +33,7 @@ class ClipTiming:
     @property
     def place(self) -> str:
         """The clip as people name it: `tracks[1].clips[0]`."""
-        return timeline.place_of(self.name)
+        return timeline.clip_path(self.name)
 
     def on(self, second: float) -> bool:
         """Whether it is seen or heard at a second."""
@@ -90,14 +90,14 @@ def of(project: Project, files: Mapping[str, Path]) -> tuple[tuple[ClipTiming, .
 
 
 def _track(track: Track, at: int, files: Mapping[str, Path]) -> tuple[ClipTiming, ...]:
-    names = [timeline.name_of(at, number) for number in range(len(track.clips))]
+    names = [timeline.file_name(at, number) for number in range(len(track.clips))]
     shots = {
         id(clip): ClipTiming(clip, track.type, name, files.get(name))
         for name, clip in zip(names, track.clips, strict=True)
     }
     for shot in shots.values():
         change = shot.clip.transition
-        earlier = timeline.before(track, shot.clip) if change is not None else None
+        earlier = timeline.previous_clip(track, shot.clip) if change is not None else None
         if change is not None and earlier is not None:
             shot.before = shots[id(earlier)]
             shot.before.hands_over = shot.clip.start

@@ -35,7 +35,7 @@ class TimelineEngine:
 
     def run(self, task: Task, context: Context) -> Result:
         """Render one project."""
-        project = timeline.read(task.inputs["project"])
+        project = timeline.parse(task.inputs["project"])
         wanted = str(task.inputs.get("format", "mp4"))
         seconds = max(shot.end for track in project.tracks for shot in track.clips)
         rate = Fraction(project.fps).limit_denominator(1001)
@@ -118,7 +118,7 @@ def _frames(plan: _RenderPlan) -> Iterator[Sheets]:
 
 
 def _writer(target: Path, plan: _RenderPlan, stack: ExitStack) -> VideoEncoder:
-    heard = [shot for track in plan.tracks for shot in track if shot.kind in timeline.FILMED]
+    heard = [shot for track in plan.tracks for shot in track if shot.kind in timeline.TIMED_KINDS]
     heard = [shot for shot in heard if shot.clip.volume > 0]
     sound = None
     if any(shot.kind == "audio" or clip_timing.has_sound(shot) for shot in heard):

@@ -154,7 +154,7 @@ def _block(clip: Clip, text: _TextLines) -> tuple[Array, int]:
     return _inked(under, inked, colour), bleed
 
 
-def _rim(cover: Array, reach: float, colour: css_colors.Colour) -> Array:
+def _rim(cover: Array, reach: float, colour: css_colors.Color) -> Array:
     """A soft rim about letters, weighed; none of it shines through letters that are clear."""
     red, green, blue, strength = (part / 255 for part in colour)
     tone = 0.0 if 0.299 * red + 0.587 * green + 0.114 * blue >= _LIGHT else 255.0
@@ -164,7 +164,7 @@ def _rim(cover: Array, reach: float, colour: css_colors.Colour) -> Array:
     return np.rint(share[..., None] * np.array([tone, tone, tone, 255], np.float32)).astype(np.uint8)
 
 
-def _inked(under: Array, cover: Array, colour: css_colors.Colour) -> Array:
+def _inked(under: Array, cover: Array, colour: css_colors.Color) -> Array:
     """Letters of a colour on what is under them, both weighed."""
     share = (cover.astype(np.float32) * (colour[3] / 255 / 255))[..., None]
     ink = np.array([*colour[:3], 255], np.float32)
