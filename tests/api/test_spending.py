@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from sixfold.core.accounts import ledger, spending
-from sixfold.core.accounts.spending import Spending
+from sixfold.core.accounts import ledger, ledger_queries
+from sixfold.core.accounts.ledger_queries import Spending
 from sixfold.core.clock import DAY_US
 from sixfold.ui.spending import plot
 from tests.api.app_fixture import House
@@ -20,11 +20,11 @@ async def test_what_was_spent_and_got_back_adds_up_by_model(either_home: House) 
         body = {"model": model, "input": {"prompt": "a fox"}}
         made = (await home.client.post(RUN, json=body, headers=home.bearer)).json()["id"]
     await home.product.pipeline.refund(await home.product.pipeline.any(made), "of no use")
-    found = await home.product.database.read(spending.of(home.account.id, 14))
+    found = await home.product.database.read(ledger_queries.spending(home.account.id, 14))
     assert found.models == {"ra1": 80_000, "anime": 0}
     assert (len(found.days), found.total) == (14, 80_000)
     assert [sum(day.values()) for day in found.days.values()] == [0] * 13 + [80_000]
-    assert (await home.product.database.read(spending.of(home.operator.id, 14))).total == 0
+    assert (await home.product.database.read(ledger_queries.spending(home.operator.id, 14))).total == 0
 
 
 async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_receipt(home: House) -> None:
@@ -45,7 +45,7 @@ async def test_the_account_shows_its_spending_and_each_charge_leads_to_its_recei
 async def test_money_that_was_taken_back_is_no_spending(home: House) -> None:
     entry = ledger.LedgerEntry("credit", "Credit by the operator")
     await home.product.database.write(ledger.deposit(home.account.id, -1_000_000, entry))
-    assert (await home.product.database.read(spending.of(home.account.id, 14))).models == {}
+    assert (await home.product.database.read(ledger_queries.spending(home.account.id, 14))).models == {}
 
 
 def test_a_plot_stacks_the_dearest_below_and_sums_the_rest() -> None:

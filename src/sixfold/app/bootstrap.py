@@ -32,7 +32,7 @@ from sixfold.clients.chat.bootstrap import GatewayRuntime
 from sixfold.clients.gradio import spaces as gradio
 from sixfold.clients.oidc import OidcClient
 from sixfold.core.account_data.deletion import AccountDeletion
-from sixfold.core.accounts import sweeping
+from sixfold.core.accounts import credentials
 from sixfold.core.accounts.connections import Connections
 from sixfold.core.accounts.oidc_identities import OidcProvider
 from sixfold.core.accounts.payments import Checkout
@@ -320,7 +320,7 @@ async def _sweep(product: Application) -> None:
         await asyncio.sleep(_SWEEP_SECONDS)
         with contextlib.suppress(errors.StoreFailed):
             await product.media.sweep()
-            await product.database.write(sweeping.sweep(), durable=False)
+            await product.database.write(credentials.delete_expired(), durable=False)
             await product.database.write(upload_paths.sweep(), durable=False)
             await product.database.write(refunds.sweep())
             await product.outbox.sweep()

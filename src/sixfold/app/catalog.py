@@ -11,7 +11,7 @@ from typing import Any
 from sixfold.app import graphs as app_graphs
 from sixfold.clients.chat.servers import ServerStatus
 from sixfold.clients.comfyui.address import ComfyAddress
-from sixfold.core.accounts import own_prices
+from sixfold.core.accounts import prices
 from sixfold.core.accounts.prices import PriceTable
 from sixfold.core.catalog import engine_selection
 from sixfold.core.catalog import models as catalogs
@@ -52,8 +52,8 @@ def price_table(settings: Settings) -> PriceTable:
     written: Mapping[str, Any] = settings.tables.get("prices", {})
     own = {name: row for name, row in written.items() if name != "own_hardware"}
     try:
-        rows = own_prices.overlaid(read_toml("prices.toml"), own)
-    except own_prices.InvalidPrice as error:
+        rows = prices.apply_overrides(read_toml("prices.toml"), own)
+    except prices.InvalidPrice as error:
         raise InvalidSetting(str(error)) from error
     return PriceTable(rows, own_hardware_free=settings.own_hardware_free)
 
@@ -81,7 +81,7 @@ def catalog(settings: Settings, table: PriceTable, document: Mapping[str, Any] |
     named = {"style-painter": NAMED_STYLES}
     try:
         return catalogs.build(chosen, table, named, templates())
-    except own_prices.InvalidPrice as error:
+    except prices.InvalidPrice as error:
         raise InvalidSetting(str(error)) from error
 
 

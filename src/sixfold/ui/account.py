@@ -10,7 +10,6 @@ from starlette.responses import RedirectResponse, Response
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts import keys, ledger_queries, oauth, payments, rights
-from sixfold.core.accounts import spending as spent
 from sixfold.core.accounts.keys import NewKey, Scope
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.accounts.tenants import Tenant
@@ -106,7 +105,7 @@ class AccountPage:
         values: dict[str, Any] = {
             "page": await read(ledger_queries.page(account_id, _ENTRIES, cursor)),
             "latest": latest,
-            "plot": spending.plot(await read(spent.of(account_id, days))),
+            "plot": spending.plot(await read(ledger_queries.spending(account_id, days))),
             "spans": spending.SPANS,
             "keys": [
                 {

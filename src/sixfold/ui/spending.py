@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sixfold.core.accounts.spending import Spending
+from sixfold.core.accounts.ledger_queries import Spending
 
 SPANS = (14, 30, 90)
 _HUES = ("hosting", "media", "gateway", "memory", "workflows", "imagekit")

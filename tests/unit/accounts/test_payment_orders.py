@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sixfold import errors
-from sixfold.core.accounts import accounts, ledger, ledger_queries, payments, settlement
+from sixfold.core.accounts import accounts, ledger, ledger_queries, payments
 from sixfold.core.database import Database
 from sixfold.payments.stripe import StripeClient
 from sixfold.settings import Settings
@@ -210,16 +210,16 @@ def test_an_account_below_zero_runs_nothing_until_it_has_paid(ledger_of: Play) -
         assert await left(database, account_id) == -1500
         for spend in (
             ledger.hold(account_id, f"more{intent}", 1),
-            settlement.require_not_below_zero(account_id),
+            ledger.require_not_below_zero(account_id),
         ):
             with pytest.raises(errors.InsufficientCredits):
                 await database.write(spend)
         await tell(database, [paid(account_id, f"{intent}_b", 1499)])
         with pytest.raises(errors.InsufficientCredits):
-            await database.write(settlement.require_not_below_zero(account_id))
+            await database.write(ledger.require_not_below_zero(account_id))
         await tell(database, [paid(account_id, f"{intent}_c", 101)])
         assert await left(database, account_id) == 100
-        await database.write(settlement.require_not_below_zero(account_id))
+        await database.write(ledger.require_not_below_zero(account_id))
         with pytest.raises(errors.InsufficientCredits):
             await database.write(ledger.hold(account_id, f"most{intent}", 101 * CENT))
         await database.write(ledger.hold(account_id, f"some{intent}", 100 * CENT))

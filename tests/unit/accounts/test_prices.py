@@ -8,7 +8,7 @@ import pytest
 
 from sixfold.app import catalog as app_catalog
 from sixfold.core import money
-from sixfold.core.accounts import accounts, ledger, ledger_queries, settlement
+from sixfold.core.accounts import accounts, ledger, ledger_queries
 from sixfold.core.accounts.prices import PriceTable, Rate
 from sixfold.core.database import Transaction
 from sixfold.settings import Settings
@@ -111,9 +111,9 @@ async def test_a_refund_gives_back_what_was_captured_once(tmp_path: Path) -> Non
 
     async with databases.on(None, tmp_path) as database:
         account = await database.write(accounts.create("a@example.com", credit=100))
-        assert await database.write(settlement.refund("hold", entry)) == 0
+        assert await database.write(ledger.refund("hold", entry)) == 0
         await database.write(spend(account.id))
-        assert await database.write(settlement.refund("hold", entry)) == 40
-        assert await database.write(settlement.refund("hold", entry)) == 0
+        assert await database.write(ledger.refund("hold", entry)) == 40
+        assert await database.write(ledger.refund("hold", entry)) == 0
         assert (await database.read(accounts.by_id(account.id))).posted == 100
         assert await database.read(ledger_queries.verify()) == ()

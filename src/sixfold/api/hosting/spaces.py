@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sixfold import errors
 from sixfold.api.hosting import models_list
-from sixfold.core.accounts import rights, settlement
+from sixfold.core.accounts import ledger, rights
 from sixfold.core.accounts.keys import Principal
 from sixfold.core.accounts.rights import Rights
 from sixfold.core.catalog import gradio_spaces
@@ -43,7 +43,7 @@ class SpaceImportRoutes:
     async def _imported(self, principal: Principal, body: dict[str, Any]) -> Response:
         services = self._services
         principal.require_all_models()
-        await services.database.read(settlement.require_not_below_zero(principal.account_id))
+        await services.database.read(ledger.require_not_below_zero(principal.account_id))
         given = {name: _text(body, name) for name in ("space", "folder", "run", "hardware")}
         space = _space(given)
         if given["run"] and given["run"] not in gradio_spaces.WAYS:

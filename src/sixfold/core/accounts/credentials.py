@@ -6,8 +6,8 @@ connections are closed by `connections`, on every server.
 
 from __future__ import annotations
 
-from sixfold.core.accounts import accounts, audit_log, login_sessions, oauth
-from sixfold.core.database import Query, Transaction
+from sixfold.core.accounts import accounts, audit_log, idempotency, limits, login_sessions, oauth
+from sixfold.core.database import Query, Transaction, now
 
 
 def end_all(account_id: str, token: str = "", *, with_keys: bool = False) -> Transaction[None]:
@@ -28,3 +28,11 @@ def change_password(
     """Set a new password hash and end all credentials except the session of `token`, see `end_all`."""
     yield from accounts.set_password_hash(account_id, password_hash)
     yield from end_all(account_id, token, with_keys=with_keys)
+
+
+def delete_expired() -> Transaction[None]:
+    """Delete expired sessions, links, grants and challenges, and old stored responses and rates."""
+    yield from idempotency.sweep((yield from now()))
+    yield from login_sessions.sweep()
+    yield from oauth.sweep()
+    yield from limits.sweep()

@@ -12,7 +12,7 @@ from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import limits
 from sixfold.core.accounts.limits import Payer
-from sixfold.core.database import Query, Row, Transaction
+from sixfold.core.database import Query, Row, Transaction, one
 
 WORLD = "world"
 REVENUE = "revenue"
@@ -51,6 +51,20 @@ def hold(
     yield Query("hold_insert", {**named, "amount": amount})
 
 
+def hold_price(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
+    """Hold a price, which may be 0; raises `InsufficientCredits`, also if the balance is below zero."""
+    if amount:
+        yield from hold(account_id, hold_id, amount, payer)
+    else:
+        yield from require_not_below_zero(account_id)
+
+
+def require_not_below_zero(account_id: str) -> Transaction[None]:
+    """Raise `InsufficientCredits` if the balance is negative, which prevents free runs as well."""
+    if (yield from one("account_below_zero", id=account_id)) is not None:
+        raise errors.InsufficientCredits
+
+
 def capture(hold_id: str, amount: int, entry: LedgerEntry) -> Transaction[None]:
     """Charge `amount` of a pending hold and release the rest; an `amount` of 0 releases the whole hold."""
     if amount == 0:
@@ -74,6 +88,21 @@ def release(hold_id: str) -> Transaction[None]:
     account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
     yield from uncount(ended[0], held)
+
+
+def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
+    """Refund the captured amount of a hold, once; returns the amount, or 0 if there is none."""
+    captured = yield from one("transfer_of_hold", hold_id=hold_id)
+    if captured is None or (yield from one("transfer_by_id", id=f"refund:{hold_id}")) is not None:
+        return 0
+    account_id, amount = str(captured["debit"]), int(captured["amount"])
+    yield Query("ledger_post", {"account_id": REVENUE, "amount": -amount})
+    yield Query("ledger_post", {"account_id": account_id, "amount": amount})
+    yield transfer(f"refund:{hold_id}", (REVENUE, account_id), amount, entry, None)
+    held = yield from one("hold_by_id", id=hold_id)
+    if held is not None:
+        yield from uncount(held, amount)
+    return amount
 
 
 def uncount(hold_row: Row, amount: int) -> Transaction[None]:

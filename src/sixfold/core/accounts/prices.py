@@ -1,4 +1,4 @@
-"""The price table: exact amounts in micro-dollars."""
+"""The price table in exact micro-dollars, and the operator's `[prices]` setting that overrides it."""
 
 from __future__ import annotations
 
@@ -145,3 +145,59 @@ def _rate(name: str, row: Mapping[str, Any]) -> Rate:
     if unit < 0 or request < 0 or any(amount < 0 for amount in variants.values()):
         raise ValueError(f"the price of {name} is negative")
     return Rate(per=row["per"], unit=unit, request=request, by=row.get("by"), variants=variants)
+
+
+# -- the setting [prices] ----------------------------------------------------------------------------
+
+_FIELDS = frozenset({"usd", "request_usd"})
+
+
+class InvalidPrice(ValueError):
+    """An invalid row of `[prices]`; the message names the row, the field and what would be valid."""
+
+
+def apply_overrides(
+    rows: Mapping[str, Mapping[str, Any]], own: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the bundled rows with the operator's own merged in by variant; raises `InvalidPrice`."""
+    merged = {name: dict(row) for name, row in rows.items()}
+    for name, row in own.items():
+        if name not in merged:
+            raise InvalidPrice(f"[prices] has no row {name!r}; its rows are {', '.join(merged)}")
+        if not isinstance(row, dict):
+            raise InvalidPrice(f'[prices.{name}] must be a table such as {{ usd = "0.05" }}, not {row!r}')
+        merged[name] |= _own_row(name, merged[name], cast("dict[str, Any]", row))
+    return merged
+
+
+def _own_row(name: str, bundled: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    where, before = f"[prices.{name}]", bundled["usd"]
+    if unknown := sorted(set(row) - _FIELDS):
+        raise InvalidPrice(f"{where} has an unknown field {unknown[0]!r}; use usd or request_usd")
+    checked: dict[str, Any] = {}
+    for field, value in row.items():
+        if not isinstance(value, dict):
+            _check_amount(f"{where} {field}", value)
+            checked[field] = value
+            continue
+        if field != "usd" or not isinstance(before, dict):
+            raise InvalidPrice(f"{where} {field} must be one amount in USD, not a table")
+        known = cast("dict[str, Any]", before)
+        variants = cast("dict[str, Any]", value)
+        for variant, amount in variants.items():
+            if variant not in known:
+                raise InvalidPrice(
+                    f"{where} usd has no variant {variant!r}; its variants are {', '.join(known)}"
+                )
+            _check_amount(f"{where} usd.{variant}", amount)
+        checked[field] = {**known, **variants}
+    return checked
+
+
+def _check_amount(where: str, value: Any) -> None:
+    try:
+        micros = -1 if isinstance(value, bool) else money.parse_usd(str(value))
+    except ValueError:
+        micros = -1
+    if micros < 0:
+        raise InvalidPrice(f'{where} must be USD with at most six decimals, such as "0.05", not {value!r}')

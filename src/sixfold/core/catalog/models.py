@@ -13,8 +13,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import money
-from sixfold.core.accounts.own_prices import InvalidPrice
-from sixfold.core.accounts.prices import FREE, PriceRow, PriceTable
+from sixfold.core.accounts.prices import FREE, InvalidPrice, PriceRow, PriceTable
 from sixfold.core.catalog import engine_selection, inputs, metering, timeline
 from sixfold.core.catalog.engine_selection import SelectionPolicy
 from sixfold.core.catalog.engines import Quality, TaskRecord

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sixfold import errors
-from sixfold.core.accounts import ledger, settlement
+from sixfold.core.accounts import ledger
 from sixfold.core.database import Query, Row, Transaction, many, one
 from sixfold.core.media import upload_paths
 from sixfold.core.predictions import webhooks
@@ -42,7 +42,7 @@ def refund(prediction_id: str, reason: str) -> Transaction[Prediction]:
     prediction = yield from withdraw(row, f"The result was withdrawn and its price given back: {reason}")
     if row["parent_id"] is None:
         entry = ledger.LedgerEntry("refund", f"{row['model']}: {reason}", str(row["request_id"]))
-        yield from settlement.refund(prediction_id, entry)
+        yield from ledger.refund(prediction_id, entry)
     yield from withdraw_children(row)
     yield from webhooks.note_anew(prediction)
     return prediction

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from sixfold import errors
-from sixfold.core.accounts import charges, ledger, settlement
+from sixfold.core.accounts import charges, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.prices import PriceRow
 from sixfold.core.accounts.tenants import Tenant
@@ -82,7 +82,7 @@ def accept(draft: PredictionDraft, queue_limit: int, free_queue_limit: int = 0) 
     if earlier is not None:
         return Prediction.of(earlier)
     if draft.parent_id is None:
-        yield from settlement.hold(draft.account_id, draft.id, draft.price.micros, draft.payer)
+        yield from ledger.hold_price(draft.account_id, draft.id, draft.price.micros, draft.payer)
     free_limit = free_queue_limit if not draft.price.micros and draft.parent_id is None else 0
     limits = {"queue_limit": queue_limit, "free_queue_limit": free_limit}
     inserted = yield Query("prediction_insert", {**_row(draft), **limits})

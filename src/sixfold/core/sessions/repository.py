@@ -15,7 +15,7 @@ import msgspec
 
 from sixfold import errors
 from sixfold.core import ids, json_decoding
-from sixfold.core.accounts import charges, keys, ledger, settlement
+from sixfold.core.accounts import charges, keys, ledger
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.accounts.tenants import Tenant
 from sixfold.core.catalog.metering import run_time
@@ -156,7 +156,7 @@ def create(draft: SessionDraft, lease: SessionLease) -> Transaction[OpenedSessio
         raise errors.TooManyRequests(f"{draft.limit} sessions are open: close one first", retry_after=5)
     session_id, token, resume = ids.new("sess"), ids.secret("sess"), ids.secret("sess")
     amount = usage_micros(draft.rate, SLICE_US)
-    yield from settlement.hold(draft.account_id, hold_of(session_id, 0), amount, draft.payer)
+    yield from ledger.hold_price(draft.account_id, hold_of(session_id, 0), amount, draft.payer)
     rows = yield Query(
         "session_insert",
         {
