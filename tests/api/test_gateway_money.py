@@ -283,7 +283,7 @@ async def test_requests_and_tokens_have_their_limits(tmp_path: Path) -> None:
         second = await door.home.client.post("/v1/chat/completions", json=body, headers=key)
         assert (first.status_code, second.status_code) == (200, 429)
         assert second.json()["error"]["code"] == "rate_limited"
-        assert second.json()["error"]["message"] == "This key may ask for 60 tokens a minute"
+        assert second.json()["error"]["message"] == "This key is limited to 60 tokens per minute"
 
 
 async def test_a_key_reaches_its_services_alone(tmp_path: Path) -> None:

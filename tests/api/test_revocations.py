@@ -254,7 +254,7 @@ async def test_a_stream_of_a_program_outlives_its_access_token_and_not_its_acces
     stream = asyncio.create_task(home.client.get(events, headers=headers))
     await until_open(home.product)
     second = (await program.refresh(first["refresh_token"])).json()
-    assert await home.product.connections.look() == 0
+    assert await home.product.connections.check() == 0
     await home.product.database.write(keys.revoke(await key_id(home, second["access_token"])))
     assert REVOKED in (await until_ended([stream]))[0]
 

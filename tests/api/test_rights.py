@@ -81,7 +81,7 @@ async def with_key(home: House, name: str, granted: Rights, scope: Scope | None 
 
 
 async def program(home: House, scope: str) -> Caller:
-    granted = keys.of_program([scope])
+    granted = keys.rights_of_scopes([scope])
     made = keys.create(home.operator.id, granted=granted, origin="oauth")
     return Caller(f"OAuth {scope}", granted, bearer((await home.product.database.write(made)).api_key))
 

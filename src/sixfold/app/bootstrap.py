@@ -264,7 +264,7 @@ async def running(product: Application) -> AsyncIterator[Application]:
     """The product at work; drains and closes on the way out."""
     await product.pipeline.own.load()
     if product.neighbours is None:  # else a server of the version before may still sign by the open ones
-        await product.webhook_secrets.seal_all()
+        await product.webhook_secrets.encrypt_all()
     await product.standings.refresh()
     if product.neighbours is not None:
         await product.neighbours.start()
@@ -324,7 +324,7 @@ async def _sweep(product: Application) -> None:
             await product.database.write(upload_paths.sweep(), durable=False)
             await product.database.write(refunds.sweep())
             await product.outbox.sweep()
-            await product.webhook_secrets.seal_all()
+            await product.webhook_secrets.encrypt_all()
             await product.workshop.names.sweep()
             await leaving.sweep()
 

@@ -40,7 +40,10 @@ def entries(arguments: argparse.Namespace) -> None:
     page = database_access.read(database_access.settings_of(arguments), _entries(arguments))
     if arguments.json:
         put_json(
-            {"entries": [ledger_queries.plain(row) for row in page.entries], "next_cursor": page.next_cursor}
+            {
+                "entries": [ledger_queries.to_json(row) for row in page.entries],
+                "next_cursor": page.next_cursor,
+            }
         )
         return
     if not page.entries:

@@ -71,7 +71,7 @@ class OidcClient:
         """Its identifier."""
         return self._issuer
 
-    async def begin(self, back: str) -> OidcLoginAttempt:
+    async def begin(self, callback_url: str) -> OidcLoginAttempt:
         """Begin to sign somebody in: the state ties the answer to this browser, the nonce the token to it."""
         metadata = await self._known()
         kept = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")}
@@ -79,7 +79,7 @@ class OidcClient:
         asked = {
             "response_type": "code",
             "client_id": self._client_id,
-            "redirect_uri": back,
+            "redirect_uri": callback_url,
             "scope": _SCOPE,
             "state": kept["state"],
             "nonce": kept["nonce"],
@@ -89,19 +89,19 @@ class OidcClient:
         joint = "&" if urlsplit(metadata.authorization_endpoint).query else "?"
         return OidcLoginAttempt(f"{metadata.authorization_endpoint}{joint}{urlencode(asked)}", kept)
 
-    async def end(self, back: str, answer: Mapping[str, str], kept: Content) -> Identity:
+    async def end(self, callback_url: str, params: Mapping[str, str], content: Content) -> Identity:
         """The identity that came back; raises `Unauthenticated` for an answer that cannot be verified."""
         metadata = await self._known()
-        if not hmac.compare_digest(answer.get("state", "").encode(), kept["state"].encode()):
+        if not hmac.compare_digest(params.get("state", "").encode(), content["state"].encode()):
             raise errors.Unauthenticated("This sign-in was begun elsewhere: begin anew")
-        said = answer.get("iss")
+        said = params.get("iss")
         if said != self._issuer and (said or metadata.authorization_response_iss_parameter_supported):
             raise errors.Unauthenticated(_UNTRUE)
-        code = answer.get("code", "")
-        if "error" in answer or not 0 < len(code) <= _MAX_CODE:
+        code = params.get("code", "")
+        if "error" in params or not 0 < len(code) <= _MAX_CODE:
             raise errors.Unauthenticated("The sign-in provider did not let you in")
-        tokens = await self._exchange(metadata, code, back, kept["verifier"])
-        claims = await self._claims(metadata, str(tokens.get("id_token", "")), kept["nonce"])
+        tokens = await self._exchange(metadata, code, callback_url, content["verifier"])
+        claims = await self._claims(metadata, str(tokens.get("id_token", "")), content["nonce"])
         if "email" not in claims and metadata.userinfo_endpoint:
             claims = {**await self._userinfo(metadata, tokens, claims["sub"]), **claims}
         email = claims.get("email")

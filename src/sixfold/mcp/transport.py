@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from sixfold import errors
-from sixfold.core.accounts.idempotency import NOT_KEPT
+from sixfold.core.accounts.idempotency import NOT_STORED
 from sixfold.mcp import jsonrpc
 from sixfold.mcp.jsonrpc import Plain, RpcError, RpcMessage
 from sixfold.mcp.server import ClientChannel, McpServer, ToolInvocation
@@ -208,7 +208,7 @@ def _may_pass(answer: Plain) -> bool:
     if "error" not in answer and not result.get("isError"):
         return False
     refusal = jsonrpc.fields(result.get("structuredContent") or answer.get("error", {}).get("data"))
-    return refusal.get("status", 400) in NOT_KEPT
+    return refusal.get("status", 400) in NOT_STORED
 
 
 # -- refusals --------------------------------------------------------------------------------------

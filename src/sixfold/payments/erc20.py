@@ -134,16 +134,18 @@ class DepositWatcher:
 
     async def _read(self, chain: TokenChain) -> int:
         last = _number(await self._ask(chain, "eth_blockNumber")) - chain.confirmations
-        begin = await self._database.read(token_deposits.read_to(chain.name))
+        begin = await self._database.read(token_deposits.last_block(chain.name))
         if begin is None:  # nobody had an address before
-            await self._database.write(token_deposits.settle(chain.name, max(0, last), ()))
+            await self._database.write(token_deposits.credit_transfers(chain.name, max(0, last), ()))
             return 0
         owners = list(await self._database.read(token_deposits.addresses()))
         credited = 0
         while begin < last:
             end = min(begin + _BLOCKS, last)
             transfers = await self._transfers(chain, begin + 1, end, owners)
-            credited += await self._database.write(token_deposits.settle(chain.name, end, transfers))
+            credited += await self._database.write(
+                token_deposits.credit_transfers(chain.name, end, transfers)
+            )
             begin = end
         return credited
 

@@ -19,7 +19,7 @@ import msgspec
 from sixfold import errors
 from sixfold.core import money
 from sixfold.core.accounts.payment_records import Disputed, Refunded, State, Subscription
-from sixfold.core.accounts.payments import PLANS, PaymentReceived, Plan, Told
+from sixfold.core.accounts.payments import PLANS, PaymentEvent, PaymentReceived, Plan
 from sixfold.settings import Settings
 
 _AGE_SECONDS = 300  # of a message, past or future
@@ -110,7 +110,7 @@ class StripeClient:
         except (httpx.HTTPError, msgspec.MsgspecError) as error:
             raise errors.EngineFailed("The payment processor could not be reached. Try again") from error
 
-    def read(self, body: bytes, signature: str, now_seconds: float) -> Told | None:
+    def read(self, body: bytes, signature: str, now_seconds: float) -> PaymentEvent | None:
         """What a signed message says; raises `BadRequest` for a forged, old or unreadable one."""
         if not self._secret:
             raise errors.NotConfigured("Card payments are off here: set SIXFOLD_STRIPE_WEBHOOK_SECRET")
@@ -146,7 +146,7 @@ class _StripeEvent(msgspec.Struct):
     created: int = 0
 
 
-def _told(event: _StripeEvent) -> Told | None:
+def _told(event: _StripeEvent) -> PaymentEvent | None:
     what = event.data.object
     match event.type:
         case "checkout.session.completed" | "checkout.session.async_payment_succeeded":
@@ -161,7 +161,7 @@ def _told(event: _StripeEvent) -> Told | None:
             return None
 
 
-def _bought(event: _StripeEvent, session: Mapping[str, Any]) -> Told | None:
+def _bought(event: _StripeEvent, session: Mapping[str, Any]) -> PaymentEvent | None:
     """What a checkout session bought, once it is paid; None for one that was not made here."""
     account_id, plan = _ours(session)
     if session.get("payment_status") != "paid" or account_id is None:

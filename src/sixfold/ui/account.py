@@ -78,7 +78,7 @@ class AccountPage:
     async def top_up(self, request: Request) -> Response:
         """Redirect to the payment page for credit."""
         session, form = await self._changed(request)
-        micros = payments.amount(form.get("amount_usd"))
+        micros = payments.parse_amount(form.get("amount_usd"))
         account = session.account
         url = await self._services.checkout.top_up(account.id, account.email or "", micros)
         return self._pages.render("pay.html", session, url=url)
@@ -87,7 +87,7 @@ class AccountPage:
         """Redirect to the payment page for a memory plan."""
         session, form = await self._changed(request)
         account = session.account
-        plan = payments.plan(form.get("plan"))
+        plan = payments.parse_plan(form.get("plan"))
         url = await self._services.checkout.subscribe(account.id, account.email or "", plan)
         return self._pages.render("pay.html", session, url=url)
 
@@ -162,7 +162,7 @@ def _limits(form: dict[str, str]) -> Scope:
 def _granted(form: dict[str, str], limits: Scope) -> Rights | None:
     """Return the checked rights that the limits allow, or None for the default rights."""
     ticked = [name for name in rights.BY_NAME if f"right.{name}" in form]
-    return rights.of_names(ticked) & limits.most_rights if ticked else None
+    return rights.of_names(ticked) & limits.max_rights if ticked else None
 
 
 def _budget(text: str) -> int | None:

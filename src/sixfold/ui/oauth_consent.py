@@ -90,10 +90,10 @@ class ConsentPages:
         except oauth.OAuthError as refused:
             raise errors.BadRequest(str(refused)) from refused
         uri = asked.get("redirect_uri") or (client.redirect_uris[0] if len(client.redirect_uris) == 1 else "")
-        if not oauth.may_return(client, uri):
+        if not oauth.allows_redirect(client, uri):
             raise errors.BadRequest("redirect_uri is none of those that this program registered")
         try:
-            return oauth.wish(client, uri, asked, self._resources)
+            return oauth.parse_authorization_request(client, uri, asked, self._resources)
         except oauth.OAuthError as refused:
             state = asked.get("state")
             return self._back(uri, state, error=refused.code, error_description=str(refused))

@@ -86,7 +86,7 @@ class OidcLoginPages:
         """Return the provider's URL and the ticket for the browser's cookie."""
         begun = await self._services.provider.begin(self._back)
         ticket = ids.secret("ticket")
-        work = auth_challenges.create(_KIND, ticket, {**begun.kept, **about})
+        work = auth_challenges.create(_KIND, ticket, {**begun.content, **about})
         await self._services.database.write(work, durable=False)
         return begun.url, ticket
 

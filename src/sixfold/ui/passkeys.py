@@ -128,11 +128,11 @@ class PasskeyPages:
     async def _holder(self, library: Any, asked: bytes, answer: dict[str, Any]) -> str:
         """Return the account of the passkey; raises the library's `WebAuthnError`."""
         database = self._services.database
-        known = await database.read(passkeys.known(library.credential(answer)))
+        known = await database.read(passkeys.get(library.credential(answer)))
         if known is None or library.holder(answer) not in ("", known.account_id):
             raise library.WebAuthnError("it is nobody's here")
         uses = library.used(self._here(), asked, answer, known.public_key, known.uses)
-        await database.write(passkeys.used(known, uses))
+        await database.write(passkeys.record_use(known, uses))
         return (await database.read(accounts.by_id(known.account_id))).id
 
     # -- helpers -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sixfold import errors
 from sixfold.core import ids
 from sixfold.core.accounts import rights
-from sixfold.core.accounts.connections import Connections, CredentialEnded, current, forget
+from sixfold.core.accounts.connections import Connections, CredentialEnded, current, reset
 from sixfold.web import admission, bodies, refusals
 from sixfold.web.admission import Admission
 from sixfold.web.metrics import Metrics
@@ -86,7 +86,7 @@ class WebApp:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
-        forget()
+        reset()
         request_id = ids.new("req")
         match = self._table.find(scope["path"])
         if match.face is FALLBACK and _is_browser(scope):
@@ -110,7 +110,7 @@ class WebApp:
 
     async def _converse(self, websocket: WebSocket) -> None:
         """Run a websocket; refuse an unknown path with 4404 and an untrusted Origin with 4403."""
-        forget()
+        reset()
         scope = websocket.scope
         scope["sixfold.request_id"] = ids.new("req")
         found = self._table.find_socket(scope["path"])

@@ -82,7 +82,7 @@ class SessionCookies:
         if not token or len(token) > 256 or not self._origins.trusts_host(request):
             return None
         found = await self._database.read(login_sessions.session(token))
-        connections.browsing.set(token if found is not None else None)
+        connections.session_token.set(token if found is not None else None)
         if found is None:
             return None
         needed = rights.declared.get()

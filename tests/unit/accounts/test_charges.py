@@ -36,10 +36,10 @@ def test_a_charge_of_any_lines_is_their_exact_sum_rounded_up_once_and_limited(
     lines: list[LineItem], most: int | None
 ) -> None:
     exact = sum((Fraction(line.quantity * line.rate, line.per) for line in lines), Fraction())
-    charge = charges.of(lines, most)
+    charge = charges.calculate(lines, most)
     assert charge.amount == min(math.ceil(exact), math.inf if most is None else most)
     assert charges.decode(charges.encode(charge)) == charge
-    shown = charges.plain(charge)
+    shown = charges.to_json(charge)
     assert shown is not None
     assert recomputed(shown) == micros(shown["amount_usd"]) == charge.amount
 
@@ -48,34 +48,40 @@ def test_a_charge_of_any_lines_is_their_exact_sum_rounded_up_once_and_limited(
     ("charge", "text"),
     [
         (
-            charges.of(
+            charges.calculate(
                 (LineItem("input_tokens", 1200, 100_000, M), LineItem("output_tokens", 300, 400_000, M))
             ),
             "1,200 × 0.10/M + 300 × 0.40/M = 0.00024 USD",
         ),
         (
-            charges.of(
+            charges.calculate(
                 (LineItem("cached_tokens", 2000, 50_000, M), LineItem("reasoning_tokens", 7, 1_000_000, M))
             ),
             "2,000 cached × 0.05/M + 7 reasoning × 1.00/M = 0.000107 USD",
         ),
-        (charges.of((run_time(12_345_678, 400_000),)), "12,345.678 ms × 0.40/h = 0.001372 USD, rounded up"),
-        (charges.of((LineItem("audio_seconds", 12_500, 6_000, 60_000),)), "12.5 s × 0.006/min = 0.00125 USD"),
         (
-            charges.of((LineItem("output", 2000, 180_000, 1000), LineItem("request", 1, 60_000))),
+            charges.calculate((run_time(12_345_678, 400_000),)),
+            "12,345.678 ms × 0.40/h = 0.001372 USD, rounded up",
+        ),
+        (
+            charges.calculate((LineItem("audio_seconds", 12_500, 6_000, 60_000),)),
+            "12.5 s × 0.006/min = 0.00125 USD",
+        ),
+        (
+            charges.calculate((LineItem("output", 2000, 180_000, 1000), LineItem("request", 1, 60_000))),
             "2 × 0.18/output + 1 × 0.06/request = 0.42 USD",
         ),
         (
-            charges.of((LineItem("image", 3000, 40_000, 1000),), 50_000),
+            charges.calculate((LineItem("image", 3000, 40_000, 1000),), 50_000),
             "3 × 0.04/image = 0.12 USD, limited to the 0.05 USD held",
         ),
         (
-            charges.of((LineItem("images", 2, 0), LineItem("output_tokens", 1000, 40_000_000, M))),
+            charges.calculate((LineItem("images", 2, 0), LineItem("output_tokens", 1000, 40_000_000, M))),
             "1,000 × 40.00/M = 0.04 USD",
         ),
-        (charges.of((LineItem("input_tokens", 9, 0, M),)), "9 × 0.00/M = 0.00 USD"),
+        (charges.calculate((LineItem("input_tokens", 9, 0, M),)), "9 × 0.00/M = 0.00 USD"),
         (
-            charges.of((LineItem("input_tokens", 1200, 0, M, 100_000),)),
+            charges.calculate((LineItem("input_tokens", 1200, 0, M, 100_000),)),
             "1,200 × 0.00/M = 0.00 USD (list price 0.00012 USD)",
         ),
         (CostBreakdown(0), "0.00 USD"),
@@ -87,15 +93,15 @@ def test_a_charge_in_words_is_its_sum(charge: CostBreakdown, text: str) -> None:
 
 def test_many_different_runs_are_stored_in_a_bounded_number_of_lines() -> None:
     runs = [(f"model-{at}", 1000 + at, 2) for at in range(5000)]
-    lines = charges.grouped(runs)
-    assert len(lines) == charges.MOST_LINES
+    lines = charges.group_runs(runs)
+    assert len(lines) == charges.MAX_LINES
     assert charges.total(lines) == sum(each * count for _, each, count in runs)
-    text = charges.in_words(charges.of(lines))
+    text = charges.in_words(charges.calculate(lines))
     assert text is not None
     assert "92 more" in text
 
 
 @pytest.mark.parametrize("stored", [None, charges.NOTHING])
 def test_a_row_without_lines_is_shown_without_a_sum_or_as_nothing(stored: str | None) -> None:
-    shown: Any = charges.plain(charges.decode(stored))
+    shown: Any = charges.to_json(charges.decode(stored))
     assert shown == (None if stored is None else {"amount_usd": "0.00", "sum": "0.00 USD", "lines": []})

@@ -59,7 +59,7 @@ def _upload(account_id: str) -> Transaction[Given]:
 
 def _code(account_id: str) -> Transaction[Given]:
     client = yield from oauth.register("a program", [BACK])
-    code = yield from oauth.grant(account_id, oauth.wish(client, BACK, ASKED, ()))
+    code = yield from oauth.grant(account_id, oauth.parse_authorization_request(client, BACK, ASKED, ()))
     return code, client.id, BACK, VERIFIER
 
 

@@ -164,7 +164,7 @@ class SeveralMachine(LedgerMachine):
             for which, most in whose
         ]
         asked = {name: sum(each.amount for each in bought if each.account_id == name) for name in self.posted}
-        if any(each.amount > each.most for each in bought):
+        if any(each.amount > each.max_amount for each in bought):
             with pytest.raises(ledger.LedgerError):
                 self.write(ledger_batches.charge_all(bought))
         elif any(amount > self.available(name) for name, amount in asked.items()):

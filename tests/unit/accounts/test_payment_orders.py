@@ -141,7 +141,7 @@ async def tell(database: Database, events: Sequence[Mapping[str, Any]]) -> None:
             body, signature = signed(each)
             told = processor.read(body, signature, NOW)
             if told is not None:
-                await database.write(payments.settle(told))
+                await database.write(payments.apply_event(told))
 
 
 async def customer(database: Database) -> str:

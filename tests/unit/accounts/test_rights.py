@@ -127,8 +127,8 @@ async def test_secrets_of_webhooks_are_sealed_and_stay_the_same(tmp_path: Path, 
     async with databases.on(back, tmp_path) as database:
         secrets = WebhookSecrets(database, b"m" * 32)
         assert await secrets.of("customer") == SECRET
-        assert await secrets.seal_all() == 2
-        assert await secrets.seal_all() == 0
+        assert await secrets.encrypt_all() == 2
+        assert await secrets.encrypt_all() == 0
         assert await secrets.of("customer") == await secrets.of("operator") == SECRET
         made = (await database.write(accounts.create("new@example.com"))).id
         first = await secrets.of(made)
@@ -168,18 +168,18 @@ async def test_limits_bound_the_rights_of_a_key(tmp_path: Path) -> None:
 def test_names_of_rights_are_read_as_they_are_written() -> None:
     assert rights.decode(rights.encode(rights.ALL)) == rights.ALL
     assert rights.decode("run fly memory.read") == Rights.RUN | Rights.MEMORY_READ
-    with pytest.raises(errors.BadRequest, match="There is no right 'fly'; the rights are run, "):
+    with pytest.raises(errors.BadRequest, match="Unknown right 'fly': the rights are run, "):
         rights.of_names(["run", "fly"])
 
 
 def test_scopes_of_programs_grant_what_the_consent_page_says_and_no_more() -> None:
-    granted = {scope: rights.names(keys.of_program([scope])) for scope in oauth.SCOPES}
+    granted = {scope: rights.names(keys.rights_of_scopes([scope])) for scope in oauth.SCOPES}
     assert granted == {
         "memory": ("memory.read", "memory.write"),
         "memory.read": ("memory.read",),
         "models": ("run", "memory.read", "memory.write"),
     }
-    assert keys.of_program(["everything"]) == rights.NONE
+    assert keys.rights_of_scopes(["everything"]) == rights.NONE
 
 
 @pytest.mark.parametrize("back", databases.BACKS)

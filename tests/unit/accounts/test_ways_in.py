@@ -53,28 +53,28 @@ async def test_a_passkey_is_one_accounts_and_its_counter_never_goes_back(databas
     added = await database.write(passkeys.add(ada, b"credential", b"public", 3, "  My   laptop "))
     with pytest.raises(errors.Conflict):
         await database.write(passkeys.add(ben, b"credential", b"public", 0, ""))
-    known = await database.read(passkeys.known(b"credential"))
+    known = await database.read(passkeys.get(b"credential"))
     assert known is not None
     assert known == StoredCredential(added, ada, b"public", 3)
-    await database.write(passkeys.used(known, 4))
+    await database.write(passkeys.record_use(known, 4))
     for uses in (4, 3, 0):
         with pytest.raises(errors.Unauthenticated):
-            await database.write(passkeys.used(known, uses))
+            await database.write(passkeys.record_use(known, uses))
     with pytest.raises(errors.NotFound):
         await database.write(passkeys.remove(ben, added))
     (row,) = await database.read(passkeys.of_account(ada))
     assert (row["name"], row["used_at"] is not None) == ("My laptop", True)
     await database.write(passkeys.remove(ada, added))
-    assert await database.read(passkeys.known(b"credential")) is None
+    assert await database.read(passkeys.get(b"credential")) is None
 
 
 async def test_devices_without_a_counter_may_be_used_again_and_again(database: Database) -> None:
     ada = await account(database)
     await database.write(passkeys.add(ada, b"credential", b"public", 0, ""))
     for _ in range(2):
-        known = await database.read(passkeys.known(b"credential"))
+        known = await database.read(passkeys.get(b"credential"))
         assert known is not None
-        await database.write(passkeys.used(known, 0))
+        await database.write(passkeys.record_use(known, 0))
 
 
 async def test_an_identity_is_one_accounts_until_it_is_unlinked(database: Database) -> None:
@@ -105,8 +105,15 @@ async def test_sessions_are_listed_and_ended_and_the_log_is_paged(database: Data
     assert len(await database.read(login_sessions.of_account(ada, tokens[0]))) == 1
     first = await database.read(audit_log.page(ada, 4, None))
     rest = await database.read(audit_log.page(ada, 4, first.next_cursor))
-    told = [line["action"] for line in (*first.lines, *rest.lines)]
-    assert sorted(told) == ["account.create", "session.end", "session.end_all", "signin", "signin", "signin"]
+    actions = [entry["action"] for entry in (*first.entries, *rest.entries)]
+    assert sorted(actions) == [
+        "account.create",
+        "session.end",
+        "session.end_all",
+        "signin",
+        "signin",
+        "signin",
+    ]
     assert rest.next_cursor is None
 
 

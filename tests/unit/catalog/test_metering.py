@@ -78,7 +78,7 @@ async def test_units_are_held_at_the_most_and_paid_as_the_run_tells(line: Road) 
     told = await line.run("metered", extras={"billed": 2.5})
     assert (told.price, told.cost, told.credits) == (10 * PRICE, 17_500, 2)
     assert itemized(told) == 17_500
-    assert told.charge == charges.of((LineItem("request", 2_500_000, PRICE, 10**6),))
+    assert told.charge == charges.calculate((LineItem("request", 2_500_000, PRICE, 10**6),))
     untold = await line.run("metered")
     assert (untold.cost, itemized(untold)) == (10 * PRICE, 10 * PRICE)
     assert await spent(line) == 17_500 + 10 * PRICE
@@ -100,7 +100,7 @@ async def test_no_run_costs_more_than_was_held_for_it(line: Road) -> None:
 
 async def test_a_fixed_price_is_itemized_and_the_ledger_says_the_same(line: Road) -> None:
     ended = await line.run()
-    assert ended.charge == charges.of((LineItem("request", 1000, PRICE, 1000),))
+    assert ended.charge == charges.calculate((LineItem("request", 1000, PRICE, 1000),))
     page = await line.database.read(ledger_queries.page(ended.account_id, 1, None))
     assert charges.decode(page.entries[0]["charge"]) == ended.charge
     free = await line.run(charged=False)
@@ -151,7 +151,7 @@ async def test_a_parent_pays_what_its_children_cost_and_they_hold_nothing(line: 
     gate.touch()
     ended = await line.pipeline.wait(whole, 60)
     assert (ended.cost, ended.credits) == (2 * PRICE, 2)
-    assert ended.charge == charges.of((LineItem("echo", 2, PRICE),))
+    assert ended.charge == charges.calculate((LineItem("echo", 2, PRICE),))
     assert await spent(line) == 2 * PRICE
 
 

@@ -75,7 +75,10 @@ def change(folder: Path, statement: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("UPDATE account SET posted = 5 WHERE email = 'a@b.c'", "balance differs from the journal"),
+        (
+            "UPDATE account SET posted = 5 WHERE email = 'a@b.c'",
+            "balance differs from the sum of its entries",
+        ),
         ("DELETE FROM account WHERE email = 'a@b.c'", "refers to a missing row of account"),
         ("PRAGMA user_version=0", "`sixfold migrate` brings it to"),
         ("PRAGMA user_version=999", "upgrade Sixfold"),

@@ -129,7 +129,7 @@ async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept
     with pytest.raises(errors.BudgetExceeded) as over:
         await write(ledger.hold(account.id, "h2", 1, payer))
     assert over.value.retry_after == 12 * 3600
-    assert str(over.value) == "This key's budget of 0.0001 USD a day is used up"
+    assert str(over.value) == "This key's budget of 0.0001 USD per day is used up"
     await write(ledger.capture("h1", 40, ledger.LedgerEntry("chat", "x")))
     await write(ledger.hold(account.id, "h3", 60, payer))
     await write(ledger.release("h3"))
@@ -140,7 +140,7 @@ async def test_a_budget_counts_what_is_held_and_gets_back_what_was_not_used(kept
     await write(ledger.release("h4"))
     with pytest.raises(errors.BudgetExceeded) as over:
         await write(ledger.hold(account.id, "h7", 61, payer))
-    said = "This key's budget of 0.0001 USD a day has 0.00006 USD left, and 0.000061 USD was asked for"
+    said = "This key's budget of 0.0001 USD per day has 0.00006 USD left; this request needs 0.000061 USD"
     assert str(over.value) == said
     assert await kept.database.read(ledger_queries.verify()) == ()
 

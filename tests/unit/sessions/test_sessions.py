@@ -121,7 +121,7 @@ async def test_slices_are_captured_one_by_one_and_the_last_for_what_was_used(des
     assert (ended.cost, ended.slice_amount, ended.reason) == (12_000, 0, "closed")
     assert await desk.money() == (18_000, 0)
     page = await desk.database.read(ledger_queries.page(desk.account.id, 2, None))
-    shown = [(row["amount"], ledger_queries.plain(row)["charge"] or {}) for row in page.entries]
+    shown = [(row["amount"], ledger_queries.to_json(row)["charge"] or {}) for row in page.entries]
     assert [(amount, recomputed(charge)) for amount, charge in shown] == [(-3_000, 3_000), (-9_000, 9_000)]
     assert [charge["sum"] for _, charge in shown] == [
         "20,000 ms × 0.54/h = 0.003 USD",

@@ -99,7 +99,7 @@ def _shown(row: Row) -> CallSchema:
         },
         "held_usd": money.format_usd(row["held"]),
         "cost_usd": money.format_usd(row["cost"]),
-        "charge": charges.plain(charges.decode(row["charge"])),
+        "charge": charges.to_json(charges.decode(row["charge"])),
         "first_ms": row["first_us"] / 1000,
         "total_ms": row["total_us"] / 1000,
         "error": row["error"] or None,

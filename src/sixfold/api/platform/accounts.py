@@ -62,7 +62,7 @@ class AccountRoutes:
         limit = page_size(request)
         cursor = request.query_params.get("cursor")
         page = await self._services.database.read(ledger_queries.page(principal.account_id, limit, cursor))
-        rows = [ledger_queries.plain(row) for row in page.entries]
+        rows = [ledger_queries.to_json(row) for row in page.entries]
         return responses.json({"entries": rows, "next_cursor": page.next_cursor}, headers=_NO_STORE)
 
 

@@ -101,7 +101,7 @@ class OAuthRoutes:
         except oauth.OAuthError as refused:
             self._failing.spend(self._services.trusted_hosts.network(request))
             return _refused(refused)
-        return responses.json(tokens.plain(), 200, _NO_STORE)
+        return responses.json(tokens.to_json(), 200, _NO_STORE)
 
     async def _tokens(self, form: Mapping[str, str]) -> oauth.Tokens:
         client_id = form.get("client_id", "")

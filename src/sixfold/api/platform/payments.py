@@ -28,7 +28,7 @@ class PaymentRoutes:
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
-            micros = payments.amount(bodies.parse_object(raw).get("amount_usd"))
+            micros = payments.parse_amount(bodies.parse_object(raw).get("amount_usd"))
             url = await self._services.checkout.top_up(principal.account_id, principal.email, micros)
             return responses.json({"checkout_url": url})
 
@@ -42,7 +42,7 @@ class PaymentRoutes:
         raw = await request.body()
 
         async def work(_idempotency_id: str | None) -> Response:
-            plan = payments.plan(bodies.parse_object(raw).get("plan"))
+            plan = payments.parse_plan(bodies.parse_object(raw).get("plan"))
             url = await self._services.checkout.subscribe(principal.account_id, principal.email, plan)
             return responses.json({"checkout_url": url})
 
@@ -62,7 +62,7 @@ class PaymentRoutes:
         signature = request.headers.get("stripe-signature", "")
         told = self._services.checkout.read(body, signature, time.time())
         if told is not None:
-            await self._services.database.write(payments.settle(told))
+            await self._services.database.write(payments.apply_event(told))
         return responses.json({"received": True})
 
 

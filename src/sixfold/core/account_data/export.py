@@ -219,7 +219,7 @@ def _shown(row: Row, *hidden: str) -> Mapping[str, Any]:
         if name in _HIDDEN or name in hidden:
             continue
         if name == "charge":
-            shown[name] = charges.plain(charges.decode(value))
+            shown[name] = charges.to_json(charges.decode(value))
         elif value is not None and name in _MONEY:
             shown[f"{name}_usd"] = money.format_usd(value)
         elif name.endswith("_at"):

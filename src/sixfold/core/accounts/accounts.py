@@ -51,10 +51,10 @@ class Account:
     @property
     def owner(self) -> Principal:
         """The principal of the account's owner with all of the account's rights, as the CLI uses it."""
-        granted = rights.ALL if self.is_operator else rights.STANDARD
+        owner_rights = rights.ALL if self.is_operator else rights.STANDARD
         below_zero = self.kind == "customer" and self.posted - self.held < 0
         return Principal(
-            self.id, self.kind, self.email, rights=granted, authentication="local", below_zero=below_zero
+            self.id, self.kind, self.email, rights=owner_rights, authentication="local", below_zero=below_zero
         )
 
     @property
@@ -72,7 +72,7 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
     if not _EMAIL.fullmatch(address):
         raise errors.BadRequest(f"{email!r} is not an e-mail address")
     account_id = ids.new("acct")
-    made = yield Query(
+    inserted = yield Query(
         "account_insert",
         {
             "id": account_id,
@@ -82,8 +82,8 @@ def create(email: str, *, credit: int = 0, operator: bool = False) -> Transactio
             "author_id": f"user_{secrets.token_hex(16)}",
         },
     )
-    if not made:
-        raise errors.Conflict(f"There is an account {address} already")
+    if not inserted:
+        raise errors.Conflict(f"An account {address} already exists")
     if credit:
         entry = ledger.LedgerEntry("credit", f"Opening credit of {money.format_usd(credit)} USD")
         yield from ledger.deposit(account_id, credit, entry)
@@ -100,7 +100,7 @@ def credit(email: str, amount: int) -> Transaction[Account]:
     if amount < 0 and not account.is_operator and account.posted - account.held + amount < 0:
         raise errors.BadRequest(f"{account.email} has less than {money.format_usd(-amount)} USD available")
     if amount == 0:
-        raise errors.BadRequest("A credit needs an amount other than 0")
+        raise errors.BadRequest("The amount must not be 0")
     yield from ledger.deposit(account.id, amount, ledger.LedgerEntry("credit", "Credit by the operator"))
     yield from audit_log.note(account.id, "account.credit", money.format_usd(amount))
     return (yield from by_id(account.id))
@@ -110,7 +110,7 @@ def by_id(account_id: str) -> Transaction[Account]:
     """Return an account; raises `NotFound`."""
     row = yield from one("account_by_id", id=account_id)
     if row is None:
-        raise errors.NotFound("There is no such account")
+        raise errors.NotFound("Account not found")
     return Account.of(row)
 
 
@@ -118,7 +118,7 @@ def by_email(email: str) -> Transaction[Account]:
     """Return the account with an e-mail address; raises `NotFound`."""
     row = yield from one("account_by_email", email=email.strip().lower())
     if row is None:
-        raise errors.NotFound(f"There is no account {email}: `sixfold account create {email}` makes it")
+        raise errors.NotFound(f"Account {email} not found: create it with `sixfold account create {email}`")
     return Account.of(row)
 
 

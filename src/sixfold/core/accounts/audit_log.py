@@ -15,19 +15,19 @@ _LAST = "~"
 class AuditPage:
     """A page of audit log entries, newest first; `next_cursor` is None on the last page."""
 
-    lines: tuple[Row, ...]
+    entries: tuple[Row, ...]
     next_cursor: str | None
 
 
 def note(account_id: str, action: str, detail: str = "") -> Transaction[None]:
     """Append an entry in the caller's transaction."""
-    line = {"id": ids.new("aud"), "account_id": account_id, "action": action, "detail": detail}
-    yield Query("audit_insert", line)
+    entry = {"id": ids.new("aud"), "account_id": account_id, "action": action, "detail": detail}
+    yield Query("audit_insert", entry)
 
 
 def page(account_id: str, limit: int, cursor: str | None) -> Transaction[AuditPage]:
     """Return at most `limit` entries of an account; `cursor` is the `next_cursor` of the previous page."""
-    wanted = {"account_id": account_id, "before": cursor or _LAST, "limit": limit + 1}
-    rows = yield Query("audit_page", wanted)
-    lines = tuple(rows[:limit])
-    return AuditPage(lines, str(lines[-1]["id"]) if len(rows) > limit else None)
+    params = {"account_id": account_id, "before": cursor or _LAST, "limit": limit + 1}
+    rows = yield Query("audit_page", params)
+    entries = tuple(rows[:limit])
+    return AuditPage(entries, str(entries[-1]["id"]) if len(rows) > limit else None)

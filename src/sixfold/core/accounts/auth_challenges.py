@@ -21,10 +21,10 @@ Content = Mapping[str, str]
 
 def create(kind: str, token: str, content: Content) -> Transaction[None]:
     """Store `content` for the second request, replacing an earlier challenge of this kind and token."""
-    kept = msgspec.json.encode(content).decode()
+    stored = msgspec.json.encode(content).decode()
     yield Query(
         "auth_challenge_begin",
-        {"token_hash": _hash(kind, token), "kind": kind, "content": kept, "life": LIFE_US},
+        {"token_hash": _hash(kind, token), "kind": kind, "content": stored, "life": LIFE_US},
     )
 
 
@@ -32,7 +32,7 @@ def consume(kind: str, token: str) -> Transaction[Content]:
     """Delete a challenge and return its content; raises `BadRequest` if it is unknown, used or expired."""
     rows = yield Query("auth_challenge_take", {"token_hash": _hash(kind, token), "kind": kind})
     if not rows:
-        raise errors.BadRequest("This took too long, or was begun elsewhere: begin anew")
+        raise errors.BadRequest("This login has expired or was started in another browser: start again")
     return msgspec.json.decode(rows[0]["content"], type=dict[str, str])
 
 

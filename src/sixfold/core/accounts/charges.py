@@ -19,9 +19,9 @@ from sixfold.core.clock import HOUR_US
 PER_MILLION = 1_000_000
 MINUTE_MS = 60_000
 # Lines of a charge in words; its JSON has all of them.
-_SHOWN_LINES = 8
+_TEXT_LINES = 8
 # Lines of a stored charge.
-MOST_LINES = 100
+MAX_LINES = 100
 
 
 class ChargeLineSchema(TypedDict):
@@ -58,12 +58,12 @@ class LineItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     list_rate: int | None = None
 
 
-class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The `amount` charged, in micro-dollars, and its lines; `most` is the limit if the sum exceeded it."""
+class CostBreakdown(msgspec.Struct, frozen=True, omit_defaults=True, rename={"limit": "most"}):
+    """The `amount` charged, in micro-dollars, and its lines; `limit` is set if the sum exceeded it."""
 
     amount: int
     lines: tuple[LineItem, ...] = ()
-    most: int | None = None
+    limit: int | None = None
 
 
 def total(lines: Sequence[LineItem]) -> int:
@@ -79,29 +79,29 @@ def total(lines: Sequence[LineItem]) -> int:
     return -(-summed // per)
 
 
-def of(lines: Iterable[LineItem], most: int | None = None) -> CostBreakdown:
-    """Charge the sum of lines, limited to `most` micro-dollars."""
-    kept = tuple(lines)
-    amount = total(kept)
-    if most is not None and amount > most:
-        return CostBreakdown(most, kept, most)
-    return CostBreakdown(amount, kept)
+def calculate(lines: Iterable[LineItem], limit: int | None = None) -> CostBreakdown:
+    """Return the charge for lines: their sum, limited to `limit` micro-dollars."""
+    items = tuple(lines)
+    amount = total(items)
+    if limit is not None and amount > limit:
+        return CostBreakdown(limit, items, limit)
+    return CostBreakdown(amount, items)
 
 
-def waived(lines: Iterable[LineItem]) -> tuple[LineItem, ...]:
+def waive(lines: Iterable[LineItem]) -> tuple[LineItem, ...]:
     """Return the lines at a rate of 0, with the original rates as list rates."""
     return tuple(msgspec.structs.replace(line, rate=0, list_rate=line.rate) for line in lines)
 
 
-def grouped(runs: Iterable[tuple[str, int, int]]) -> tuple[LineItem, ...]:
+def group_runs(runs: Iterable[tuple[str, int, int]]) -> tuple[LineItem, ...]:
     """Return a line for each (model, micro-dollars of one run, number of runs), most expensive first.
 
-    Lines beyond `MOST_LINES` are summed up in one line `others`.
+    Lines beyond `MAX_LINES` are summed up in one line `others`.
     """
-    dearest = sorted(runs, key=lambda run: run[1] * run[2], reverse=True)
-    lines = [LineItem(model, count, micros) for model, micros, count in dearest if micros]
-    if len(lines) > MOST_LINES:
-        lines[MOST_LINES - 1 :] = [LineItem("others", 1, total(lines[MOST_LINES - 1 :]))]
+    by_cost = sorted(runs, key=lambda run: run[1] * run[2], reverse=True)
+    lines = [LineItem(model, count, micros) for model, micros, count in by_cost if micros]
+    if len(lines) > MAX_LINES:
+        lines[MAX_LINES - 1 :] = [LineItem("others", 1, total(lines[MAX_LINES - 1 :]))]
     return tuple(lines)
 
 
@@ -159,35 +159,35 @@ _FORMATS: Mapping[tuple[str, int], _Format] = {
 }
 
 
-def plain(charge: CostBreakdown | None) -> ChargeSchema | None:
+def to_json(charge: CostBreakdown | None) -> ChargeSchema | None:
     """Return a charge as JSON: amounts as decimal text in USD, and the sum in words.
 
     `limit_usd` is present if the hold limited the sum, `list_rate_usd` if a line has another list rate.
     """
     if charge is None:
         return None
-    shown: ChargeSchema = {
+    result: ChargeSchema = {
         "amount_usd": money.format_usd(charge.amount),
         "sum": in_words(charge) or "",
-        "lines": [_plain_line(line) for line in charge.lines],
+        "lines": [_line_to_json(line) for line in charge.lines],
     }
-    if charge.most is not None:
-        shown["limit_usd"] = money.format_usd(charge.most)
-    return shown
+    if charge.limit is not None:
+        result["limit_usd"] = money.format_usd(charge.limit)
+    return result
 
 
-def _plain_line(line: LineItem) -> ChargeLineSchema:
+def _line_to_json(line: LineItem) -> ChargeLineSchema:
     steps = _format(line).steps
     whole = line.quantity % steps == 0
-    shown: ChargeLineSchema = {
+    result: ChargeLineSchema = {
         "unit": line.unit,
         "quantity": line.quantity // steps if whole else line.quantity / steps,
         "rate_usd": money.format_usd(line.rate),
         "per": line.per // steps,
     }
     if line.list_rate is not None:
-        shown["list_rate_usd"] = money.format_usd(line.list_rate)
-    return shown
+        result["list_rate_usd"] = money.format_usd(line.list_rate)
+    return result
 
 
 def in_words(charge: CostBreakdown | None) -> str | None:
@@ -195,9 +195,9 @@ def in_words(charge: CostBreakdown | None) -> str | None:
     if charge is None:
         return None
     priced = [line for line in charge.lines if line.rate] or charge.lines
-    terms = [_term(line) for line in priced[:_SHOWN_LINES]]
-    if len(priced) > _SHOWN_LINES:
-        terms.append(f"{len(priced) - _SHOWN_LINES} more")
+    terms = [_term(line) for line in priced[:_TEXT_LINES]]
+    if len(priced) > _TEXT_LINES:
+        terms.append(f"{len(priced) - _TEXT_LINES} more")
     summed, common = _exact((line.quantity * line.rate, line.per) for line in charge.lines)
     micros = -(-summed // common)
     text = f"{money.format_usd(micros)} USD"
@@ -205,8 +205,8 @@ def in_words(charge: CostBreakdown | None) -> str | None:
         text = f"{' + '.join(terms)} = {text}"
     if summed % common:
         text += ", rounded up"
-    if charge.most is not None:
-        text += f", limited to the {money.format_usd(charge.most)} USD held"
+    if charge.limit is not None:
+        text += f", limited to the {money.format_usd(charge.limit)} USD held"
     return text + _list_price(charge.lines)
 
 

@@ -22,7 +22,7 @@ from sixfold import errors
 from sixfold.core.accounts import keys
 from sixfold.core.database import Database, Transaction, many
 
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 Kind = Literal["key", "session"]
 _QUERIES: dict[Kind, str] = {"key": "connections_keys", "session": "connections_sessions"}
 _LOG = logging.getLogger("sixfold.connections")
@@ -30,7 +30,7 @@ _LOG = logging.getLogger("sixfold.connections")
 authenticated: ContextVar[keys.Principal | None] = ContextVar("authenticated", default=None)
 """The principal of this request, once its key or local access has been authenticated."""
 
-browsing: ContextVar[str | None] = ContextVar("browsing", default=None)
+session_token: ContextVar[str | None] = ContextVar("session_token", default=None)
 """The login session token in this request's cookie."""
 
 
@@ -58,16 +58,16 @@ class CredentialEnded(Exception):
 
 def current() -> Credential | None:
     """Return the credential of the current request, or None."""
-    principal, token = authenticated.get(), browsing.get()
+    principal, token = authenticated.get(), session_token.get()
     if principal is not None:
         return None if principal.key_id is None else Credential("key", principal.key_id)
     return None if token is None else Credential("session", keys.hash_of(token).hex())
 
 
-def forget() -> None:
+def reset() -> None:
     """Clear the credential that a new request's task may have inherited from another request's context."""
     authenticated.set(None)
-    browsing.set(None)
+    session_token.set(None)
 
 
 class Connections:
@@ -124,21 +124,21 @@ class Connections:
         while True:
             await self._any.wait()
             try:
-                await self.look()
+                await self.check()
             except errors.StoreFailed:
                 _LOG.warning("cannot read which credentials have ended; trying again")
             if not self._ends:
                 self._any.clear()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
 
-    async def look(self) -> int:
+    async def check(self) -> int:
         """Close the connections of credentials that have ended; returns how many."""
-        asked = set(self._ends)
-        if not asked:
+        credentials = set(self._ends)
+        if not credentials:
             return 0
-        living = await self._database.read(_living(asked))
+        valid = await self._database.read(_valid(credentials))
         ended = 0
-        for credential in asked - living:
+        for credential in credentials - valid:
             for end in tuple(self._ends.get(credential, ())):
                 with contextlib.suppress(RuntimeError):  # The connection's event loop is closed.
                     end()
@@ -146,11 +146,11 @@ class Connections:
         return ended
 
 
-def _living(asked: set[Credential]) -> Transaction[set[Credential]]:
-    found: set[Credential] = set()
+def _valid(credentials: set[Credential]) -> Transaction[set[Credential]]:
+    valid: set[Credential] = set()
     for kind, query in _QUERIES.items():
-        ids = sorted(each.id for each in asked if each.kind == kind)
+        ids = sorted(each.id for each in credentials if each.kind == kind)
         if ids:
             rows = yield from many(query, ids=msgspec.json.encode(ids).decode())
-            found |= {Credential(kind, str(row["id"])) for row in rows}
-    return found
+            valid |= {Credential(kind, str(row["id"])) for row in rows}
+    return valid

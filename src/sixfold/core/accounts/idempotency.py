@@ -19,7 +19,7 @@ from sixfold.core.database import Query, Row, Transaction, one
 
 LIFE_US = DAY_US
 MAX_KEY_CHARS = 255
-NOT_KEPT = frozenset({400, 401, 402, 429, 503})
+NOT_STORED = frozenset({400, 401, 402, 429, 503})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class StoredReply:
     body: bytes
 
 
-Verdict = ClaimedRequest | RequestInProgress | StoredReply
+ClaimResult = ClaimedRequest | RequestInProgress | StoredReply
 
 
 def scope_id(account_id: str, method: str, path: str, key: str) -> str:
@@ -52,10 +52,10 @@ def scope_id(account_id: str, method: str, path: str, key: str) -> str:
     return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[Verdict]:
+def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[ClaimResult]:
     """Claim a key or return its state; raises `IdempotencyMismatch` if the key was used with another body."""
-    made = yield Query("idempotency_insert", {"id": scope, "body_hash": body_hash, "boot": boot})
-    if made:
+    inserted = yield Query("idempotency_insert", {"id": scope, "body_hash": body_hash, "boot": boot})
+    if inserted:
         return ClaimedRequest()
     row = yield from one("idempotency_get", id=scope)
     if row is None:
@@ -64,31 +64,25 @@ def begin(scope: str, body_hash: bytes, boot: str) -> Transaction[Verdict]:
     if bytes(row["body_hash"]) != body_hash:
         raise errors.IdempotencyMismatch
     if row["status"] is not None:
-        return _kept(row)
+        return _stored_reply(row)
     if row["boot"] == boot:
         return RequestInProgress(boot)
     adopted = yield Query("idempotency_adopt", {"id": scope, "boot": boot, "old_boot": row["boot"]})
     return ClaimedRequest() if adopted else RequestInProgress(str(row["boot"]))
 
 
-def look(scope: str) -> Transaction[StoredReply | None]:
-    """Return the stored response, or None while the request is running."""
-    row = yield from one("idempotency_get", id=scope)
-    return _kept(row) if row is not None and row["status"] is not None else None
-
-
-def finish(scope: str, answer: StoredReply) -> Transaction[None]:
-    """Store the response for 24 hours, or free the key if its status is in `NOT_KEPT`."""
-    if answer.status in NOT_KEPT:
+def finish(scope: str, reply: StoredReply) -> Transaction[None]:
+    """Store the response for 24 hours, or free the key if its status is in `NOT_STORED`."""
+    if reply.status in NOT_STORED:
         yield Query("idempotency_forget", {"id": scope})
         return
     yield Query(
         "idempotency_finish",
         {
             "id": scope,
-            "status": answer.status,
-            "headers": msgspec.json.encode(answer.headers).decode(),
-            "body": answer.body,
+            "status": reply.status,
+            "headers": msgspec.json.encode(reply.headers).decode(),
+            "body": reply.body,
         },
     )
 
@@ -100,13 +94,13 @@ def forget(scope: str) -> Transaction[None]:
 
 def sweep(now: int) -> Transaction[int]:
     """Delete responses older than a day and their links to predictions; returns how many."""
-    gone = yield Query("idempotency_sweep", {"before": now - LIFE_US})
-    for row in gone:
+    deleted = yield Query("idempotency_sweep", {"before": now - LIFE_US})
+    for row in deleted:
         yield Query("prediction_forget_key", {"idempotency_id": row["id"]})
-    return len(gone)
+    return len(deleted)
 
 
-def _kept(row: Row) -> StoredReply:
+def _stored_reply(row: Row) -> StoredReply:
     return StoredReply(
         int(row["status"]), msgspec.json.decode(row["headers"], type=dict[str, str]), bytes(row["body"])
     )

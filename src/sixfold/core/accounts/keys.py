@@ -1,4 +1,4 @@
-"""API keys: 256 random bits, shown once and stored as a hash, with rights and limits."""
+"""API keys: 256 random bits, format_limit once and stored as a hash, with rights and limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sixfold.core.database import Query, Row, Transaction, one
 Authentication = Literal["key", "oauth", "session", "local", "anonymous"]
 Origin = Literal["key", "oauth"]
 # A credential id that no work has: its holder sees nothing.
-_NOBODY = "-"
+_NO_CREDENTIAL = "-"
 _MANAGE = int(Rights.ACCOUNT_MANAGE)
 # How long after a login its session may use `account.manage`.
 FRESH_MINUTES = 10
@@ -48,7 +48,7 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
     memory: bool = False
 
     @property
-    def most_rights(self) -> Rights:
+    def max_rights(self) -> Rights:
         """The rights that a key with these limits may have at most."""
         if self.read_only:
             return Rights.MEMORY_READ
@@ -58,11 +58,11 @@ class Scope(msgspec.Struct, frozen=True, omit_defaults=True):
         return rights.LIMITED if self.services or has_budget else rights.ALL
 
     @property
-    def usual_rights(self) -> Rights:
+    def default_rights(self) -> Rights:
         """The rights of a key with these limits if its creator names none."""
         if self.services and not self.is_memory_only:
             return Rights.RUN
-        return rights.STANDARD & self.most_rights
+        return rights.STANDARD & self.max_rights
 
     @property
     def is_memory_only(self) -> bool:
@@ -117,7 +117,7 @@ class Principal:
         """The OAuth grant or key that work is limited to; empty with `account.read` or without a key."""
         if self.keyless or self.has(Rights.ACCOUNT_READ):
             return ""
-        return self.grant_id or self.key_id or _NOBODY
+        return self.grant_id or self.key_id or _NO_CREDENTIAL
 
     @property
     def tenant(self) -> Tenant:
@@ -133,7 +133,7 @@ class Principal:
         """
         own = self.credential_id
         if self.scope.services or self.scope.collections:
-            own = self.grant_id or self.key_id or _NOBODY
+            own = self.grant_id or self.key_id or _NO_CREDENTIAL
         return Tenant(self.account_id, self.keyless, own).id
 
     def without_key(self) -> Principal:
@@ -150,44 +150,49 @@ class Principal:
         """
         needed = access.bits
         if needed & ~int(self.rights):
-            raise errors.Forbidden(_lacking(access.right & ~self.rights, self.authentication))
+            raise errors.Forbidden(_missing_rights(access.right & ~self.rights, self.authentication))
         if needed & _MANAGE and self.authentication == "session" and not self.is_fresh:
             raise errors.SignInAgain
 
     def require_all_models(self) -> None:
         """Raise `Forbidden` for a key limited to certain models: replacing one would circumvent the limit."""
         if self.scope.services:
-            raise errors.Forbidden(
-                f"This key may not import or remove models: it is limited to {shown(self.scope.services)}"
-            )
+            limit = format_limit(self.scope.services)
+            raise errors.Forbidden(f"This key may not import or remove models: it is limited to {limit}")
 
     def permit(self, model: str, *others: str) -> None:
         """Raise `Forbidden` if the key's limit on models includes neither `model` nor any of `others`."""
         allowed = self.scope.services
         if allowed and model not in allowed and not covers(allowed, others):
-            raise errors.Forbidden(f"This key may not use {model[:100]}: it is limited to {shown(allowed)}")
+            raise errors.Forbidden(
+                f"This key may not use {model[:100]}: it is limited to {format_limit(allowed)}"
+            )
 
 
-def covers(allowed: Collection[str], named: Collection[str]) -> bool:
+def covers(allowed: Collection[str], names: Collection[str]) -> bool:
     """Return whether any of the names is in a key's limit."""
-    return any(name in allowed for name in named)
+    return any(name in allowed for name in names)
 
 
-def shown(allowed: Collection[str]) -> str:
+def format_limit(allowed: Collection[str]) -> str:
     """Format a key's limit for an error message, cut to 200 characters."""
     text = ", ".join(allowed)
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _lacking(missing: Rights, authentication: Authentication) -> str:
-    named = " and ".join(rights.names(missing))
-    whose = {"session": "this account", "local": "a request without a key", "anonymous": "a stranger"}
-    return f"This needs the right {named}, which {whose.get(authentication, 'this key')} does not have"
+def _missing_rights(missing: Rights, authentication: Authentication) -> str:
+    text = " and ".join(rights.names(missing))
+    holders = {
+        "session": "this account",
+        "local": "a request without a key",
+        "anonymous": "an anonymous request",
+    }
+    return f"This requires the right {text}, which {holders.get(authentication, 'this key')} does not have"
 
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A created key with its secret, which is shown only once."""
+    """A created key with its secret, which is format_limit only once."""
 
     id: str
     api_key: str
@@ -208,8 +213,8 @@ def create(
     account do not allow the rights.
     """
     limits = scope or UNLIMITED
-    wanted = limits.usual_rights if granted is None else granted
-    yield from _check(account_id, wanted, limits)
+    key_rights = limits.default_rights if granted is None else granted
+    yield from _check(account_id, key_rights, limits)
     key = NewKey(ids.new("key"), ids.secret("sf"))
     yield Query(
         "key_insert",
@@ -218,8 +223,8 @@ def create(
             "account_id": account_id,
             "hash": hash_of(key.api_key),
             "hint": key.api_key[-4:],
-            "scope": msgspec.json.encode(_for_version_before(limits, wanted)).decode(),
-            "rights": rights.encode(wanted),
+            "scope": msgspec.json.encode(_with_legacy_flags(limits, key_rights)).decode(),
+            "rights": rights.encode(key_rights),
             "origin": origin,
             "expires_at": expires_at,
             "grant_id": grant_id,
@@ -232,26 +237,28 @@ def create(
     return key
 
 
-def _check(account_id: str, wanted: Rights, limits: Scope) -> Transaction[None]:
-    if not wanted:
-        raise errors.BadRequest(f"A key needs a right: {', '.join(rights.BY_NAME)}")
-    refused = rights.names(wanted & ~limits.most_rights)
+def _check(account_id: str, requested: Rights, limits: Scope) -> Transaction[None]:
+    if not requested:
+        raise errors.BadRequest(f"A key must have at least one right: {', '.join(rights.BY_NAME)}")
+    refused = rights.names(requested & ~limits.max_rights)
     if refused:
-        most = ", ".join(rights.names(limits.most_rights))
-        raise errors.BadRequest(f"A key with these limits cannot have {', '.join(refused)}: at most {most}")
-    if wanted & Rights.OPERATE:
+        allowed = ", ".join(rights.names(limits.max_rights))
+        raise errors.BadRequest(
+            f"A key with these limits cannot have {', '.join(refused)}: it can have {allowed}"
+        )
+    if requested & Rights.OPERATE:
         row = yield from one("account_by_id", id=account_id)
         if row is None or row["kind"] != "operator":
-            raise errors.BadRequest("Only a key of the operator's account can have operate")
+            raise errors.BadRequest("Only a key of the operator's account can have the right operate")
 
 
-def _for_version_before(limits: Scope, wanted: Rights) -> Scope:
+def _with_legacy_flags(limits: Scope, key_rights: Rights) -> Scope:
     """Return the limits with the flags from which servers of the previous version derive rights."""
-    memory_only = not wanted & Rights.RUN
+    memory_only = not key_rights & Rights.RUN
     return msgspec.structs.replace(
         limits,
         memory=limits.memory or memory_only,
-        read_only=limits.read_only or (memory_only and not wanted & Rights.MEMORY_WRITE),
+        read_only=limits.read_only or (memory_only and not key_rights & Rights.MEMORY_WRITE),
     )
 
 
@@ -271,14 +278,14 @@ def by_id(key_id: str) -> Transaction[Principal | None]:
 
 def _principal(row: Row) -> Principal:
     scope = scope_of(row)
-    found = rights_of(row)
+    stored = rights_of(row)
     return Principal(
         account_id=row["account_id"],
         kind=row["kind"],
         email=row["email"] or "",
         key_id=row["key_id"],
         scope=scope,
-        rights=found if row["kind"] == "operator" else found & ~Rights.OPERATE,
+        rights=stored if row["kind"] == "operator" else stored & ~Rights.OPERATE,
         authentication="oauth" if row["origin"] == "oauth" or row["program"] else "key",
         below_zero=bool(row["below_zero"]),
         grant_id=row["grant_id"],
@@ -299,22 +306,22 @@ def rights_of(row: Row) -> Rights:
     if row["rights"] is not None:
         return rights.decode(row["rights"])
     if row["program"] is not None:
-        return of_program(row["program"].split())
+        return rights_of_scopes(row["program"].split())
     scope = scope_of(row)
     if scope == UNLIMITED and row["kind"] == "operator":
         return rights.ALL
     if scope.services and scope.is_memory_only:
         # The previous version rejects every request of such a key.
         return rights.NONE
-    return scope.usual_rights
+    return scope.default_rights
 
 
-def of_program(scopes: Collection[str]) -> Rights:
+def rights_of_scopes(scopes: Collection[str]) -> Rights:
     """Return the rights that OAuth scopes grant; an unknown scope grants none."""
-    found = rights.NONE
+    union = rights.NONE
     for scope in scopes:
-        found |= PROGRAM_RIGHTS.get(scope, rights.NONE)
-    return found
+        union |= PROGRAM_RIGHTS.get(scope, rights.NONE)
+    return union
 
 
 def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
@@ -330,7 +337,7 @@ def revoke(key_id: str) -> Transaction[None]:
     """
     rows = yield Query("key_revoke", {"id": key_id})
     if not rows:
-        raise errors.NotFound(f"There is no live key {key_id}")
+        raise errors.NotFound(f"Key {key_id} not found, or already revoked")
     yield Query("oauth_grant_end_of_key", {"key_id": key_id})
     yield Query(
         "audit_insert",

@@ -40,15 +40,15 @@ def hold(
     hold for recovery after a crash.
     """
     if amount <= 0:
-        raise LedgerError("a hold needs a positive amount")
+        raise LedgerError("the amount of a hold must be positive")
     if payer is not None:
         yield from limits.spend(payer, amount)
     rows = yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})
     if not rows:
         raise errors.InsufficientCredits
     key_id = payer.key_id if payer is not None else None
-    named = {"id": hold_id, "account_id": account_id, "key_id": key_id, "about": about}
-    yield Query("hold_insert", {**named, "amount": amount})
+    row = {"id": hold_id, "account_id": account_id, "key_id": key_id, "about": about}
+    yield Query("hold_insert", {**row, "amount": amount})
 
 
 def hold_price(account_id: str, hold_id: str, amount: int, payer: Payer | None = None) -> Transaction[None]:
@@ -72,12 +72,12 @@ def capture(hold_id: str, amount: int, entry: LedgerEntry) -> Transaction[None]:
         return
     ended = yield Query("hold_end", {"id": hold_id, "state": "captured", "captured": amount})
     if not ended:
-        raise LedgerError(f"hold {hold_id} is not pending, or holds less than is to be captured")
+        raise LedgerError(f"hold {hold_id} is not pending, or is less than the amount to capture ({amount})")
     account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": amount})
     yield Query("ledger_post", {"account_id": REVENUE, "amount": amount})
     yield transfer(f"capture:{hold_id}", (account_id, REVENUE), amount, entry, hold_id)
-    yield from uncount(ended[0], held - amount)
+    yield from _restore_budget(ended[0], held - amount)
 
 
 def release(hold_id: str) -> Transaction[None]:
@@ -87,7 +87,7 @@ def release(hold_id: str) -> Transaction[None]:
         raise LedgerError(f"hold {hold_id} is not pending")
     account_id, held = str(ended[0]["account_id"]), int(ended[0]["amount"])
     yield Query("ledger_settle", {"account_id": account_id, "amount": held, "captured": 0})
-    yield from uncount(ended[0], held)
+    yield from _restore_budget(ended[0], held)
 
 
 def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
@@ -101,14 +101,14 @@ def refund(hold_id: str, entry: LedgerEntry) -> Transaction[int]:
     yield transfer(f"refund:{hold_id}", (REVENUE, account_id), amount, entry, None)
     held = yield from one("hold_by_id", id=hold_id)
     if held is not None:
-        yield from uncount(held, amount)
+        yield from _restore_budget(held, amount)
     return amount
 
 
-def uncount(hold_row: Row, amount: int) -> Transaction[None]:
+def _restore_budget(hold_row: Row, amount: int) -> Transaction[None]:
     """Return the part of a hold that was not charged to the budgets of its key."""
     if hold_row["key_id"] is not None and amount:
-        yield from limits.give_back(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
+        yield from limits.restore(str(hold_row["key_id"]), int(hold_row["created_at"]), amount)
 
 
 def deposit(
@@ -124,14 +124,14 @@ def deposit(
     With `below_zero`, a withdrawal may exceed the available balance.
     """
     if amount == 0:
-        raise LedgerError("a deposit needs an amount")
+        raise LedgerError("the amount of a deposit must not be 0")
     source, target = (WORLD, account_id) if amount > 0 else (account_id, WORLD)
     size = abs(amount)
     if below_zero and amount < 0:
         yield Query("account_let_below_zero", {"id": account_id, "amount": size})
     yield Query("ledger_post", {"account_id": source, "amount": -size})
     if not (yield Query("ledger_post", {"account_id": target, "amount": size})):
-        raise LedgerError(f"there is no account {target}")
+        raise LedgerError(f"account {target} not found")
     if amount > 0:
         yield Query("account_is_above_zero", {"id": account_id})
     yield transfer(transfer_id or ids.new("txn"), (source, target), size, entry, None)
@@ -141,5 +141,5 @@ def transfer(
     transfer_id: str, sides: tuple[str, str], amount: int, entry: LedgerEntry, hold_id: str | None
 ) -> Query:
     """Return the query that inserts one ledger entry; `sides` are the debited and the credited account."""
-    moved = {"id": transfer_id, "debit": sides[0], "credit": sides[1], "amount": amount, "hold_id": hold_id}
-    return Query("transfer_insert", {**moved, **entry._asdict()})
+    row = {"id": transfer_id, "debit": sides[0], "credit": sides[1], "amount": amount, "hold_id": hold_id}
+    return Query("transfer_insert", {**row, **entry._asdict()})

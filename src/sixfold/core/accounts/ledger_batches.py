@@ -44,113 +44,115 @@ class Capture(NamedTuple):
 
 
 class DirectCharge(NamedTuple):
-    """A charge without an earlier hold: `amount`, at most `most`."""
+    """A charge without an earlier hold: `amount`, at most `max_amount`."""
 
     account_id: str
     hold_id: str
-    most: int
+    max_amount: int
     amount: int
     entry: ledger.LedgerEntry
     payer: Payer | None = None
 
 
-def hold_all(wanted: Sequence[HoldRequest]) -> Transaction[int]:
+def hold_all(requests: Sequence[HoldRequest]) -> Transaction[int]:
     """Reserve every amount or none, and return the transaction's time in epoch µs.
 
     Raises `InsufficientCredits` or `BudgetExceeded` if the sum of all requests does not fit.
     """
-    if any(each.amount <= 0 for each in wanted):
-        raise ledger.LedgerError("a hold needs a positive amount")
-    of_account, of_key = _sums(wanted)
-    yield Query("hold_insert", {}, [_hold_row(each) for each in wanted])
-    for payer, amount in of_key.items():
+    if any(each.amount <= 0 for each in requests):
+        raise ledger.LedgerError("the amount of a hold must be positive")
+    by_account, by_payer = _sums(requests)
+    yield Query("hold_insert", {}, [_hold_row(each) for each in requests])
+    for payer, amount in by_payer.items():
         yield from limits.spend(payer, amount)
-    for account_id, amount in of_account.items():
+    for account_id, amount in by_account.items():
         if not (yield Query("ledger_reserve", {"account_id": account_id, "amount": amount})):
             raise errors.InsufficientCredits
     return (yield from now())
 
 
-def _sums(asked: Iterable[HoldRequest | DirectCharge]) -> tuple[Counter[str], Counter[Payer]]:
+def _sums(requests: Iterable[HoldRequest | DirectCharge]) -> tuple[Counter[str], Counter[Payer]]:
     """Return the amounts per account and per key with a budget."""
-    of_account, of_key = Counter[str](), Counter[Payer]()
-    for each in asked:
-        of_account[each.account_id] += each.amount
+    by_account, by_payer = Counter[str](), Counter[Payer]()
+    for each in requests:
+        by_account[each.account_id] += each.amount
         if each.payer is not None:
-            of_key[each.payer] += each.amount
-    return of_account, of_key
+            by_payer[each.payer] += each.amount
+    return by_account, by_payer
 
 
-def _hold_row(wanted: HoldRequest) -> dict[str, Value]:
-    key_id = wanted.payer.key_id if wanted.payer is not None else None
+def _hold_row(request: HoldRequest) -> dict[str, Value]:
+    key_id = request.payer.key_id if request.payer is not None else None
     return {
-        "id": wanted.hold_id,
-        "account_id": wanted.account_id,
-        "amount": wanted.amount,
+        "id": request.hold_id,
+        "account_id": request.account_id,
+        "amount": request.amount,
         "key_id": key_id,
-        "about": wanted.about,
+        "about": request.about,
     }
 
 
-def capture_all(charges: Sequence[Capture]) -> Transaction[None]:
+def capture_all(captures: Sequence[Capture]) -> Transaction[None]:
     """End all of the pending holds or none; raises `LedgerError` as `ledger.capture` does."""
-    rows = [_charge_row(charge) for charge in charges]
-    told = yield Query("hold_end_each", {}, rows)
-    if told[0]["changed"] != len(charges) or any(charge.amount > charge.held for charge in charges):
+    rows = [_capture_row(capture) for capture in captures]
+    result = yield Query("hold_end_each", {}, rows)
+    if result[0]["changed"] != len(captures) or any(each.amount > each.held for each in captures):
         raise ledger.LedgerError(
-            "a hold is not pending, or holds another amount or less than is to be captured"
+            "a hold is not pending, has another amount, or is less than the amount to capture"
         )
-    held, paid, unspent = Counter[str](), Counter[str](), Counter[tuple[str, int]]()
-    for charge in charges:
-        held[charge.account_id] += charge.held
-        paid[charge.account_id] += charge.amount
-        if charge.key_id is not None:
-            unspent[charge.key_id, charge.held_at // DAY_US] += charge.held - charge.amount
+    held, charged = Counter[str](), Counter[str]()
+    # By key and day: what its budgets get back.
+    unspent = Counter[tuple[str, int]]()
+    for capture in captures:
+        held[capture.account_id] += capture.held
+        charged[capture.account_id] += capture.amount
+        if capture.key_id is not None:
+            unspent[capture.key_id, capture.held_at // DAY_US] += capture.held - capture.amount
     for account_id, amount in held.items():
-        params = {"account_id": account_id, "amount": amount, "captured": paid[account_id]}
+        params = {"account_id": account_id, "amount": amount, "captured": charged[account_id]}
         yield Query("ledger_settle", params)
-    if total := paid.total():
+    if total := charged.total():
         yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": total})
         yield Query("transfer_of_each", {}, [row for row in rows if row["captured"]])
     for (key_id, day), amount in unspent.items():
         if amount:
-            yield from limits.give_back(key_id, day * DAY_US, amount)
+            yield from limits.restore(key_id, day * DAY_US, amount)
 
 
-def charge_all(purchases: Sequence[DirectCharge]) -> Transaction[None]:
+def charge_all(charges: Sequence[DirectCharge]) -> Transaction[None]:
     """Charge all amounts or none; raises `InsufficientCredits` or `BudgetExceeded`.
 
     Each charge is stored as a hold that is captured at once. The balance must cover the actual amounts, not
     their maximums.
     """
-    if any(not 0 < each.amount <= each.most for each in purchases):
-        raise ledger.LedgerError("a charge needs a positive amount, and no more than was foreseen")
-    of_account, of_key = _sums(purchases)
-    for payer, amount in of_key.items():
+    if any(not 0 < each.amount <= each.max_amount for each in charges):
+        raise ledger.LedgerError("the amount of a charge must be positive and at most its maximum")
+    by_account, by_payer = _sums(charges)
+    for payer, amount in by_payer.items():
         yield from limits.spend(payer, amount)
-    for account_id, amount in of_account.items():
+    for account_id, amount in by_account.items():
         if not (yield Query("ledger_spend", {"account_id": account_id, "amount": amount})):
             raise errors.InsufficientCredits
-    rows = [_purchase_row(each) for each in purchases]
+    rows = [_charge_row(each) for each in charges]
     yield Query("hold_insert_captured", {}, rows)
     yield Query("transfer_of_each", {}, rows)
-    yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": of_account.total()})
+    yield Query("ledger_post", {"account_id": ledger.REVENUE, "amount": by_account.total()})
 
 
-def _purchase_row(purchase: DirectCharge) -> dict[str, Value]:
-    key_id = purchase.payer.key_id if purchase.payer is not None else None
-    held = Capture(purchase.account_id, purchase.hold_id, purchase.most, purchase.amount, purchase.entry)
-    return {**_charge_row(held), "key_id": key_id}
+def _charge_row(charge: DirectCharge) -> dict[str, Value]:
+    key_id = charge.payer.key_id if charge.payer is not None else None
+    capture = Capture(charge.account_id, charge.hold_id, charge.max_amount, charge.amount, charge.entry)
+    return {**_capture_row(capture), "key_id": key_id}
 
 
-def _charge_row(charge: Capture) -> dict[str, Value]:
-    kind, description, request_id, itemized = charge.entry
+def _capture_row(capture: Capture) -> dict[str, Value]:
+    kind, description, request_id, itemized = capture.entry
     return {
-        "id": charge.hold_id,
-        "account_id": charge.account_id,
-        "amount": charge.held,
-        "state": "captured" if charge.amount > 0 else "released",
-        "captured": charge.amount,
+        "id": capture.hold_id,
+        "account_id": capture.account_id,
+        "amount": capture.held,
+        "state": "captured" if capture.amount > 0 else "released",
+        "captured": capture.amount,
         "credit": ledger.REVENUE,
         "kind": kind,
         "description": description,

@@ -36,8 +36,8 @@ def page(account_id: str, limit: int, cursor: str | None) -> Transaction[LedgerP
         {"account_id": account_id, "before_at": before_at, "before_id": before_id, "limit": limit + 1},
     )
     entries = tuple(rows[:limit])
-    more = len(rows) > limit
-    return LedgerPage(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if more else None)
+    has_more = len(rows) > limit
+    return LedgerPage(entries, f"{entries[-1]['created_at']}~{entries[-1]['id']}" if has_more else None)
 
 
 class LedgerEntrySchema(TypedDict):
@@ -52,8 +52,8 @@ class LedgerEntrySchema(TypedDict):
     charge: ChargeSchema | None
 
 
-def plain(entry: Row) -> LedgerEntrySchema:
-    """Return a ledger entry as JSON, with `charge` as in `charges.plain`."""
+def to_json(entry: Row) -> LedgerEntrySchema:
+    """Return a ledger entry as JSON, with `charge` as in `charges.to_json`."""
     return {
         "id": entry["id"],
         "created_at": rfc3339(entry["created_at"]),
@@ -61,7 +61,7 @@ def plain(entry: Row) -> LedgerEntrySchema:
         "kind": entry["kind"],
         "description": entry["description"],
         "request_id": entry["request_id"],
-        "charge": charges.plain(charges.decode(entry["charge"])),
+        "charge": charges.to_json(charges.decode(entry["charge"])),
     }
 
 
@@ -77,7 +77,7 @@ def _parse_cursor(cursor: str | None) -> tuple[int, str]:
 # -- spending ----------------------------------------------------------------------------------------
 
 # Text that follows the model in an entry's description, by the entry's kind.
-_BEHIND = {"chat": " by ", "session": ": minute ", "refund": ": "}
+_SUFFIXES = {"chat": " by ", "session": ": minute ", "refund": ": "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,36 +105,36 @@ def spending(account_id: str, days: int) -> Transaction[Spending]:
     models: Counter[str] = Counter()
     for day in spent.values():
         models.update(day)
-    return Spending({day * DAY_US: found for day, found in spent.items()}, dict(models.most_common()))
+    return Spending({day * DAY_US: by_model for day, by_model in spent.items()}, dict(models.most_common()))
 
 
 def _model(row: Row) -> str:
-    description, behind = str(row["description"]), _BEHIND.get(row["kind"])
-    return description if behind is None else description.rpartition(behind)[0] or description
+    description, suffix = str(row["description"]), _SUFFIXES.get(row["kind"])
+    return description if suffix is None else description.rpartition(suffix)[0] or description
 
 
 # -- consistency -------------------------------------------------------------------------------------
 
 _CHECKS = {
-    "ledger_drift_posted": "balance differs from the journal",
-    "ledger_drift_held": "held money differs from the pending holds",
+    "ledger_drift_posted": "balance differs from the sum of its entries",
+    "ledger_drift_held": "held amount differs from the pending holds",
     "ledger_overdrawn": "balance is below zero",
-    "ledger_holds_without_transfer": "captured hold and transfer differ",
-    "ledger_predictions_unsettled": "prediction and hold tell different stories",
-    "ledger_refunds_with_results": "the price was given back and the result is still there",
-    "ledger_children_unpaid": "part of a graph that was not paid, and its result is still there",
-    "ledger_parts_before_payment": "the result can be read and what it was ordered for is not paid",
-    "ledger_sessions_unsettled": "session and slices tell different stories",
+    "ledger_holds_without_transfer": "captured hold and entry differ",
+    "ledger_predictions_unsettled": "states of prediction and hold contradict each other",
+    "ledger_refunds_with_results": "charge was refunded, but the result is still available",
+    "ledger_children_unpaid": "workflow was not paid, but the result of this part is still available",
+    "ledger_parts_before_payment": "result is available, but its parent is not paid",
+    "ledger_sessions_unsettled": "states of session and billing intervals contradict each other",
 }
 
 
 def verify() -> Transaction[tuple[str, ...]]:
     """Check the invariants of the ledger; returns one sentence for each violation."""
-    faults: list[str] = []
+    violations: list[str] = []
     total = yield from one("ledger_sum_posted")
     if total is not None and total["total"] != 0:
-        faults.append(f"the sum of all balances is {total['total']} micro-dollars instead of 0")
+        violations.append(f"the sum of all balances is {total['total']} micro-dollars instead of 0")
     for name, sentence in _CHECKS.items():
         rows = yield Query(name, {})
-        faults += [f"{row['id']}: {sentence}" for row in rows]
-    return tuple(faults)
+        violations += [f"{row['id']}: {sentence}" for row in rows]
+    return tuple(violations)

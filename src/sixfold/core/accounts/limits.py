@@ -46,64 +46,64 @@ def payer_of(principal: Principal) -> Payer | None:
     return Payer(principal.key_id, scope.budget_day, scope.budget_month)
 
 
-def spend(of: Payer, amount: int) -> Transaction[None]:
+def spend(payer: Payer, amount: int) -> Transaction[None]:
     """Count `amount` against a key's budgets; raises `BudgetExceeded`."""
-    budgets = {"day": of.budget_day, "month": of.budget_month}
-    most = {word: _NO_LIMIT if budget is None else budget for word, budget in budgets.items()}
-    refused = [word for word, limit in most.items() if amount > limit]
-    if not refused:
-        rows = yield Query("key_spend_add", {"key_id": of.key_id, "amount": amount, **most})
-        counted = {len(row["period"]) for row in rows}
-        refused = [word for word, length in _LENGTHS.items() if length not in counted]
-    if refused:
-        word, moment = refused[0], (yield from now())
-        left = most[word] - (yield from _spent(of.key_id, word, moment))
-        budget = f"This key's budget of {money.format_usd(most[word])} USD a {word}"
-        sums = f"has {money.format_usd(left)} USD left, and {money.format_usd(amount)} USD was asked for"
+    budgets = {"day": payer.budget_day, "month": payer.budget_month}
+    max_spent = {unit: _NO_LIMIT if budget is None else budget for unit, budget in budgets.items()}
+    exceeded = [unit for unit, limit in max_spent.items() if amount > limit]
+    if not exceeded:
+        rows = yield Query("key_spend_add", {"key_id": payer.key_id, "amount": amount, **max_spent})
+        updated = {len(row["period"]) for row in rows}
+        exceeded = [unit for unit, length in _LENGTHS.items() if length not in updated]
+    if exceeded:
+        unit, epoch_us = exceeded[0], (yield from now())
+        left = max_spent[unit] - (yield from _spent(payer.key_id, unit, epoch_us))
+        budget = f"This key's budget of {money.format_usd(max_spent[unit])} USD per {unit}"
+        state = f"has {money.format_usd(left)} USD left; this request needs {money.format_usd(amount)} USD"
         raise errors.BudgetExceeded(
-            f"{budget} {sums if left > 0 else 'is used up'}", retry_after=_until_next(moment, word)
+            f"{budget} {state if left > 0 else 'is used up'}", retry_after=_until_next(epoch_us, unit)
         )
 
 
-def unspent(of: Payer) -> Transaction[int]:
+def unspent(payer: Payer) -> Transaction[int]:
     """Return the rest of a key's budgets in micro-dollars: of the day or of the month, whichever is less."""
-    moment = yield from now()
-    least = _NO_LIMIT
-    for word, budget in (("day", of.budget_day), ("month", of.budget_month)):
+    epoch_us = yield from now()
+    rest = _NO_LIMIT
+    for unit, budget in (("day", payer.budget_day), ("month", payer.budget_month)):
         if budget is not None:
-            least = min(least, budget - (yield from _spent(of.key_id, word, moment)))
-    return least
+            rest = min(rest, budget - (yield from _spent(payer.key_id, unit, epoch_us)))
+    return rest
 
 
-def _spent(key_id: str, word: str, epoch_us: int) -> Transaction[int]:
+def _spent(key_id: str, unit: str, epoch_us: int) -> Transaction[int]:
     """Return what a key has spent in the day or month of `epoch_us`."""
-    period = _periods(epoch_us)[list(_LENGTHS).index(word)]
+    period = _periods(epoch_us)[list(_LENGTHS).index(unit)]
     row = yield from one("key_spent", key_id=key_id, period=period)
     return 0 if row is None else int(row["amount"])
 
 
-def give_back(key_id: str, held_at: int, amount: int) -> Transaction[None]:
+def restore(key_id: str, held_at: int, amount: int) -> Transaction[None]:
     """Subtract `amount`, which was held at `held_at` and not charged, from a key's spending."""
     day, month = _periods(held_at)
     yield Query("key_spend_return", {"key_id": key_id, "day": day, "month": month, "amount": amount})
 
 
 def _periods(epoch_us: int) -> tuple[str, str]:
-    return _names(epoch_us // DAY_US)
+    return _period_names(epoch_us // DAY_US)
 
 
 @functools.lru_cache(maxsize=8)
-def _names(day_number: int) -> tuple[str, str]:
+def _period_names(day_number: int) -> tuple[str, str]:
     day = datetime.fromtimestamp(day_number * DAY_US / SECOND_US, UTC).date().isoformat()
     return day, day[:7]
 
 
-def _until_next(epoch_us: int, word: str) -> int:
+def _until_next(epoch_us: int, unit: str) -> int:
     """Return the seconds until the next day or month."""
     moment = datetime.fromtimestamp(epoch_us / SECOND_US, UTC)
     midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    later = midnight + timedelta(days=1 if word == "day" else 32)
-    following = later if word == "day" else later.replace(day=1)
+    later = midnight + timedelta(days=1 if unit == "day" else 32)
+    following = later if unit == "day" else later.replace(day=1)
     return max(1, math.ceil((following - moment).total_seconds()))
 
 
@@ -136,8 +136,8 @@ class OwnRates:
     async def spend(self, key: str, per_minute: int, amount: int = 1) -> None:
         share, moment = _share(per_minute, amount, self._kind), int(self._clock() * SECOND_US)
         ahead = max(self._due.get(key, 0) - moment, 0)
-        if ahead + share.cost > share.most:
-            raise share.refusal(ahead)
+        if ahead + share.cost > share.max_ahead:
+            raise share.error(ahead)
         self._set(key, moment, moment + ahead + share.cost)
 
     async def add(self, key: str, per_minute: int, amount: int) -> None:
@@ -146,10 +146,10 @@ class OwnRates:
 
     def _set(self, key: str, moment: int, due: int) -> None:
         if len(self._due) >= _MAX_KEYS and key not in self._due:
-            self._forget(moment)
+            self._evict(moment)
         self._due[key] = due
 
-    def _forget(self, moment: int) -> None:
+    def _evict(self, moment: int) -> None:
         """Drop keys without a debt, which count as new ones, and the older half if most have one."""
         owing = [(key, due) for key, due in self._due.items() if due > moment]
         self._due = dict(owing if len(owing) < _MAX_KEYS // 2 else owing[len(owing) // 2 :])
@@ -182,13 +182,13 @@ class _RateShare:
 
     per_minute: int
     cost: int
-    most: int
+    max_ahead: int
     kind: str
 
-    def refusal(self, ahead: int) -> errors.TooManyRequests:
+    def error(self, ahead: int) -> errors.TooManyRequests:
         wait = max(1, math.ceil((ahead + self.cost - _MINUTE_US) / SECOND_US))
-        said = f"This key may ask for {self.per_minute} {self.kind} a minute"
-        return errors.TooManyRequests(said, retry_after=wait)
+        message = f"This key is limited to {self.per_minute} {self.kind} per minute"
+        return errors.TooManyRequests(message, retry_after=wait)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -196,7 +196,7 @@ def _share(per_minute: int, amount: int, kind: str) -> _RateShare:
     step = _step(per_minute)
     share = _RateShare(per_minute, step * min(amount, max(per_minute, 1)), _MINUTE_US + step // 2, kind)
     if per_minute <= 0:
-        raise share.refusal(0)
+        raise share.error(0)
     return share
 
 
@@ -205,10 +205,10 @@ def _step(per_minute: int) -> int:
 
 
 def _spend(key: str, kind: str, share: _RateShare) -> Transaction[None]:
-    named = {"key_id": key, "kind": kind}
-    if not (yield Query("key_rate_spend", {**named, "cost": share.cost, "most": share.most})):
-        row = yield from one("key_rate_ahead", **named)
-        raise share.refusal(0 if row is None else int(row["ahead"]))
+    params = {"key_id": key, "kind": kind}
+    if not (yield Query("key_rate_spend", {**params, "cost": share.cost, "most": share.max_ahead})):
+        row = yield from one("key_rate_ahead", **params)
+        raise share.error(0 if row is None else int(row["ahead"]))
 
 
 def _add(key: str, kind: str, cost: int) -> Transaction[None]:

@@ -43,19 +43,19 @@ def new_link(account_id: str, now: int) -> Transaction[str]:
     return token
 
 
-def take_link(token: str, now: int, visit: LoginSession = _BY_LINK) -> Transaction[str]:
+def take_link(token: str, now: int, login: LoginSession = _BY_LINK) -> Transaction[str]:
     """Consume a sign-in link and return the token of a new session; raises `Unauthenticated`."""
     rows = yield Query("login_session_take", {"token_hash": keys.hash_of(token)})
     if not rows:
-        raise errors.Unauthenticated("This link was used before or is too old: ask for a new one")
-    return (yield from new_session(str(rows[0]["account_id"]), now, visit))
+        raise errors.Unauthenticated("This link has already been used or has expired: request a new one")
+    return (yield from new_session(str(rows[0]["account_id"]), now, login))
 
 
-def new_session(account_id: str, now: int, visit: LoginSession) -> Transaction[str]:
+def new_session(account_id: str, now: int, login: LoginSession) -> Transaction[str]:
     """Create a session and return its token."""
     token = ids.secret("sess")
-    yield _insert(token, account_id, "session", now + SESSION_LIFE_US, visit)
-    yield from audit_log.note(account_id, "signin", f"{visit.way}, {visit.agent}".strip(", "))
+    yield _insert(token, account_id, "session", now + SESSION_LIFE_US, login)
+    yield from audit_log.note(account_id, "signin", f"{login.way}, {login.agent}".strip(", "))
     return token
 
 
@@ -90,7 +90,7 @@ def end_one(account_id: str, session_id: str) -> Transaction[None]:
     """End a session of an account by its id; raises `NotFound`."""
     rows = yield Query("login_session_end_one", {"account_id": account_id, "id": session_id})
     if not rows:
-        raise errors.NotFound("There is no such session")
+        raise errors.NotFound("Session not found")
     yield from audit_log.note(account_id, "session.end", session_id)
 
 
@@ -107,7 +107,7 @@ def sweep() -> Transaction[int]:
     return len((yield Query("login_session_sweep", {})))
 
 
-def _insert(token: str, account_id: str, kind: str, expires_at: int, visit: LoginSession) -> Query:
+def _insert(token: str, account_id: str, kind: str, expires_at: int, login: LoginSession) -> Query:
     return Query(
         "login_session_insert",
         {
@@ -115,8 +115,8 @@ def _insert(token: str, account_id: str, kind: str, expires_at: int, visit: Logi
             "account_id": account_id,
             "kind": kind,
             "id": ids.new("login"),
-            "way": visit.way,
-            "agent": visit.agent,
+            "way": login.way,
+            "agent": login.agent,
             "expires_at": expires_at,
         },
     )

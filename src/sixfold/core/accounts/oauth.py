@@ -74,7 +74,7 @@ class Tokens:
     refresh_token: str
     scopes: tuple[str, ...]
 
-    def plain(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """Return the token response (RFC 6749, section 5.1)."""
         return {
             "access_token": self.access_token,
@@ -91,12 +91,12 @@ class Tokens:
 def register(name: str, redirect_uris: Sequence[object]) -> Transaction[OAuthClient]:
     """Register a client; raises `OAuthError` for invalid redirect URIs."""
     if not 0 < len(redirect_uris) <= _MAX_URIS:
-        raise OAuthError("invalid_redirect_uri", f"redirect_uris must hold 1 to {_MAX_URIS} addresses")
+        raise OAuthError("invalid_redirect_uri", f"redirect_uris must have 1 to {_MAX_URIS} entries")
     uris = tuple(_redirect(uri) for uri in redirect_uris)
-    shown = " ".join(name.split())[:_MAX_NAME_CHARS] or "A program without a name"
-    client = OAuthClient(ids.new("client"), shown, uris, (yield from now()))
+    display_name = " ".join(name.split())[:_MAX_NAME_CHARS] or "Unnamed program"
+    client = OAuthClient(ids.new("client"), display_name, uris, (yield from now()))
     text = msgspec.json.encode(uris).decode()
-    yield Query("oauth_client_insert", {"id": client.id, "name": shown, "redirect_uris": text})
+    yield Query("oauth_client_insert", {"id": client.id, "name": display_name, "redirect_uris": text})
     return client
 
 
@@ -112,54 +112,51 @@ def client(client_id: str) -> Transaction[OAuthClient]:
     """Return a client by its id; raises `OAuthError`."""
     row = yield from one("oauth_client", id=client_id)
     if row is None:
-        raise OAuthError("invalid_client", "There is no such program: register it again")
+        raise OAuthError("invalid_client", "The client is not registered: register it again")
     uris = msgspec.json.decode(str(row["redirect_uris"]), type=tuple[str, ...])
     return OAuthClient(row["id"], row["name"], uris, row["created_at"])
 
 
-def may_return(client: OAuthClient, uri: str) -> bool:
+def allows_redirect(client: OAuthClient, uri: str) -> bool:
     """Return whether a redirect URI is registered; loopback URIs match with any port."""
-    return any(redirects.is_same(uri, known) for known in client.redirect_uris)
+    return any(redirects.is_same(uri, registered) for registered in client.redirect_uris)
 
 
-def wish(
-    client: OAuthClient, redirect_uri: str, asked: Mapping[str, str], resources: Sequence[str]
+def parse_authorization_request(
+    client: OAuthClient, redirect_uri: str, params: Mapping[str, str], resources: Sequence[str]
 ) -> AuthorizationRequest:
     """Validate an authorization request whose redirect URI was checked; raises `OAuthError`.
 
     `resources` are the resource identifiers of this server (RFC 8707).
     """
-    if asked.get("response_type") != "code":
+    if params.get("response_type") != "code":
         raise OAuthError("unsupported_response_type", "response_type must be code")
-    if asked.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(
-        asked.get("code_challenge", "")
-    ):
-        raise OAuthError("invalid_request", "PKCE is needed: code_challenge with the method S256")
-    if asked.get("resource", "").rstrip("/") not in ("", *resources):
-        raise OAuthError("invalid_target", "This server is not that resource")
-    scopes = tuple(dict.fromkeys(asked.get("scope", "").split())) or (DEFAULT_SCOPE,)
+    challenge = params.get("code_challenge", "")
+    if params.get("code_challenge_method") != "S256" or not _CHALLENGE.fullmatch(challenge):
+        raise OAuthError("invalid_request", "PKCE is required: send a code_challenge with the method S256")
+    if params.get("resource", "").rstrip("/") not in ("", *resources):
+        raise OAuthError("invalid_target", "The `resource` parameter does not identify this server")
+    scopes = tuple(dict.fromkeys(params.get("scope", "").split())) or (DEFAULT_SCOPE,)
     if unknown := [scope for scope in scopes if scope not in SCOPES]:
-        raise OAuthError(
-            "invalid_scope", f"There is no scope {unknown[0][:40]}; {', '.join(SCOPES)} are there"
-        )
-    return AuthorizationRequest(client, redirect_uri, scopes, asked["code_challenge"], asked.get("state"))
+        raise OAuthError("invalid_scope", f"Unknown scope {unknown[0][:40]}: use {', '.join(SCOPES)}")
+    return AuthorizationRequest(client, redirect_uri, scopes, challenge, params.get("state"))
 
 
 # -- grants ----------------------------------------------------------------------------------------
 
 
-def grant(account_id: str, wished: AuthorizationRequest) -> Transaction[str]:
+def grant(account_id: str, request: AuthorizationRequest) -> Transaction[str]:
     """Record the user's consent and return the authorization code."""
     code = ids.secret("code")
     yield Query(
         "oauth_grant_insert",
         {
             "id": ids.new("grant"),
-            "client_id": wished.client.id,
+            "client_id": request.client.id,
             "account_id": account_id,
-            "scopes": " ".join(wished.scopes),
-            "redirect_uri": wished.redirect_uri,
-            "challenge": wished.challenge,
+            "scopes": " ".join(request.scopes),
+            "redirect_uri": request.redirect_uri,
+            "challenge": request.challenge,
             "code_hash": keys.hash_of(code),
             "life": _CODE_LIFE_US,
         },
@@ -170,7 +167,7 @@ def grant(account_id: str, wished: AuthorizationRequest) -> Transaction[str]:
             "id": ids.new("aud"),
             "account_id": account_id,
             "action": "oauth.grant",
-            "detail": f"{wished.client.id} {' '.join(wished.scopes)}",
+            "detail": f"{request.client.id} {' '.join(request.scopes)}",
         },
     )
     return code
@@ -184,14 +181,14 @@ def exchange(code: str, client_id: str, redirect_uri: str, verifier: str) -> Tra
     if row["code_taken_at"] is not None:
         yield from _end(row)
         return None
-    right = (
+    valid = (
         row["living"]
         and row["client_id"] == client_id
         and row["redirect_uri"] == redirect_uri
         and _VERIFIER.fullmatch(verifier) is not None
         and hmac.compare_digest(_challenge(verifier), str(row["challenge"]))
     )
-    return (yield from _turn(row)) if right else None
+    return (yield from _rotate(row)) if valid else None
 
 
 def refresh(token: str, client_id: str) -> Transaction[Tokens | None]:
@@ -205,22 +202,22 @@ def refresh(token: str, client_id: str) -> Transaction[Tokens | None]:
     if bytes(row["refresh_hash"]) != token_hash:
         yield from _end(row)
         return None
-    return (yield from _turn(row)) if row["living"] else None
+    return (yield from _rotate(row)) if row["living"] else None
 
 
-def _turn(row: Row) -> Transaction[Tokens]:
+def _rotate(row: Row) -> Transaction[Tokens]:
     if row["key_id"]:
         yield Query("key_revoke", {"id": row["key_id"]})
     scopes = tuple(str(row["scopes"]).split())
     key = yield from keys.create(
         row["account_id"],
         expires_at=(yield from now()) + KEY_LIFE_US,
-        granted=keys.of_program(scopes),
+        granted=keys.rights_of_scopes(scopes),
         origin="oauth",
         grant_id=str(row["id"]),
     )
     token = ids.secret("refresh")
-    turned = yield Query(
+    updated = yield Query(
         "oauth_grant_turn",
         {
             "id": row["id"],
@@ -230,8 +227,8 @@ def _turn(row: Row) -> Transaction[Tokens]:
             "life": REFRESH_LIFE_US,
         },
     )
-    if not turned:
-        raise errors.Conflict("This grant is being used by another request")
+    if not updated:
+        raise errors.Conflict("Another request is using this grant: try again")
     # An older version stored one used token in the grant's own row.
     for spent in (row["refresh_hash"], row["spent_hash"]):
         if spent is not None:
@@ -266,7 +263,7 @@ def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
 def end_one(account_id: str, grant_id: str) -> Transaction[None]:
     """End a grant of an account; raises `NotFound`."""
     if not grant_id or not (yield from _end_of(account_id, grant_id)):
-        raise errors.NotFound("There is no program with this access")
+        raise errors.NotFound("No program with this access was found")
     yield from audit_log.note(account_id, "oauth.end", grant_id)
 
 

@@ -31,7 +31,7 @@ class OidcLoginAttempt:
     """The provider's URL for the browser, and the data to store until the browser returns."""
 
     url: str
-    kept: Content
+    content: Content
 
 
 class OidcProvider(Protocol):
@@ -47,12 +47,12 @@ class OidcProvider(Protocol):
         """The issuer identifier."""
         ...
 
-    async def begin(self, back: str) -> OidcLoginAttempt:
-        """Start a login that redirects back to the URL `back`."""
+    async def begin(self, callback_url: str) -> OidcLoginAttempt:
+        """Start a login that redirects back to `callback_url`."""
         ...
 
-    async def end(self, back: str, answer: Mapping[str, str], kept: Content) -> Identity:
-        """Complete a login from the callback's parameters `answer` and the data stored at its start."""
+    async def end(self, callback_url: str, params: Mapping[str, str], content: Content) -> Identity:
+        """Complete a login from the callback's parameters and the content that `begin` returned."""
         ...
 
 
@@ -65,13 +65,17 @@ def account_of(identity: Identity, *, signup: bool) -> Transaction[str]:
     if row is not None:
         return str(row["account_id"])
     if not identity.verified or not identity.email:
-        raise errors.Forbidden("The provider has not verified this address: sign in, and link it there")
-    found = yield from one("account_by_email", email=identity.email.strip().lower())
-    if found is None and not signup:
-        raise errors.Forbidden(f"There is no account {identity.email} here: ask the operator for one")
-    if found is not None and found["kind"] != "customer":
-        raise errors.Forbidden("The operator signs in otherwise first, and links this then")
-    account_id = str(found["id"]) if found is not None else (yield from accounts.create(identity.email)).id
+        raise errors.Forbidden(
+            "The provider has not verified this e-mail address: sign in another way, then link it"
+        )
+    account = yield from one("account_by_email", email=identity.email.strip().lower())
+    if account is None and not signup:
+        raise errors.Forbidden(f"Account {identity.email} not found: ask the operator to create it")
+    if account is not None and account["kind"] != "customer":
+        raise errors.Forbidden("The operator must sign in another way and link this identity first")
+    account_id = (
+        str(account["id"]) if account is not None else (yield from accounts.create(identity.email)).id
+    )
     yield from link(account_id, identity)
     return account_id
 
@@ -85,9 +89,9 @@ def link(account_id: str, identity: Identity) -> Transaction[None]:
         "email": identity.email,
     }
     if not (yield Query("identity_insert", row)):
-        known = yield from one("identity_account", issuer=identity.issuer, subject=identity.subject)
-        if known is None or known["account_id"] != account_id:
-            raise errors.Conflict("This sign-in belongs to another account")
+        existing = yield from one("identity_account", issuer=identity.issuer, subject=identity.subject)
+        if existing is None or existing["account_id"] != account_id:
+            raise errors.Conflict("This identity is linked to another account")
         return
     yield from audit_log.note(account_id, "identity.link", identity.email or identity.subject)
 
@@ -96,7 +100,7 @@ def unlink(account_id: str, issuer: str) -> Transaction[None]:
     """Remove a provider's identities from an account; raises `NotFound`."""
     rows = yield Query("identity_remove", {"account_id": account_id, "issuer": issuer})
     if not rows:
-        raise errors.NotFound("No such sign-in is linked")
+        raise errors.NotFound("No identity of this provider is linked")
     yield from audit_log.note(account_id, "identity.unlink", str(rows[0]["email"]))
 
 

@@ -10,7 +10,7 @@ from sixfold.core.accounts import audit_log
 from sixfold.core.database import Query, Row, Transaction, one
 
 # Passkeys of one account.
-MOST = 20
+MAX_PER_ACCOUNT = 20
 _NAME_CHARS = 60
 
 
@@ -34,20 +34,20 @@ class StoredCredential:
 
 def add(account_id: str, credential: bytes, public_key: bytes, uses: int, name: str) -> Transaction[str]:
     """Store a new passkey and return its id; raises `Conflict` if it is known or the account has too many."""
-    if len((yield from of_account(account_id))) >= MOST:
-        raise errors.Conflict(f"An account has at most {MOST} passkeys")
-    passkey_id, called = ids.new("pk"), " ".join(name.split())[:_NAME_CHARS] or "Passkey"
+    if len((yield from of_account(account_id))) >= MAX_PER_ACCOUNT:
+        raise errors.Conflict(f"An account can have at most {MAX_PER_ACCOUNT} passkeys")
+    passkey_id, label = ids.new("pk"), " ".join(name.split())[:_NAME_CHARS] or "Passkey"
     row = {
         "id": passkey_id,
         "account_id": account_id,
         "credential": credential,
         "public_key": public_key,
         "uses": uses,
-        "name": called,
+        "name": label,
     }
     if not (yield Query("passkey_insert", row)):
-        raise errors.Conflict("This passkey is known already")
-    yield from audit_log.note(account_id, "passkey.add", called)
+        raise errors.Conflict("This passkey is already registered")
+    yield from audit_log.note(account_id, "passkey.add", label)
     return passkey_id
 
 
@@ -57,7 +57,7 @@ def of_account(account_id: str) -> Transaction[tuple[Row, ...]]:
     return tuple(rows)
 
 
-def known(credential: bytes) -> Transaction[StoredCredential | None]:
+def get(credential: bytes) -> Transaction[StoredCredential | None]:
     """Return the passkey with a credential id, or None."""
     row = yield from one("passkey_by_credential", credential=credential)
     return (
@@ -65,18 +65,20 @@ def known(credential: bytes) -> Transaction[StoredCredential | None]:
     )
 
 
-def used(passkey: StoredCredential, uses: int) -> Transaction[None]:
+def record_use(passkey: StoredCredential, uses: int) -> Transaction[None]:
     """Store the signature counter.
 
     Raises `Unauthenticated` if it did not increase, which indicates a cloned passkey.
     """
     if not (yield Query("passkey_used", {"id": passkey.id, "uses": uses})):
-        raise errors.Unauthenticated("This passkey was used elsewhere meanwhile")
+        raise errors.Unauthenticated(
+            "The signature counter of this passkey did not increase: it may have been cloned"
+        )
 
 
 def remove(account_id: str, passkey_id: str) -> Transaction[None]:
     """Delete a passkey of an account; raises `NotFound`."""
     rows = yield Query("passkey_remove", {"id": passkey_id, "account_id": account_id})
     if not rows:
-        raise errors.NotFound("There is no such passkey")
+        raise errors.NotFound("Passkey not found")
     yield from audit_log.note(account_id, "passkey.remove", str(rows[0]["name"]))

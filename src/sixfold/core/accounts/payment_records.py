@@ -39,11 +39,11 @@ class Disputed:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """State of a subscription at `told_at` (epoch seconds); `account_id` is None if the event lacks it."""
+    """State of a subscription at `reported_at` (epoch seconds); `account_id` may be missing."""
 
     id: str
     state: State
-    told_at: int
+    reported_at: int
     account_id: str | None = None
     plan: str | None = None
 
@@ -51,72 +51,70 @@ class Subscription:
 # -- payments --------------------------------------------------------------------------------------
 
 
-def paid(payment: str, account_id: str, micros: int) -> Transaction[None]:
+def record_payment(payment: str, account_id: str, micros: int) -> Transaction[None]:
     """Record a payment that was credited, and withdraw what was refunded before it was known."""
     yield Query("payment_paid", {"id": payment, "account_id": account_id, "micros": micros})
-    yield from _settle(payment)
+    yield from _apply_totals(payment)
 
 
-def refunded(told: Refunded) -> Transaction[None]:
+def record_refund(refund: Refunded) -> Transaction[None]:
     """Withdraw the refunded amount from the account."""
-    yield Query("payment_refunded", {"id": told.payment, "total": told.total})
-    yield from _settle(told.payment)
+    yield Query("payment_refunded", {"id": refund.payment, "total": refund.total})
+    yield from _apply_totals(refund.payment)
 
 
-def disputed(told: Disputed) -> Transaction[None]:
+def record_dispute(dispute: Disputed) -> Transaction[None]:
     """Withdraw the disputed amount from the account, or credit it again."""
-    yield Query("payment_seen", {"id": told.payment})
+    yield Query("payment_seen", {"id": dispute.payment})
     yield Query(
         "payment_disputed",
         {
-            "id": told.dispute,
-            "payment_id": told.payment,
-            "amount": told.micros,
-            "withdrawn": int(told.withdrawn),
-            "reinstated": int(told.reinstated),
+            "id": dispute.dispute,
+            "payment_id": dispute.payment,
+            "amount": dispute.micros,
+            "withdrawn": int(dispute.withdrawn),
+            "reinstated": int(dispute.reinstated),
         },
     )
-    yield from _settle(told.payment)
+    yield from _apply_totals(dispute.payment)
 
 
-def _settle(payment: str) -> Transaction[None]:
+def _apply_totals(payment: str) -> Transaction[None]:
     """Post the difference between what the totals require and what was withdrawn so far."""
     row = yield from one("payment_standing", id=payment)
     if row is None or row["account_id"] is None:
         return
-    goal = min(int(row["paid"]), int(row["refunded"]) + int(row["disputed"]))
-    change = goal - int(row["taken_back"])
+    target = min(int(row["paid"]), int(row["refunded"]) + int(row["disputed"]))
+    change = target - int(row["taken_back"])
     if change == 0:
         return
     account_id, amount = str(row["account_id"]), money.format_usd(abs(change))
-    text = (
-        f"Card payment taken back: {amount} USD" if change > 0 else f"Card payment given again: {amount} USD"
-    )
+    text = f"Card payment reversed: {amount} USD" if change > 0 else f"Card payment reinstated: {amount} USD"
     transfer = f"payment:{payment}:{row['moves']}"
     yield from ledger.deposit(
         account_id, -change, ledger.LedgerEntry("reversal", text), transfer, below_zero=True
     )
-    yield Query("payment_taken_back", {"id": payment, "taken_back": goal})
+    yield Query("payment_taken_back", {"id": payment, "taken_back": target})
     yield from audit_log.note(account_id, "account.reversal", money.format_usd(-change))
 
 
 # -- subscriptions ---------------------------------------------------------------------------------
 
 
-def subscribed(told: Subscription) -> Transaction[None]:
+def record_subscription(update: Subscription) -> Transaction[None]:
     """Store the state of a subscription and update its account's plan. The state `over` is final."""
-    known = yield from one("subscription_by_id", id=told.id)
-    account_id, plan = told.account_id, told.plan
-    state, told_at = told.state, told.told_at
-    if known is not None:
-        account_id, plan = account_id or known["account_id"], plan or known["plan"]
-        before = (int(known["told_at"]), RANKS[known["state"]])
-        if known["state"] == "over" or (told.state != "over" and before > (told_at, RANKS[state])):
-            state, told_at = known["state"], int(known["told_at"])
+    stored = yield from one("subscription_by_id", id=update.id)
+    account_id, plan = update.account_id, update.plan
+    state, reported_at = update.state, update.reported_at
+    if stored is not None:
+        account_id, plan = account_id or stored["account_id"], plan or stored["plan"]
+        before = (int(stored["told_at"]), RANKS[stored["state"]])
+        if stored["state"] == "over" or (update.state != "over" and before > (reported_at, RANKS[state])):
+            state, reported_at = stored["state"], int(stored["told_at"])
     if account_id is None:
-        owner = yield from one("account_by_subscription", subscription=told.id)
+        owner = yield from one("account_by_subscription", subscription=update.id)
         account_id = None if owner is None else str(owner["id"])
-    row = {"id": told.id, "account_id": account_id, "plan": plan, "state": state, "told_at": told_at}
+    row = {"id": update.id, "account_id": account_id, "plan": plan, "state": state, "told_at": reported_at}
     yield Query("subscription_put", row)
     if account_id is not None:
         yield from _choose_plan(account_id)
@@ -132,10 +130,10 @@ def _choose_plan(account_id: str) -> Transaction[None]:
     account = yield from one("account_by_id", id=account_id)
     if account is None:
         return
-    living = yield from many("subscriptions_living", account_id=account_id)
-    chosen = next((row for row in living if row["id"] == account["subscription"]), None)
-    if chosen is None and living:
-        chosen = living[0]
+    live = yield from many("subscriptions_living", account_id=account_id)
+    chosen = next((row for row in live if row["id"] == account["subscription"]), None)
+    if chosen is None and live:
+        chosen = live[0]
     if chosen is not None:
         if (account["plan"], account["subscription"]) != (chosen["plan"], chosen["id"]):
             yield from _set_plan(account_id, str(chosen["plan"]), str(chosen["id"]))

@@ -13,7 +13,7 @@ from sixfold.core.database import Query, Transaction
 
 Plan = Literal["monthly", "yearly"]
 PLANS: dict[Plan, int] = {"monthly": 8 * money.MICROS_PER_USD, "yearly": 80 * money.MICROS_PER_USD}
-LEAST, MOST = 1 * money.MICROS_PER_USD, 10_000 * money.MICROS_PER_USD
+MIN_AMOUNT, MAX_AMOUNT = 1 * money.MICROS_PER_USD, 10_000 * money.MICROS_PER_USD
 _CENT = money.MICROS_PER_USD // 100
 
 
@@ -32,7 +32,7 @@ class Checkout(Protocol):
         """Cancel a subscription; ignores one that has already ended."""
         ...
 
-    def read(self, body: bytes, signature: str, now_seconds: float) -> Told | None:
+    def read(self, body: bytes, signature: str, now_seconds: float) -> PaymentEvent | None:
         """Parse a signed webhook; None if it is irrelevant. Raises `BadRequest` for an invalid signature."""
         ...
 
@@ -51,23 +51,23 @@ class PaymentReceived:
     intent: str | None = None
 
 
-Told = PaymentReceived | Refunded | Disputed | Subscription
+PaymentEvent = PaymentReceived | Refunded | Disputed | Subscription
 
 
-def amount(value: object) -> int:
+def parse_amount(value: object) -> int:
     """Parse a payment amount, a text or number in USD, to micro-dollars; raises `InvalidInput`."""
     try:
         text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
         micros = money.parse_usd(text)
     except ValueError:
-        raise _refused('must be an amount in USD, such as 20 or "19.50"') from None
-    if micros % _CENT or not LEAST <= micros <= MOST:
-        least, most = money.format_usd(LEAST), money.format_usd(MOST)
-        raise _refused(f"must be {least} to {most} USD in whole cents")
+        raise _invalid_amount('must be an amount in USD, such as 20 or "19.50"') from None
+    if micros % _CENT or not MIN_AMOUNT <= micros <= MAX_AMOUNT:
+        minimum, maximum = money.format_usd(MIN_AMOUNT), money.format_usd(MAX_AMOUNT)
+        raise _invalid_amount(f"must be {minimum} to {maximum} USD in whole cents")
     return micros
 
 
-def plan(value: object) -> Plan:
+def parse_plan(value: object) -> Plan:
     """Validate the name of a plan; raises `InvalidInput`."""
     for known in PLANS:
         if value == known:
@@ -76,23 +76,23 @@ def plan(value: object) -> Plan:
     raise errors.InvalidInput([problem])
 
 
-def _refused(predicate: str) -> errors.InvalidInput:
+def _invalid_amount(predicate: str) -> errors.InvalidInput:
     return errors.InvalidInput([errors.Problem("amount_usd", f"amount_usd {predicate}", "amount")])
 
 
-def settle(told: Told) -> Transaction[bool]:
+def apply_event(event: PaymentEvent) -> Transaction[bool]:
     """Apply an event; returns False if it was applied before or its account is unknown."""
-    match told:
+    match event:
         case PaymentReceived():
-            return (yield from _paid(told))
+            return (yield from _credit(event))
         case Refunded():
-            yield from payment_records.refunded(told)
+            yield from payment_records.record_refund(event)
         case Disputed():
-            yield from payment_records.disputed(told)
+            yield from payment_records.record_dispute(event)
         case Subscription():
-            if told.account_id is not None and not (yield from _known(told.account_id)):
+            if event.account_id is not None and not (yield from _exists(event.account_id)):
                 return False
-            yield from payment_records.subscribed(told)
+            yield from payment_records.record_subscription(event)
     return True
 
 
@@ -101,21 +101,21 @@ def end_plan(account_id: str) -> Transaction[None]:
     yield from payment_records.end_plan(account_id)
 
 
-def _paid(told: PaymentReceived) -> Transaction[bool]:
-    if not (yield from _known(told.account_id)):
+def _credit(payment: PaymentReceived) -> Transaction[bool]:
+    if not (yield from _exists(payment.account_id)):
         return False
-    event = {"id": told.payment, "kind": "paid", "account_id": told.account_id}
-    if not (yield Query("payment_event_insert", event)):
+    row = {"id": payment.payment, "kind": "paid", "account_id": payment.account_id}
+    if not (yield Query("payment_event_insert", row)):
         return False
-    entry = ledger.LedgerEntry("top_up", f"Card payment of {money.format_usd(told.micros)} USD")
-    yield from ledger.deposit(told.account_id, told.micros, entry, f"payment:{told.payment}")
-    if told.intent is not None:
-        yield from payment_records.paid(told.intent, told.account_id, told.micros)
-    yield from audit_log.note(told.account_id, "account.top_up", money.format_usd(told.micros))
+    entry = ledger.LedgerEntry("top_up", f"Card payment of {money.format_usd(payment.micros)} USD")
+    yield from ledger.deposit(payment.account_id, payment.micros, entry, f"payment:{payment.payment}")
+    if payment.intent is not None:
+        yield from payment_records.record_payment(payment.intent, payment.account_id, payment.micros)
+    yield from audit_log.note(payment.account_id, "account.top_up", money.format_usd(payment.micros))
     return True
 
 
-def _known(account_id: str) -> Transaction[bool]:
+def _exists(account_id: str) -> Transaction[bool]:
     try:
         yield from accounts.by_id(account_id)
     except errors.NotFound:

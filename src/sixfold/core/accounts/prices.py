@@ -38,18 +38,18 @@ class PriceRow:
     @property
     def charge(self) -> str | None:
         """The itemized charge as stored; None if it depends on the run."""
-        return charges.encode(charges.of(self.lines)) if self.lines or not self.micros else None
+        return charges.encode(charges.calculate(self.lines)) if self.lines or not self.micros else None
 
     @property
     def cost(self) -> str:
         """The price as decimal text in USD."""
         return money.format_usd(self.micros)
 
-    def waived(self) -> PriceRow:
+    def waive(self) -> PriceRow:
         """Return this price reduced to 0, with the original one as the list price."""
         if not self.micros:
             return self
-        lines = charges.waived(self.lines)
+        lines = charges.waive(self.lines)
         return replace(self, micros=0, credits=0, lines=lines, list_micros=self.micros)
 
 
@@ -86,13 +86,13 @@ class Rate:
             lines.append(LineItem(_REQUEST, 1, self.request))
         micros = charges.total(lines)
         if self.per in _PER_UNIT_CREDITS:
-            shown = money.credits_for(unit) * -(-milli_units // _MILLI) + money.credits_for(self.request)
+            credits = money.credits_for(unit) * -(-milli_units // _MILLI) + money.credits_for(self.request)
         else:
-            shown = money.credits_for(micros)
-        return PriceRow(micros, shown, self._in_words(unit), lines=tuple(lines))
+            credits = money.credits_for(micros)
+        return PriceRow(micros, credits, self._in_words(unit), lines=tuple(lines))
 
     @property
-    def dearest(self) -> str | None:
+    def most_expensive(self) -> str | None:
         """The most expensive variant, or None."""
         return max(self.variants, key=self.variants.__getitem__, default=None)
 

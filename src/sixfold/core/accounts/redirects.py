@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 MAX_CHARS = 500
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 # RFC 3986 without fragments, and without `;`, `'` and `*`, which are special in a Content-Security-Policy.
-_PLAIN = re.compile(r"(?:[A-Za-z0-9._~:/?\[\]@!$&()+,=-]|%[0-9A-Fa-f]{2})+")
+_URI = re.compile(r"(?:[A-Za-z0-9._~:/?\[\]@!$&()+,=-]|%[0-9A-Fa-f]{2})+")
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
-_OWN_HOST = re.compile(r"[A-Za-z0-9._~-]*")
+_PRIVATE_USE_HOST = re.compile(r"[A-Za-z0-9._~-]*")
 _MAX_HOST_CHARS = 253
-_NOT_OF_PROGRAMS = frozenset(
+_RESERVED_SCHEMES = frozenset(
     {"about", "blob", "data", "file", "filesystem", "ftp", "http", "javascript", "vbscript", "ws", "wss"}
 )
 
@@ -45,34 +45,34 @@ class Redirect:
 
 def parse(uri: object) -> Redirect:
     """Parse a redirect URI; raises `ValueError` with a sentence for an invalid one."""
-    if not isinstance(uri, str) or not 0 < len(uri) <= MAX_CHARS or _PLAIN.fullmatch(uri) is None:
+    if not isinstance(uri, str) or not 0 < len(uri) <= MAX_CHARS or _URI.fullmatch(uri) is None:
         raise ValueError(
-            f"A redirect address has 1 to {MAX_CHARS} characters of a URI, without fragment, blank, ; ' * \\"
+            f"A redirect URI must have 1 to {MAX_CHARS} URI characters, without fragment, spaces, ; ' * \\"
         )
     parts = urlsplit(uri)
     host, port = parts.hostname or "", parts.port
     if "@" in parts.netloc:
-        raise ValueError("A redirect address has no user name before its host")
+        raise ValueError("A redirect URI must not have a user name before its host")
     rest = uri[len(parts.scheme) + 3 + len(parts.netloc) :]
     if parts.scheme == "https" and _is_host(host):
         return Redirect("https", host, port, rest)
     if parts.scheme == "http" and host in LOOPBACK:
         return Redirect("http", host, port, rest)
-    own = _SCHEME.fullmatch(parts.scheme) and parts.scheme not in _NOT_OF_PROGRAMS | {"https"}
-    if own and port is None and _OWN_HOST.fullmatch(parts.netloc):
+    private_use = _SCHEME.fullmatch(parts.scheme) and parts.scheme not in _RESERVED_SCHEMES | {"https"}
+    if private_use and port is None and _PRIVATE_USE_HOST.fullmatch(parts.netloc):
         return Redirect(parts.scheme, "", None, uri)
-    raise ValueError("A redirect address is https, http on this machine, or of a scheme of the program's own")
+    raise ValueError("A redirect URI must use https, http on the loopback interface, or a private-use scheme")
 
 
 def is_same(uri: str, registered: str) -> bool:
     """Return whether a URI matches a registered one; the port of loopback URIs may differ."""
     try:
-        asked, known = parse(uri), parse(registered)
+        requested, known = parse(uri), parse(registered)
     except ValueError:
         # The URI was registered by a version with weaker validation.
         return False
-    if asked.is_loopback and known.is_loopback:
-        return (asked.host, asked.path) == (known.host, known.path)
+    if requested.is_loopback and known.is_loopback:
+        return (requested.host, requested.path) == (known.host, known.path)
     return uri == registered
 
 

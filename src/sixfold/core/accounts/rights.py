@@ -60,13 +60,13 @@ def decode(text: str) -> Rights:
     return _union(BY_NAME.get(name, NONE) for name in text.split())
 
 
-def of_names(given: Iterable[str]) -> Rights:
+def of_names(names: Iterable[str]) -> Rights:
     """Return the set of these names; raises `BadRequest` for an unknown one."""
-    wanted = tuple(given)
-    unknown = [name for name in wanted if name not in BY_NAME]
+    requested = tuple(names)
+    unknown = [name for name in requested if name not in BY_NAME]
     if unknown:
-        raise errors.BadRequest(f"There is no right {unknown[0][:40]!r}; the rights are {', '.join(BY_NAME)}")
-    return _union(BY_NAME[name] for name in wanted)
+        raise errors.BadRequest(f"Unknown right {unknown[0][:40]!r}: the rights are {', '.join(BY_NAME)}")
+    return _union(BY_NAME[name] for name in requested)
 
 
 def _union(rights: Iterable[Rights]) -> Rights:

@@ -52,7 +52,7 @@ class Tenant:
         return f"{self.account_id}/keyless" if self.keyless else self.account_id
 
     @property
-    def models_of(self) -> str:
+    def model_owner(self) -> str:
         """The account whose custom models it may run; empty without a key."""
         return "" if self.keyless else self.account_id
 

@@ -11,7 +11,7 @@ from sixfold.core import money
 from sixfold.core.accounts import audit_log, ledger
 from sixfold.core.database import Query, Transaction, many, one
 
-_TRIES = 10
+_MAX_ATTEMPTS = 10
 
 
 class TokenDeposits(Protocol):
@@ -24,10 +24,10 @@ class TokenDeposits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A final transfer of tokens to an address. `place` is unique on its chain."""
+    """A final transfer of tokens to an address. `position` is unique on its chain."""
 
     chain: str
-    place: str
+    position: str
     address: str
     symbol: str
     micros: int
@@ -35,17 +35,17 @@ class Transfer:
 
 def address_of(account_id: str, derive: Callable[[int], str]) -> Transaction[str]:
     """Return an account's address, deriving one from the next free number if it has none."""
-    for _ in range(_TRIES):
-        known = yield from one("deposit_address_of", account_id=account_id)
-        if known is not None:
-            return str(known["address"])
+    for _ in range(_MAX_ATTEMPTS):
+        existing = yield from one("deposit_address_of", account_id=account_id)
+        if existing is not None:
+            return str(existing["address"])
         free = yield from one("deposit_next_number")
         number = int(free["number"]) if free is not None else 0
         row = {"account_id": account_id, "number": number, "address": derive(number)}
-        made = yield Query("deposit_address_insert", row)
-        if made:
-            return str(made[0]["address"])
-    raise errors.StoreFailed("No address could be made. Please try again")
+        inserted = yield Query("deposit_address_insert", row)
+        if inserted:
+            return str(inserted[0]["address"])
+    raise errors.StoreFailed("Could not create a deposit address: try again")
 
 
 def addresses() -> Transaction[Mapping[str, str]]:
@@ -54,13 +54,13 @@ def addresses() -> Transaction[Mapping[str, str]]:
     return {str(row["address"]): str(row["account_id"]) for row in rows}
 
 
-def read_to(chain: str) -> Transaction[int | None]:
+def last_block(chain: str) -> Transaction[int | None]:
     """Return the last block of a chain that was read, or None before the first."""
     row = yield from one("deposit_scan", chain=chain)
     return int(row["block"]) if row is not None else None
 
 
-def settle(chain: str, block: int, transfers: Sequence[Transfer]) -> Transaction[int]:
+def credit_transfers(chain: str, block: int, transfers: Sequence[Transfer]) -> Transaction[int]:
     """Credit transfers and store `block` as read; returns how many transfers were new."""
     owners = yield from addresses()
     new = 0
@@ -68,9 +68,9 @@ def settle(chain: str, block: int, transfers: Sequence[Transfer]) -> Transaction
         account_id = owners.get(transfer.address)
         if account_id is None or transfer.micros <= 0:
             continue
-        name = f"token:{transfer.chain}:{transfer.place}"
-        told = {"id": name, "kind": "deposit", "account_id": account_id}
-        if not (yield Query("payment_event_insert", told)):
+        name = f"token:{transfer.chain}:{transfer.position}"
+        row = {"id": name, "kind": "deposit", "account_id": account_id}
+        if not (yield Query("payment_event_insert", row)):
             continue
         amount = money.format_usd(transfer.micros)
         entry = ledger.LedgerEntry("deposit", f"{amount} {transfer.symbol} by {transfer.chain}")

@@ -37,7 +37,7 @@ class WebhookSecrets:
         """
         row = await self._database.read(one("webhook_secret", id=account_id))
         if row is not None and row["webhook_sealed"] is None and row["webhook_secret"] is None:
-            sealed = self._seal(account_id, new_secret())
+            sealed = self._encrypt(account_id, new_secret())
             await self._database.write(one("webhook_secret_first", id=account_id, sealed=sealed))
             row = await self._database.read(one("webhook_secret", id=account_id))
         if row is None:
@@ -45,33 +45,33 @@ class WebhookSecrets:
         if row["webhook_sealed"] is None:
             # A server of the previous version created it.
             return row["webhook_secret"] or ""
-        return self._open(account_id, row["webhook_sealed"])
+        return self._decrypt(account_id, row["webhook_sealed"])
 
-    async def seal_all(self) -> int:
+    async def encrypt_all(self) -> int:
         """Encrypt the plaintext secrets that the previous version stored; returns how many."""
         count = 0
         while rows := await self._database.read(many("webhook_secrets_open", limit=_BATCH)):
             for row in rows:
-                sealed = self._seal(row["id"], row["webhook_secret"])
+                sealed = self._encrypt(row["id"], row["webhook_secret"])
                 await self._database.write(
                     one("webhook_secret_seal", id=row["id"], opened=row["webhook_secret"], sealed=sealed)
                 )
             count += len(rows)
         return count
 
-    def _seal(self, account_id: str, secret: str) -> str:
+    def _encrypt(self, account_id: str, secret: str) -> str:
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealed = nonce + self._cipher.encrypt(nonce, secret.encode(), account_id.encode())
         return base64.b64encode(sealed).decode("ascii")
 
-    def _open(self, account_id: str, text: str) -> str:
+    def _decrypt(self, account_id: str, text: str) -> str:
         try:
             sealed = base64.b64decode(text, validate=True)
             nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
             return self._cipher.decrypt(nonce, body, account_id.encode()).decode()
         except (InvalidTag, ValueError) as error:
             raise errors.NotConfigured(
-                "The webhook secret is sealed under another server.key: put that file into the data folder"
+                "The webhook secret was encrypted with another server.key: restore that file"
             ) from error
 
 

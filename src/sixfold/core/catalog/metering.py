@@ -80,16 +80,16 @@ class RunCharge:
     @classmethod
     def of(cls, lines: Iterable[LineItem], held: int) -> RunCharge:
         """Charge the sum of `lines`, at most `held`."""
-        breakdown = charges.of(lines, held)
+        breakdown = charges.calculate(lines, held)
         return cls(breakdown.amount, money.credits_for(breakdown.amount), breakdown)
 
     @classmethod
     def of_children(cls, rows: Rows) -> RunCharge:
         """Charge the cost of child runs, from rows of `prediction_children_costs`."""
         ran = [row for row in rows if row["runs"]]
-        paid = charges.grouped((row["model"], row["cost"], row["runs"]) for row in ran)
-        free = charges.grouped((row["model"], row["list_price"] or 0, row["runs"]) for row in ran)
-        lines = (*paid, *charges.waived(free))[: charges.MOST_LINES]
+        paid = charges.group_runs((row["model"], row["cost"], row["runs"]) for row in ran)
+        free = charges.group_runs((row["model"], row["list_price"] or 0, row["runs"]) for row in ran)
+        lines = (*paid, *charges.waive(free))[: charges.MAX_LINES]
         charged = cls.of(lines, rows[0]["price"])
         if rows[0]["parent_list_price"] is None:
             return charged

@@ -375,7 +375,7 @@ class Catalog:
             descriptor = next(each for each in model.inputs if each.name == model.quantity)
             known = unknown.isdisjoint((descriptor.name, *descriptor.aliases))
             quantity = _count(values[descriptor.name]) if known else _max_quantity(descriptor)
-        variant = rate.dearest if rate.by in unknown else str(values.get(rate.by or ""))
+        variant = rate.most_expensive if rate.by in unknown else str(values.get(rate.by or ""))
         return rate.price(quantity, variant)
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from sixfold import errors
 from sixfold.core.accounts import charges, limits
 from sixfold.core.accounts.charges import CostBreakdown
-from sixfold.core.accounts.keys import Principal, covers, shown
+from sixfold.core.accounts.keys import Principal, covers, format_limit
 from sixfold.core.accounts.limits import Payer
 from sixfold.core.clock import DAY_US
 from sixfold.core.database import Database, now
@@ -139,7 +139,7 @@ class Gateway:
         _check_allowed(request)
         cached_reply = self._cache.get(request) if self._cache is not None else None
         if cached_reply is not None:
-            free_charge = charges.of(FREE.lines(cached_reply.usage))
+            free_charge = charges.calculate(FREE.lines(cached_reply.usage))
             await self._log_cache_hit(request, cached_reply, free_charge)
             return replace(cached_reply, cost=0, charge=free_charge, list_price=None, cached=True)
         active = await self._begin(request, payer)
@@ -387,7 +387,7 @@ class Gateway:
                     "The model server returned a response that cannot be parsed"
                 ) from error
             answer = ChatResponse(parsed.id, parsed.model, parsed.parts, parsed.stop, usage)
-        charge = charges.of(response.rates.lines(usage), active.plan.held)
+        charge = charges.calculate(response.rates.lines(usage), active.plan.held)
         raw = body if answer is None else None
         if self.policy.log_bodies:
             active.record.response = body[:_MAX_LOG_CHARS].decode("utf-8", "replace")
@@ -455,7 +455,7 @@ class Gateway:
             self.health.record_failure(response.target.name)
             outcome = CallOutcome(state, error=error)
         else:
-            outcome = _outcome(state, usage, charges.of(response.rates.lines(usage), active.plan.held))
+            outcome = _outcome(state, usage, charges.calculate(response.rates.lines(usage), active.plan.held))
         await self._settle(active, outcome)
 
 
@@ -469,7 +469,7 @@ def _check_allowed(request: GatewayRequest) -> None:
     allowed = request.allowed_services
     if allowed and request.model not in allowed and not covers(allowed, request.services):
         raise errors.Forbidden(
-            f"This key may not use {request.model[:100]}: it is limited to {shown(allowed)}"
+            f"This key may not use {request.model[:100]}: it is limited to {format_limit(allowed)}"
         )
 
 

@@ -114,7 +114,7 @@ class TokenRates:
         lines.
         """
         if self.listed is not None:
-            return charges.waived(self.listed.lines(usage))
+            return charges.waive(self.listed.lines(usage))
         is_long = bool(self.long_tokens) and usage.input > self.long_tokens
         input_rate = self.long_input if is_long and self.long_input is not None else self.input
         output_rate = self.long_output if is_long and self.long_output is not None else self.output

@@ -27,7 +27,7 @@ _MAX_KEPT = 10_000  # graphs of which the prices that they were quoted are remem
 
 def charged(price: PriceRow, engine: EngineSpec, prices: PriceTable) -> PriceRow:
     """Reduce a list price to what is charged: nothing where own hardware is free and serves."""
-    return price.waived() if prices.own_hardware_free and engine.on_own_hardware else price
+    return price.waive() if prices.own_hardware_free and engine.on_own_hardware else price
 
 
 def measured(
@@ -96,8 +96,8 @@ def final_charge(
         return None
     if prediction.list_price is None:
         return RunCharge.of(metered, prediction.price)
-    listed = charges.of(metered, prediction.list_price)
-    return RunCharge(0, 0, charges.of(charges.waived(listed.lines)), listed.amount)
+    listed = charges.calculate(metered, prediction.list_price)
+    return RunCharge(0, 0, charges.calculate(charges.waive(listed.lines)), listed.amount)
 
 
 def _metered(
@@ -121,5 +121,5 @@ def _unit(prediction: Prediction) -> str:
 
 
 def _itemized(metered: LineItem, lines: Sequence[LineItem]) -> Sequence[LineItem]:
-    valid = 0 < len(lines) <= charges.MOST_LINES and all(line.rate >= 0 <= line.quantity for line in lines)
+    valid = 0 < len(lines) <= charges.MAX_LINES and all(line.rate >= 0 <= line.quantity for line in lines)
     return lines if valid and charges.total(lines) == charges.total((metered,)) else (metered,)

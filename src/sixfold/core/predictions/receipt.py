@@ -48,7 +48,7 @@ class ReceiptStation:
             "usd": None if self.micros is None else money.format_usd(self.micros),
         }
         if self.charge is not None:
-            plain["charge"] = charges.plain(self.charge)
+            plain["charge"] = charges.to_json(self.charge)
         return plain
 
 

@@ -300,7 +300,7 @@ def _end(session: SessionRecord, *, paid: bool) -> Transaction[SessionRecord]:
 
 def _capture(session: SessionRecord, used_us: int) -> Transaction[int]:
     """Charge the used time of a slice, at most its hold; return the micro-dollars."""
-    charge = charges.of((run_time(used_us, session.rate),), session.slice_amount)
+    charge = charges.calculate((run_time(used_us, session.rate),), session.slice_amount)
     description = f"{session.model}: minute {session.slice + 1}"
     entry = ledger.LedgerEntry("session", description, session.id, charges.encode(charge))
     yield from ledger.capture(hold_of(session.id, session.slice), charge.amount, entry)

@@ -186,7 +186,7 @@ def list_price_of(price: PriceRow) -> int:
 
 def _grouped(orders: Iterable[tuple[str, int]]) -> tuple[LineItem, ...]:
     alike = Counter(orders)
-    return charges.grouped((model, micros, count) for (model, micros), count in alike.items())
+    return charges.group_runs((model, micros, count) for (model, micros), count in alike.items())
 
 
 def _money(micros: int, listed: int) -> dict[str, str]:

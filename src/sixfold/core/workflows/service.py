@@ -284,7 +284,7 @@ class GraphService:
         most = built_in.price_at_most(model, quote.values, _unknown(model, asked))
         if quote.price.list_micros is None:
             return max(quote.price, most, key=lambda price: price.micros)
-        return max(quote.price, most.waived(), key=estimate.list_price_of)
+        return max(quote.price, most.waive(), key=estimate.list_price_of)
 
     def _worth(self, asked: ChildRequest) -> PriceRow:
         """The price of what the ComfyUI does, whether or not an engine here could."""
@@ -294,7 +294,7 @@ class GraphService:
         model = catalog[asked.model]
         values = model.check(_given(model, asked))
         price = catalog.price_at_most(model, values, _unknown(model, asked))
-        return price.waived() if catalog.prices.own_hardware_free else price
+        return price.waive() if catalog.prices.own_hardware_free else price
 
     def checked(self, model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
         """A model's checked inputs; where some are wrong, its graph tells what is wrong with the others."""
